@@ -1,0 +1,15 @@
+-- A company of the console is a tenant of the bus: tenant_id links the two (C-52).
+create table companies (
+  company_id uuid constraint companies_pkey primary key,
+  tenant_id text not null constraint companies_tenant_id_key unique,
+  name text not null,
+  timezone text not null default 'UTC',
+  created_at timestamptz not null default now()
+);
+
+alter table companies enable row level security;
+alter table companies force row level security;
+create policy companies_people on companies for select to authenticated
+  using (company_id = get_active_company_id());
+create policy companies_service on companies for select to farmiq_service using (true);
+grant select on companies to authenticated, farmiq_service;

@@ -1,0 +1,15 @@
+-- Who is signed in. The cookie holds a random token; only its hash is kept here.
+create table sign_ins (
+  token_hash bytea constraint sign_ins_pkey primary key,
+  user_id uuid not null constraint sign_ins_user_fkey references users (user_id) on delete cascade,
+  company_id uuid not null constraint sign_ins_company_fkey references companies (company_id),
+  csrf_token text not null,
+  created_at timestamptz not null default now(),
+  expires_at timestamptz not null
+);
+create index sign_ins_expires_at_idx on sign_ins (expires_at);
+
+alter table sign_ins enable row level security;
+alter table sign_ins force row level security;
+create policy sign_ins_service on sign_ins for all to farmiq_service using (true) with check (true);
+grant select, insert, update, delete on sign_ins to farmiq_service;

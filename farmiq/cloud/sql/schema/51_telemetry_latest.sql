@@ -1,0 +1,25 @@
+-- The newest reading of each metric of each device, and how many readings there were.
+-- reading_count grows only with rows new in telemetry_readings, so it proves "nothing twice".
+create table telemetry_latest (
+  tenant_id text not null,
+  device_id text not null,
+  metric_type text not null,
+  farm_id text not null,
+  barn_id text not null,
+  event_id uuid not null,
+  metric_value double precision not null,
+  unit text not null,
+  occurred_at timestamptz not null,
+  stored_at timestamptz not null default clock_timestamp(),
+  reading_count bigint not null,
+  constraint telemetry_latest_pkey primary key (tenant_id, device_id, metric_type)
+);
+
+alter table telemetry_latest enable row level security;
+alter table telemetry_latest force row level security;
+create policy telemetry_latest_people on telemetry_latest for select to authenticated
+  using (tenant_id = (select get_active_tenant_id()));
+create policy telemetry_latest_service on telemetry_latest for all to farmiq_service
+  using (true) with check (true);
+grant select on telemetry_latest to authenticated;
+grant select, insert, update on telemetry_latest to farmiq_service;

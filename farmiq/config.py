@@ -1,0 +1,240 @@
+"""Settings: frozen, per site, read once. This is the only file that reads the environment."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from farmiq.plumbing.tls import Tls
+
+
+class SettingsError(Exception):
+    """Settings are missing or odd; the text names each and says what it is for."""
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="ignore")
+
+    log_level: str = Field(
+        "info", alias="FARMIQ_LOG_LEVEL", description="debug, info, warning, error"
+    )
+    tls_ca_file: Path | None = Field(
+        None,
+        alias="FARMIQ_TLS_CA_FILE",
+        description="authority that servers' certificates are checked against; default: the system's",
+    )
+    tls_cert_file: Path | None = Field(
+        None,
+        alias="FARMIQ_TLS_CERT_FILE",
+        description="certificate we show, as a client and on our own HTTP address (then HTTPS)",
+    )
+    tls_key_file: Path | None = Field(
+        None, alias="FARMIQ_TLS_KEY_FILE", description="private key of that certificate"
+    )
+
+    @property
+    def tls(self) -> Tls:
+        return Tls(self.tls_ca_file, self.tls_cert_file, self.tls_key_file)
+
+    @classmethod
+    def load(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Raises SettingsError naming every variable that is missing or wrong."""
+        source = os.environ if environment is None else environment
+        given = {name: source[name] for name in cls.variables() if source.get(name)}
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise SettingsError(cls._explain(error)) from None
+
+    @classmethod
+    def variables(cls) -> dict[str, Any]:
+        return {str(field.alias): field for field in cls.model_fields.values()}
+
+    @classmethod
+    def _explain(cls, error: ValidationError) -> str:
+        lines = []
+        for item in error.errors():
+            name = str(item["loc"][0])
+            what = cls.variables()[name].description
+            wrong = "is not set" if item["type"] == "missing" else f"is wrong: {item['msg']}"
+            lines.append(f"{name} {wrong} ({what})")
+        return "\n".join(lines)
+
+
+class EdgeSettings(_Settings):
+    """In the barn."""
+
+    db_url: SecretStr = Field(alias="FARMIQ_EDGE_DB_URL", description="PostgreSQL of the edge")
+    mqtt_url: SecretStr = Field(
+        alias="FARMIQ_EDGE_MQTT_URL",
+        description="edge-mqtt-broker: mqtt:// or mqtts://user:password@host:port",
+    )
+    mqtt_client_id: str = Field(
+        "edge-ingress-gateway",
+        alias="FARMIQ_EDGE_MQTT_CLIENT_ID",
+        description="names the gateway's persistent session at the broker; never change it lightly",
+    )
+    http_host: str = Field(
+        "127.0.0.1", alias="FARMIQ_EDGE_HTTP_HOST", description="address to listen on"
+    )
+    http_port: int = Field(8081, alias="FARMIQ_EDGE_HTTP_PORT", description="port to listen on")
+    ingress_batch: int = Field(
+        500, alias="INGRESS_BATCH_EVENTS", ge=1, description="most messages in one transaction"
+    )
+    ingress_linger_ms: int = Field(
+        5, alias="INGRESS_LINGER_MS", ge=0, description="how long a transaction waits for company"
+    )
+    cloud_url: str = Field(
+        alias="FARMIQ_CLOUD_URL", description="cloud-ingestion, for example https://cloud.example"
+    )
+    edge_cluster_id: str = Field(
+        "edge-01", alias="FARMIQ_EDGE_CLUSTER_ID", description="name of this edge"
+    )
+    edge_key_file: Path = Field(
+        alias="FARMIQ_EDGE_KEY_FILE",
+        description="private key that signs our tokens (farmiq keys new)",
+    )
+    token_issuer: str = Field(
+        "farmiq-edge", alias="FARMIQ_TOKEN_ISSUER", description="iss of our tokens"
+    )
+    token_audience: str = Field(
+        "farmiq-cloud-ingestion", alias="FARMIQ_TOKEN_AUDIENCE", description="aud of our tokens"
+    )
+    sync_batch: int = Field(
+        500, alias="SYNC_BATCH_EVENTS", ge=1, le=500, description="most events in one POST"
+    )
+    sync_poll_ms: int = Field(
+        250, alias="SYNC_POLL_MS", ge=10, description="how often an empty outbox is looked at"
+    )
+    sync_lease_s: int = Field(
+        30, alias="SYNC_LEASE_SECONDS", ge=1, description="how long a claimed event is ours"
+    )
+    sync_timeout_s: float = Field(
+        20,
+        alias="SYNC_TIMEOUT_SECONDS",
+        gt=0,
+        description="longest wait for the cloud's answer; keep it above the cloud's own limits",
+    )
+    sync_max_attempts: int = Field(
+        10,
+        alias="SYNC_MAX_ATTEMPTS",
+        ge=1,
+        description="failures of its own before an event is set aside (dlq)",
+    )
+    sync_base_s: float = Field(
+        1, alias="SYNC_BACKOFF_BASE_SECONDS", gt=0, description="first retry delay is twice this"
+    )
+    sync_cap_s: float = Field(
+        300, alias="SYNC_BACKOFF_MAX_SECONDS", gt=0, description="longest retry delay"
+    )
+    sync_breaker_s: float = Field(
+        30,
+        alias="SYNC_BREAKER_MAX_SECONDS",
+        gt=0,
+        description="longest pause between probes of a cloud that is away",
+    )
+
+
+class CloudSettings(_Settings):
+    """In the data centre."""
+
+    db_url: SecretStr = Field(
+        alias="FARMIQ_CLOUD_DB_URL",
+        description="PostgreSQL of the cloud, as the role farmiq_service",
+    )
+    amqp_url: SecretStr = Field(
+        alias="FARMIQ_AMQP_URL",
+        description="cloud-rabbitmq: amqp:// or amqps://user:password@host:port/vhost",
+    )
+    http_host: str = Field(
+        "127.0.0.1", alias="FARMIQ_CLOUD_HTTP_HOST", description="address to listen on"
+    )
+    http_port: int = Field(8080, alias="FARMIQ_CLOUD_HTTP_PORT", description="port to listen on")
+    edge_keys_file: Path = Field(
+        alias="FARMIQ_EDGE_KEYS_FILE",
+        description="public keys of the edges we trust, a JWKS (farmiq keys new)",
+    )
+    token_issuer: str = Field(
+        "farmiq-edge", alias="FARMIQ_TOKEN_ISSUER", description="iss we accept"
+    )
+    token_audience: str = Field(
+        "farmiq-cloud-ingestion", alias="FARMIQ_TOKEN_AUDIENCE", description="aud we accept"
+    )
+    bus_timeout_s: float = Field(
+        5,
+        alias="INGESTION_BUS_TIMEOUT_SECONDS",
+        gt=0,
+        description="longest wait for the bus to confirm a batch",
+    )
+    sign_in_hours: float = Field(
+        12,
+        alias="CONSOLE_SIGN_IN_HOURS",
+        gt=0,
+        description="how long a sign-in to the console lasts",
+    )
+    cookie_secure: bool = Field(
+        False,
+        alias="CONSOLE_COOKIE_SECURE",
+        description="true behind HTTPS: browsers then send the cookie over HTTPS only",
+    )
+
+
+class AdminSettings(_Settings):
+    """For `farmiq migrate` and `farmiq trace`: the owners of the two databases."""
+
+    edge_db_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_EDGE_DB_ADMIN_URL",
+        description="PostgreSQL of the edge, as the owner of its tables",
+    )
+    cloud_db_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_DB_ADMIN_URL",
+        description="PostgreSQL of the cloud, as the owner of its tables",
+    )
+
+
+SITES: dict[str, type[_Settings]] = {
+    "edge": EdgeSettings,
+    "cloud": CloudSettings,
+    "admin": AdminSettings,
+}
+
+
+def template(site: str) -> str:
+    """A commented file of all settings of a site, ready for `EnvironmentFile=` or `set -a; . file`."""
+    settings = SITES[site]
+    lines = [f"# FarmIQ settings: {site}. {(settings.__doc__ or '').splitlines()[0]}"]
+    for name, field in settings.variables().items():
+        lines += ["", f"# {field.description}"]
+        default = "" if field.is_required() or field.default is None else field.default
+        lines.append(f"{name}=" if field.is_required() else f"#{name}={default}")
+    return "\n".join(lines) + "\n"
+
+
+def state_dir() -> Path:
+    """Where local engines keep their data: FARMIQ_STATE_DIR, the nearest .farmiq above, or ~/.local."""
+    given = os.environ.get("FARMIQ_STATE_DIR")
+    if given:
+        return Path(given).absolute()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / ".farmiq").is_dir():
+            return folder / ".farmiq"
+    return Path.home() / ".local" / "state" / "farmiq"
+
+
+def given_urls() -> dict[str, str]:
+    """Engines that the environment names: those are used and not started."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("FARMIQ_") and name.endswith("_URL") and value
+    }
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Our environment for a child process, with `extra` on top."""
+    return {**os.environ, **extra}

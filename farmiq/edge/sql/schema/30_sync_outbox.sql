@@ -1,0 +1,40 @@
+-- What the cloud is owed. Written in the transaction of the effect, read by edge-sync-forwarder.
+create table sync_outbox (
+  id uuid constraint sync_outbox_pkey primary key,
+  tenant_id text not null,
+  farm_id text,
+  barn_id text,
+  device_id text,
+  session_id uuid,
+  event_type text not null,
+  occurred_at timestamptz,
+  trace_id text,
+  payload_json jsonb not null,
+  payload_size_bytes int,
+  status text not null default 'pending' constraint sync_outbox_status_known
+    check (status in ('pending', 'claimed', 'sending', 'acked', 'dlq', 'failed')),
+  priority int not null default 0,
+  attempt_count int not null default 0,
+  last_attempt_at timestamptz,
+  next_attempt_at timestamptz not null default now(),
+  claimed_by text,
+  claimed_at timestamptz,
+  lease_expires_at timestamptz,
+  last_error_code text,
+  last_error_message text,
+  failed_at timestamptz,
+  dlq_reason text,
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now(),
+  constraint sync_outbox_tenant_id_key unique (tenant_id, id)
+);
+create index sync_outbox_pick_idx on sync_outbox (status, next_attempt_at, occurred_at);
+create index sync_outbox_tenant_occurred_idx on sync_outbox (tenant_id, occurred_at desc);
+create index sync_outbox_lease_idx on sync_outbox (claimed_by, lease_expires_at);
+-- A claim walks this one: its cost does not grow with what was already delivered (C-20).
+create index sync_outbox_order_idx on sync_outbox (priority desc, occurred_at)
+  where status in ('pending', 'claimed');
+grant select, insert, update on sync_outbox to farmiq_edge;
+
+create trigger sync_outbox_guard before update on sync_outbox
+  for each row execute function fn_sync_outbox_guard();

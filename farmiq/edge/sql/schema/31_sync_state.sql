@@ -1,0 +1,10 @@
+-- How delivery to the cloud goes, per tenant. Informational but for paused_until (C-21).
+create table sync_state (
+  tenant_id text constraint sync_state_pkey primary key,
+  last_acked_event_id uuid,
+  last_acked_at timestamptz,
+  last_sent_batch_id text,
+  consecutive_failures int not null default 0,
+  paused_until timestamptz
+);
+grant select, insert, update on sync_state to farmiq_edge;

@@ -1,0 +1,56 @@
+"""Receipts: the edge tells a device which events are committed, or refused for good (C-91)."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from farmiq.messages import check
+from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
+from farmiq.messages.topics import Place
+
+RECEIPT = "device.receipt"
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    event_id: UUID
+    reason: str
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """Either list ends retransmission; duplicates stand in event_ids."""
+
+    event_ids: tuple[UUID, ...]
+    rejected: tuple[Refusal, ...]
+
+
+_decoder = msgspec.json.Decoder(Receipt)
+
+
+def write(
+    place: Place,
+    *,
+    stored: tuple[UUID, ...],
+    refused: Mapping[UUID, str],
+    event_id: UUID,
+    now: datetime,
+) -> bytes:
+    rejected = tuple(Refusal(event_id=key, reason=why) for key, why in refused.items())
+    receipt = Receipt(event_ids=stored, rejected=rejected)
+    return msgspec.json.encode(
+        Envelope(
+            schema_version=SCHEMA_VERSION,
+            event_id=event_id,
+            trace_id=str(event_id),
+            tenant_id=place.tenant_id,
+            device_id=place.device_id,
+            event_type=RECEIPT,
+            ts=now,
+            payload=msgspec.Raw(msgspec.json.encode(receipt)),
+        )
+    )
+
+
+def read(payload: msgspec.Raw) -> Receipt:
+    return check.read(payload, _decoder, Receipt)

@@ -1,0 +1,40 @@
+"""How long to wait before trying again: growing, capped, never in step with others."""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+
+
+def delay_s(attempt: int, *, base_s: float, cap_s: float, chance: float) -> float:
+    """Full jitter: between half and the whole of base·2^attempt, at most cap."""
+    whole = min(base_s * 2.0 ** min(attempt, 32), cap_s)
+    return whole * (0.5 + chance / 2)
+
+
+@dataclass
+class Backoff:
+    """Waits longer after each failure; starts over only after a while without one (peers 24)."""
+
+    base_s: float = 0.2
+    cap_s: float = 10.0
+    stable_s: float = 60.0
+    _attempt: int = 0
+    _last_failure_at: float = field(default=float("-inf"))
+
+    def next_s(self) -> float:
+        now = time.monotonic()
+        if now - self._last_failure_at > self.stable_s:
+            self._attempt = 0
+        self._last_failure_at = now
+        wait = delay_s(
+            self._attempt,
+            base_s=self.base_s,
+            cap_s=self.cap_s,
+            chance=random.random(),  # noqa: S311 - jitter, not a secret
+        )
+        self._attempt += 1
+        return wait
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self.next_s())

@@ -1,0 +1,78 @@
+"""PostgreSQL: a pool, a transaction, and which errors mean "try again" and which "bad data"."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+Connection = psycopg.AsyncConnection[TupleRow]
+Pool = AsyncConnectionPool[Connection]
+
+# SQLSTATE classes that speak of the data itself: data exception, integrity constraint.
+_DATA_CLASSES = ("22", "23")
+
+UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+
+
+@asynccontextmanager
+async def pool(
+    url: str, *, name: str, most: int = 4, timeout_s: float = 10.0
+) -> AsyncIterator[Pool]:
+    """A pool that opens lazily: a service starts, and says so, while its database is still down."""
+    opened: Pool = AsyncConnectionPool(
+        url,
+        kwargs={"application_name": name, "connect_timeout": 5},
+        connection_class=psycopg.AsyncConnection[TupleRow],
+        min_size=1,
+        max_size=most,
+        timeout=timeout_s,
+        name=name,
+        open=False,
+        check=AsyncConnectionPool.check_connection,
+        reconnect_timeout=float("inf"),
+    )
+    await opened.open(wait=False)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+@asynccontextmanager
+async def transaction(source: Pool) -> AsyncIterator[Connection]:
+    """One transaction on a pooled connection; it commits at the end of the block or not at all."""
+    async with source.connection() as connection, connection.transaction():
+        yield connection
+
+
+async def problem(source: Pool) -> str | None:
+    """What is wrong with the database, in a sentence, or None."""
+    try:
+        async with source.connection(timeout=2.0) as connection:
+            await connection.execute("select 1")
+    except UNAVAILABLE as error:
+        return f"database does not answer: {first_line(error)}"
+    return None
+
+
+def is_data_error(error: psycopg.Error) -> bool:
+    """Whether the statement can never succeed with this data; anything else may be tried again."""
+    return (error.sqlstate or "")[:2] in _DATA_CLASSES
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+async def fetch_all(connection: Connection, sql: Any, *args: Any) -> list[TupleRow]:
+    cursor = await connection.execute(sql, args or None)
+    return await cursor.fetchall()
+
+
+async def fetch_value(connection: Connection, sql: Any, *args: Any) -> Any:
+    cursor = await connection.execute(sql, args or None)
+    row = await cursor.fetchone()
+    return row[0] if row else None

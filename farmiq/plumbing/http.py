@@ -1,0 +1,272 @@
+"""The HTTP door of a process: one address, the routes of every service in it, one error body.
+
+Always there: /healthz (the process lives), /readyz (its parts work; names what does not),
+/metrics (Prometheus), /version.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import prometheus_client
+import structlog
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from farmiq.plumbing import ids, log
+from farmiq.plumbing.tls import Tls
+
+Check = Callable[[], Awaitable[str | None] | str | None]
+
+CODES = {
+    400: "VALIDATION_ERROR", 401: "UNAUTHENTICATED", 403: "FORBIDDEN", 404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED", 409: "CONFLICT", 413: "PAYLOAD_TOO_LARGE",
+    415: "UNSUPPORTED_MEDIA_TYPE", 429: "TOO_MANY_REQUESTS", 503: "UNAVAILABLE",
+}  # fmt: skip
+# A header longer than this is not an id; it would only fill our logs.
+_LONGEST_ID = 128
+
+REQUESTS = prometheus_client.Counter(
+    "farmiq_http_requests_total", "HTTP requests answered", ["route", "status"]
+)
+
+
+class HttpError(Exception):
+    """An answer with the standard error body (C-105)."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        details: list[dict[str, Any]] | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.details = status, message, details
+        self.retry_after_s = retry_after_s
+
+
+def error_response(request: Request, error: HttpError) -> JSONResponse:
+    body: dict[str, Any] = {
+        "code": CODES.get(error.status, "ERROR"),
+        "message": error.message,
+        "traceId": trace_id(request),
+    }
+    if error.details:
+        body["details"] = error.details
+    headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else None
+    return JSONResponse({"error": body}, status_code=error.status, headers=headers)
+
+
+def trace_id(request: Request) -> str:
+    found: str = request.scope.get("farmiq.trace_id", "")
+    return found
+
+
+@dataclass
+class Door:
+    """Services add their routes to `app` and say with `ready` how to see whether they work."""
+
+    title: str
+    version: str
+    app: FastAPI = field(init=False)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _checks: dict[str, Check] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.app = FastAPI(title=self.title, version=self.version, docs_url=None, redoc_url=None)
+        self.app.add_exception_handler(HttpError, _on_http_error)
+        self.app.add_exception_handler(HTTPException, _on_starlette_error)
+        self.app.add_exception_handler(RequestValidationError, _on_invalid_request)
+        self.app.add_exception_handler(Exception, _on_any_error)
+        self.app.add_middleware(_Identify)
+        self.app.add_api_route("/healthz", self._healthz, include_in_schema=False)
+        self.app.add_api_route("/readyz", self._readyz, include_in_schema=False)
+        self.app.add_api_route("/metrics", _metrics, include_in_schema=False)
+        self.app.add_api_route("/version", self._version, include_in_schema=False)
+
+    def ready(self, name: str, check: Check) -> None:
+        """`check` returns what is wrong in a sentence, or None."""
+        self._checks[name] = check
+
+    async def problems(self) -> dict[str, str]:
+        found = {name: await _answer(check) for name, check in self._checks.items()}
+        return {name: why for name, why in found.items() if why}
+
+    async def _healthz(self) -> dict[str, str]:
+        return {"status": "ok"}
+
+    async def _version(self) -> dict[str, str]:
+        return {"name": self.title, "version": self.version}
+
+    async def _readyz(self) -> JSONResponse:
+        problems = await self.problems()
+        body = {"status": "not ready" if problems else "ready", "problems": problems}
+        return JSONResponse(body, status_code=503 if problems else 200)
+
+
+async def serve(door: Door, *, host: str, port: int, tls: Tls | None = None) -> None:
+    """Serve until cancelled; open requests get a moment to finish."""
+    config = uvicorn.Config(
+        door.app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=64 * 1024,
+        ssl_certfile=str(tls.cert_file) if tls and tls.serves() else None,
+        ssl_keyfile=str(tls.key_file) if tls and tls.serves() else None,
+    )
+    server = _QuietServer(config)
+    with _listening(host, port) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            await asyncio.shield(serving)
+        finally:
+            door.stopping.set()
+            server.should_exit = True
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+
+class _QuietServer(uvicorn.Server):
+    """Signals belong to plumbing.run, not to the server."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Any:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise OSError(
+                f"cannot listen on {host}:{port} ({error.strerror}): "
+                "stop what uses it or set another port"
+            ) from error
+        yield listener
+    finally:
+        listener.close()
+
+
+class _Identify:
+    """Every request has a request id and a trace id: given, or made here; echoed and logged."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._log = log.get("http")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _given(scope, b"x-request-id") or str(ids.new())
+        trace = _given(scope, b"x-trace-id") or str(ids.new())
+        scope["farmiq.trace_id"] = trace
+        started = time.monotonic()
+        status = 500
+
+        async def send_identified(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                extra = [(b"x-request-id", request_id.encode()), (b"x-trace-id", trace.encode())]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id, trace_id=trace):
+            try:
+                await self._app(scope, receive, send_identified)
+            finally:
+                self._record(scope, status, time.monotonic() - started)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        REQUESTS.labels(route=route, status=str(status)).inc()
+        self._log.debug(
+            "http.request",
+            method=scope["method"],
+            route=route,
+            status=status,
+            duration_ms=round(seconds * 1000, 1),
+        )
+
+
+def _given(scope: Scope, name: bytes) -> str | None:
+    for key, value in scope["headers"]:
+        if key == name and value:
+            text: str = value.decode("latin-1")
+            return (
+                text if len(text) <= _LONGEST_ID and text.isprintable() and text.isascii() else None
+            )
+    return None
+
+
+async def _answer(check: Check) -> str | None:
+    found = check()
+    return await found if inspect.isawaitable(found) else found
+
+
+async def _metrics() -> Response:
+    return Response(
+        prometheus_client.generate_latest(), media_type=prometheus_client.CONTENT_TYPE_LATEST
+    )
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HttpError)  # noqa: S101 - registered for this type
+    return error_response(request, error)
+
+
+async def _on_starlette_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type
+    return error_response(request, HttpError(error.status_code, str(error.detail)))
+
+
+async def _on_invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type
+    details = [
+        {"field": ".".join(str(part) for part in item["loc"]), "reason": item["msg"]}
+        for item in error.errors()
+    ]
+    return error_response(request, HttpError(400, "the request is not valid", details=details))
+
+
+async def _on_any_error(request: Request, error: Exception) -> Response:
+    log.get("http").error("http.failed", error=repr(error), exc_info=error)
+    return error_response(request, HttpError(500, "something went wrong on our side"))
+
+
+async def stream_until_stopped(door: Door, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A stream that ends when the server stops, so that stopping never waits for browsers."""
+    stopped = asyncio.ensure_future(door.stopping.wait())
+    try:
+        while True:
+            upcoming = asyncio.ensure_future(anext(source))
+            await asyncio.wait({upcoming, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not upcoming.done():
+                upcoming.cancel()
+                return
+            try:
+                yield upcoming.result()
+            except StopAsyncIteration:
+                return
+    finally:
+        stopped.cancel()
