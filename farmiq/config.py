@@ -23,7 +23,7 @@ class _Settings(BaseModel):
     tls_ca_file: Path | None = Field(
         None,
         alias="FARMIQ_TLS_CA_FILE",
-        description="authority that servers' certificates are checked against; default: the system's",
+        description="authority that checks servers' certificates; default: the system's",
     )
     tls_cert_file: Path | None = Field(
         None,
@@ -196,26 +196,30 @@ class AdminSettings(_Settings):
     )
 
 
-SITES: dict[str, type[_Settings]] = {
+TEMPLATES: dict[str, type[_Settings]] = {
     "edge": EdgeSettings,
     "cloud": CloudSettings,
     "admin": AdminSettings,
 }
 
 
-def template(site: str) -> str:
-    """A commented file of all settings of a site, ready for `EnvironmentFile=` or `set -a; . file`."""
-    settings = SITES[site]
-    lines = [f"# FarmIQ settings: {site}. {(settings.__doc__ or '').splitlines()[0]}"]
-    for name, field in settings.variables().items():
+def site(name: str) -> type[EdgeSettings] | type[CloudSettings]:
+    return EdgeSettings if name == "edge" else CloudSettings
+
+
+def template(name: str) -> str:
+    """A commented file of a site's settings, ready for systemd's EnvironmentFile."""
+    settings = TEMPLATES[name]
+    lines = [f"# FarmIQ settings: {name}. {(settings.__doc__ or '').splitlines()[0]}"]
+    for variable, field in settings.variables().items():
         lines += ["", f"# {field.description}"]
         default = "" if field.is_required() or field.default is None else field.default
-        lines.append(f"{name}=" if field.is_required() else f"#{name}={default}")
+        lines.append(f"{variable}=" if field.is_required() else f"#{variable}={default}")
     return "\n".join(lines) + "\n"
 
 
 def state_dir() -> Path:
-    """Where local engines keep their data: FARMIQ_STATE_DIR, the nearest .farmiq above, or ~/.local."""
+    """Local engines' data: FARMIQ_STATE_DIR, the nearest .farmiq above, or ~/.local/state."""
     given = os.environ.get("FARMIQ_STATE_DIR")
     if given:
         return Path(given).absolute()
@@ -235,6 +239,8 @@ def given_urls() -> dict[str, str]:
     }
 
 
-def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Our environment for a child process, with `extra` on top."""
-    return {**os.environ, **extra}
+def environment(
+    *, over: Mapping[str, str] | None = None, under: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Our environment: `under` gives what it lacks, `over` wins over it."""
+    return {**(under or {}), **os.environ, **(over or {})}

@@ -9,7 +9,9 @@ from farmiq.messages.ids import ID_PATTERN
 MAX_TOPIC_BYTES = 512
 MAX_PAYLOAD_BYTES = 256 * 1024
 
-EVERYTHING_UP = "iot/#"
+# What the gateway listens to: everything that devices send. Receipts and commands run the other
+# way; listening to `iot/#` would bring every one of them back to us.
+UP = ("iot/telemetry/#", "iot/event/#", "iot/status/#", "iot/weighvision/#")
 
 _ID = re.compile(ID_PATTERN)
 _TELEMETRY = ("tenantId", "farmId", "barnId", "deviceId", "metricType")
@@ -38,11 +40,6 @@ def telemetry(place: Place, metric_type: str) -> str:
 def receipts(place: Place) -> str:
     """Down: which events the edge has committed, or refused for good (C-91)."""
     return f"iot/ack/{_levels(place)}"
-
-
-def is_up(topic: str) -> bool:
-    """Whether a device sends on this topic; receipts and commands run the other way."""
-    return not topic.startswith(("iot/ack/", "iot/command/"))
 
 
 def parse(topic: str) -> TelemetryTopic:

@@ -9,9 +9,10 @@ because the broker sends those messages again.
 import asyncio
 import contextlib
 import ssl
+import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -74,6 +75,7 @@ class Client:
         self._backoff = backoff or Backoff()
         self._log = log.get(client_id)
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._waiting: deque[Message] = deque()
         self._arrived = asyncio.Event()
         self._up = asyncio.Event()
@@ -247,7 +249,7 @@ class Client:
     def _on_disconnect(self, _c: Any, _u: Any, _flags: Any, reason: Any, _p: Any) -> None:
         if self._up.is_set():
             self._why_down = f"connection lost: {reason}"
-        self._loop.call_soon_threadsafe(self._down.set)
+        self._in_loop(self._down.set)
 
     def _on_message(self, _c: Any, _u: Any, received: paho.MQTTMessage) -> None:
         self._waiting.append(
@@ -270,10 +272,17 @@ class Client:
         if confirmed is not None and not confirmed.done():
             confirmed.set_result(None)
 
-    # --- the socket in the loop; opening happens in the connecting thread, hence threadsafe
+    # --- the socket in the loop
+
+    def _in_loop(self, act: Callable[..., None], *args: Any) -> None:
+        """Connecting happens in a thread of its own; all else must act before paho closes the fd."""
+        if threading.get_ident() == self._loop_thread:
+            act(*args)
+        else:
+            self._loop.call_soon_threadsafe(act, *args)
 
     def _on_socket_open(self, _c: Any, _u: Any, sock: Any) -> None:
-        self._loop.call_soon_threadsafe(self._watch, sock)
+        self._in_loop(self._watch, sock)
 
     def _watch(self, sock: Any) -> None:
         self._socket = sock
@@ -283,7 +292,7 @@ class Client:
             self._loop.add_writer(sock, self._paho.loop_write)
 
     def _on_socket_close(self, _c: Any, _u: Any, _sock: Any) -> None:
-        self._loop.call_soon_threadsafe(self._stop_watching)
+        self._in_loop(self._stop_watching)
 
     def _stop_watching(self) -> None:
         if self._socket is not None and self._socket.fileno() >= 0:
@@ -292,17 +301,17 @@ class Client:
         self._socket = None
 
     def _on_register_write(self, _c: Any, _u: Any, sock: Any) -> None:
-        self._loop.call_soon_threadsafe(self._add_writer, sock)
+        self._in_loop(self._add_writer, sock)
 
     def _add_writer(self, sock: Any) -> None:
         if sock is self._socket and sock.fileno() >= 0:
             self._loop.add_writer(sock, self._paho.loop_write)
 
     def _on_unregister_write(self, _c: Any, _u: Any, sock: Any) -> None:
-        self._loop.call_soon_threadsafe(self._remove_writer, sock)
+        self._in_loop(self._remove_writer, sock)
 
     def _remove_writer(self, sock: Any) -> None:
-        if sock is self._socket and sock.fileno() >= 0 and not self._paho.want_write():
+        if sock is self._socket and sock.fileno() >= 0:
             self._loop.remove_writer(sock)
 
     def _read(self) -> None:

@@ -99,3 +99,16 @@ def verify(token: str, keys: KeySet, *, issuer: str, audience: str, now: datetim
     if decoded.claims["exp"] - decoded.claims["iat"] > LONGEST.total_seconds():
         raise TokenError("token refused: it lives longer than an hour")
     return Claims(decoded.claims["sub"], dict(decoded.claims))
+
+
+def write_new_key(private_file: Path, public_file: Path) -> str:
+    """A new private key in its own file (0600), its public part added to a set; returns its id."""
+    private = new_key()
+    known: dict[str, list[dict[str, Any]]] = {"keys": []}
+    if public_file.exists():
+        known = json.loads(public_file.read_text(encoding="utf-8"))
+    known["keys"].append(public_part(private))
+    private_file.touch(mode=0o600, exist_ok=False)
+    private_file.write_text(json.dumps(private), encoding="utf-8")
+    public_file.write_text(json.dumps(known, indent=2), encoding="utf-8")
+    return str(private["kid"])

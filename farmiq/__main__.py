@@ -1,0 +1,5 @@
+"""`python -m farmiq` is `farmiq`."""
+
+from farmiq.cli import main
+
+main()

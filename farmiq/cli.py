@@ -1,0 +1,317 @@
+"""The `farmiq` command. Heavy imports stand inside the commands, so that --help is quick.
+
+Exit codes: 0 good, 1 failed, 2 asked wrongly, 3 works but needs attention.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+from uuid import UUID
+
+import typer
+
+from farmiq.stack import commands as stack_commands
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=(
+        "FarmIQ: from the barn to the screen; nothing lost, nothing twice, and proof of it.\n\n"
+        "Start with `farmiq demo`. To install a site: `farmiq config edge`, `farmiq migrate edge`, "
+        "`farmiq run edge`; the same for the cloud."
+    ),
+)
+app.add_typer(stack_commands.app, name="stack")
+app.command()(stack_commands.doctor)
+keys = typer.Typer(no_args_is_help=True, help="Keys that edges sign their tokens with.")
+app.add_typer(keys, name="keys")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+StackName = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        help="Take settings that the environment lacks from this local stack "
+        "(default: the demo's, if it is running).",
+    ),
+]
+
+
+def main() -> None:
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from farmiq import __version__  # noqa: PLC0415
+
+    typer.echo(__version__)
+
+
+@app.command()
+def run(
+    what: Annotated[
+        str, typer.Argument(help="A service (see `farmiq flow`), a site: edge or cloud, or all.")
+    ],
+    stack: StackName = None,
+) -> None:
+    """Run one service, a site, or everything in this process, until Ctrl-C or SIGTERM.
+
+    Settings come from the environment; `farmiq config edge` prints them all. Each site answers
+    /healthz, /readyz, /metrics and /version on its HTTP port.
+    """
+    from farmiq import process  # noqa: PLC0415
+    from farmiq.config import SettingsError  # noqa: PLC0415
+    from farmiq.plumbing.tokens import TokenError  # noqa: PLC0415
+
+    try:
+        code = asyncio.run(process.run_services(what, _environment(stack)))
+    except (SettingsError, process.WrongSchemaError, TokenError, OSError) as error:
+        _fail(str(error))
+    except KeyError as error:
+        _fail(error.args[0], code=2)
+    raise typer.Exit(code)
+
+
+@app.command()
+def flow(*, as_json: AsJson = False) -> None:
+    """Show every service in flow order, with what it reads and what it writes."""
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from farmiq import services  # noqa: PLC0415
+
+    if as_json:
+        _print_json([asdict(service) for service in services.SERVICES])
+    else:
+        typer.echo(services.flow(), nl=False)
+
+
+@app.command()
+def trace(
+    event_id: Annotated[UUID, typer.Argument(help="The event_id of any message.")],
+    *,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where one event was, when, and in which table or queue.
+
+    Needs both databases (FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_ADMIN_URL) or a running demo.
+    Exit code 1: nobody knows this event. Exit code 3: it has not reached the cloud's tables yet.
+    """
+    from farmiq.trace import trace as follow  # noqa: PLC0415
+
+    environment = _environment(stack)
+    hops = asyncio.run(
+        follow(
+            event_id,
+            edge_url=_needed(environment, "FARMIQ_EDGE_DB_ADMIN_URL"),
+            cloud_url=_needed(environment, "FARMIQ_CLOUD_DB_ADMIN_URL"),
+            amqp_url=environment.get("FARMIQ_AMQP_URL"),
+        )
+    )
+    if not hops:
+        _fail(f"no table of the edge or the cloud knows event {event_id}")
+    if as_json:
+        from dataclasses import asdict  # noqa: PLC0415
+
+        _print_json([{**asdict(hop), "at": hop.at and hop.at.isoformat()} for hop in hops])
+    else:
+        _print_hops(hops)
+    if hops[-1].at is None:
+        raise typer.Exit(3)
+
+
+@app.command()
+def migrate(
+    site: Annotated[str, typer.Argument(help="edge, cloud or all.")] = "all",
+    *,
+    stack: StackName = None,
+) -> None:
+    """Bring a site's database up to date. Run it before the new code starts; safe to repeat.
+
+    Connects as the owner of the tables: FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_ADMIN_URL.
+    """
+    from farmiq.plumbing import migrations  # noqa: PLC0415
+    from farmiq.process import SQL  # noqa: PLC0415
+
+    sites = list(SQL) if site == "all" else [site]
+    if unknown := [name for name in sites if name not in SQL]:
+        _fail(f"there is no site {unknown[0]!r}; choose edge, cloud or all", code=2)
+    environment = _environment(stack)
+    for name in sites:
+        url = _needed(environment, f"FARMIQ_{name.upper()}_DB_ADMIN_URL")
+        try:
+            applied = migrations.apply(url, SQL[name])
+        except migrations.MigrationError as error:
+            _fail(f"{name}: {error}")
+        typer.echo(f"{name}: " + (f"applied {', '.join(applied)}" if applied else "up to date"))
+
+
+@app.command()
+def config(
+    site: Annotated[str, typer.Argument(help="edge, cloud or admin.")],
+) -> None:
+    """Print a commented template of all settings of a site, ready to be filled in."""
+    from farmiq import config as settings  # noqa: PLC0415
+
+    if site not in settings.TEMPLATES:
+        _fail(f"there is no site {site!r}; choose one of {', '.join(settings.TEMPLATES)}", code=2)
+    typer.echo(settings.template(site), nl=False)
+
+
+@keys.command("new")
+def keys_new(
+    private: Annotated[Path, typer.Option(help="Where the edge's private key goes (0600).")],
+    public: Annotated[Path, typer.Option(help="The cloud's set of public keys; added to.")],
+) -> None:
+    """Make a key pair: the edge signs with the private part, the cloud trusts the public one."""
+    from farmiq.plumbing import tokens  # noqa: PLC0415
+
+    try:
+        key_id = tokens.write_new_key(private, public)
+    except FileExistsError:
+        _fail(f"{private} exists; a key is never overwritten. Choose another file.")
+    typer.echo(f"key {key_id}: private in {private}, public added to {public}")
+
+
+@app.command()
+def simulate(
+    *,
+    tenant: Annotated[str, typer.Option(help="Tenant of the simulated farm.")] = "hillside",
+    barns: Annotated[int, typer.Option(min=1, max=500, help="Three devices each.")] = 4,
+    interval: Annotated[float, typer.Option(min=0.01, help="Seconds between readings.")] = 1.0,
+    seconds: Annotated[float | None, typer.Option(help="How long; default: until Ctrl-C.")] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="Where to write what was sent and answered (JSON lines).")
+    ] = None,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a farm over real MQTT: sensors with daily curves; the last barn's link is flaky.
+
+    Publishes to FARMIQ_DEVICES_MQTT_URL (the running demo's, if it is not set).
+    """
+    from farmiq.plumbing import log  # noqa: PLC0415
+    from farmiq.simulate import farm, runner  # noqa: PLC0415
+
+    log.configure("warning")
+    url = _needed(_environment(stack), "FARMIQ_DEVICES_MQTT_URL")
+    summary = asyncio.run(
+        runner.run(
+            farm.farm(tenant, barns=barns),
+            url,
+            journal,
+            interval_s=interval,
+            seconds=seconds,
+            say=(lambda _: None) if as_json else typer.echo,
+        )
+    )
+    _print_json(summary) if as_json else typer.echo(
+        f"sent {summary['sent']}, acknowledged {summary['ok']}, stored {summary['stored']}, "
+        f"refused {summary['refused']}, still waiting {summary['waiting']}"
+    )
+    raise typer.Exit(3 if summary["waiting"] else 0)
+
+
+@app.command()
+def demo(
+    *,
+    barns: Annotated[int, typer.Option(min=1, max=100)] = 4,
+    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between readings.")] = 1.0,
+) -> None:
+    """Run the whole system here with a simulated farm; Ctrl-C stops all of it."""
+    from farmiq.demo import run as demo_run  # noqa: PLC0415
+    from farmiq.demo import view  # noqa: PLC0415
+
+    root = _state_dir() / "stacks" / "demo"
+    _run_demo(demo_run.demo(root, barns=barns, interval_s=interval, say=typer.echo, show=view.show))
+
+
+@app.command()
+def smoke(
+    *,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the farm sends.")] = 45.0,
+) -> None:
+    """Run the demo's farm for a while without a terminal, then check: 0 lost, 0 twice.
+
+    Prints one summary line; the exit code tells.
+    """
+    from farmiq.demo import run as demo_run  # noqa: PLC0415
+
+    root = _state_dir() / "stacks" / "smoke"
+    good, summary = _run_demo(demo_run.smoke(root, seconds=seconds, say=typer.echo))
+    typer.echo(summary)
+    raise typer.Exit(0 if good else 1)
+
+
+def _run_demo(coroutine: Any) -> Any:
+    from farmiq.demo.run import DemoError  # noqa: PLC0415
+    from farmiq.stack import StackError  # noqa: PLC0415
+
+    try:
+        return asyncio.run(coroutine)
+    except (DemoError, StackError) as error:
+        _fail(str(error))
+
+
+def _environment(stack: str | None) -> dict[str, str]:
+    """Ours, with what it lacks taken from a local stack and the site provisioned on it."""
+    from farmiq import config as settings  # noqa: PLC0415
+    from farmiq.demo import provision  # noqa: PLC0415
+    from farmiq.stack import StackError, attach  # noqa: PLC0415
+
+    root = _state_dir() / "stacks" / (stack or "demo")
+    try:
+        local: Mapping[str, str] = attach(root)
+    except StackError as error:
+        if stack:
+            _fail(str(error))
+        return settings.environment()
+    site = provision.read(root)
+    return settings.environment(under={**local, **(site.environment if site else {})})
+
+
+def _state_dir() -> Path:
+    from farmiq import config as settings  # noqa: PLC0415
+
+    return settings.state_dir()
+
+
+def _needed(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        _fail(f"{name} is not set, and no local stack is running (`farmiq demo` starts one)")
+    return value
+
+
+def _print_hops(hops: list[Any]) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(header_style="bold")
+    for name in ("site", "where", "when (UTC)", "after", "what"):
+        table.add_column(name, justify="right" if name == "after" else "left")
+    before = None
+    for hop in hops:
+        at = f"{hop.at:%Y-%m-%d %H:%M:%S.%f}"[:-3] if hop.at else "—"
+        after = f"+{(hop.at - before).total_seconds() * 1000:.0f} ms" if hop.at and before else ""
+        table.add_row(hop.site, hop.place, at, after, hop.note)
+        before = hop.at or before
+    Console().print(table)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def _fail(message: str, *, code: int = 1) -> NoReturn:
+    typer.secho(message, err=True, fg=typer.colors.RED)
+    raise typer.Exit(code)

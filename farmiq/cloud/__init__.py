@@ -1,0 +1,1 @@
+"""In the data centre: from the door in (ingestion) to the screen (console)."""

@@ -1,0 +1,44 @@
+"""Forms: a small urlencoded body, and the token that shows it came from our own page."""
+
+import hmac
+from collections.abc import Mapping
+from urllib.parse import parse_qs
+
+from fastapi import Request
+
+from farmiq.plumbing import http
+
+MOST_BYTES = 16 * 1024
+MOST_FIELDS = 16
+
+
+async def read(request: Request) -> dict[str, str]:
+    """The first value of each field. Raises HttpError 413, 415 or 400."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise http.HttpError(415, "send the form as application/x-www-form-urlencoded")
+    return parse(await _body(request))
+
+
+def parse(body: bytes) -> dict[str, str]:
+    try:
+        fields = parse_qs(
+            body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS
+        )
+    except ValueError as error:
+        raise http.HttpError(400, f"the form cannot be read: {error}") from error
+    return {name: values[0] for name, values in fields.items()}
+
+
+def came_from_us(form: Mapping[str, str], token: str | None) -> bool:
+    """Whether the form carries the token that we gave to this browser."""
+    return bool(token) and hmac.compare_digest(form.get("csrf", "").encode(), str(token).encode())
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise http.HttpError(413, f"a form has at most {MOST_BYTES} bytes")
+    return bytes(body)

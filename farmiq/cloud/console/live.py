@@ -1,0 +1,134 @@
+"""Live pages: one LISTEN per process, fanned out to the browsers of the tenant that changed.
+
+telemetry --NOTIFY telemetry_changed--> [hub] --Server-Sent Events: "fetch again"--> browsers
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+import psycopg
+
+from farmiq.plumbing import backoff, db, log
+
+# A browser counts on a beat: after 25 s without one it says that its data may be old.
+BEAT_S = 10.0
+# A browser is told at most this often.
+PAUSE_S = 1.0
+MOST_PER_SIGN_IN = 10
+
+# A browser cannot see comments of the stream, so the beat is an event too.
+BEAT = b"event: beat\ndata: {}\n\n"
+CHANGED = b"event: changed\ndata: {}\n\n"
+# We ourselves hear nothing from the database: whoever looks must know.
+DEAF = b"event: deaf\ndata: {}\n\n"
+
+
+@dataclass(eq=False)
+class Subscription:
+    tenant_id: str
+    sign_in: bytes
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
+class Hub:
+    """Who looks at what, and whether we hear of changes ourselves."""
+
+    listening: bool = False
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    _subscriptions: set[Subscription] = field(default_factory=set)
+
+    @contextlib.contextmanager
+    def subscribe(self, tenant_id: str, *, sign_in: bytes) -> Iterator[Subscription]:
+        subscription = Subscription(tenant_id, sign_in)
+        self._subscriptions.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)
+
+    def is_full(self, sign_in: bytes) -> bool:
+        """Whether one sign-in has as many live pages open as it may."""
+        return sum(found.sign_in == sign_in for found in self._subscriptions) >= MOST_PER_SIGN_IN
+
+    def changed(self, tenant_id: str) -> None:
+        for subscription in self._subscriptions:
+            if subscription.tenant_id == tenant_id:
+                subscription.woken.set()
+
+    def hear(self, *, listening: bool) -> None:
+        """We hear the database again, or no longer: what everybody sees may be old."""
+        self.listening = listening
+        self._wake_all()
+
+    def close(self) -> None:
+        """The server stops: every stream ends."""
+        self.closing.set()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for subscription in self._subscriptions:
+            subscription.woken.set()
+
+
+async def stream(
+    hub: Hub, *, tenant_id: str, sign_in: bytes, lasts_s: float
+) -> AsyncIterator[bytes]:
+    """What one browser hears, until the server stops or the sign-in expires.
+
+    It begins with "changed": something may have changed between the page and this stream.
+    """
+    clock = asyncio.get_running_loop().time
+    ends_at = clock() + lasts_s
+    with hub.subscribe(tenant_id, sign_in=sign_in) as subscription:
+        woken = True
+        while not hub.closing.is_set() and clock() < ends_at:
+            yield message(listening=hub.listening, woken=woken)
+            await _set_within(hub.closing, PAUSE_S)
+            woken = await _set_within(subscription.woken, BEAT_S)
+            subscription.woken.clear()
+
+
+def message(*, listening: bool, woken: bool) -> bytes:
+    if not listening:
+        return DEAF
+    return CHANGED if woken else BEAT
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
+async def listen(url: str, hub: Hub) -> None:
+    """Hear the database for ever, and say so when we do not."""
+    logger = log.get("cloud-console")
+    waiting = backoff.Backoff()
+    while True:
+        try:
+            await _listen_once(url, hub)
+        except (*db.UNAVAILABLE, TimeoutError) as error:
+            logger.warning("live.deaf", error=db.first_line(error))
+        finally:
+            hub.hear(listening=False)
+        await waiting.wait()
+
+
+async def _listen_once(url: str, hub: Hub) -> None:
+    connection = await psycopg.AsyncConnection.connect(
+        url, autocommit=True, application_name="cloud-console-live", connect_timeout=5
+    )
+    async with connection:
+        await connection.execute("listen telemetry_changed")
+        hub.hear(listening=True)
+        while True:
+            async for notice in connection.notifies(timeout=BEAT_S):
+                hub.changed(notice.payload)
+            # A connection that died quietly shows itself here.
+            async with asyncio.timeout(BEAT_S):
+                await connection.execute("select 1")

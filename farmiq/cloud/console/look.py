@@ -1,0 +1,115 @@
+"""How answers look: templates, the headers of every page, and pages for what went wrong."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import jinja2
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from farmiq.cloud.console import assets, words
+from farmiq.plumbing import db, http, log
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+PROBLEMS = {
+    404: ("There is no such page", "The address may be mistyped, or what stood here has moved."),
+    429: ("Too many requests", "Wait a little, then try again."),
+    503: (
+        "The database does not answer",
+        "Readings that arrive meanwhile are kept. Try again in a moment.",
+    ),
+}
+OTHER_PROBLEM = ("Something went wrong", "")
+_SERVER_ERROR = 500
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+files = assets.read()
+
+_templates = jinja2.Environment(
+    loader=jinja2.PackageLoader("farmiq.cloud.console"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_templates.globals["asset"] = lambda name: files[name].address
+_templates.filters["number"] = words.number
+_templates.filters["count"] = words.count
+
+
+def render(template: str, **values: Any) -> str:
+    return _templates.get_template(template).render(**values)
+
+
+def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    return HTMLResponse(render(template, **values), status_code=status, headers=HEADERS)
+
+
+def is_browser(request: Request) -> bool:
+    """Browsers ask for pages; programs, and our own script, get the standard bodies."""
+    return "text/html" in request.headers.get("accept", "")
+
+
+def with_error_pages(endpoint: Endpoint) -> Endpoint:
+    """The endpoint, whose failures are pages for browsers and the standard body for others."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except db.UNAVAILABLE as error:
+            log.get("cloud-console").warning("console.no_database", error=db.first_line(error))
+            return _answer(request, http.HttpError(503, PROBLEMS[503][0], retry_after_s=5))
+        except http.HttpError as error:
+            return _answer(request, error)
+        except Exception as error:
+            if not is_browser(request):
+                raise
+            log.get("cloud-console").error("console.failed", error=repr(error), exc_info=error)
+            failure = http.HttpError(_SERVER_ERROR, "something went wrong on our side")
+            return problem_page(request, failure)
+
+    answer.__name__ = endpoint.__name__
+    return answer
+
+
+def not_found(otherwise: ASGIApp) -> ASGIApp:
+    """What the router calls when nothing matches: a page for browsers, else what it was."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and is_browser(request := Request(scope)):
+            await problem_page(request, http.HttpError(404, "Not Found"))(scope, receive, send)
+        else:
+            await otherwise(scope, receive, send)
+
+    return answer
+
+
+def problem_page(request: Request, error: http.HttpError) -> Response:
+    headline, advice = PROBLEMS.get(error.status, OTHER_PROBLEM)
+    found = page(
+        "problem.html",
+        status=error.status,
+        headline=headline,
+        advice=advice or f"{error.message[:1].upper()}{error.message[1:]}.",
+        trace_id=http.trace_id(request) if error.status >= _SERVER_ERROR else "",
+    )
+    if error.retry_after_s:
+        found.headers["Retry-After"] = str(error.retry_after_s)
+    return found
+
+
+def _answer(request: Request, error: http.HttpError) -> Response:
+    if is_browser(request):
+        return problem_page(request, error)
+    return http.error_response(request, error)

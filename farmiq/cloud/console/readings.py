@@ -1,0 +1,276 @@
+"""What the page Latest readings says about each sensor: pure, from the stored rows and a clock.
+
+A sensor is one metric of one device. Its state is decided here and nowhere else: the sentence,
+the title, the table and the JSON twin all come from the same rows.
+"""
+
+import hashlib
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+from farmiq.cloud.console import sparkline, words
+from farmiq.cloud.console.sparkline import Point
+
+SHORTEST_INTERVAL_S = 10.0
+UNKNOWN_INTERVAL_S = 120.0
+# A clock may be off by this much before we speak of it.
+CLOCK_TOLERANCE_S = 60.0
+# From this delay on a reading did not just travel, it waited for something.
+WORTH_SAYING_S = 120.0
+
+
+class State(StrEnum):
+    CURRENT = "current"
+    LATE = "late"
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The newest reading of a sensor, and the last few before it (oldest first)."""
+
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    value: float
+    unit: str
+    captured_at: datetime
+    arrived_at: datetime
+    count: int
+    history: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Company:
+    """Whose page it is."""
+
+    name: str
+    tenant_id: str
+    timezone: str
+    email: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    reading: Reading
+    key: str
+    again: bool
+    state: State
+    interval_s: float
+    late_at: datetime
+    age: str
+    value: str
+    captured: str
+    captured_utc: str
+    arrived: str
+    spark: sparkline.Drawing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barn:
+    key: str
+    farm_id: str
+    barn_id: str
+    rows: tuple[Row, ...]
+
+    @property
+    def late(self) -> int:
+        return sum(row.state is State.LATE for row in self.rows)
+
+    @property
+    def ahead(self) -> int:
+        return sum(row.state is State.AHEAD for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    company: Company
+    zone: str
+    now: datetime
+    as_of: str
+    barns: tuple[Barn, ...]
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(row for barn in self.barns for row in barn.rows)
+
+    @property
+    def sensors(self) -> int:
+        return len(self.rows)
+
+    @property
+    def late(self) -> int:
+        return sum(barn.late for barn in self.barns)
+
+    @property
+    def ahead(self) -> int:
+        return sum(barn.ahead for barn in self.barns)
+
+    @property
+    def problems(self) -> int:
+        return self.late + self.ahead
+
+    @property
+    def sentence(self) -> str:
+        return sentence(
+            sensors=self.sensors, barns=len(self.barns), late=self.late, ahead=self.ahead
+        )
+
+    @property
+    def title(self) -> str:
+        return words.title("Latest readings", problems=self.problems)
+
+
+def view(company: Company, readings: Sequence[Reading], *, now: datetime) -> View:
+    zone = words.zone(company.timezone)
+    ordered = sorted(readings, key=_place)
+    return View(
+        company=company,
+        zone=words.zone_name(zone, now),
+        now=now,
+        as_of=now.astimezone(zone).strftime("%H:%M:%S"),
+        barns=tuple(
+            _barn(farm_id, barn_id, list(group), now=now, zone=zone)
+            for (farm_id, barn_id), group in itertools.groupby(ordered, key=_barn_of)
+        ),
+    )
+
+
+def expected_interval_s(instants: Sequence[datetime]) -> float:
+    """How often a sensor reports, judged by its last readings (oldest first)."""
+    gaps = [
+        gap
+        for earlier, later in itertools.pairwise(instants)
+        if (gap := (later - earlier).total_seconds()) > 0
+    ]
+    if not gaps:
+        return UNKNOWN_INTERVAL_S
+    return max(statistics.median(gaps), SHORTEST_INTERVAL_S)
+
+
+def state(captured_at: datetime, *, interval_s: float, now: datetime) -> State:
+    """Late is a reading older than two expected intervals.
+
+    One from the future would look current for as long as its clock is wrong, so it is not.
+    """
+    age_s = (now - captured_at).total_seconds()
+    if age_s < -CLOCK_TOLERANCE_S:
+        return State.AHEAD
+    return State.LATE if age_s > 2 * interval_s else State.CURRENT
+
+
+def sentence(*, sensors: int, barns: int, late: int, ahead: int) -> str:
+    if sensors == 0:
+        return "No sensor has reported yet"
+    if late == ahead == 0:
+        reports = "reports; it is current" if sensors == 1 else "report; all current"
+        return f"{words.count(sensors, 'sensor')} in {words.count(barns, 'barn')} {reports}"
+    late_part = f"{_share(late, sensors)} late" if late else ""
+    if not ahead:
+        return late_part
+    clocks = "a clock that runs" if ahead == 1 else "clocks that run"
+    if not late:
+        return f"{_share(ahead, sensors, verb=('has', 'have'))} {clocks} ahead"
+    return f"{late_part}; {ahead} {'has' if ahead == 1 else 'have'} {clocks} ahead"
+
+
+def _share(some: int, all_of_them: int, *, verb: tuple[str, str] = ("is", "are")) -> str:
+    one, many = verb
+    if some == all_of_them:
+        return f"The only sensor {one}" if some == 1 else f"All {some} sensors {many}"
+    return f"{some} of {all_of_them} sensors {one if some == 1 else many}"
+
+
+def _place(reading: Reading) -> tuple[str, str, str, str]:
+    return (reading.farm_id, reading.barn_id, reading.device_id, reading.metric_type)
+
+
+def _barn_of(reading: Reading) -> tuple[str, str]:
+    return (reading.farm_id, reading.barn_id)
+
+
+def _barn(
+    farm_id: str, barn_id: str, readings: Sequence[Reading], *, now: datetime, zone: ZoneInfo
+) -> Barn:
+    before = [None, *(reading.device_id for reading in readings)]
+    rows = tuple(
+        _row(reading, again=reading.device_id == above, now=now, zone=zone)
+        for reading, above in zip(readings, before, strict=False)
+    )
+    return Barn(key=_key("b", farm_id, barn_id), farm_id=farm_id, barn_id=barn_id, rows=rows)
+
+
+def _row(reading: Reading, *, again: bool, now: datetime, zone: ZoneInfo) -> Row:
+    interval_s = expected_interval_s([point.at for point in reading.history])
+    found = state(reading.captured_at, interval_s=interval_s, now=now)
+    return Row(
+        reading=reading,
+        key=_key("s", reading.device_id, reading.metric_type),
+        again=again,
+        state=found,
+        interval_s=interval_s,
+        late_at=reading.captured_at + timedelta(seconds=2 * interval_s),
+        age=_age(found, (now - reading.captured_at).total_seconds()),
+        value=words.number(reading.value),
+        captured=words.instant(reading.captured_at, now=now, zone=zone),
+        captured_utc=f"{reading.captured_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        arrived=_arrived(reading, now=now, zone=zone),
+        spark=sparkline.draw(reading.history, interval_s=interval_s, now=now),
+    )
+
+
+def _age(found: State, age_s: float) -> str:
+    if found is State.AHEAD:
+        return f"clock {words.duration(-age_s)} ahead"
+    ago = words.ago(age_s)
+    return f"last reading {ago}" if found is State.LATE else ago
+
+
+def _arrived(reading: Reading, *, now: datetime, zone: ZoneInfo) -> str:
+    waited_s = (reading.arrived_at - reading.captured_at).total_seconds()
+    if waited_s < WORTH_SAYING_S:
+        return ""
+    return f"arrived {words.instant(reading.arrived_at, now=now, zone=zone)}"
+
+
+def _key(kind: str, *parts: str) -> str:
+    """An id for the browser: names from devices may hold anything, ids may not."""
+    digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+    return f"{kind}-{digest[:12]}"
+
+
+def as_json(found: View) -> dict[str, object]:
+    """The twin of the page for programs: the same rows, the same states."""
+    return {
+        "company": found.company.name,
+        "timezone": found.company.timezone,
+        "as_of": found.now.isoformat(),
+        "summary": found.sentence,
+        "problems": found.problems,
+        "readings": [_row_as_json(row, now=found.now) for row in found.rows],
+    }
+
+
+def _row_as_json(row: Row, *, now: datetime) -> dict[str, object]:
+    reading = row.reading
+    return {
+        "farm_id": reading.farm_id,
+        "barn_id": reading.barn_id,
+        "device_id": reading.device_id,
+        "metric_type": reading.metric_type,
+        "metric_value": reading.value if math.isfinite(reading.value) else None,
+        "unit": reading.unit,
+        "occurred_at": reading.captured_at.isoformat(),
+        "stored_at": reading.arrived_at.isoformat(),
+        "reading_count": reading.count,
+        "age_s": round((now - reading.captured_at).total_seconds(), 1),
+        "expected_interval_s": round(row.interval_s, 1),
+        "state": row.state.value,
+    }

@@ -1,0 +1,92 @@
+"""A sparkline: the last readings as an SVG path. Gaps are drawn as gaps. Pure."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+WIDTH, HEIGHT = 120, 28
+# Room for the stroke and the dot at the end.
+_MARGIN = 3
+# Longer than this many expected intervals without a reading is a gap.
+_GAP_INTERVALS = 2.5
+# Silence up to now is drawn too, but the line keeps most of the width.
+_MOST_SILENCE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    at: datetime
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """`path` is empty when there is nothing to draw; `end` is where the newest reading stands."""
+
+    path: str
+    end: tuple[float, float] | None
+    lowest: float
+    highest: float
+    gaps: int
+    count: int
+
+
+NOTHING = Drawing("", None, 0, 0, 0, 0)
+
+
+def draw(history: Sequence[Point], *, interval_s: float, now: datetime) -> Drawing:
+    points = [point for point in history if math.isfinite(point.value)]
+    if not points:
+        return NOTHING
+    placed = _place(points, now=now)
+    runs = list(_runs(points, longest_s=_GAP_INTERVALS * interval_s))
+    values = [point.value for point in points]
+    return Drawing(
+        path="".join(_line(placed[run]) for run in runs),
+        end=placed[-1],
+        lowest=min(values),
+        highest=max(values),
+        gaps=len(runs) - 1,
+        count=len(points),
+    )
+
+
+def _runs(points: Sequence[Point], *, longest_s: float) -> Iterator[slice]:
+    """The stretches without a gap."""
+    longest = timedelta(seconds=longest_s)
+    begin = 0
+    for index in range(1, len(points)):
+        if points[index].at - points[index - 1].at > longest:
+            yield slice(begin, index)
+            begin = index
+    yield slice(begin, len(points))
+
+
+def _place(points: Sequence[Point], *, now: datetime) -> list[tuple[float, float]]:
+    first, last = points[0].at, points[-1].at
+    span_s = (last - first).total_seconds()
+    silence_s = max(0.0, min((now - last).total_seconds(), span_s * _MOST_SILENCE))
+    low = min(point.value for point in points)
+    high = max(point.value for point in points)
+    return [
+        (
+            _spread((point.at - first).total_seconds(), span_s + silence_s, WIDTH),
+            HEIGHT - _spread(point.value - low, high - low, HEIGHT),
+        )
+        for point in points
+    ]
+
+
+def _spread(amount: float, whole: float, size: int) -> float:
+    inner = size - 2 * _MARGIN
+    share = amount / whole if whole > 0 and math.isfinite(whole) else 0.5
+    return round(_MARGIN + share * inner, 1)
+
+
+def _line(run: Sequence[tuple[float, float]]) -> str:
+    (x, y), *rest = run
+    if not rest:
+        # A lone reading between two gaps: no length, the round cap makes it a dot.
+        return f"M{x:g} {y:g}h0"
+    return f"M{x:g} {y:g}L" + " ".join(f"{x:g} {y:g}" for x, y in rest)

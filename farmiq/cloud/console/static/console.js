@@ -1,0 +1,269 @@
+// Latest readings, kept live: the server says "changed", we fetch the same rows again and change
+// only what differs. Ages grow here every second; every other word comes from the server.
+
+const SILENCE_MS = 25_000;
+const FETCH_MS = 10_000;
+const HIDDEN_MS = 60_000;
+
+const readings = document.getElementById("readings");
+const pill = document.getElementById("pill");
+const says = document.getElementById("pill-says");
+const lateMark = document.getElementById("late-mark");
+
+const WORDS = { live: "Live", reconnecting: "Reconnecting (data may be old)", paused: "Paused" };
+const ACTION = { live: "pause updates", reconnecting: "pause updates", paused: "resume updates" };
+
+// What we know, and what follows from it.
+let begun = false;
+let paused = false;
+let hearing = false;
+let fetched = true;
+const standing = () => (paused ? "paused" : hearing && fetched ? "live" : "reconnecting");
+
+function show() {
+  if (!begun) return;
+  const now = standing();
+  const count = now === "reconnecting" ? "(?) Latest readings" : readings.dataset.title;
+  if (document.title !== count) document.title = count;
+  if (document.body.dataset.live === now) return;
+  document.body.dataset.live = now;
+  pill.hidden = false;
+  pill.title = `Press to ${ACTION[now]}`;
+  document.getElementById("pill-word").textContent = WORDS[now];
+  says.textContent = `Updates: ${WORDS[now]}`;
+}
+
+// --- ages, in the words of words.py
+
+export function duration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min`;
+  if (whole < 172800) return `${Math.floor(whole / 3600)} h`;
+  return `${Math.floor(whole / 86400)} days`;
+}
+
+export function ago(seconds) {
+  return seconds < 1 ? "just now" : `${duration(seconds)} ago`;
+}
+
+// The browser's clock may be wrong, so ages are counted on the server's.
+let aheadMs = Date.now() - Date.parse(readings.dataset.now);
+
+function tick() {
+  const now = Date.now() - aheadMs;
+  let turned = false;
+  for (const row of readings.querySelectorAll("tr[data-at]")) {
+    if (row.dataset.state === "current" && now > Date.parse(row.dataset.lateAt)) {
+      turnLate(row);
+      turned = true;
+    }
+    if (row.dataset.state !== "ahead") writeAge(row, (now - Date.parse(row.dataset.at)) / 1000);
+  }
+  if (turned) refresh();
+  if (hearing && performance.now() - heardAt > SILENCE_MS) lose();
+}
+
+function turnLate(row) {
+  row.dataset.state = "late";
+  row.querySelector(".state").replaceChildren(lateMark.content.cloneNode(true));
+}
+
+function writeAge(row, seconds) {
+  const age = row.querySelector(".age");
+  const text = row.dataset.state === "late" ? `last reading ${ago(seconds)}` : ago(seconds);
+  if (age.textContent !== text) age.textContent = text;
+}
+
+// --- fetch again, at most one at a time, and slower where it takes long
+
+let fetching = false;
+let wanted = false;
+let pressed = false;
+
+async function refresh() {
+  wanted = true;
+  if (fetching || pressed || paused) return;
+  wanted = false;
+  fetching = true;
+  const asked = Date.now();
+  try {
+    const answer = await fetch("/readings", { signal: AbortSignal.timeout(FETCH_MS) });
+    if (answer.status === 401) return location.assign("/sign-in");
+    if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+    swap(await answer.text(), asked);
+    fetched = true;
+  } catch {
+    fetched = false;
+    wanted = true;
+  }
+  show();
+  const took = Date.now() - asked;
+  setTimeout(rest, Math.max(fetched ? 500 : 2000, 4 * took));
+}
+
+function rest() {
+  fetching = false;
+  if (wanted) refresh();
+}
+
+function swap(html, asked) {
+  const page = new DOMParser().parseFromString(html, "text/html");
+  const fresh = page.getElementById("readings");
+  aheadMs = (asked + Date.now()) / 2 - Date.parse(fresh.dataset.now);
+  staying(() => patch(readings, document.adoptNode(fresh)));
+  tick();
+}
+
+// --- what is under the finger or has the focus stays where it is
+
+let pointed = null;
+
+function staying(change) {
+  const focus = document.activeElement?.closest("#readings [id]");
+  const anchor = focus ?? (pointed?.isConnected ? pointed : null);
+  const before = anchor?.getBoundingClientRect().top;
+  change();
+  const moved = anchor?.isConnected ? anchor.getBoundingClientRect().top - before : 0;
+  if (moved) scrollBy({ top: moved, behavior: "instant" });
+}
+
+readings.addEventListener("pointerover", (event) => {
+  pointed = event.target.closest("tr[id]");
+});
+readings.addEventListener("pointerleave", () => {
+  pointed = null;
+});
+readings.addEventListener("pointerdown", () => {
+  pressed = true;
+});
+for (const end of ["pointerup", "pointercancel", "blur"]) {
+  window.addEventListener(end, () => {
+    if (!pressed) return;
+    pressed = false;
+    if (wanted) refresh();
+  });
+}
+
+// --- change only what differs
+
+function patch(old, fresh) {
+  if (old.isEqualNode(fresh)) return;
+  if (old.nodeType === Node.TEXT_NODE) {
+    old.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  patchChildren(old, fresh);
+}
+
+function patchChildren(old, fresh) {
+  const named = new Map([...old.children].filter((child) => child.id).map((child) => [child.id, child]));
+  let here = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    const found = child.id ? named.get(child.id) : here;
+    if (!found || !alike(found, child)) {
+      old.insertBefore(child, here);
+      continue;
+    }
+    if (found === here) here = here.nextSibling;
+    else old.insertBefore(found, here);
+    patch(found, child);
+  }
+  while (here) {
+    const next = here.nextSibling;
+    here.remove();
+    here = next;
+  }
+}
+
+function alike(one, other) {
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.id ?? "") === (other.id ?? "");
+}
+
+// --- the stream
+
+let source = null;
+let heardAt = performance.now();
+let failures = 0;
+let reopening = 0;
+
+function open() {
+  clearTimeout(reopening);
+  source?.close();
+  source = new EventSource("/live");
+  source.addEventListener("changed", () => hear(refresh));
+  source.addEventListener("beat", () => hear());
+  source.addEventListener("deaf", () => {
+    begun = true;
+    heardAt = performance.now();
+    hearing = false;
+    show();
+  });
+  source.addEventListener("error", lose);
+}
+
+function hear(then) {
+  begun = true;
+  heardAt = performance.now();
+  hearing = true;
+  failures = 0;
+  show();
+  then?.();
+}
+
+function lose() {
+  begun = true;
+  source?.close();
+  clearTimeout(reopening);
+  hearing = false;
+  show();
+  if (paused || document.hidden) return;
+  failures += 1;
+  const wait = Math.min(10_000, 500 * 2 ** Math.min(failures, 5)) * (0.5 + Math.random() / 2);
+  reopening = setTimeout(open, wait);
+  refresh();
+}
+
+function rely() {
+  if (paused || document.hidden) {
+    clearTimeout(reopening);
+    source?.close();
+  } else {
+    heardAt = performance.now();
+    open();
+  }
+  show();
+}
+
+pill.addEventListener("click", () => {
+  begun = true;
+  paused = !paused;
+  rely();
+});
+
+// A browser opens few connections to one server: pages nobody sees give theirs back and ask
+// once a minute instead, so that their title stays true.
+document.addEventListener("visibilitychange", rely);
+setInterval(() => {
+  if (document.hidden) refresh();
+}, HIDDEN_MS);
+window.addEventListener("pageshow", (event) => {
+  if (event.persisted) rely();
+});
+// Leaving closes the stream, which is no failure to report.
+window.addEventListener("pagehide", () => source?.close());
+
+setInterval(tick, 1000);
+tick();
+rely();
+// The page itself is new; only when the stream does not open soon is there something to say.
+setTimeout(() => {
+  begun = true;
+  show();
+}, 3000);

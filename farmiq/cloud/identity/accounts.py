@@ -1,0 +1,76 @@
+"""Companies and people, made by an administrator with a connection of the tables' owner."""
+
+import zoneinfo
+from uuid import UUID
+
+import psycopg
+
+from farmiq.cloud.identity import desk, passwords
+from farmiq.plumbing import ids
+
+ROLES = ("viewer", "operator", "technician", "admin")
+
+
+def add_company(
+    connection: psycopg.Connection, tenant_id: str, *, name: str, timezone: str = "UTC"
+) -> UUID:
+    """The company of this tenant; made, or its name and time zone brought up to date.
+
+    Raises ValueError if there is no such time zone.
+    """
+    if timezone not in zoneinfo.available_timezones():
+        raise ValueError(f"no time zone is called {timezone!r}: give one such as Asia/Bangkok")
+    return _returned(
+        connection.execute(
+            """
+            insert into companies (company_id, tenant_id, name, timezone)
+            values (%s, %s, %s, %s)
+            on conflict on constraint companies_tenant_id_key
+              do update set name = excluded.name, timezone = excluded.timezone
+            returning company_id
+            """,
+            (ids.new(), tenant_id, name, timezone),
+        )
+    )
+
+
+def add_user(
+    connection: psycopg.Connection,
+    email: str,
+    *,
+    company_id: UUID,
+    password: str,
+    role: str = "viewer",
+) -> UUID:
+    """The person of this e-mail; made, or their password and role brought up to date.
+
+    Raises ValueError if the e-mail, password or role cannot be one, or if the person belongs to
+    another company: nobody changes company by being added twice.
+    """
+    if role not in ROLES:
+        raise ValueError(f"no role is called {role!r}: give one of {', '.join(ROLES)}")
+    name = desk.normal_email(email)
+    if "@" not in name:
+        raise ValueError(f"{email!r} is not an e-mail address")
+    return _returned(
+        connection.execute(
+            """
+            insert into users (user_id, company_id, email, password_hash, role)
+            values (%s, %s, %s, %s, %s)
+            on conflict on constraint users_email_key
+              do update set password_hash = excluded.password_hash, role = excluded.role
+              where users.company_id = excluded.company_id
+            returning user_id
+            """,
+            (ids.new(), company_id, name, passwords.hashed(password), role),
+        ),
+        otherwise=f"{name} belongs to another company",
+    )
+
+
+def _returned(cursor: psycopg.Cursor, *, otherwise: str = "nothing was kept") -> UUID:
+    row = cursor.fetchone()
+    if row is None:
+        raise ValueError(otherwise)
+    found: UUID = row[0]
+    return found

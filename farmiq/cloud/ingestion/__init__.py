@@ -1,0 +1,1 @@
+"""cloud-ingestion: the edges' batches in, the bus out."""

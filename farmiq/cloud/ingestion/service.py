@@ -1,0 +1,165 @@
+"""Ingestion: an edge's batch in, every event on the bus, then yes.
+
+edge-sync-forwarder --POST batch--> [ingestion] --ingestion_dedupe, farmiq.*.exchange--> consumers
+
+Publishing happens inside the transaction (C-10): 202 means noted AND confirmed by the bus. A crash
+before the commit makes the edge send again and the bus see a repeat, which consumers absorb.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import prometheus_client
+from fastapi import Request
+from fastapi.responses import JSONResponse
+from joserfc.jwk import KeySet
+
+from farmiq.cloud.bus import TOPOLOGY
+from farmiq.cloud.ingestion import batch, store
+from farmiq.cloud.ingestion.batch import Batch
+from farmiq.cloud.ingestion.store import Offered
+from farmiq.config import CloudSettings
+from farmiq.messages import bus
+from farmiq.plumbing import amqp, db, http, ids, log, tokens
+from farmiq.plumbing.http import HttpError
+
+NAME = "cloud-ingestion"
+ROUTE = "/api/v1/ingestion/batch"
+
+RETRY_AFTER_S = 5
+POOL = 8
+# Publishing holds a connection: fewer may do so at once than there are connections (C-10).
+MOST_PUBLISHING = POOL - 2
+
+EVENTS = prometheus_client.Counter(
+    "farmiq_ingestion_events_total", "Events offered by edges", ["outcome"]
+)
+
+
+async def run(settings: CloudSettings, door: http.Door) -> None:
+    keys = tokens.read_keys(settings.edge_keys_file)
+    async with (
+        db.pool(settings.db_url.get_secret_value(), name=NAME, most=POOL, timeout_s=3.0) as pool,
+        amqp.publisher(
+            settings.amqp_url.get_secret_value(), name=NAME, topology=TOPOLOGY, tls=settings.tls
+        ) as publisher,
+    ):
+        ingestion = Ingestion(settings, keys, pool, publisher)
+        door.ready("ingestion.database", lambda: db.problem(pool))
+        door.ready("ingestion.bus", publisher.problem)
+        door.app.add_route(ROUTE, ingestion.post_batch, methods=["POST"])
+        await asyncio.Event().wait()
+
+
+class Ingestion:
+    def __init__(
+        self, settings: CloudSettings, keys: KeySet, pool: db.Pool, publisher: amqp.Publisher
+    ) -> None:
+        self._settings, self._keys = settings, keys
+        self._pool, self._publisher = pool, publisher
+        self._publishing = asyncio.Semaphore(MOST_PUBLISHING)
+        self._log = log.get(NAME)
+
+    async def post_batch(self, request: Request) -> JSONResponse:
+        claims = self._claims(request)
+        offered = _read(await _body(request))
+        _allow(claims, offered)
+        batch_id = offered.batch_id or f"batch-{ids.new()}"
+        deduped = await self._accept(offered, batch_id)
+        answer: dict[str, object] = {"accepted": True}
+        if deduped:
+            answer["deduped"] = deduped
+        return JSONResponse({**answer, "batchId": batch_id}, status_code=202)
+
+    def _claims(self, request: Request) -> tokens.Claims:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise HttpError(401, "a bearer token is required")
+        try:
+            return tokens.verify(
+                token.strip(),
+                self._keys,
+                issuer=self._settings.token_issuer,
+                audience=self._settings.token_audience,
+                now=datetime.now(UTC),
+            )
+        except tokens.TokenError as error:
+            raise HttpError(401, str(error)) from None
+
+    async def _accept(self, offered: Batch, batch_id: str) -> int:
+        """Note and publish what is new; returns how many were known or repeated."""
+        try:
+            async with self._publishing:
+                return await self._note_and_publish(offered, batch_id)
+        except (*db.UNAVAILABLE, amqp.BusDownError) as error:
+            self._log.warning("ingestion.unavailable", error=db.first_line(error))
+            raise HttpError(
+                503, "the database or the bus is away; try again", retry_after_s=RETRY_AFTER_S
+            ) from None
+
+    async def _note_and_publish(self, offered: Batch, batch_id: str) -> int:
+        events = [Offered(event, bus.content_hash(event)) for event in offered.events]
+        first = {each.key: each for each in reversed(events)}
+        async with db.transaction(self._pool) as tx:
+            await _know_tenants(tx, offered)
+            new = await store.note_new(tx, list(first.values()), batch_id=batch_id)
+            conflicts = await store.note_conflicts(tx, events, batch_id=batch_id)
+            await self._publisher.publish(
+                [_outgoing(each.event) for key, each in first.items() if key in new],
+                timeout_s=self._settings.bus_timeout_s,
+            )
+        EVENTS.labels(outcome="new").inc(len(new))
+        EVENTS.labels(outcome="deduped").inc(len(events) - len(new))
+        if conflicts:
+            EVENTS.labels(outcome="conflict").inc(conflicts)
+            self._log.error("ingestion.event_id_conflict", count=conflicts, batch_id=batch_id)
+        return len(events) - len(new)
+
+
+async def _body(request: Request) -> bytes:
+    """The body, given up on as soon as it is larger than a batch may be."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HttpError(415, "send the batch as application/json")
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > batch.MOST_BYTES:
+            raise HttpError(413, f"a batch has at most {batch.MOST_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _read(body: bytes) -> Batch:
+    try:
+        return batch.read(body)
+    except batch.TooLarge as large:
+        raise HttpError(413, large.message) from None
+    except batch.BadBatch as bad:
+        raise HttpError(400, bad.message, details=bad.details) from None
+
+
+def _allow(claims: tokens.Claims, offered: Batch) -> None:
+    allowed = claims.values.get("tenants")
+    foreign = {event.tenant_id for event in offered.events} - set(
+        allowed if isinstance(allowed, list) else []
+    )
+    if foreign:
+        raise HttpError(403, f"this token does not speak for tenant {min(foreign)!r}")
+
+
+async def _know_tenants(tx: db.Connection, offered: Batch) -> None:
+    unknown = await store.unknown_tenants(tx, sorted({e.tenant_id for e in offered.events}))
+    if unknown:
+        log.get(NAME).error("ingestion.unknown_tenant", tenant_id=unknown[0])
+        raise HttpError(403, f"tenant {unknown[0]!r} is not registered here")
+
+
+def _outgoing(event: bus.BusEvent) -> amqp.Outgoing:
+    return amqp.Outgoing(
+        exchange=bus.CATALOGUE[event.event_type].exchange,
+        routing_key=event.event_type,
+        body=bus.write(event),
+        message_id=str(event.event_id),
+        headers={"schema_version": "1.0", "trace_id": event.trace_id},
+    )

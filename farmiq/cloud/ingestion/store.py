@@ -1,0 +1,78 @@
+"""Ingestion's SQL: which events the cloud has, and ids that came with two contents."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from farmiq.messages.bus import BusEvent
+from farmiq.plumbing import db
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """An event of a batch with the hash of its content."""
+
+    event: BusEvent
+    content_hash: bytes
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.event.tenant_id, str(self.event.event_id)
+
+
+async def unknown_tenants(tx: db.Connection, tenant_ids: Sequence[str]) -> list[str]:
+    rows = await db.fetch_all(
+        tx,
+        sql.SQL("""
+            select t.tenant_id from unnest(%s::text[]) as t(tenant_id)
+            where not exists (select from companies c where c.tenant_id = t.tenant_id)
+        """),
+        list(tenant_ids),
+    )
+    return [row[0] for row in rows]
+
+
+async def note_new(
+    tx: db.Connection, offered: Sequence[Offered], *, batch_id: str
+) -> set[tuple[str, str]]:
+    """Note the events; returns the keys that were new."""
+    rows = await db.fetch_all(
+        tx,
+        sql.SQL("""
+            insert into ingestion_dedupe (tenant_id, event_id, event_type, content_hash, batch_id)
+            select e.*, %s
+            from unnest(%s::text[], %s::uuid[], %s::text[], %s::bytea[]) as e
+            on conflict on constraint ingestion_dedupe_pkey do nothing
+            returning tenant_id, event_id::text
+        """),
+        batch_id,
+        [each.event.tenant_id for each in offered],
+        [each.event.event_id for each in offered],
+        [each.event.event_type for each in offered],
+        [each.content_hash for each in offered],
+    )
+    return {(tenant_id, event_id) for tenant_id, event_id in rows}
+
+
+async def note_conflicts(tx: db.Connection, known: Sequence[Offered], *, batch_id: str) -> int:
+    """Of events known before, those whose content differs are written down; returns how many."""
+    rows = await db.fetch_all(
+        tx,
+        sql.SQL("""
+            insert into event_conflicts
+              (tenant_id, event_id, content_hash, first_content_hash, batch_id)
+            select d.tenant_id, d.event_id, o.content_hash, d.content_hash, %s
+            from unnest(%s::text[], %s::uuid[], %s::bytea[])
+              as o(tenant_id, event_id, content_hash)
+            join ingestion_dedupe d on d.tenant_id = o.tenant_id and d.event_id = o.event_id
+            where d.content_hash <> o.content_hash
+            on conflict on constraint event_conflicts_pkey do nothing
+            returning event_id
+        """),
+        batch_id,
+        [each.event.tenant_id for each in known],
+        [each.event.event_id for each in known],
+        [each.content_hash for each in known],
+    )
+    return len(rows)

@@ -1,0 +1,1 @@
+"""cloud-telemetry-service: readings from the bus into tables."""

@@ -1,0 +1,83 @@
+"""Telemetry's SQL in the cloud."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farmiq.messages.bus import BusEvent
+from farmiq.messages.telemetry import Reading
+from farmiq.plumbing import db
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    event: BusEvent
+    reading: Reading
+
+
+async def record(tx: db.Connection, ingested: Sequence[Ingested]) -> int:
+    """Keep the readings and the newest of each series; returns how many were new.
+
+    The count of a series grows only by readings that were new, so repeats change nothing.
+    """
+    new: int = await db.fetch_value(
+        tx,
+        """
+        with offered as (
+          select distinct on (e.tenant_id, e.event_id) *
+          from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[],
+            %s::float8[], %s::text[], %s::timestamptz[], %s::text[])
+            as e(tenant_id, event_id, farm_id, barn_id, device_id, metric_type,
+              metric_value, unit, occurred_at, trace_id)
+        ), kept as (
+          insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
+            metric_type, metric_value, unit, occurred_at, trace_id)
+          select * from offered
+          on conflict on constraint telemetry_readings_pkey do nothing
+          returning *
+        ), newest as (
+          select distinct on (tenant_id, device_id, metric_type) kept.*,
+            count(*) over (partition by tenant_id, device_id, metric_type) as reading_count
+          from kept
+          order by tenant_id, device_id, metric_type, occurred_at desc, event_id desc
+        ), latest as (
+          insert into telemetry_latest as l (tenant_id, device_id, metric_type, farm_id, barn_id,
+            event_id, metric_value, unit, occurred_at, reading_count)
+          select tenant_id, device_id, metric_type, farm_id, barn_id,
+            event_id, metric_value, unit, occurred_at, reading_count
+          from newest
+          order by tenant_id, device_id, metric_type
+          on conflict on constraint telemetry_latest_pkey do update set
+            reading_count = l.reading_count + excluded.reading_count,
+            stored_at = clock_timestamp(),
+            (farm_id, barn_id, event_id, metric_value, unit, occurred_at) = (
+              select n.farm_id, n.barn_id, n.event_id, n.metric_value, n.unit, n.occurred_at
+              from (values
+                (l.farm_id, l.barn_id, l.event_id, l.metric_value, l.unit, l.occurred_at),
+                (excluded.farm_id, excluded.barn_id, excluded.event_id, excluded.metric_value,
+                 excluded.unit, excluded.occurred_at)
+              ) as n(farm_id, barn_id, event_id, metric_value, unit, occurred_at)
+              order by n.occurred_at desc, n.event_id desc limit 1)
+        )
+        select count(*) from kept
+        """,
+        [each.event.tenant_id for each in ingested],
+        [each.event.event_id for each in ingested],
+        [each.event.farm_id for each in ingested],
+        [each.event.barn_id for each in ingested],
+        [each.event.device_id for each in ingested],
+        [each.reading.metric_type for each in ingested],
+        [each.reading.metric_value for each in ingested],
+        [each.reading.unit for each in ingested],
+        [each.event.occurred_at for each in ingested],
+        [each.event.trace_id for each in ingested],
+    )
+    await _tell(tx, {each.event.tenant_id for each in ingested})
+    return new
+
+
+async def _tell(tx: db.Connection, tenant_ids: set[str]) -> None:
+    """Open pages hear of it at the commit, and fetch again."""
+    await tx.execute(
+        "select pg_notify('telemetry_changed', t) from unnest(%s::text[]) as t",
+        (sorted(tenant_ids),),
+    )

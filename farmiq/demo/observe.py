@@ -1,0 +1,111 @@
+"""What is where, right now: the figures of the live view and of the smoke check."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from farmiq.cloud.bus import TELEMETRY_QUEUE
+from farmiq.plumbing import amqp
+from farmiq.simulate.journal import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Counts along the way of a reading; ages in seconds, None when there is nothing to be old."""
+
+    sent: int
+    confirmed: int
+    receipted: int
+    edge_stored: int
+    quarantined: int
+    outbox_waiting: int
+    outbox_oldest_s: float | None
+    outbox_dlq: int
+    cloud_accepted: int
+    queue_waiting: int | None
+    cloud_stored: int
+    cloud_counted: int
+    newest_age_s: float | None
+
+
+class Observer:
+    """Looks with the owners' eyes: it is the demo's, no service has these rights."""
+
+    def __init__(self, edge: Any, cloud: Any, amqp_url: str, journal: Path) -> None:
+        self._edge, self._cloud, self._amqp_url = edge, cloud, amqp_url
+        self.tally = Tally(journal)
+
+    async def look(self) -> Figures:
+        self.tally.look()
+        edge = await _row(
+            self._edge,
+            """
+            select (select count(*) from telemetry_raw),
+              (select coalesce(sum(received_count), 0) from quarantine),
+              (select count(*) from sync_outbox where status in ('pending', 'claimed')),
+              (select extract(epoch from clock_timestamp() - min(created_at))
+                 from sync_outbox where status in ('pending', 'claimed')),
+              (select count(*) from sync_outbox where status = 'dlq')
+            """,
+        )
+        cloud = await _row(
+            self._cloud,
+            """
+            select (select count(*) from ingestion_dedupe),
+              (select count(*) from telemetry_readings),
+              (select coalesce(sum(reading_count), 0) from telemetry_latest),
+              (select extract(epoch from clock_timestamp() - max(occurred_at))
+                 from telemetry_latest)
+            """,
+        )
+        return Figures(
+            sent=self.tally.count("sent"),
+            confirmed=self.tally.count("ok"),
+            receipted=self.tally.count("stored"),
+            edge_stored=edge[0],
+            quarantined=int(edge[1]),
+            outbox_waiting=edge[2],
+            outbox_oldest_s=_seconds(edge[3]),
+            outbox_dlq=edge[4],
+            cloud_accepted=cloud[0],
+            queue_waiting=await self._queue(),
+            cloud_stored=cloud[1],
+            cloud_counted=int(cloud[2]),
+            newest_age_s=_seconds(cloud[3]),
+        )
+
+    async def edge_ids(self) -> list[str]:
+        return await _column(self._edge, "select id::text from telemetry_raw")
+
+    async def cloud_ids(self) -> list[str]:
+        return await _column(self._cloud, "select event_id::text from telemetry_readings")
+
+    async def _queue(self) -> int | None:
+        try:
+            found = await amqp.depth(self._amqp_url, TELEMETRY_QUEUE)
+        except amqp.UNAVAILABLE:
+            return None
+        return found[0] if found else None
+
+
+async def connect(edge_url: str, cloud_url: str, amqp_url: str, journal: Path) -> Observer:
+    edge = await psycopg.AsyncConnection.connect(edge_url, autocommit=True)
+    cloud = await psycopg.AsyncConnection.connect(cloud_url, autocommit=True)
+    return Observer(edge, cloud, amqp_url, journal)
+
+
+async def _row(connection: Any, query: str) -> tuple[Any, ...]:
+    cursor = await connection.execute(query)
+    row: tuple[Any, ...] = await cursor.fetchone()
+    return row
+
+
+async def _column(connection: Any, query: str) -> list[str]:
+    cursor = await connection.execute(query)
+    return [row[0] for row in await cursor.fetchall()]
+
+
+def _seconds(value: Any) -> float | None:
+    return None if value is None else max(0.0, float(value))

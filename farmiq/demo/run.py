@@ -1,0 +1,227 @@
+"""The demo: engines, services and a simulated farm as processes of their own, and a view of them.
+
+stack --> provision --> farmiq run cloud, farmiq run edge --> farmiq simulate --> view or check
+"""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+from farmiq import config, stack
+from farmiq.demo import observe, provision
+from farmiq.demo.observe import Figures, Observer
+from farmiq.demo.provision import Site
+from farmiq.simulate import check
+from farmiq.stack import processes
+
+Say = Callable[[str], None]
+
+READY_S = 60.0
+CATCH_UP_S = 90.0
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text says what happened and where to look."""
+
+
+@dataclass
+class Child:
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def memory_bytes(self) -> int:
+        found = processes.look(self.process.pid)
+        return processes.memory_bytes(found) if found else 0
+
+
+@dataclass
+class Farm:
+    """The running system."""
+
+    site: Site
+    engines: stack.Stack
+    children: list[Child]
+    observer: Observer
+    started_at: float
+    ready_after_s: float
+
+    def fallen(self) -> Child | None:
+        return next((c for c in self.children if c.process.poll() not in (None, 0)), None)
+
+    def simulator(self) -> Child:
+        return self.children[-1]
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of every process of ours, engines included."""
+        named = {state.name: state.rss_bytes for state in stack.states(self.engines.root)}
+        return {**named, **{child.name: child.memory_bytes for child in self.children}}
+
+
+@contextlib.asynccontextmanager
+async def running(
+    root: Path, *, barns: int, interval_s: float, seconds: float | None, say: Say
+) -> AsyncIterator[Farm]:
+    """Everything up; on leaving everything is stopped, children first."""
+    started_at = time.monotonic()
+    with stack.start(root, given=config.given_urls(), say=say) as engines:
+        site = provision.provision(root, engines.environment)
+        journal = root / "journals" / f"{time.time_ns()}.jsonl"
+        children: list[Child] = []
+        try:
+            children.append(_spawn(root, site, "cloud", "run", "cloud"))
+            children.append(_spawn(root, site, "edge", "run", "edge"))
+            await _until_ready(children[0], site.console_url)
+            await _until_ready(children[1], site.edge_url)
+            ready_after_s = time.monotonic() - started_at
+            say(f"services      edge and cloud ready after {ready_after_s:.1f} s")
+            options = ["--barns", str(barns), "--interval", str(interval_s)]
+            options += ["--seconds", str(seconds)] if seconds else []
+            options += ["--journal", str(journal), "--tenant", provision.TENANT_ID]
+            children.append(_spawn(root, site, "simulator", "simulate", *options))
+            observer = await observe.connect(
+                engines.environment["FARMIQ_EDGE_DB_ADMIN_URL"],
+                engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"],
+                engines.environment["FARMIQ_AMQP_URL"],
+                journal,
+            )
+            yield Farm(site, engines, children, observer, started_at, ready_after_s)
+        finally:
+            say("stopping the simulator, the edge and the cloud")
+            for child in reversed(children):
+                _stop(child)
+            say("stopping the engines")
+
+
+async def smoke(root: Path, *, seconds: float, say: Say) -> tuple[bool, str]:
+    """Run a farm for a while, then compare what was sent with both ends; (good, summary line)."""
+    stack.stop(root)
+    stack.remove(root)
+    async with running(root, barns=4, interval_s=1.0, seconds=seconds, say=say) as farm:
+        await _until_simulated(farm, seconds, say)
+        figures = await _until_caught_up(farm, say)
+        tally = farm.observer.tally
+        sent = tally.events["sent"]
+        unknown = sent - tally.events["ok"]
+        edge = check.compare(sent, await farm.observer.edge_ids(), unconfirmed=unknown)
+        cloud = check.compare(sent, await farm.observer.cloud_ids(), unconfirmed=unknown)
+        for name, size in farm.memory().items():
+            say(f"memory        {name:<16} {size / 2**20:6.0f} MB")
+    good = edge.clean and cloud.clean and _counts_agree(figures) and figures.sent > 0
+    return good, (
+        f"smoke: sent {figures.sent}, stored at the edge {edge.stored}, in the cloud "
+        f"{cloud.stored} (counted {figures.cloud_counted}); "
+        f"lost {len(edge.lost) + len(cloud.lost)}, "
+        f"twice {len(edge.twice) + len(cloud.twice) + _overcounted(figures)}, "
+        f"invented {len(edge.invented) + len(cloud.invented)}; "
+        f"ready after {farm.ready_after_s:.1f} s"
+    )
+
+
+def _overcounted(figures: Figures) -> int:
+    """Readings counted into the page's totals more often than they were stored."""
+    return max(0, figures.cloud_counted - figures.cloud_stored)
+
+
+def _counts_agree(figures: Figures) -> bool:
+    return (
+        figures.edge_stored == figures.cloud_accepted == figures.cloud_stored
+        and figures.cloud_counted == figures.cloud_stored
+    )
+
+
+async def _until_simulated(farm: Farm, seconds: float, say: Say) -> None:
+    simulator = farm.simulator().process
+    deadline = time.monotonic() + seconds + 60
+    while simulator.poll() is None and time.monotonic() < deadline:
+        _fail_if_fallen(farm)
+        figures = await farm.observer.look()
+        say(
+            f"running       sent {figures.sent}, stored at the edge {figures.edge_stored}, "
+            f"in the cloud {figures.cloud_stored}"
+        )
+        await asyncio.sleep(10 if seconds > 20 else 2)  # noqa: PLR2004
+    if simulator.poll() != 0:
+        raise DemoError(f"the simulator did not end well; see {farm.simulator().log}")
+
+
+async def _until_caught_up(farm: Farm, say: Say) -> Figures:
+    """Everything confirmed has arrived, or time is over: then the comparison will say so."""
+    deadline = time.monotonic() + CATCH_UP_S
+    figures = await farm.observer.look()
+    while not _settled(figures) and time.monotonic() < deadline:
+        _fail_if_fallen(farm)
+        await asyncio.sleep(0.5)
+        figures = await farm.observer.look()
+    say(f"caught up     {figures.cloud_stored} readings in the cloud")
+    return figures
+
+
+def _settled(figures: Figures) -> bool:
+    return (
+        figures.edge_stored >= figures.confirmed
+        and figures.outbox_waiting == 0
+        and figures.queue_waiting == 0
+        and figures.cloud_stored >= figures.edge_stored
+    )
+
+
+def _fail_if_fallen(farm: Farm) -> None:
+    fallen = farm.fallen()
+    if fallen:
+        raise DemoError(f"{fallen.name} ended by itself; see {fallen.log}")
+
+
+async def _until_ready(child: Child, url: str) -> None:
+    """The process answers /readyz with yes; a process that ended is not waited for."""
+    deadline = time.monotonic() + READY_S
+    problem = "no answer"
+    async with httpx2.AsyncClient(timeout=5) as client:
+        while time.monotonic() < deadline:
+            if child.process.poll() is not None:
+                raise DemoError(f"{child.name} did not start; see {child.log}")
+            with contextlib.suppress(httpx2.HTTPError):
+                answer = await client.get(f"{url}/readyz")
+                if answer.status_code == 200:  # noqa: PLR2004
+                    return
+                problem = answer.text
+            await asyncio.sleep(0.1)
+    raise DemoError(f"{child.name} is not ready after {READY_S:.0f} s: {problem}; see {child.log}")
+
+
+def _spawn(root: Path, site: Site, name: str, *command: str) -> Child:
+    log = root / "logs" / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    launch = processes.Launch(
+        argv=(sys.executable, "-m", "farmiq", *command),
+        environment=config.environment(over=site.environment),
+        folder=Path.cwd(),
+        log=log,
+    )
+    return Child(name, processes.spawn(launch, detach=False), log)
+
+
+def _stop(child: Child) -> None:
+    child.process.terminate()
+    try:
+        child.process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        child.process.kill()
+        child.process.wait()
+
+
+Show = Callable[[Farm], Awaitable[None]]
+
+
+async def demo(root: Path, *, barns: int, interval_s: float, say: Say, show: Show) -> None:
+    """Run until interrupted; `show` is the live view."""
+    async with running(root, barns=barns, interval_s=interval_s, seconds=None, say=say) as farm:
+        await show(farm)

@@ -1,0 +1,1 @@
+"""In the barn: from the door in (ingress) to the door out (sync)."""

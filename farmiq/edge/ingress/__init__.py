@@ -1,0 +1,1 @@
+"""edge-ingress-gateway: the only reader of what devices send."""

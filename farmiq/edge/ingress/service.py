@@ -1,0 +1,205 @@
+"""Ingress: MQTT in, one transaction, everything owed written down.
+
+device --iot/…--> [ingress] --ingress_dedupe, telemetry_raw, sync_outbox, quarantine--> sync
+
+The order is the promise: commit, then PUBACK, then the receipt. A crash between any two of them
+makes the broker or the device send again, and the dedupe absorbs it.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+import prometheus_client
+import psycopg
+
+from farmiq.config import EdgeSettings
+from farmiq.edge import outbox
+from farmiq.edge.arrival import Arrival
+from farmiq.edge.ingress import store
+from farmiq.edge.ingress.accept import accept, sender_and_id
+from farmiq.edge.ingress.store import Refused
+from farmiq.edge.telemetry import store as telemetry
+from farmiq.messages import receipt, topics
+from farmiq.messages.check import Invalid
+from farmiq.messages.topics import Place
+from farmiq.plumbing import db, http, ids, log, mqtt
+from farmiq.plumbing.backoff import Backoff
+
+NAME = "edge-ingress-gateway"
+
+TAKEN = prometheus_client.Counter(
+    "farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"]
+)
+WAITING = prometheus_client.Gauge(
+    "farmiq_ingress_waiting", "Messages received and waiting for a transaction"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one transaction did with the messages it was given."""
+
+    stored: tuple[Arrival, ...] = ()
+    new_count: int = 0
+    refused: tuple[Refused, ...] = ()
+
+    def __add__(self, other: "Outcome") -> "Outcome":
+        return Outcome(
+            self.stored + other.stored,
+            self.new_count + other.new_count,
+            self.refused + other.refused,
+        )
+
+
+async def run(settings: EdgeSettings, door: http.Door) -> None:
+    async with (
+        db.pool(settings.db_url.get_secret_value(), name=NAME) as pool,
+        mqtt.connected(
+            settings.mqtt_url.get_secret_value(),
+            client_id=settings.mqtt_client_id,
+            topics=topics.UP,
+            tls=settings.tls,
+        ) as broker,
+    ):
+        door.ready("ingress.database", lambda: db.problem(pool))
+        door.ready("ingress.broker", broker.problem)
+        WAITING.set_function(lambda: broker.waiting)
+        while True:
+            messages = await broker.batch(
+                most=settings.ingress_batch, linger_s=settings.ingress_linger_ms / 1000
+            )
+            await _take(messages, pool, broker)
+
+
+async def _take(messages: list[mqtt.Message], pool: db.Pool, broker: mqtt.Client) -> None:
+    outcome = await _keep_until_committed(pool, messages)
+    broker.ack(messages)
+    _count(outcome)
+    await _send_receipts(broker, outcome)
+
+
+async def _keep_until_committed(pool: db.Pool, messages: Sequence[mqtt.Message]) -> Outcome:
+    """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
+    backoff = Backoff(cap_s=5.0)
+    while True:
+        try:
+            return await _keep(pool, messages)
+        except db.UNAVAILABLE as error:
+            log.get(NAME).warning("ingress.database_away", error=db.first_line(error))
+            await backoff.wait()
+
+
+async def _keep(pool: db.Pool, messages: Sequence[mqtt.Message]) -> Outcome:
+    """One transaction for all; if the data of one breaks it, each gets its own (C-81)."""
+    sent = [(message.topic, message.payload) for message in messages]
+    try:
+        return await keep(pool, sent)
+    except psycopg.Error as error:
+        if not db.is_data_error(error):
+            raise
+    whole = Outcome()
+    for topic, raw in sent:
+        try:
+            whole += await keep(pool, [(topic, raw)])
+        except psycopg.Error as error:
+            if not db.is_data_error(error):
+                raise
+            whole += await _set_aside(pool, topic, raw, error)
+    return whole
+
+
+async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
+    """The one transaction: dedupe → outbox → each domain's record → quarantine for the rest."""
+    arrivals, unreadable = _sort(messages)
+    async with db.transaction(pool) as tx:
+        fresh, conflicts = await _tell_apart(tx, arrivals)
+        owed = await outbox.append(tx, [arrival.event for arrival in fresh])
+        await telemetry.record(tx, [one for one in fresh if one.event.event_id in owed])
+        clashes = await _clashes(tx, [one for one in fresh if one.event.event_id not in owed])
+        await store.quarantine(tx, [*unreadable, *conflicts, *clashes])
+    wrong = {(message.topic, message.raw) for message in (*conflicts, *clashes)}
+    stored = tuple(one for one in arrivals if (one.topic, one.raw) not in wrong)
+    return Outcome(stored, len(owed), (*unreadable, *conflicts, *clashes))
+
+
+def _sort(messages: Sequence[tuple[str, bytes]]) -> tuple[list[Arrival], list[Refused]]:
+    now = datetime.now(UTC)
+    arrivals: list[Arrival] = []
+    refused: list[Refused] = []
+    for topic, raw in messages:
+        try:
+            arrivals.append(accept(topic, raw, now=now))
+        except Invalid as invalid:
+            refused.append(Refused(topic, raw, invalid.reasons))
+    return arrivals, refused
+
+
+async def _tell_apart(
+    tx: db.Connection, arrivals: list[Arrival]
+) -> tuple[list[Arrival], list[Refused]]:
+    """(never seen, same id with another content); what is neither is a repeat (C-05)."""
+    first = {arrival.key: arrival for arrival in reversed(arrivals)}
+    new_keys = await store.first_seen(tx, list(first.values()))
+    hashes = await store.known_hashes(tx, list(first.values()))
+    conflicts = [
+        Refused(one.topic, one.raw, ["EVENT_ID_CONFLICT: this event_id came with another content"])
+        for one in arrivals
+        if hashes[one.key] != one.content_hash
+    ]
+    return [one for key, one in first.items() if key in new_keys], conflicts
+
+
+async def _clashes(tx: db.Connection, arrivals: list[Arrival]) -> list[Refused]:
+    """New to the dedupe, known to the outbox: an old replay, unless the id is another tenant's."""
+    holders = await store.outbox_tenants(tx, arrivals) if arrivals else {}
+    return [
+        Refused(one.topic, one.raw, ["EVENT_ID_CONFLICT: this event_id belongs to another tenant"])
+        for one in arrivals
+        if holders[str(one.event.event_id)] != one.event.tenant_id
+    ]
+
+
+async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: psycopg.Error) -> Outcome:
+    refused = Refused(topic, raw, [f"the database refused it: {db.first_line(error)}"])
+    async with db.transaction(pool) as tx:
+        await store.quarantine(tx, [refused])
+    return Outcome(refused=(refused,))
+
+
+def _count(outcome: Outcome) -> None:
+    TAKEN.labels(outcome="new").inc(outcome.new_count)
+    TAKEN.labels(outcome="repeated").inc(len(outcome.stored) - outcome.new_count)
+    TAKEN.labels(outcome="quarantined").inc(len(outcome.refused))
+
+
+async def _send_receipts(broker: mqtt.Client, outcome: Outcome) -> None:
+    """Receipts speed a device up; one that is lost only means that the device asks again."""
+    now = datetime.now(UTC)
+    sending = [
+        broker.publish(
+            topics.receipts(place),
+            receipt.write(place, stored=ids_, refused=refused, event_id=ids.new(), now=now),
+        )
+        for place, (ids_, refused) in by_sender(outcome).items()
+    ]
+    results = await asyncio.gather(*sending, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, mqtt.Disconnected):
+            raise result
+
+
+def by_sender(outcome: Outcome) -> dict[Place, tuple[tuple[UUID, ...], dict[UUID, str]]]:
+    """For each device: which ids are stored, and which are refused and why."""
+    stored: dict[Place, list[UUID]] = defaultdict(list)
+    refused: dict[Place, dict[UUID, str]] = defaultdict(dict)
+    for arrival in outcome.stored:
+        stored[arrival.place].append(arrival.event.event_id)
+    for message in outcome.refused:
+        sender = sender_and_id(message.topic, message.raw)
+        if sender is not None:
+            refused[sender[0]][sender[1]] = "; ".join(message.reasons)[:500]
+    return {place: (tuple(stored[place]), refused[place]) for place in {*stored, *refused}}

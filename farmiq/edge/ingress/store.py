@@ -1,0 +1,100 @@
+"""Ingress' SQL: dedupe and quarantine."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from farmiq.edge.arrival import Arrival
+from farmiq.plumbing import db, ids
+
+# A NUL cannot stand in a PostgreSQL text; the topic is shown with it spelled out.
+_NUL = "\x00"
+_MOST_RAW_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message for quarantine."""
+
+    topic: str
+    raw: bytes
+    reasons: list[str]
+
+
+async def first_seen(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[tuple[str, str]]:
+    """Note the arrivals; returns the keys never seen before."""
+    rows = await db.fetch_all(
+        tx,
+        sql.SQL("""
+            insert into ingress_dedupe (tenant_id, event_id, content_hash)
+            select * from unnest(%s::text[], %s::uuid[], %s::bytea[])
+            on conflict on constraint ingress_dedupe_tenant_event_key do nothing
+            returning tenant_id, event_id::text
+        """),
+        *_columns(arrivals),
+    )
+    return {(tenant_id, event_id) for tenant_id, event_id in rows}
+
+
+async def known_hashes(
+    tx: db.Connection, arrivals: Sequence[Arrival]
+) -> dict[tuple[str, str], bytes]:
+    """The content first seen under each of these keys."""
+    rows = await db.fetch_all(
+        tx,
+        sql.SQL("""
+            select d.tenant_id, d.event_id::text, d.content_hash
+            from ingress_dedupe d
+            join unnest(%s::text[], %s::uuid[]) as a(tenant_id, event_id)
+              on a.tenant_id = d.tenant_id and a.event_id = d.event_id
+        """),
+        *_columns(arrivals)[:2],
+    )
+    return {(tenant_id, event_id): bytes(digest) for tenant_id, event_id, digest in rows}
+
+
+async def outbox_tenants(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict[str, str]:
+    """Which tenant holds each of these event ids in the outbox (C-18)."""
+    rows = await db.fetch_all(
+        tx,
+        sql.SQL("select id::text, tenant_id from sync_outbox where id = any(%s::uuid[])"),
+        [arrival.event.event_id for arrival in arrivals],
+    )
+    return {event_id: tenant_id for event_id, tenant_id in rows}  # noqa: C416 - rows are wider
+
+
+async def quarantine(tx: db.Connection, refused: Sequence[Refused]) -> None:
+    """Keep the messages with all their reasons; the same bytes again only raise a count."""
+    for message in refused:
+        await tx.execute(
+            """
+            insert into quarantine (quarantine_id, topic, raw, raw_sha256, raw_size_bytes, reasons)
+            values (%s, %s, %s, %s, %s, %s)
+            on conflict on constraint quarantine_topic_raw_key do update set
+              received_count = quarantine.received_count + 1,
+              reasons = excluded.reasons,
+              last_received_at = clock_timestamp()
+            """,
+            (
+                ids.new(),
+                _storable(message.topic),
+                message.raw[:_MOST_RAW_BYTES],
+                hashlib.sha256(message.raw).digest(),
+                len(message.raw),
+                [_storable(reason) for reason in message.reasons],
+            ),
+        )
+
+
+def _columns(arrivals: Sequence[Arrival]) -> tuple[list[str], list[str], list[bytes]]:
+    return (
+        [arrival.event.tenant_id for arrival in arrivals],
+        [str(arrival.event.event_id) for arrival in arrivals],
+        [arrival.content_hash for arrival in arrivals],
+    )
+
+
+def _storable(text: str) -> str:
+    return text.replace(_NUL, "\\u0000").encode("utf-8", "backslashreplace").decode()

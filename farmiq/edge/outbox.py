@@ -1,0 +1,39 @@
+"""The outbox: what the cloud is owed, appended in the transaction of the effect itself."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from psycopg import sql
+
+from farmiq.messages.bus import BusEvent
+from farmiq.plumbing import db
+
+
+async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[UUID]:
+    """Write the events down; returns the ids that were new. Ids already there are left alone."""
+    rows = await db.fetch_all(
+        tx,
+        sql.SQL("""
+            insert into sync_outbox (id, tenant_id, farm_id, barn_id, device_id, session_id,
+              event_type, occurred_at, trace_id, payload_json, payload_size_bytes)
+            select e.id, e.tenant_id, e.farm_id, e.barn_id, e.device_id, e.session_id,
+              e.event_type, e.occurred_at, e.trace_id, e.payload::jsonb, octet_length(e.payload)
+            from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::uuid[],
+              %s::text[], %s::timestamptz[], %s::text[], %s::text[])
+              as e(id, tenant_id, farm_id, barn_id, device_id, session_id,
+                event_type, occurred_at, trace_id, payload)
+            on conflict do nothing
+            returning id
+        """),
+        [event.event_id for event in events],
+        [event.tenant_id for event in events],
+        [event.farm_id for event in events],
+        [event.barn_id for event in events],
+        [event.device_id or None for event in events],
+        [event.session_id or None for event in events],
+        [event.event_type for event in events],
+        [event.occurred_at for event in events],
+        [event.trace_id for event in events],
+        [bytes(event.payload).decode() for event in events],
+    )
+    return {row[0] for row in rows}

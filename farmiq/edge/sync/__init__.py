@@ -1,0 +1,1 @@
+"""edge-sync-forwarder: the outbox to the cloud, over HTTP."""

@@ -1,0 +1,114 @@
+"""Pure: what an answer of the cloud means for the events sent, and when to try again.
+
+A cloud that is away is nobody's fault: such failures never move an event to the dlq, however long
+the outage (C-12). A cloud that answers and refuses blames events, and those count (C-11).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+# No answer at all, or one that speaks of the way and not of the events. A bad key or clock (401,
+# 403) and a wrong address (404) belong here: they must not empty the outbox into the dlq.
+OUTAGE_STATUSES = frozenset({401, 403, 404, 408, 429, 502, 503, 504})
+NETWORK_ERROR = "NETWORK_ERROR"
+OUTAGE_CODES = (NETWORK_ERROR, *(f"HTTP_{status}" for status in sorted(OUTAGE_STATUSES)))
+
+ACCEPTED = 202
+BAD_REQUEST = 400
+TOO_LARGE = 413
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: a status and a body, or None and why nothing came."""
+
+    status: int | None
+    body: Any = None
+    problem: str = ""
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The cloud has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """Outage: all of them again, later; the tenant pauses."""
+
+    code: str
+    message: str
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The listed positions can never be delivered; the rest goes again at once."""
+
+    reasons: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something in there breaks the cloud: halve until it is found, then count it against it."""
+
+    code: str
+    message: str
+
+
+Verdict = Delivered | Away | Refused | Failed
+
+
+def judge(answer: Answer, *, count: int) -> Verdict:
+    """The verdict on a batch of `count` events."""
+    if answer.status is None:
+        return Away(NETWORK_ERROR, answer.problem)
+    if answer.status == ACCEPTED:
+        return Delivered()
+    code, message = f"HTTP_{answer.status}", _message(answer.body)
+    if answer.status in OUTAGE_STATUSES:
+        return Away(code, message, answer.retry_after_s)
+    if answer.status == BAD_REQUEST:
+        reasons = _blamed(answer.body, count)
+        if reasons:
+            return Refused(reasons)
+    return Failed(code, message)
+
+
+def backoff_ms(attempt: int, *, base_s: float, cap_s: float, jitter_ms: float) -> float:
+    """003's formula to the letter: min(2^attempt · base · 1000 + jitter, cap · 1000)."""
+    return min(2.0 ** min(attempt, 64) * base_s * 1000 + jitter_ms, cap_s * 1000)
+
+
+def attempts_after(attempts: int, *, most: int, outage: bool) -> int:
+    """An outage counts as documented, but never so far that the next failure is the last."""
+    counted = attempts + 1
+    return min(counted, most - 1) if outage else counted
+
+
+def pause_s(failures: int, *, longest_s: float, retry_after_s: float | None) -> float:
+    """How long a tenant rests after that many outages in a row."""
+    own = min(2.0 ** min(failures, 16) * 0.5, longest_s)
+    return max(own, min(retry_after_s or 0.0, longest_s))
+
+
+def _blamed(body: Any, count: int) -> dict[int, str]:
+    details = _error(body).get("details")
+    if not isinstance(details, list):
+        return {}
+    found = {}
+    for item in details:
+        index = item.get("index") if isinstance(item, dict) else None
+        if isinstance(index, int) and 0 <= index < count:
+            found[index] = str(item.get("reason", "refused"))
+    return found
+
+
+def _message(body: Any) -> str:
+    return str(_error(body).get("message", ""))[:500]
+
+
+def _error(body: Any) -> dict[str, Any]:
+    error = body.get("error") if isinstance(body, dict) else None
+    return error if isinstance(error, dict) else {}

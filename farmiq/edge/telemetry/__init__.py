@@ -1,0 +1,1 @@
+"""edge-telemetry-timeseries: readings kept at the edge."""

@@ -1,0 +1,102 @@
+"""THE LIST: every service in flow order, what it reads and what it writes."""
+
+import importlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from farmiq.messages import topics
+from farmiq.plumbing import http
+
+Run = Callable[[Any, http.Door], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """`name` is what a person types and sees; the module's `run(settings, door)` is the service."""
+
+    name: str
+    site: str
+    module: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    def load(self) -> Run:
+        run: Run = importlib.import_module(self.module).run
+        return run
+
+
+SERVICES = (
+    Service(
+        "edge-ingress-gateway",
+        "edge",
+        "farmiq.edge.ingress.service",
+        reads=tuple(f"mqtt {topic}" for topic in topics.UP),
+        writes=("ingress_dedupe", "telemetry_raw", "sync_outbox", "quarantine", "mqtt iot/ack/…"),
+    ),
+    Service(
+        "edge-telemetry-timeseries",
+        "edge",
+        "farmiq.edge.telemetry.service",
+        reads=("the calendar",),
+        writes=("partitions of telemetry_raw",),
+    ),
+    Service(
+        "edge-sync-forwarder",
+        "edge",
+        "farmiq.edge.sync.service",
+        reads=("sync_outbox",),
+        writes=("sync_outbox", "sync_state", "POST /api/v1/ingestion/batch"),
+    ),
+    Service(
+        "cloud-ingestion",
+        "cloud",
+        "farmiq.cloud.ingestion.service",
+        reads=("POST /api/v1/ingestion/batch", "companies"),
+        writes=("ingestion_dedupe", "event_conflicts", "farmiq.telemetry.exchange"),
+    ),
+    Service(
+        "cloud-telemetry-service",
+        "cloud",
+        "farmiq.cloud.telemetry.service",
+        reads=("farmiq.cloud-telemetry-service.ingest.queue",),
+        writes=(
+            "telemetry_readings",
+            "telemetry_latest",
+            "farmiq.cloud-telemetry-service.dlq.queue",
+        ),
+    ),
+    Service(
+        "cloud-console",
+        "cloud",
+        "farmiq.cloud.console.service",
+        reads=("telemetry_latest", "telemetry_readings", "companies", "users", "sign_ins"),
+        writes=("sign_ins", "pages", "GET /api/v1/telemetry/latest"),
+    ),
+)
+
+SITES = ("edge", "cloud")
+
+
+def named(what: str) -> tuple[Service, ...]:
+    """The services behind a name: one, a site, or `all`. Raises KeyError with the choices."""
+    found = tuple(s for s in SERVICES if what in (s.name, s.site, "all"))
+    if not found:
+        names = ", ".join(["all", *SITES, *(service.name for service in SERVICES)])
+        raise KeyError(f"there is no service {what!r}; choose one of: {names}")
+    return found
+
+
+def flow() -> str:
+    """The list as text: reads → service → writes. ARCHITECTURE.md shows the same."""
+    lines = []
+    for site in SITES:
+        lines.append(site)
+        for service in SERVICES:
+            if service.site == site:
+                lines += [
+                    *(f"    {'':28}{what}" for what in service.reads),
+                    f"    → {service.name}",
+                    *(f"    {'':28}→ {what}" for what in service.writes),
+                ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,85 @@
+"""Pure: a farm, its barns and sensors, and what each would read at a given moment."""
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from farmiq.messages import telemetry, topics
+from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
+from farmiq.messages.topics import Place
+
+HOURS_PER_DAY = 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A daily curve: `middle` ± `swing`, highest at `peak_hour`, `noise` on top."""
+
+    name: str
+    unit: str
+    middle: float
+    swing: float
+    peak_hour: float
+    noise: float
+    decimals: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    place: Place
+    metrics: tuple[Metric, ...]
+    flaky: bool = False
+
+
+CLIMATE = (
+    Metric("temperature", "C", 24.0, 4.0, 15.0, 0.3),
+    Metric("humidity", "%", 62.0, 9.0, 5.0, 1.0),
+    Metric("co2", "ppm", 1400.0, 350.0, 4.0, 40.0, 0),
+)
+WATER = (Metric("water.flow", "l/min", 6.0, 5.0, 13.0, 0.8),)
+SILO = (Metric("silo.weight", "kg", 4200.0, 900.0, 6.0, 4.0, 0),)
+
+
+def farm(tenant_id: str, *, barns: int, farm_id: str = "hill-farm") -> list[Device]:
+    """Three devices a barn: climate, water, silo. The last barn hangs on a flaky link."""
+    devices = []
+    for number in range(1, barns + 1):
+        barn_id = f"barn-{number}"
+        for kind, metrics in (("climate", CLIMATE), ("water", WATER), ("silo", SILO)):
+            place = Place(tenant_id, farm_id, barn_id, f"{barn_id}-{kind}")
+            devices.append(Device(place, metrics, flaky=number == barns and barns > 1))
+    return devices
+
+
+def value(metric: Metric, *, at: datetime, chance: float) -> float:
+    """What the metric reads at a moment; `chance` in [0, 1) is its noise."""
+    hour = at.hour + at.minute / 60 + at.second / 3600
+    wave = math.cos((hour - metric.peak_hour) / HOURS_PER_DAY * 2 * math.pi)
+    noise = (chance * 2 - 1) * metric.noise
+    return round(max(0.0, metric.middle + metric.swing * wave + noise), metric.decimals)
+
+
+def message(
+    device: Device, metric: Metric, *, at: datetime, event_id: UUID, seq: int, chance: float
+) -> tuple[str, bytes]:
+    """(topic, bytes) of one reading."""
+    reading = telemetry.Reading(
+        metric_type=metric.name,
+        metric_value=value(metric, at=at, chance=chance),
+        unit=metric.unit,
+    )
+    envelope = Envelope(
+        schema_version=SCHEMA_VERSION,
+        event_id=event_id,
+        trace_id=f"trace-{event_id}",
+        tenant_id=device.place.tenant_id,
+        device_id=device.place.device_id,
+        event_type=telemetry.READING,
+        ts=at,
+        payload=msgspec.Raw(msgspec.json.encode(reading)),
+        seq=seq,
+    )
+    return topics.telemetry(device.place, metric.name), msgspec.json.encode(envelope)

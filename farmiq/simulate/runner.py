@@ -1,0 +1,51 @@
+"""`farmiq simulate`: a farm from start to summary."""
+
+import asyncio
+import contextlib
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from farmiq.simulate import sensors
+from farmiq.simulate.farm import Device
+from farmiq.simulate.journal import Journal, Tally
+
+PROGRESS_S = 5.0
+
+
+async def run(
+    devices: list[Device],
+    url: str,
+    file: Path | None,
+    *,
+    interval_s: float,
+    seconds: float | None,
+    say: Callable[[str], None],
+) -> dict[str, int]:
+    """Simulate until the time is over or a signal comes; returns the counts of the journal."""
+    with contextlib.ExitStack() as stack:
+        path = file or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "journal.jsonl"
+        journal = stack.enter_context(contextlib.closing(Journal(path)))
+        tally = Tally(path)
+        stopping = _until_signal(seconds)
+        work = asyncio.create_task(
+            sensors.simulate(devices, url, journal, interval_s=interval_s, stop=stopping)
+        )
+        while not work.done():
+            await asyncio.wait([work], timeout=PROGRESS_S)
+            tally.look()
+            say(f"sent {tally.count('sent')}, acknowledged {tally.count('ok')}")
+        waiting = work.result()
+        counts: dict[str, int] = {act: tally.look().count(act) for act in tally.events}
+        return {**counts, "waiting": waiting}
+
+
+async def _until_signal(seconds: float | None) -> None:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked.set)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asked.wait()

@@ -1,0 +1,176 @@
+"""Simulated sensors over real MQTT: each keeps a reading until the broker has acknowledged it.
+
+A sensor whose link is cut sends what it was not told about again, byte for byte, so repeats reach
+the edge, as they do from real devices.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import urlsplit, urlunsplit
+
+from farmiq.messages import envelope, receipt, topics
+from farmiq.plumbing import ids, mqtt
+from farmiq.plumbing.backoff import Backoff
+from farmiq.simulate import farm, link
+from farmiq.simulate.farm import Device
+from farmiq.simulate.journal import Journal
+
+DRAIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsent:
+    event_id: str
+    topic: str
+    raw: bytes
+
+
+class Sensor:
+    """`measure` adds readings, `send` delivers them in order; both run side by side."""
+
+    def __init__(self, device: Device, journal: Journal, *, interval_s: float) -> None:
+        self._device, self._journal, self._interval_s = device, journal, interval_s
+        self._unsent: deque[_Unsent] = deque()
+        self._added = asyncio.Event()
+        self._seq = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._unsent)
+
+    async def measure(self) -> None:
+        await asyncio.sleep(random.random() * self._interval_s)
+        while True:
+            for metric in self._device.metrics:
+                self._add(metric)
+            await asyncio.sleep(self._interval_s * random.uniform(0.9, 1.1))
+
+    async def send(self, url: str) -> None:
+        async with (
+            mqtt.connected(
+                url,
+                client_id=f"sim-{self._device.place.device_id}-{ids.new().hex[-8:]}",
+                topics=[topics.receipts(self._device.place)],
+                keep_session=False,
+                backoff=Backoff(base_s=0.2, cap_s=2.0),
+            ) as broker,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(self._send_in_order(broker))
+            group.create_task(self._note_receipts(broker))
+
+    def _add(self, metric: farm.Metric) -> None:
+        event_id = ids.new()
+        self._seq += 1
+        topic, raw = farm.message(
+            self._device,
+            metric,
+            at=datetime.now(UTC),
+            event_id=event_id,
+            seq=self._seq,
+            chance=random.random(),
+        )
+        self._unsent.append(_Unsent(str(event_id), topic, raw))
+        self._added.set()
+
+    async def _send_in_order(self, broker: mqtt.Client) -> None:
+        told: set[str] = set()
+        while True:
+            await self._until_something()
+            await broker.until_up()
+            first = self._unsent[0]
+            if first.event_id not in told:
+                self._journal.write("sent", first.event_id)
+                told.add(first.event_id)
+            try:
+                await broker.publish(first.topic, first.raw)
+            except mqtt.Disconnected:
+                await asyncio.sleep(0.05)
+                continue
+            self._journal.write("ok", first.event_id)
+            told.discard(first.event_id)
+            self._unsent.popleft()
+
+    async def _until_something(self) -> None:
+        while not self._unsent:
+            self._added.clear()
+            await self._added.wait()
+
+    async def _note_receipts(self, broker: mqtt.Client) -> None:
+        while True:
+            messages = await broker.batch(most=100, linger_s=0.0)
+            for message in messages:
+                told = receipt.read(envelope.read(message.payload).payload)
+                for event_id in told.event_ids:
+                    self._journal.write("stored", str(event_id))
+                for refusal in told.rejected:
+                    self._journal.write("refused", str(refusal.event_id))
+            broker.ack(messages)
+
+
+async def simulate(
+    devices: list[Device],
+    url: str,
+    journal: Journal,
+    *,
+    interval_s: float,
+    stop: Awaitable[None],
+) -> int:
+    """Run the farm until `stop`, then let it deliver; returns how many readings are unsent."""
+    sensors = [Sensor(device, journal, interval_s=interval_s) for device in devices]
+    async with _links(url) as (steady, unsteady):
+        senders = [
+            asyncio.create_task(sensor.send(unsteady if device.flaky else steady))
+            for sensor, device in zip(sensors, devices, strict=True)
+        ]
+        try:
+            await _measure(sensors, senders, stop)
+            await _drain(sensors, senders)
+        finally:
+            for sender in senders:
+                sender.cancel()
+            await asyncio.gather(*senders, return_exceptions=True)
+    return sum(sensor.waiting for sensor in sensors)
+
+
+async def _measure(
+    sensors: list[Sensor], senders: "list[asyncio.Task[None]]", stop: Awaitable[None]
+) -> None:
+    measuring = [asyncio.create_task(sensor.measure()) for sensor in sensors]
+    stopping = asyncio.ensure_future(stop)
+    try:
+        await asyncio.wait([*measuring, *senders, stopping], return_when="FIRST_COMPLETED")
+    finally:
+        for task in (*measuring, stopping):
+            task.cancel()
+        await asyncio.gather(*measuring, stopping, return_exceptions=True)
+    _raise_failures(senders)
+
+
+async def _drain(sensors: list[Sensor], senders: "list[asyncio.Task[None]]") -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_S):
+            while any(sensor.waiting for sensor in sensors):
+                _raise_failures(senders)
+                await asyncio.sleep(0.1)
+
+
+def _raise_failures(senders: "list[asyncio.Task[None]]") -> None:
+    for sender in senders:
+        if sender.done() and not sender.cancelled():
+            sender.result()
+
+
+@contextlib.asynccontextmanager
+async def _links(url: str) -> AsyncIterator[tuple[str, str]]:
+    """(steady address, flaky address) of the same broker."""
+    parts = urlsplit(url)
+    port = parts.port or mqtt.DEFAULT_PORTS[parts.scheme]
+    async with link.flaky(parts.hostname or "127.0.0.1", port) as unsteady:
+        user = parts.netloc.rpartition("@")[0]
+        yield url, urlunsplit(parts._replace(netloc=f"{user}@127.0.0.1:{unsteady.port_here}"))

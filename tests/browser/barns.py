@@ -1,0 +1,157 @@
+"""Companies, people and readings, written the way the services write them."""
+
+import math
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+
+from farmiq.cloud.identity import accounts
+from farmiq.plumbing import ids
+
+EMAIL, PASSWORD = "anna@example.com", "correct horse battery"
+
+
+@dataclass(frozen=True)
+class Sensor:
+    device_id: str
+    metric_type: str
+    unit: str
+    mean: float
+    swing: float
+    tenant_id: str = "tenant-a"
+    farm_id: str = "farm-1"
+    barn_id: str = "barn-1"
+
+
+def add_company(
+    admin_url: str,
+    tenant_id: str = "tenant-a",
+    *,
+    name: str = "Green Valley Poultry",
+    email: str = EMAIL,
+) -> None:
+    with psycopg.connect(admin_url) as connection:
+        company_id = accounts.add_company(
+            connection, tenant_id, name=name, timezone="Asia/Bangkok"
+        )
+        accounts.add_user(connection, email, company_id=company_id, password=PASSWORD)
+
+
+def report(
+    url: str,
+    sensor: Sensor,
+    *,
+    every_s: float = 60,
+    ended_ago_s: float = 5,
+    count: int = 30,
+    leave_out: Iterable[int] = (),
+    arrived_late_s: float = 0,
+) -> None:
+    """`count` readings at a steady interval, the last one some seconds ago, without some."""
+    missing = set(leave_out)
+    chance = random.Random(f"{sensor}")
+    phase = chance.uniform(0, 6)
+    last_at = datetime.now(UTC) - timedelta(seconds=ended_ago_s)
+    points = [
+        (
+            last_at - timedelta(seconds=every_s * back),
+            sensor.mean + sensor.swing * (math.sin(phase + back / 5) + chance.gauss(0, 0.15)),
+        )
+        for back in reversed(range(count))
+        if back not in missing
+    ]
+    insert(url, sensor, points, arrived_late_s=arrived_late_s)
+
+
+def report_now(url: str, sensor: Sensor, value: float) -> None:
+    insert(url, sensor, [(datetime.now(UTC), value)])
+
+
+def insert(
+    url: str,
+    sensor: Sensor,
+    points: list[tuple[datetime, float]],
+    *,
+    arrived_late_s: float = 0,
+) -> None:
+    with psycopg.connect(url) as connection:
+        for at, value in points:
+            arrived_at = at + timedelta(seconds=arrived_late_s + 0.2)
+            _insert_one(connection, sensor, at, value, arrived_at)
+        connection.execute("select pg_notify('telemetry_changed', %s)", (sensor.tenant_id,))
+
+
+def _insert_one(
+    connection: psycopg.Connection,
+    sensor: Sensor,
+    at: datetime,
+    value: float,
+    arrived_at: datetime,
+) -> None:
+    row = {
+        "tenant_id": sensor.tenant_id,
+        "event_id": ids.new(),
+        "farm_id": sensor.farm_id,
+        "barn_id": sensor.barn_id,
+        "device_id": sensor.device_id,
+        "metric_type": sensor.metric_type,
+        "metric_value": round(value, 2),
+        "unit": sensor.unit,
+        "occurred_at": at,
+        "stored_at": arrived_at,
+    }
+    connection.execute(
+        """
+        insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
+          metric_type, metric_value, unit, occurred_at, trace_id, stored_at)
+        values (%(tenant_id)s, %(event_id)s, %(farm_id)s, %(barn_id)s, %(device_id)s,
+          %(metric_type)s, %(metric_value)s, %(unit)s, %(occurred_at)s, 'trace', %(stored_at)s)
+        """,
+        row,
+    )
+    connection.execute(
+        """
+        insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
+          metric_value, unit, occurred_at, stored_at, reading_count)
+        values (%(tenant_id)s, %(device_id)s, %(metric_type)s, %(farm_id)s, %(barn_id)s,
+          %(event_id)s, %(metric_value)s, %(unit)s, %(occurred_at)s, %(stored_at)s, 1)
+        on conflict on constraint telemetry_latest_pkey do update set
+          event_id = excluded.event_id, metric_value = excluded.metric_value,
+          unit = excluded.unit, occurred_at = excluded.occurred_at,
+          stored_at = excluded.stored_at, reading_count = telemetry_latest.reading_count + 1
+        """,
+        row,
+    )
+
+
+TEMPERATURE = Sensor("climate-01", "temperature", "°C", 27.4, 1.6)
+HUMIDITY = Sensor("climate-01", "humidity", "%", 61, 4)
+
+
+def a_whole_farm(url: str) -> None:
+    """Four barns, most of it well: two sensors late, one with a gap, one that waited."""
+    for number in range(1, 5):
+        barn = f"barn-{number}"
+        report(url, replace(TEMPERATURE, device_id=f"climate-0{number}", barn_id=barn))
+        report(url, replace(HUMIDITY, device_id=f"climate-0{number}", barn_id=barn))
+        report(
+            url,
+            Sensor(f"air-0{number}", "ammonia", "ppm", 11, 3, barn_id=barn),
+            leave_out=range(9, 16) if number == 2 else (),
+            ended_ago_s=11,
+        )
+        report(
+            url,
+            Sensor(f"air-0{number}", "co2", "ppm", 1850, 220, barn_id=barn),
+            ended_ago_s=780 if number == 3 else 14,
+        )
+        report(
+            url,
+            Sensor(f"silo-0{number}", "silo_level", "kg", 5400, 600, barn_id=barn),
+            every_s=300,
+            ended_ago_s=90_000 if number == 4 else 130,
+            arrived_late_s=4000 if number == 4 else 0,
+        )

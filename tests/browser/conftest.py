@@ -1,0 +1,72 @@
+"""A console, a browser and a page; tests say only what a person does and sees."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.browser import barns
+from tests.browser.served import Served
+
+ARGUMENTS = [
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SCREENSHOTS = Path(__file__).parents[2] / "artefacts" / "screenshots"
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str | Path) -> Iterator[Browser]:
+    arguments = [*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=str(chromium), headless=True, args=arguments
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def console(cloud_db: Any) -> Iterator[Served]:
+    """A console on a fresh database that has one company with one person."""
+    barns.add_company(cloud_db.admin_url)
+    served = Served(cloud_db.url)
+    served.start()
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    opened = browser.new_context(viewport={"width": 1180, "height": 900})
+    opened.set_default_timeout(15_000)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Page:
+    return context.new_page()
+
+
+@pytest.fixture
+def complaints(page: Page) -> list[str]:
+    """What the browser writes to its console as an error, and errors nobody caught."""
+    found: list[str] = []
+    page.on("console", lambda said: found.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
+
+
+@pytest.fixture
+def requested(page: Page) -> list[str]:
+    found: list[str] = []
+    page.on("request", lambda request: found.append(request.url))
+    return found

@@ -1,0 +1,70 @@
+"""A console in a thread of its own, so that a test can stop and start it under a browser."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from farmiq.cloud.console import service
+from farmiq.config import CloudSettings
+from farmiq.plumbing import http
+from tests.browser import patience
+
+
+class Served:
+    """One console; it keeps its port when it is stopped and started again."""
+
+    def __init__(self, db_url: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._db_url = db_url
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread.start()
+        patience.until(self._ready, "the console is ready")
+
+    def stop(self) -> None:
+        if self._thread is None:
+            return
+        if self._loop is not None and self._task is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(timeout=20)
+        assert not self._thread.is_alive(), "the console did not stop within 20 s"
+        self._thread = None
+
+    async def _run(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        settings = CloudSettings.load(
+            {
+                "FARMIQ_CLOUD_DB_URL": self._db_url,
+                "FARMIQ_AMQP_URL": "amqp://unused",
+                "FARMIQ_EDGE_KEYS_FILE": str(Path("unused")),
+            }
+        )
+        door = http.Door("farmiq-cloud", "test")
+        with contextlib.suppress(asyncio.CancelledError):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(service.run(settings, door))
+                group.create_task(http.serve(door, host="127.0.0.1", port=self.port))
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=2) as answer:  # noqa: S310
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
