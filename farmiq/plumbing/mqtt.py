@@ -155,6 +155,8 @@ class Client:
                 async with asyncio.timeout(1.0):
                     await self._down.wait()
         self._forget_connection()
+        # paho closes its socket when it is collected, perhaps after the loop has ended.
+        self._paho.on_socket_close = self._paho.on_socket_unregister_write = None
 
     async def _connect_once(self) -> None:
         self._down.clear()

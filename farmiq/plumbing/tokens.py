@@ -1,19 +1,23 @@
 """Service tokens: short-lived JWTs, EdDSA or RS256 only, verified against a file of public keys."""
 
 import json
+import warnings
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from joserfc import jwt
-from joserfc.errors import JoseError
+from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import KeySet, OKPKey
 from joserfc.util import to_str
 
 from farmiq.plumbing import ids
 
-ALGORITHMS = ["EdDSA", "Ed25519", "RS256"]
+# Ed25519 is the name RFC 9864 gives to what was called EdDSA; both names stay good.
+ALGORITHM = "Ed25519"
+ALGORITHMS = [ALGORITHM, "EdDSA", "RS256"]
+warnings.filterwarnings("ignore", "EdDSA is deprecated", SecurityWarning)
 LONGEST = timedelta(hours=1)
 LEEWAY_S = 30
 MOST_BYTES = 8 * 1024
@@ -52,7 +56,7 @@ def sign(
     key = OKPKey.import_key(private)
     issued_at = int(now.timestamp())
     return jwt.encode(
-        {"alg": "EdDSA", "kid": key.kid},
+        {"alg": ALGORITHM, "kid": key.kid},
         {
             "iss": issuer,
             "aud": audience,

@@ -22,7 +22,8 @@ ARGUMENTS = [
 SCREENSHOTS = Path(__file__).parents[2] / "artefacts" / "screenshots"
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: its event loop must be gone when asynchronous tests run.
+@pytest.fixture(scope="package")
 def browser(chromium: str | Path) -> Iterator[Browser]:
     arguments = [*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as playwright:

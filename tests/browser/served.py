@@ -6,6 +6,8 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from http import HTTPStatus, client
 from pathlib import Path
 
 from farmiq.cloud.console import service
@@ -68,3 +70,20 @@ def free_port() -> int:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
         return port
+
+
+@contextlib.contextmanager
+def streams(served: Served, cookie: str, count: int) -> Iterator[list[int]]:
+    """That many live streams at once; gives the status of each."""
+    with contextlib.ExitStack() as opened:
+        statuses = []
+        for _ in range(count):
+            connection = client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+            opened.callback(connection.close)
+            connection.request("GET", "/live", headers={"Cookie": cookie})
+            answer = connection.getresponse()
+            opened.callback(answer.close)
+            statuses.append(answer.status)
+            if answer.status == HTTPStatus.OK:
+                answer.readline()
+        yield statuses

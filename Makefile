@@ -1,0 +1,58 @@
+# FarmIQ. Every target sets up what it needs; the second time that is quick.
+
+SHELL := /bin/bash
+VENV := .venv
+PY := $(VENV)/bin/python
+FARMIQ := $(VENV)/bin/farmiq
+READY := $(VENV)/ready
+# Two workers: tests share one set of engines and two cores.
+WORKERS ?= 2
+ARGS ?=
+
+export FARMIQ_STATE_DIR ?= $(CURDIR)/.farmiq
+# The repository is the package: nothing of the user's own site-packages leaks in.
+export PYTHONNOUSERSITE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo smoke test test-long check bench requirements lock clean
+
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## the whole system with a simulated farm; Ctrl-C stops it
+	@$(FARMIQ) demo $(ARGS)
+
+smoke: $(READY) ## the demo's farm for a minute without a terminal, then 0 lost and 0 twice
+	@$(FARMIQ) smoke $(ARGS)
+
+test: $(READY) ## all tests but the long ones, on real engines
+	@$(FARMIQ) stack fetch --browser
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not long" $(ARGS)
+
+test-long: $(READY) ## soak and fuzz runs
+	@$(FARMIQ) stack fetch --browser
+	@$(PY) -m pytest -m long $(ARGS)
+
+check: $(READY) ## style, types, import contracts
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+bench: $(READY) ## measure us and a ceiling in the same run, print the ratios
+	@$(PY) -m bench $(ARGS)
+
+requirements: $(READY) ## each requirement and the tests that show it (JSON=1 for scripts)
+	@$(PY) -m tests.house.requirements $(if $(JSON),--json)
+
+lock: $(READY) ## resolve the pins of pyproject.toml into requirements.lock (needs uv)
+	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
+
+clean: ## remove everything that these targets made; stops local stacks first
+	@if [ -x $(FARMIQ) ]; then $(FARMIQ) stack down --all; fi
+	@rm -rf $(VENV) .farmiq artefacts dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find farmiq tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock pyproject.toml tools/environment
+	@tools/environment $(VENV)

@@ -1,0 +1,53 @@
+"""What a person does at the console."""
+
+import re
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser import barns
+from tests.browser.served import Served
+
+
+def sign_in(
+    page: Page, console: Served, *, email: str = barns.EMAIL, password: str = barns.PASSWORD
+) -> None:
+    page.goto(f"{console.url}/sign-in")
+    page.get_by_label("E-mail").fill(email)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def open_live(page: Page, console: Served) -> None:
+    """Signed in, at Latest readings, and the page says that it is live."""
+    sign_in(page, console)
+    expect_pill(page, "Live")
+
+
+def expect_pill(page: Page, words: str, *, within_s: float = 15) -> None:
+    expect(page.locator("#pill")).to_have_text(
+        re.compile(rf"^\s*{re.escape(words)}\s*$"), timeout=within_s * 1000
+    )
+
+
+def row(page: Page, sensor: barns.Sensor) -> Locator:
+    return (
+        page.get_by_role("row")
+        .filter(has_text=sensor.device_id)
+        .filter(has=page.get_by_role("cell", name=sensor.metric_type, exact=True))
+    )
+
+
+def expect_accessible(page: Page) -> None:
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def expect_no_sideways_scrolling(page: Page) -> None:
+    wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert wider <= 0, f"the page is {wider} px wider than the screen"
+
+
+def expect_own_requests_only(requested: list[str], console: Served) -> None:
+    foreign = [url for url in requested if not url.startswith(f"{console.url}/")]
+    assert not foreign

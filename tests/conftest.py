@@ -1,0 +1,182 @@
+"""Fixtures: real engines, isolated cheaply.
+
+A test gets a database of its own (copied from a migrated template), a vhost of its own on
+RabbitMQ and a broker of its own for MQTT, so tests run in any order and side by side.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import socket
+import urllib.request
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from farmiq import stack
+from farmiq.plumbing import ids, migrations
+from farmiq.process import SQL
+from farmiq.stack import debian
+from tests.engines import Engines, state_dir
+
+_engines = pytest.StashKey[Engines]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    engines = Engines(config)
+    config.stash[_engines] = engines
+    config.pluginmanager.register(engines, "farmiq-engines")
+    engines.start()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_engines].stop()
+
+
+@pytest.fixture(scope="session")
+def engines(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Addresses of the shared engines, by the names of the settings."""
+    found = request.config.stash[_engines].environment
+    assert found, "this test needs engines, but the run was started for house and unit tests only"
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """`url` is the services' login, `admin_url` the owner's."""
+
+    url: str
+    admin_url: str
+
+
+@pytest.fixture
+def edge_db(engines: dict[str, str]) -> Iterator[Database]:
+    yield from _database(engines, "edge")
+
+
+@pytest.fixture
+def cloud_db(engines: dict[str, str]) -> Iterator[Database]:
+    yield from _database(engines, "cloud")
+
+
+@pytest.fixture
+def empty_db(engines: dict[str, str]) -> Iterator[Callable[[str], Database]]:
+    """Makes databases without a schema on the server of a site."""
+    with contextlib.ExitStack() as made:
+        yield lambda site: made.enter_context(_copy(engines, site, template="template0"))
+
+
+@pytest.fixture
+def vhost(engines: dict[str, str]) -> Iterator[str]:
+    """An AMQP address with nothing declared on it."""
+    name = f"test-{ids.new().hex}"
+    _rabbit(engines, "PUT", f"vhosts/{name}")
+    _rabbit(
+        engines, "PUT", f"permissions/{name}/farmiq",
+        {"configure": ".*", "write": ".*", "read": ".*"},
+    )  # fmt: skip
+    yield urlunsplit(urlsplit(engines["FARMIQ_AMQP_URL"])._replace(path=f"/{name}"))
+    _rabbit(engines, "DELETE", f"vhosts/{name}")
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[stack.Stack]:
+    """An MQTT broker of this test's own: gateways listen to whole trees of topics."""
+    root = tmp_path / "broker"
+    with stack.start(root, engines=("mqtt-edge",), say=lambda _: None) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Path:
+    return debian.chromium_path(state_dir() / "engines")
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    def find() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            return port
+
+    return find
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
+    """Services in the background of a test; they are cancelled when it ends."""
+    with contextlib.suppress(asyncio.CancelledError):
+        async with asyncio.TaskGroup() as group:
+            yield group
+            raise asyncio.CancelledError
+
+
+def _database(engines: dict[str, str], site: str) -> Iterator[Database]:
+    with _copy(engines, site, template=_template(engines, site)) as database:
+        yield database
+
+
+@contextlib.contextmanager
+def _copy(engines: dict[str, str], site: str, *, template: str) -> Iterator[Database]:
+    name = f"test_{ids.new().hex}"
+    with psycopg.connect(_admin(engines, site), autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("create database {} template {}").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+        try:
+            url = engines[f"FARMIQ_{site.upper()}_DB_URL"]
+            yield Database(_with_db(url, name), _with_db(_admin(engines, site), name))
+        finally:
+            connection.execute(
+                sql.SQL("drop database {} with (force)").format(sql.Identifier(name))
+            )
+
+
+def _template(engines: dict[str, str], site: str) -> str:
+    """A migrated database that tests copy; whichever worker comes first makes it."""
+    name = f"template_{site}"
+    root = Path(engines["FARMIQ_TEST_ROOT"])
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with psycopg.connect(_admin(engines, site), autocommit=True) as connection:
+            known = connection.execute("select from pg_database where datname = %s", (name,))
+            if known.fetchone() is None:
+                connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+                migrations.apply(_with_db(_admin(engines, site), name), SQL[site])
+    return name
+
+
+def _admin(engines: dict[str, str], site: str) -> str:
+    return engines[f"FARMIQ_{site.upper()}_DB_ADMIN_URL"]
+
+
+def _with_db(url: str, name: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def _rabbit(
+    engines: dict[str, str], method: str, path: str, body: dict[str, str] | None = None
+) -> None:
+    parts = urlsplit(engines["FARMIQ_RABBITMQ_API_URL"])
+    request = urllib.request.Request(  # noqa: S310 - our own broker on loopback
+        f"http://{parts.hostname}:{parts.port}/api/{path}",
+        method=method,
+        data=json.dumps(body or {}).encode(),
+        headers={
+            "Authorization": "Basic "
+            + b64encode(f"{parts.username}:{parts.password}".encode()).decode(),
+            "Content-Type": "application/json",
+        },
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        answer.read()

@@ -1,0 +1,65 @@
+"""One set of real engines for a whole test run, started by its first process.
+
+With several workers the controller starts the engines and hands their addresses to the workers;
+when it ends, however it ends, the engines end with it.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farmiq import stack
+
+ENGINES = ("postgres-edge", "postgres-cloud", "rabbitmq", "s3")
+# Folders whose tests need no engine: a run of only these starts none.
+LIGHT = ("house", "unit")
+
+_key = pytest.StashKey[stack.Stack]()
+
+
+def state_dir() -> Path:
+    given = os.environ.get("FARMIQ_STATE_DIR")
+    return Path(given) if given else Path(__file__).parent.parent / ".farmiq"
+
+
+class Engines:
+    """The plugin: `environment` is what the stack offers, the same in every worker."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self.environment: dict[str, str] = {}
+
+    def start(self) -> None:
+        worker = getattr(self._config, "workerinput", None)
+        if worker is not None:
+            self.environment = dict(worker["farmiq_engines"])
+        elif self._wanted():
+            root = state_dir() / "stacks" / f"test-{os.getpid()}"
+            started = stack.start(root, engines=ENGINES, given={}, say=self._say)
+            self._config.stash[_key] = started
+            self.environment = {**started.environment, "FARMIQ_TEST_ROOT": str(root)}
+
+    def stop(self) -> None:
+        started = self._config.stash.get(_key, None)
+        if started is not None:
+            started.stop()
+            stack.remove(started.root)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["farmiq_engines"] = self.environment
+
+    def _wanted(self) -> bool:
+        if self._config.option.collectonly:
+            return False
+        places = [Path(arg.partition("::")[0]).absolute() for arg in self._config.args]
+        tests = Path(__file__).parent
+        light = [tests / name for name in LIGHT]
+        return not all(any(place.is_relative_to(each) for each in light) for place in places)
+
+    def _say(self, line: str) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(line)
