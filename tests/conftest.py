@@ -168,7 +168,7 @@ def _rabbit(
     engines: dict[str, str], method: str, path: str, body: dict[str, str] | None = None
 ) -> None:
     parts = urlsplit(engines["FARMIQ_RABBITMQ_API_URL"])
-    request = urllib.request.Request(  # noqa: S310 - our own broker on loopback
+    request = urllib.request.Request(
         f"http://{parts.hostname}:{parts.port}/api/{path}",
         method=method,
         data=json.dumps(body or {}).encode(),

@@ -5,6 +5,7 @@ list every problem: an operator who mends a device wants all of them, not the fi
 """
 
 import math
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -44,14 +45,23 @@ def problems(raw: bytes, kind: Any) -> list[str]:
         return [f"not JSON: {error}"]
     except RecursionError:
         return [f"nested deeper than {MAX_DEPTH} levels"]
-    return [*_unstorable(value, "$", depth=0), *_misfits(value, kind, "$")] or _whole(value, kind)
+    return [*_unstorable(value, "$", depth=0), *_misfits(value, kind, "$")] or _whole(raw, kind)
 
 
-def _whole(value: Any, kind: Any) -> list[str]:
+def not_in_utc(at: datetime, name: str) -> list[str]:
+    """What is wrong with a moment that only another zone can name; such cannot be kept."""
+    try:
+        at.astimezone(UTC)
+    except OverflowError:
+        return [f"not a moment between the years 1 and 9999 in UTC - at `$.{name}`"]
+    return []
+
+
+def _whole(raw: bytes, kind: Any) -> list[str]:
     """What only shows when the value is taken whole (for example an integer beyond 64 bits)."""
     try:
-        msgspec.convert(value, kind)
-    except (msgspec.ValidationError, OverflowError) as error:
+        msgspec.json.decode(raw, type=kind)
+    except msgspec.DecodeError as error:
         return [str(error)]
     return []
 

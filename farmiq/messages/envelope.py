@@ -33,8 +33,11 @@ _decoder = msgspec.json.Decoder(Envelope)
 def read(raw: bytes) -> Envelope:
     """The envelope in these bytes. Raises check.Invalid with every problem found."""
     envelope = check.read(raw, _decoder, Envelope)
+    reasons = check.not_in_utc(envelope.ts, "ts")
     major = envelope.schema_version.partition(".")[0]
     if major != SCHEMA_VERSION.partition(".")[0]:
         known = f"schema_version {envelope.schema_version!r} is not understood, expected 1.x"
-        raise check.Invalid([known])
+        reasons.append(known)
+    if reasons:
+        raise check.Invalid(reasons)
     return envelope

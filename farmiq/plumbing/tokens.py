@@ -98,7 +98,7 @@ def verify(token: str, keys: KeySet, *, issuer: str, audience: str, now: datetim
             jti={"essential": True},
         )
         registry.validate(decoded.claims)
-    except (JoseError, ValueError, TypeError, KeyError) as error:
+    except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise TokenError(f"token refused: {error}") from None
     if decoded.claims["exp"] - decoded.claims["iat"] > LONGEST.total_seconds():
         raise TokenError("token refused: it lives longer than an hour")

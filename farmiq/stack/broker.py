@@ -166,10 +166,11 @@ def connect(url: str) -> None:
     client.on_connect = lambda _client, _data, _flags, reason, _properties: answers.append(reason)
     if parts.username:
         client.username_pw_set(unquote(parts.username), unquote(parts.password or ""))
+    port = 8883 if parts.scheme == "mqtts" else 1883
     if parts.scheme == "mqtts":
         client.tls_set()
     try:
-        client.connect(parts.hostname or HOST, parts.port or 1883, keepalive=10)
+        client.connect(parts.hostname or HOST, parts.port or port, keepalive=10)
         _await_answer(client, answers)
     except OSError as problem:
         raise NotReadyError(str(problem)) from problem

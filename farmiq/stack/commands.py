@@ -42,7 +42,7 @@ def up(*, name: Name = "demo", as_json: AsJson = False) -> None:
     try:
         found = stack.states(root)
         if not found or not all(state.healthy for state in found):
-            stack.stop(root)
+            _clear(root)
             say = _quiet if as_json else typer.echo
             stack.start(root, given=config.given_urls(), say=say, detach=True)
         _print_addresses(stack.attach(root), as_json=as_json)
@@ -182,8 +182,19 @@ def _root(name: str) -> "Path":
     return config.state_dir() / "stacks" / name
 
 
+def _clear(root: "Path") -> None:
+    """Stop what is left of a stack that nobody owns, so that all of it starts afresh."""
+    from farmiq import stack  # noqa: PLC0415
+    from farmiq.stack import record  # noqa: PLC0415
+
+    run = record.read_run(root)
+    if run is not None and not run.owned:
+        stack.stop(root)
+
+
 def _print_states(found: "list[EngineState]") -> None:
     from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     table = Table("engine", "version", "address", "pid", "memory", "health", box=None)
@@ -194,7 +205,7 @@ def _print_states(found: "list[EngineState]") -> None:
             f"{state.host}:{state.port}" if state.host else "-",
             str(state.pid or "-"),
             f"{state.rss_bytes / 1e6:.0f} MB" if state.rss_bytes else "-",
-            state.detail if state.healthy else f"[red]{state.detail}[/red]",
+            state.detail if state.healthy else f"[red]{escape(state.detail)}[/red]",
         )
     console = Console()
     console.print(table)

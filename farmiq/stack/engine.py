@@ -115,8 +115,12 @@ def plain_environment(home: Path, *, path: str = SYSTEM_PATH) -> dict[str, str]:
 
 def address(url: str) -> SplitResult:
     """Split a URL, or raise StackError without repeating its password."""
-    parts = urlsplit(url)
-    if not parts.scheme or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        complete = bool(parts.scheme and parts.hostname and (parts.port is None or parts.port))
+    except ValueError:
+        complete = False
+    if not complete:
         raise StackError(
             f"This is not an address of the form scheme://user:password@host:port: {hide(url)}"
         )

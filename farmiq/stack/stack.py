@@ -37,7 +37,7 @@ from farmiq.stack.engine import (
 from farmiq.stack.record import Run, Running
 
 STOP_PATIENCE_S = 20
-GIVEN_PATIENCE_S = 5
+GIVEN_PATIENCE_S = 3
 
 
 @dataclass(frozen=True, kw_only=True)

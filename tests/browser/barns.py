@@ -1,12 +1,14 @@
 """Companies, people and readings, written the way the services write them."""
 
+import contextlib
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
+from psycopg import sql
 
 from farmiq.cloud.identity import accounts
 from farmiq.plumbing import ids
@@ -34,10 +36,26 @@ def add_company(
     email: str = EMAIL,
 ) -> None:
     with psycopg.connect(admin_url) as connection:
-        company_id = accounts.add_company(
-            connection, tenant_id, name=name, timezone="Asia/Bangkok"
-        )
+        company_id = accounts.add_company(connection, tenant_id, name=name, timezone="Asia/Bangkok")
         accounts.add_user(connection, email, company_id=company_id, password=PASSWORD)
+
+
+@contextlib.contextmanager
+def nobody_can_connect(admin_url: str, *, cut_off: str) -> Iterator[None]:
+    """The database refuses new connections, and those of one application end."""
+    name = psycopg.conninfo.conninfo_to_dict(admin_url)["dbname"]
+    allow = sql.SQL("alter database {} allow_connections {}")
+    with psycopg.connect(admin_url, dbname="postgres", autocommit=True) as connection:
+        connection.execute(allow.format(sql.Identifier(str(name)), sql.SQL("false")))
+        connection.execute(
+            """
+            select pg_terminate_backend(pid) from pg_stat_activity
+            where application_name = %s and datname = %s
+            """,
+            (cut_off, name),
+        )
+        yield
+        connection.execute(allow.format(sql.Identifier(str(name)), sql.SQL("true")))
 
 
 def report(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser import barns
 from tests.browser.served import Served
@@ -19,6 +19,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# A page may wait for its next second, or for a server that starts on a busy machine.
+expect.set_options(timeout=15_000)
 SCREENSHOTS = Path(__file__).parents[2] / "artefacts" / "screenshots"
 
 
@@ -47,7 +49,6 @@ def console(cloud_db: Any) -> Iterator[Served]:
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     opened = browser.new_context(viewport={"width": 1180, "height": 900})
-    opened.set_default_timeout(15_000)
     yield opened
     opened.close()
 

@@ -1,6 +1,6 @@
-"""Each page on a phone and on a wide screen, in light and dark: accessible, calm, kept as images."""
+"""Each page on a phone and on a wide screen, light and dark: accessible, and kept as a picture."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from tests.browser.conftest import SCREENSHOTS
 from tests.browser.served import Served
 
 Theme = Literal["light", "dark"]
+Keep = Callable[[str], None]
 
 
 @pytest.fixture(params=[360, 1180])
@@ -36,8 +37,8 @@ def page(browser: Browser, width: int, theme: Theme) -> Iterator[Page]:
 
 
 @pytest.fixture
-def keep(page: Page, width: int, theme: Theme) -> Any:
-    """Check what any page must be, and keep its picture."""
+def keep(page: Page, width: int, theme: Theme) -> Keep:
+    """Check what every page must be, and keep its picture."""
 
     def keep_as(name: str) -> None:
         person.expect_accessible(page)
@@ -48,37 +49,37 @@ def keep(page: Page, width: int, theme: Theme) -> Any:
     return keep_as
 
 
+@pytest.fixture(autouse=True)
+def _own_requests_only(console: Served, requested: list[str]) -> Iterator[None]:
+    yield
+    person.expect_own_requests_only(requested, console)
+
+
 def _picture(name: str, width: int, theme: Theme) -> Path:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     return SCREENSHOTS / f"{name}-{width}-{theme}.png"
 
 
 def test_latest_readings(
-    console: Served,
-    page: Page,
-    cloud_db: Any,
-    keep: Any,
-    complaints: list[str],
-    requested: list[str],
+    console: Served, page: Page, cloud_db: Any, keep: Keep, complaints: list[str]
 ) -> None:
     barns.a_whole_farm(cloud_db.url)
     person.open_live(page, console)
     expect(page.locator(".sentence")).to_have_text("2 of 20 sensors are late")
     keep("latest-readings")
     assert not complaints
-    person.expect_own_requests_only(requested, console)
     console.stop()
     person.expect_pill(page, "Reconnecting (data may be old)")
     keep("latest-readings-reconnecting")
 
 
-def test_latest_readings_of_nothing(console: Served, page: Page, keep: Any) -> None:
+def test_latest_readings_of_nothing(console: Served, page: Page, keep: Keep) -> None:
     person.open_live(page, console)
     expect(page.get_by_text("This page waits for the first reading")).to_be_visible()
     keep("latest-readings-empty")
 
 
-def test_sign_in(console: Served, page: Page, keep: Any) -> None:
+def test_sign_in(console: Served, page: Page, keep: Keep) -> None:
     page.goto(f"{console.url}/sign-in")
     keep("sign-in")
     person.sign_in(page, console, password="wrong password")
@@ -86,6 +87,6 @@ def test_sign_in(console: Served, page: Page, keep: Any) -> None:
     keep("sign-in-refused")
 
 
-def test_not_found(console: Served, page: Page, keep: Any) -> None:
+def test_not_found(console: Served, page: Page, keep: Keep) -> None:
     page.goto(f"{console.url}/nowhere")
     keep("not-found")

@@ -1,7 +1,7 @@
 """Who may do what: users of the brokers, credentials of the buckets, given addresses."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -46,8 +46,8 @@ class Client:
         assert self.answered.wait(10)
         return not self.answers[-1].is_failure
 
-    def publish(self, topic: str, payload: bytes) -> None:
-        self.client.publish(topic, payload, 1).wait_for_publish(10)
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        self.client.publish(topic, payload, 1, retain=retain).wait_for_publish(10)
 
     def _on_subscribe(
         self, _client: object, _data: object, _mid: int, codes: list[ReasonCode], _more: object
@@ -120,6 +120,35 @@ def test_the_gateway_hears_everything_in_eight_filters_with_large_messages(
         assert gateway.messages[0][0] == "iot/telemetry/t/f/b/scale.1/weight.kg"
 
 
+def test_a_retained_status_reaches_a_gateway_that_comes_later(edge: stack.Stack) -> None:
+    topic = "iot/status/t/f/b/scale-1"
+    with client(edge.environment["FARMIQ_DEVICES_MQTT_URL"], "scale-1") as device:
+        device.publish(topic, b"online", retain=True)
+    with client(edge.environment["FARMIQ_EDGE_MQTT_URL"], "gateway-1") as gateway:
+        assert gateway.subscribe("iot/status/#")
+        assert gateway.received.wait(10)
+        assert gateway.messages == [(topic, b"online")]
+
+
+def test_a_camera_talks_to_the_gateway_and_hears_no_other_camera(root: Path) -> None:
+    with (
+        stack.start(root, engines=["mqtt-cloud"]) as running,
+        client(running.environment["FARMIQ_CAMERAS_MQTT_URL"], "camera-1") as camera,
+        client(running.environment["FARMIQ_CLOUD_MQTT_URL"], "gateway-1") as gateway,
+    ):
+        assert gateway.subscribe("device/+/#")
+        assert camera.subscribe("device/aabbcc/cmd")
+        assert not camera.subscribe("device/#")
+        assert not camera.subscribe("device/+/data")
+        camera.publish("device/aabbcc/cmd", b"forged")
+        camera.publish("device/aabbcc/data", b"chunk")
+        gateway.publish("device/aabbcc/cmd", b"send_image")
+        assert gateway.received.wait(10)
+        assert camera.received.wait(10)
+        assert gateway.messages[0] == ("device/aabbcc/data", b"chunk")
+        assert camera.messages == [("device/aabbcc/cmd", b"send_image")]
+
+
 def test_each_bucket_is_closed_to_the_other_credential(root: Path) -> None:
     with stack.start(root, engines=["s3"]) as running:
         edge_url = urlsplit(running.environment["FARMIQ_EDGE_S3_URL"])
@@ -132,16 +161,17 @@ def test_each_bucket_is_closed_to_the_other_credential(root: Path) -> None:
             config=Config(s3={"addressing_style": "path"}),
         )
         s3.put_object(Bucket="farmiq-edge", Key="own", Body=b"1")
-        for attempt in (
+        attempts: list[Callable[[], object]] = [
             lambda: s3.put_object(Bucket="farmiq-cloud", Key="x", Body=b"1"),
             lambda: s3.get_object(Bucket="farmiq-cloud", Key="x"),
             lambda: s3.list_objects_v2(Bucket="farmiq-cloud"),
             lambda: s3.create_bucket(Bucket="another"),
-        ):
+        ]
+        for attempt in attempts:
             with pytest.raises(ClientError, match="AccessDenied"):
                 attempt()
         assert s3.list_objects_v2(Bucket="farmiq-edge")["KeyCount"] == 1
-        s3.close()  # type: ignore[no-untyped-call]
+        s3.close()
 
 
 def test_a_given_engine_is_used_and_not_started(edge: stack.Stack, second_root: Path) -> None:

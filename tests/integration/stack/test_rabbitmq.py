@@ -1,5 +1,6 @@
 """RabbitMQ, the slow one: everything about it in a single life."""
 
+import asyncio
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,14 @@ async def publish(url: str) -> None:
         await channel.declare_queue("kept", durable=True, arguments={"x-queue-type": "quorum"})
         message = aio_pika.Message(b"7", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
         await channel.default_exchange.publish(message, "kept", timeout=10)
+
+
+async def until_written_down(root: Path) -> None:
+    """Wait until a kill finds the queue's name on disk."""
+    names = root / "rabbitmq/mnesia/farmiq@localhost/quorum/farmiq@localhost/names.dets"
+    async with asyncio.timeout(10):
+        while b"farmiq_kept" not in names.read_bytes():  # noqa: ASYNC110 a file sets no event
+            await asyncio.sleep(0.05)
 
 
 async def fetch(url: str) -> bytes:
@@ -35,6 +44,7 @@ async def test_rabbitmq_starts_survives_a_kill_and_stops_with_its_port_mapper(ro
         url = running.environment["FARMIQ_AMQP_URL"]
         assert urlsplit(url).path == "/farmiq"
         await publish(url)
+        await until_written_down(root)
         running.kill("rabbitmq")
         assert [state.healthy for state in stack.states(root)] == [False]
         running.restart("rabbitmq")

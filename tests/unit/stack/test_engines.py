@@ -142,6 +142,12 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
     assert engine.hide(url) == shown
 
 
+@pytest.mark.parametrize("url", ["", "localhost:5432", "mqtt://user:se/cret@h", "amqp://h:port/x"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(StackError, match="not an address"):
+        engine.address(url)
+
+
 def test_a_closed_parent_folder_keeps_another_user_out(tmp_path: Path) -> None:
     inner = tmp_path / "closed" / "inner"
     inner.mkdir(parents=True)

@@ -259,6 +259,7 @@ window.addEventListener("pageshow", (event) => {
 // Leaving closes the stream, which is no failure to report.
 window.addEventListener("pagehide", () => source?.close());
 
+document.getElementById("not-live").remove();
 setInterval(tick, 1000);
 tick();
 rely();

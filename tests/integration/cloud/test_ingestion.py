@@ -1,0 +1,267 @@
+"""cloud-ingestion over real HTTP, with a real database and a real bus."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import aio_pika
+import httpx2
+import pytest
+
+from farmiq.cloud.bus import TELEMETRY_QUEUE, TOPOLOGY, UNROUTED_QUEUE
+from farmiq.cloud.ingestion import service
+from farmiq.config import CloudSettings
+from farmiq.plumbing import amqp, http, ids
+from tests.integration.cloud.conftest import CloudSite, event
+from tests.until import until
+
+
+class Client:
+    def __init__(self, site: CloudSite, door: http.Door, client: httpx2.AsyncClient) -> None:
+        self.site, self.door, self._client = site, door, client
+
+    async def post(self, body: Any, **headers: str) -> httpx2.Response:
+        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+        given = {"authorization": f"Bearer {self.site.token()}", **headers}
+        return await self._client.post(
+            service.ROUTE, content=sent, headers={"content-type": "application/json", **given}
+        )
+
+    async def bus(self, queue: str = TELEMETRY_QUEUE) -> list[bytes]:
+        """Takes everything that waits in a queue."""
+        url = self.site.settings.amqp_url.get_secret_value()
+        found: list[bytes] = []
+        async with amqp.connection(url, name="test") as connection:
+            channel = await connection.channel()
+            waiting = await channel.get_queue(queue)
+            while message := await waiting.get(fail=False):
+                found.append(message.body)
+                await message.ack()
+        return found
+
+
+@pytest.fixture
+async def client(cloud: CloudSite, tasks: asyncio.TaskGroup) -> AsyncIterator[Client]:
+    async with _serving(cloud, cloud.settings, tasks) as found:
+        await until(lambda: _ready(found.door))
+        yield found
+
+
+def _serving(cloud: CloudSite, settings: CloudSettings, tasks: asyncio.TaskGroup) -> Any:
+    from contextlib import asynccontextmanager  # noqa: PLC0415
+
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[Client]:
+        door = http.Door(title="cloud", version="0")
+        running = [
+            tasks.create_task(service.run(settings, door)),
+            tasks.create_task(http.serve(door, host=settings.http_host, port=settings.http_port)),
+        ]
+        base = f"http://127.0.0.1:{settings.http_port}"
+        async with httpx2.AsyncClient(base_url=base, timeout=30) as client:
+            await until(lambda: _answers(client))
+            yield Client(cloud, door, client)
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
+
+    return serve()
+
+
+async def _answers(client: httpx2.AsyncClient) -> bool:
+    try:
+        answer = await client.get("/readyz")
+    except httpx2.HTTPError:
+        return False
+    return "ingestion.bus" in answer.text or answer.status_code == 200
+
+
+async def _ready(door: http.Door) -> bool:
+    return not await door.problems()
+
+
+@pytest.mark.req("FB-06", "FB-08", "FB-05", "RB-12")
+async def test_a_batch_is_accepted_noted_and_on_the_bus(client: Client) -> None:
+    one = event()
+    answer = await client.post({"batchId": "batch-aaa", "events": [one]})
+    assert answer.status_code == 202
+    assert answer.json() == {"accepted": True, "batchId": "batch-aaa"}
+    assert client.site.rows("select event_id::text, batch_id from ingestion_dedupe") == [
+        (one["event_id"], "batch-aaa")
+    ]
+    (body,) = await client.bus()
+    assert json.loads(body) == one
+
+
+@pytest.mark.req("FB-09", "DD-04")
+async def test_a_known_event_is_counted_and_not_published_again(client: Client) -> None:
+    one = event()
+    await client.post({"batchId": "batch-aaa", "events": [one]})
+    answer = await client.post({"batchId": "batch-bbb", "events": [one, event()]})
+    assert answer.status_code == 202
+    assert answer.json() == {"accepted": True, "deduped": 1, "batchId": "batch-bbb"}
+    assert len(await client.bus()) == 2
+    assert client.site.rows("select count(*) from event_conflicts") == [(0,)]
+
+
+async def test_the_same_event_twice_in_one_batch_is_stored_once(client: Client) -> None:
+    one = event()
+    answer = await client.post({"batchId": "b", "events": [one, one]})
+    assert answer.json() == {"accepted": True, "deduped": 1, "batchId": "b"}
+    assert len(await client.bus()) == 1
+
+
+async def test_a_known_id_with_another_content_is_deduped_and_written_down(client: Client) -> None:
+    one = event()
+    await client.post({"batchId": "a", "events": [one]})
+    answer = await client.post({"batchId": "b", "events": [{**one, "trace_id": "other"}]})
+    assert answer.json()["deduped"] == 1
+    assert client.site.rows("select count(*) from event_conflicts") == [(0,)]
+    changed = {**one, "payload": {**one["payload"], "metric_value": 99}}
+    answer = await client.post({"batchId": "c", "events": [changed]})
+    assert answer.json() == {"accepted": True, "deduped": 1, "batchId": "c"}
+    assert client.site.rows("select event_id::text, batch_id from event_conflicts") == [
+        (one["event_id"], "c")
+    ]
+
+
+async def test_a_batch_without_an_id_gets_one(client: Client) -> None:
+    answer = await client.post({"events": [event()]})
+    assert answer.json()["batchId"].startswith("batch-")
+
+
+@pytest.mark.req("FB-10", "RB-11")
+async def test_an_event_without_identity_gets_the_documented_answer(client: Client) -> None:
+    answer = await client.post(
+        {"events": [{"event_type": "feed.intake.recorded"}]}, **{"x-trace-id": "trace-err-201"}
+    )
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error.pop("details")[0]["index"] == 0
+    assert error == {
+        "code": "VALIDATION_ERROR",
+        "message": "event_id and tenant_id are required",
+        "traceId": "trace-err-201",
+    }
+
+
+async def test_one_bad_event_is_named_and_nothing_is_stored(client: Client) -> None:
+    good, bad = event(), event(occurred_at="yesterday", farm_id=None)
+    answer = await client.post({"batchId": "b", "events": [good, bad]})
+    assert answer.status_code == 400
+    (detail,) = answer.json()["error"]["details"]
+    assert (detail["index"], detail["event_id"]) == (1, bad["event_id"])
+    assert client.site.rows("select count(*) from ingestion_dedupe") == [(0,)]
+    assert await client.bus() == []
+
+
+@pytest.mark.req("FB-07")
+async def test_without_a_good_token_nobody_is_let_in(client: Client) -> None:
+    wrong = {
+        "none": "",
+        "not bearer": "Basic abc",
+        "garbage": "Bearer garbage",
+        "audience": f"Bearer {client.site.token(audience='other')}",
+        "issuer": f"Bearer {client.site.token(issuer='other')}",
+    }
+    for why, header in wrong.items():
+        answer = await client.post({"events": [event()]}, authorization=header)
+        assert answer.status_code == 401, why
+        assert answer.json()["error"]["code"] == "UNAUTHENTICATED"
+        assert answer.json()["error"]["traceId"]
+
+
+async def test_a_token_speaks_only_for_its_tenants(client: Client) -> None:
+    answer = await client.post({"events": [event(), event(tenant_id="t-002")]})
+    assert answer.status_code == 403
+    assert "t-002" in answer.json()["error"]["message"]
+    assert client.site.rows("select count(*) from ingestion_dedupe") == [(0,)]
+
+
+async def test_an_unknown_tenant_is_refused(client: Client) -> None:
+    token = client.site.token(tenants=["nobody"])
+    answer = await client.post(
+        {"events": [event(tenant_id="nobody")]}, authorization=f"Bearer {token}"
+    )
+    assert answer.status_code == 403
+    assert "not registered" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"no json", 400),
+        (b"[]", 400),
+        (b'{"events": 5}', 400),
+        (b'{"events": ["x", 7, null]}', 400),
+        (b'{"batchId": "a/b", "events": []}', 400),
+        (b"[" * 200_000, 400),
+        (b'{"events": [{"event_id": "\\ud800"}]}', 400),
+        (json.dumps({"events": [event(trace_id="a\x00")]}).encode(), 400),
+        (json.dumps({"events": [event()] * 501}).encode(), 413),
+        (b" " * (5 * 1024 * 1024 + 1), 413),
+    ],
+)
+async def test_bad_bodies_get_the_standard_error(client: Client, body: bytes, status: int) -> None:
+    answer = await client.post(body)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert set(error) <= {"code", "message", "traceId", "details"}
+    assert error["message"]
+
+
+async def test_other_content_types_and_methods_are_refused(client: Client) -> None:
+    answer = await client.post(b"x", **{"content-type": "text/plain"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    answer = await client._client.get(service.ROUTE)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "METHOD_NOT_ALLOWED")
+
+
+async def test_an_event_that_no_queue_wants_is_kept_and_does_not_block(client: Client) -> None:
+    url = client.site.settings.amqp_url.get_secret_value()
+    async with amqp.connection(url, name="test") as connection:
+        channel = await connection.channel()
+        queue = await channel.get_queue(TELEMETRY_QUEUE)
+        await queue.unbind("farmiq.telemetry.exchange", "telemetry.ingested")
+    answer = await client.post({"events": [event()]})
+    assert answer.status_code == 202
+    assert len(await client.bus(UNROUTED_QUEUE)) == 1
+
+
+@pytest.mark.req("RB-01")
+async def test_when_the_bus_is_away_nothing_is_noted_and_the_edge_is_told_to_wait(
+    cloud: CloudSite, tasks: asyncio.TaskGroup
+) -> None:
+    parts = urlsplit(cloud.settings.amqp_url.get_secret_value())
+    away = urlunsplit(parts._replace(netloc=parts.netloc.rpartition(":")[0] + ":9"))
+    settings = CloudSettings.model_validate(
+        {**cloud.settings.model_dump(by_alias=True), "FARMIQ_AMQP_URL": away}
+    )
+    async with _serving(cloud, settings, tasks) as client:
+        answer = await client.post({"events": [event()]})
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "5"
+        assert answer.json()["error"]["code"] == "UNAVAILABLE"
+        assert "ingestion.bus" in await client.door.problems()
+    assert cloud.rows("select count(*) from ingestion_dedupe") == [(0,)]
+
+
+@pytest.mark.req("RB-06", "RB-31")
+async def test_the_topology_is_declared_from_nothing_and_again_without_change(vhost: str) -> None:
+    async with amqp.connection(vhost, name="test") as connection:
+        channel = await connection.channel()
+        for _ in range(2):
+            await amqp.declare(channel, TOPOLOGY)
+        exchange = await channel.declare_exchange(
+            "farmiq.telemetry.exchange", aio_pika.ExchangeType.TOPIC, passive=True
+        )
+        assert exchange.name == "farmiq.telemetry.exchange"
+
+
+async def test_every_log_id_is_a_valid_request_id(client: Client) -> None:
+    request_id = str(ids.new())
+    answer = await client.post({"events": [event()]}, **{"x-request-id": request_id})
+    assert answer.headers["x-request-id"] == request_id

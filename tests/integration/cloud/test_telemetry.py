@@ -1,0 +1,87 @@
+"""cloud-telemetry-service: the same event any number of times, in any order, has one effect."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from farmiq.cloud.bus import TELEMETRY_DEAD_LETTERS, TELEMETRY_QUEUE, TOPOLOGY
+from farmiq.cloud.telemetry import service
+from farmiq.plumbing import amqp, db, http
+from tests.integration.cloud.conftest import CloudSite, event
+from tests.until import until
+
+
+def bodies(*events: dict[str, object]) -> list[bytes]:
+    return [json.dumps(each).encode() for each in events]
+
+
+@pytest.fixture
+async def pool(cloud: CloudSite) -> AsyncIterator[db.Pool]:
+    async with db.pool(cloud.database.url, name="test") as opened:
+        yield opened
+
+
+@pytest.mark.req("RB-28")
+async def test_each_event_three_times_in_any_order_gives_the_same_rows(
+    cloud: CloudSite, pool: db.Pool
+) -> None:
+    events = [event(occurred_at=f"2025-01-02T10:00:{n:02}Z") for n in range(30)]
+    deliveries = bodies(*events * 3)
+    random.Random(7).shuffle(deliveries)
+    for start in range(0, len(deliveries), 7):
+        assert await service.keep(pool, deliveries[start : start + 7]) == set()
+    assert cloud.rows("select count(*) from telemetry_readings") == [(30,)]
+    assert cloud.rows("select reading_count, event_id::text from telemetry_latest") == [
+        (30, events[-1]["event_id"])
+    ]
+
+
+async def test_the_newest_reading_wins_whatever_arrives_later(
+    cloud: CloudSite, pool: db.Pool
+) -> None:
+    newer = event(occurred_at="2025-01-02T12:00:00Z")
+    older = event(occurred_at="2025-01-02T11:00:00Z", payload={
+        "metric_type": "temperature", "metric_value": 1.0, "unit": "C"})  # fmt: skip
+    await service.keep(pool, bodies(newer))
+    await service.keep(pool, bodies(older))
+    assert cloud.rows("select metric_value, reading_count from telemetry_latest") == [(26.4, 2)]
+
+
+async def test_what_cannot_be_understood_is_pointed_out_and_the_rest_kept(
+    cloud: CloudSite, pool: db.Pool
+) -> None:
+    mixed = [b"garbage", *bodies(event()), b"{}", *bodies(event(event_type="unknown.type"))]
+    assert await service.keep(pool, mixed) == {0, 2, 3}
+    assert cloud.rows("select count(*) from telemetry_readings") == [(1,)]
+
+
+async def test_poison_goes_to_the_dead_letters_with_its_bytes_and_the_rest_is_stored(
+    cloud: CloudSite, tasks: asyncio.TaskGroup
+) -> None:
+    url = cloud.settings.amqp_url.get_secret_value()
+    door = http.Door(title="test", version="0")
+    running = tasks.create_task(service.run(cloud.settings, door))
+    poison = b'{"event_id": "poison"}'
+    outgoing = [
+        amqp.Outgoing("farmiq.telemetry.exchange", "telemetry.ingested", body, "x")
+        for body in (*bodies(event()), poison, *bodies(event()))
+    ]
+    async with amqp.publisher(url, name="test", topology=TOPOLOGY) as publisher:
+        await publisher.publish(outgoing, timeout_s=10)
+    await until(lambda: cloud.rows("select count(*) from telemetry_readings") == [(2,)])
+
+    async def dead() -> bool:
+        return await amqp.depth(url, TELEMETRY_DEAD_LETTERS) == (1, 0)
+
+    await until(dead)
+    assert await amqp.depth(url, TELEMETRY_QUEUE) == (0, 1)
+    async with amqp.connection(url, name="test") as connection:
+        channel = await connection.channel()
+        message = await (await channel.get_queue(TELEMETRY_DEAD_LETTERS)).get()
+        assert message is not None
+        assert message.body == poison
+        await message.ack()
+    running.cancel()

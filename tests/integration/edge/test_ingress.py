@@ -1,0 +1,306 @@
+"""The door of the edge on a real broker and a real database."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from farmiq import stack
+from farmiq.config import EdgeSettings
+from farmiq.edge.ingress import service
+from farmiq.edge.ingress.accept import accept
+from farmiq.edge.telemetry import store as telemetry
+from farmiq.messages import receipt, topics
+from farmiq.messages.envelope import read as read_envelope
+from farmiq.messages.topics import Place
+from farmiq.plumbing import db, http, ids, mqtt
+from tests.conftest import Database
+from tests.until import until
+
+PLACE = Place("t-1", "f-1", "b-1", "d-1")
+
+
+def message(event_id: UUID | None = None, **changes: Any) -> bytes:
+    envelope = {
+        "schema_version": "1.0",
+        "event_id": str(event_id or ids.new()),
+        "trace_id": "trace-1",
+        "tenant_id": "t-1",
+        "device_id": "d-1",
+        "event_type": "telemetry.reading",
+        "ts": datetime.now(UTC).isoformat(),
+        "payload": {"metric_type": "temperature", "metric_value": 21.5, "unit": "C"},
+    }
+    return json.dumps({**envelope, **changes}).encode()
+
+
+TOPIC = topics.telemetry(PLACE, "temperature")
+
+
+def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database.admin_url) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+@pytest.fixture
+async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
+    async with db.pool(edge_db.url, name="test") as opened:
+        yield opened
+
+
+class TestKeep:
+    """The transaction itself."""
+
+    @pytest.mark.req("DD-02", "DB-14")
+    async def test_a_reading_is_stored_owed_and_remembered(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        event_id = ids.new()
+        outcome = await service.keep(pool, [(TOPIC, message(event_id))])
+        assert outcome.new_count == 1
+        assert rows(edge_db, "select id, metric_value, clock_suspect from telemetry_raw") == [
+            (event_id, 21.5, False)
+        ]
+        owed = rows(edge_db, "select id, event_type, status, payload_json from sync_outbox")
+        payload = {"metric_type": "temperature", "metric_value": 21.5, "unit": "C"}
+        assert owed == [(event_id, "telemetry.ingested", "pending", payload)]
+        assert rows(edge_db, "select event_id from ingress_dedupe") == [(event_id,)]
+
+    @pytest.mark.req("DD-01", "DD-02", "SC-05")
+    async def test_the_same_message_any_number_of_times_has_one_effect(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        raw = message()
+        await service.keep(pool, [(TOPIC, raw), (TOPIC, raw)])
+        outcome = await service.keep(pool, [(TOPIC, raw)] * 3)
+        assert (outcome.new_count, len(outcome.stored)) == (0, 3)
+        for table in ("telemetry_raw", "sync_outbox", "ingress_dedupe"):
+            assert rows(edge_db, f"select count(*) from {table}") == [(1,)]  # noqa: S608
+        assert rows(edge_db, "select count(*) from quarantine") == [(0,)]
+
+    async def test_an_id_with_another_content_is_quarantined_not_dropped(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        event_id = ids.new()
+        other = message(event_id, payload={"value": 99, "unit": "C"})
+        await service.keep(pool, [(TOPIC, message(event_id)), (TOPIC, other)])
+        outcome = await service.keep(pool, [(TOPIC, other)])
+        assert len(outcome.refused) == 1
+        found = rows(edge_db, "select reasons[1], received_count from quarantine")
+        assert [(reason.partition(":")[0], count) for reason, count in found] == [
+            ("EVENT_ID_CONFLICT", 2)
+        ]
+        assert rows(edge_db, "select metric_value from telemetry_raw") == [(21.5,)]
+
+    async def test_an_id_of_another_tenant_is_quarantined(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        event_id = ids.new()
+        await service.keep(pool, [(TOPIC, message(event_id))])
+        foreign = topics.telemetry(Place("t-2", "f-1", "b-1", "d-1"), "temperature")
+        await service.keep(pool, [(foreign, message(event_id, tenant_id="t-2"))])
+        assert "another tenant" in rows(edge_db, "select reasons[1] from quarantine")[0][0]
+        assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
+
+    async def test_a_replay_older_than_the_dedupe_is_absorbed_by_the_outbox(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        raw = message()
+        await service.keep(pool, [(TOPIC, raw)])
+        with psycopg.connect(edge_db.admin_url) as connection:
+            connection.execute("delete from ingress_dedupe")
+        outcome = await service.keep(pool, [(TOPIC, raw)])
+        assert (outcome.new_count, len(outcome.stored), outcome.refused) == (0, 1, ())
+        assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
+
+    async def test_a_wrong_clock_is_kept_and_flagged(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        for ts in ("1970-01-01T00:00:00Z", "2100-01-01T00:00:00Z"):
+            await service.keep(pool, [(TOPIC, message(ts=ts))])
+        found = rows(edge_db, "select occurred_at, clock_suspect from telemetry_raw order by 1")
+        assert [(at.year, suspect) for at, suspect in found] == [(1970, True), (2100, True)]
+
+    @pytest.mark.req("WV-08", "WV-09")
+    @pytest.mark.parametrize(
+        ("topic", "raw", "reason"),
+        [
+            (TOPIC, b"not json", "not JSON"),
+            (TOPIC, b"", "not JSON"),
+            (TOPIC, b"[]", "expected an object"),
+            (TOPIC, b"{}", "missing required field `event_id`"),
+            (TOPIC, b"[" * 20_000, "nested deeper"),
+            (TOPIC, message(schema_version="2.0"), "schema_version '2.0' is not understood"),
+            (TOPIC, message(tenant_id="t-2"), "topic says tenant_id 't-1', envelope 't-2'"),
+            (TOPIC, message(device_id="d-2"), "topic says device_id 'd-1', envelope 'd-2'"),
+            (TOPIC, message(event_type="x"), "topic says event_type 'telemetry.reading'"),
+            (TOPIC, message(ts="2025-01-01T00:00:00"), "timezone"),
+            (TOPIC, message(payload={"unit": "C"}), "missing required field `metric_value`"),
+            (TOPIC, message(payload={"value": "5", "unit": "C"}), "Expected `float`"),
+            (TOPIC, message(trace_id="a\x00b"), "NUL"),
+            ("iot/telemetry/t-1", message(), "not in the topic map"),
+            ("iot/telemetry/t-1/f-1//d-1/temperature", message(), "topic level barnId"),
+            (TOPIC.replace("temperature", "humidity"), message(), "topic says metric 'humidity'"),
+        ],
+    )
+    async def test_bad_messages_go_to_quarantine_with_the_reason(
+        self, pool: db.Pool, edge_db: Database, topic: str, raw: bytes, reason: str
+    ) -> None:
+        good = message()
+        outcome = await service.keep(pool, [(topic, raw), (TOPIC, good)])
+        assert (outcome.new_count, len(outcome.refused)) == (1, 1)
+        ((stored_topic, stored_raw, reasons),) = rows(
+            edge_db, "select topic, raw, reasons from quarantine"
+        )
+        assert (stored_topic, bytes(stored_raw)) == (topic, raw)
+        assert any(reason in each for each in reasons), reasons
+
+    async def test_all_problems_of_a_message_are_listed(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        raw = message(event_id=None, tenant_id="a/b", ts="yesterday", device_id=7)
+        await service.keep(pool, [(TOPIC, raw)])
+        ((reasons,),) = rows(edge_db, "select reasons from quarantine")
+        assert len(reasons) == 3
+
+
+@dataclass
+class Gateway:
+    settings: EdgeSettings
+    broker: stack.Stack
+    database: Database
+    door: http.Door
+    task: "asyncio.Task[None]"
+
+    async def publish(self, *messages: tuple[str, bytes]) -> None:
+        url = self.broker.environment["FARMIQ_DEVICES_MQTT_URL"]
+        async with mqtt.connected(url, client_id=f"d-{ids.new().hex}", keep_session=False) as link:
+            await link.until_up()
+            for topic, raw in messages:
+                await link.publish(topic, raw)
+
+    async def stored(self, count: int) -> None:
+        await until(lambda: rows(self.database, "select count(*) from telemetry_raw") == [(count,)])
+
+
+@pytest.fixture
+async def gateway(
+    broker: stack.Stack, edge_db: Database, tasks: asyncio.TaskGroup
+) -> AsyncIterator[Gateway]:
+    settings = EdgeSettings.load(
+        {
+            **broker.environment,
+            "FARMIQ_EDGE_DB_URL": edge_db.url,
+            "FARMIQ_CLOUD_URL": "http://127.0.0.1:9",
+            "FARMIQ_EDGE_KEY_FILE": "none",
+        }
+    )
+    door = http.Door(title="test", version="0")
+    task = tasks.create_task(service.run(settings, door))
+    started = Gateway(settings, broker, edge_db, door, task)
+    await until(lambda: "ingress.broker" in door._checks)
+    await until(lambda: _ready(door))
+    yield started
+    task.cancel()
+
+
+async def _ready(door: http.Door) -> bool:
+    return not await door.problems()
+
+
+class TestService:
+    """The loop around the transaction."""
+
+    @pytest.mark.req("SC-04", "FB-17")
+    async def test_what_a_device_publishes_is_stored_and_receipted(self, gateway: Gateway) -> None:
+        url = gateway.broker.environment["FARMIQ_DEVICES_MQTT_URL"]
+        good, bad = ids.new(), ids.new()
+        async with mqtt.connected(
+            url, client_id="d-1", topics=[topics.receipts(PLACE)], keep_session=False
+        ) as device:
+            await device.until_up()
+            await device.publish(TOPIC, message(good))
+            await device.publish(TOPIC, message(bad, tenant_id="t-9"))
+            stored: set[UUID] = set()
+            refused: set[UUID] = set()
+            while not (stored and refused):
+                for arrived in await device.batch(most=10, linger_s=0):
+                    told = receipt.read(read_envelope(arrived.payload).payload)
+                    stored |= set(told.event_ids)
+                    refused |= {one.event_id for one in told.rejected}
+        assert (stored, refused) == ({good}, {bad})
+        await gateway.stored(1)
+
+    async def test_nothing_is_acknowledged_while_the_database_is_away(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The database refuses for a while; the message stays with the broker and then arrives."""
+        refusals = 3
+        keep = service.keep
+
+        async def refusing(*args: Any) -> service.Outcome:
+            nonlocal refusals
+            if refusals:
+                refusals -= 1
+                raise psycopg.OperationalError("the database system is starting up")
+            return await keep(*args)
+
+        monkeypatch.setattr(service, "keep", refusing)
+        await gateway.publish((TOPIC, message()))
+        await gateway.stored(1)
+        assert refusals == 0
+
+    async def test_a_message_that_breaks_the_transaction_goes_aside_and_the_rest_is_kept(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        poison = message(trace_id="poison")
+        record = telemetry.record
+
+        async def allergic(tx: db.Connection, arrivals: list[Any]) -> None:
+            if any(arrival.event.trace_id == "poison" for arrival in arrivals):
+                await tx.execute("select 1/0")
+            await record(tx, arrivals)
+
+        monkeypatch.setattr(telemetry, "record", allergic)
+        await gateway.publish((TOPIC, message()), (TOPIC, poison), (TOPIC, message()))
+        await gateway.stored(2)
+        await until(lambda: rows(gateway.database, "select count(*) from quarantine") == [(1,)])
+        ((raw, reasons),) = rows(gateway.database, "select raw, reasons from quarantine")
+        assert bytes(raw) == poison
+        assert "division by zero" in reasons[0]
+
+    async def test_readiness_names_the_broker_when_it_is_gone_and_recovers(
+        self, gateway: Gateway
+    ) -> None:
+        gateway.broker.kill("mqtt-edge")
+        problems = await until(gateway.door.problems)
+        assert "broker" in problems["ingress.broker"]
+        gateway.broker.restart("mqtt-edge")
+        await until(lambda: _ready(gateway.door))
+        await gateway.publish((TOPIC, message()))
+        await gateway.stored(1)
+
+    async def test_what_arrived_while_the_gateway_was_away_is_taken_when_it_is_back(
+        self, gateway: Gateway, tasks: asyncio.TaskGroup
+    ) -> None:
+        gateway.task.cancel()
+        await asyncio.wait([gateway.task])
+        await gateway.publish(*[(TOPIC, message()) for _ in range(20)])
+        assert rows(gateway.database, "select count(*) from telemetry_raw") == [(0,)]
+        door = http.Door(title="test", version="0")
+        again = tasks.create_task(service.run(gateway.settings, door))
+        await gateway.stored(20)
+        again.cancel()
+
+
+def test_late_by_a_day_is_not_suspect_but_by_more_is() -> None:
+    now = datetime(2025, 5, 5, tzinfo=UTC)
+    for skew, suspect in ((timedelta(hours=24), False), (timedelta(hours=24, seconds=1), True)):
+        raw = message(ts=(now - skew).isoformat())
+        assert accept(TOPIC, raw, now=now).clock_suspect is suspect

@@ -1,0 +1,59 @@
+"""The schema files say what is; the migrations lead there; both give the same database."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from farmiq.plumbing import migrations
+from farmiq.process import SQL
+from tests.conftest import Database
+from tests.sql import catalog
+
+
+@pytest.mark.parametrize("site", ["edge", "cloud"])
+def test_schema_files_and_migrations_give_the_same_database(
+    site: str, empty_db: Callable[[str], Database]
+) -> None:
+    migrated, written = empty_db(site), empty_db(site)
+    migrations.apply(migrated.admin_url, SQL[site])
+    _build_from_schema_files(written.admin_url, SQL[site])
+    ours = [row for row in catalog.dump(migrated.admin_url) if "schema_migrations" not in row[1]]
+    assert ours == catalog.dump(written.admin_url)
+    assert len(ours) > 30
+
+
+def _build_from_schema_files(url: str, folder: Path) -> None:
+    functions = sorted((folder / "functions").glob("*.sql"))
+    with psycopg.connect(url) as connection:
+        connection.execute("set check_function_bodies = off")
+        for file in [folder / "roles.sql", *functions, *sorted((folder / "schema").glob("*.sql"))]:
+            connection.execute(file.read_bytes())
+
+
+@pytest.mark.parametrize("site", ["edge", "cloud"])
+def test_every_schema_file_holds_one_table(site: str) -> None:
+    for file in (SQL[site] / "schema").glob("*.sql"):
+        text = file.read_text()
+        name = file.stem.partition("_")[2]
+        assert f"create table {name} (" in text, f"{file.name} should create the table {name}"
+
+
+@pytest.mark.parametrize("site", ["edge", "cloud"])
+def test_no_two_functions_share_a_name(site: str, empty_db: Callable[[str], Database]) -> None:
+    database = empty_db(site)
+    migrations.apply(database.admin_url, SQL[site])
+    names = [row[1] for row in catalog.dump(database.admin_url) if row[0] == "function"]
+    assert names
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.req("UP-02")
+def test_services_refuse_a_database_that_is_not_migrated(
+    empty_db: Callable[[str], Database],
+) -> None:
+    database = empty_db("edge")
+    assert "farmiq migrate" in (migrations.problem(database.url, SQL["edge"]) or "")
+    migrations.apply(database.admin_url, SQL["edge"])
+    assert migrations.problem(database.url, SQL["edge"]) is None

@@ -1,0 +1,85 @@
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from farmiq.cloud.console import live
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PAUSE_S", 0.01)
+    monkeypatch.setattr(live, "BEAT_S", 0.05)
+
+
+def opened(hub: live.Hub, *, tenant_id: str = "a", lasts_s: float = 60) -> AsyncIterator[bytes]:
+    return live.stream(hub, tenant_id=tenant_id, sign_in=b"s", lasts_s=lasts_s)
+
+
+async def test_a_stream_begins_with_changed_and_then_beats() -> None:
+    stream = opened(live.Hub(listening=True))
+    assert [await anext(stream) for _ in range(3)] == [live.CHANGED, live.BEAT, live.BEAT]
+
+
+async def test_only_the_tenant_that_changed_hears_of_it() -> None:
+    hub = live.Hub(listening=True)
+    ours, theirs = opened(hub, tenant_id="a"), opened(hub, tenant_id="b")
+    await anext(ours), await anext(theirs)
+    hub.changed("a")
+    assert await anext(ours) == live.CHANGED
+    assert await anext(theirs) == live.BEAT
+
+
+async def test_many_changes_are_one_message() -> None:
+    hub = live.Hub(listening=True)
+    stream = opened(hub)
+    await anext(stream)
+    for _ in range(100):
+        hub.changed("a")
+    assert [await anext(stream) for _ in range(2)] == [live.CHANGED, live.BEAT]
+
+
+async def test_a_hub_that_hears_nothing_says_so_until_it_does() -> None:
+    hub = live.Hub(listening=True)
+    stream = opened(hub)
+    await anext(stream)
+    hub.hear(listening=False)
+    assert [await anext(stream) for _ in range(2)] == [live.DEAF, live.DEAF]
+    hub.hear(listening=True)
+    assert await anext(stream) == live.CHANGED
+
+
+async def test_a_stream_ends_at_once_when_the_server_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "PAUSE_S", 60)
+    monkeypatch.setattr(live, "BEAT_S", 60)
+    hub = live.Hub(listening=True)
+    stream = opened(hub)
+    await anext(stream)
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    hub.close()
+    async with asyncio.timeout(1):
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+
+
+async def test_a_stream_ends_with_the_sign_in() -> None:
+    async with asyncio.timeout(5):
+        heard = [message async for message in opened(live.Hub(listening=True), lasts_s=0.1)]
+    assert heard
+
+
+async def test_one_sign_in_has_only_so_many_streams() -> None:
+    hub = live.Hub(listening=True)
+    streams = [opened(hub) for _ in range(live.MOST_PER_SIGN_IN)]
+    for stream in streams:
+        assert not hub.is_full(b"s")
+        await anext(stream)
+    assert hub.is_full(b"s")
+    assert not hub.is_full(b"another")
+    hub.close()
+    for stream in streams:
+        assert [message async for message in stream] == []
+    assert not hub.is_full(b"s")

@@ -1,0 +1,144 @@
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from farmiq.cloud.console import readings
+from farmiq.cloud.console.readings import Company, Reading, State
+from farmiq.cloud.console.sparkline import Point
+
+NOW = datetime(2026, 3, 10, 5, 0, tzinfo=UTC)
+COMPANY = Company(name="Green", tenant_id="tenant-a", timezone="Asia/Bangkok", email="a@b.c")
+
+
+def before(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def reading(
+    device_id: str = "d1",
+    metric_type: str = "temperature",
+    *,
+    age_s: float = 5,
+    every_s: float = 60,
+    waited_s: float = 0,
+    barn_id: str = "barn-1",
+    value: float = 21.5,
+) -> Reading:
+    history = tuple(Point(before(age_s + every_s * back), value) for back in (2, 1, 0))
+    return Reading(
+        farm_id="farm-1",
+        barn_id=barn_id,
+        device_id=device_id,
+        metric_type=metric_type,
+        value=value,
+        unit="°C",
+        captured_at=before(age_s),
+        arrived_at=before(age_s - waited_s),
+        count=1234,
+        history=history,
+    )
+
+
+def view(*found: Reading) -> readings.View:
+    return readings.view(COMPANY, found, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "expected_s"),
+    [
+        ([], 120),
+        ([5], 120),
+        ([5, 5], 120),
+        ([180, 120, 60], 60),
+        ([1000, 120, 60, 0], 60),
+        ([4, 3, 2, 1], 10),
+    ],
+)
+def test_the_interval_is_the_median_gap(seconds_ago: list[float], expected_s: float) -> None:
+    assert readings.expected_interval_s([before(ago) for ago in seconds_ago]) == expected_s
+
+
+@pytest.mark.parametrize(
+    ("age_s", "expected"),
+    [
+        (0, State.CURRENT),
+        (120, State.CURRENT),
+        (120.1, State.LATE),
+        (-60, State.CURRENT),
+        (-61, State.AHEAD),
+    ],
+)
+def test_late_is_older_than_two_intervals(age_s: float, expected: State) -> None:
+    assert readings.state(before(age_s), interval_s=60, now=NOW) is expected
+
+
+@pytest.mark.parametrize(
+    ("sensors", "barns", "late", "ahead", "expected"),
+    [
+        (0, 0, 0, 0, "No sensor has reported yet"),
+        (1, 1, 0, 0, "1 sensor in 1 barn reports; it is current"),
+        (24, 4, 0, 0, "24 sensors in 4 barns report; all current"),
+        (24, 4, 3, 0, "3 of 24 sensors are late"),
+        (24, 4, 1, 0, "1 of 24 sensors is late"),
+        (24, 4, 24, 0, "All 24 sensors are late"),
+        (1, 1, 1, 0, "The only sensor is late"),
+        (24, 4, 0, 1, "1 of 24 sensors has a clock that runs ahead"),
+        (24, 4, 0, 2, "2 of 24 sensors have clocks that run ahead"),
+        (24, 4, 3, 1, "3 of 24 sensors are late; 1 has a clock that runs ahead"),
+    ],
+)
+def test_the_sentence(sensors: int, barns: int, late: int, ahead: int, expected: str) -> None:
+    said = readings.sentence(sensors=sensors, barns=barns, late=late, ahead=ahead)
+    assert said == expected
+
+
+def test_counts_are_those_of_the_rows() -> None:
+    found = view(reading("d1"), reading("d2", age_s=500), reading("d3", age_s=-300))
+    assert found.sentence == "1 of 3 sensors is late; 1 has a clock that runs ahead"
+    assert found.title == "(2) Latest readings"
+    assert [row.age for row in found.rows] == [
+        "5 s ago",
+        "last reading 8 min ago",
+        "clock 5 min ahead",
+    ]
+
+
+def test_rows_stand_by_barn_and_device_whatever_their_order() -> None:
+    found = view(
+        reading("d2", barn_id="barn-2"),
+        reading("d1", "temperature"),
+        reading("d1", "humidity"),
+    )
+    assert [(barn.barn_id, len(barn.rows)) for barn in found.barns] == [
+        ("barn-1", 2),
+        ("barn-2", 1),
+    ]
+    assert [(row.reading.metric_type, row.again) for row in found.barns[0].rows] == [
+        ("humidity", False),
+        ("temperature", True),
+    ]
+
+
+def test_a_reading_that_waited_says_when_it_arrived() -> None:
+    (waited,) = view(reading(age_s=4000, waited_s=3900)).rows
+    assert waited.captured == "10:53:20"
+    assert waited.arrived == "arrived 11:58:20"
+    (prompt,) = view(reading(waited_s=2)).rows
+    assert prompt.arrived == ""
+
+
+def test_keys_are_safe_and_their_own() -> None:
+    found = view(reading("a", "b c"), reading("a b", "c"), reading('"><script>', "x"))
+    keys = {row.key for row in found.rows}
+    assert len(keys) == 3
+    assert all(key.removeprefix("s-").isalnum() for key in keys)
+
+
+def test_the_twin_is_json_whatever_the_value() -> None:
+    twin = readings.as_json(view(reading("d1", value=float("nan")), reading("d2")))
+    first, second = json.loads(json.dumps(twin, allow_nan=False))["readings"]
+    assert first["metric_value"] is None
+    assert second["metric_value"] == 21.5
+    assert second["state"] == "current"
+    assert second["expected_interval_s"] == 60

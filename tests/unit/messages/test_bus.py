@@ -1,0 +1,166 @@
+"""The bus envelope: nothing is lost on the way, and a repeat is told from another event."""
+
+import json
+from datetime import timedelta, timezone
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.messages import bus, envelope, telemetry
+from farmiq.messages.bus import BusEvent
+from farmiq.messages.check import Invalid
+from tests.unit.messages import examples
+
+REQUIRED = (
+    "event_id", "event_type", "tenant_id", "farm_id", "barn_id", "occurred_at", "trace_id", "payload",
+)  # fmt: skip
+
+
+def reasons(raw: bytes) -> list[str]:
+    with pytest.raises(Invalid) as refused:
+        bus.read(raw)
+    return refused.value.reasons
+
+
+def test_an_event_comes_back_as_it_was_sent() -> None:
+    raw = examples.event(session_id=None)
+
+    assert json.loads(bus.write(bus.read(raw))) == json.loads(raw)
+
+
+@pytest.mark.parametrize("name", ["device_id", "session_id"])
+def test_absent_stays_absent_and_null_stays_null(name: str) -> None:
+    absent = json.loads(bus.write(bus.read(examples.event(**{name: examples.ABSENT}))))
+    null = json.loads(bus.write(bus.read(examples.event(**{name: None}))))
+
+    assert name not in absent
+    assert null[name] is None
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_each_required_field_is_named_when_it_is_missing(name: str) -> None:
+    assert reasons(examples.event(**{name: examples.ABSENT})) == [
+        f"missing required field `{name}` - at `$`"
+    ]
+
+
+@pytest.mark.parametrize("name", ["farm_id", "barn_id"])
+def test_a_reading_has_a_place(name: str) -> None:
+    assert reasons(examples.event(**{name: None})) == [f"`{name}` must not be null"]
+
+
+def test_problems_of_place_and_payload_are_listed_together() -> None:
+    raw = examples.event(farm_id=None, barn_id=None, payload={"unit": "C"})
+
+    assert reasons(raw) == [
+        "`farm_id` must not be null",
+        "`barn_id` must not be null",
+        "payload: missing required field `metric_type` - at `$`",
+        "payload: missing required field `metric_value` - at `$`",
+    ]
+
+
+def test_an_unknown_type_is_refused() -> None:
+    assert reasons(examples.event(event_type="telemetry.guessed")) == [
+        "event_type 'telemetry.guessed' is not registered"
+    ]
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_moment_that_utc_cannot_name_is_refused(at: str) -> None:
+    assert reasons(examples.event(occurred_at=at)) == [
+        "not a moment between the years 1 and 9999 in UTC - at `$.occurred_at`"
+    ]
+
+
+@pytest.mark.parametrize("odd", [b"1e400", b"1" * 5000, b'"\xff"', b'{"y":"\xff"}'])
+def test_a_field_we_do_not_know_must_still_be_json(odd: bytes) -> None:
+    payload = b'{"metric_type":"m","metric_value":1,"unit":"C","x":' + odd + b"}"
+
+    (reason,) = reasons(examples.event_with_payload(payload))
+    assert reason.startswith("payload: not JSON")
+
+
+def test_text_that_only_looks_like_a_nul_is_kept() -> None:
+    raw = examples.event(trace_id=r"a\u0000b")
+
+    assert bus.read(raw).trace_id == r"a\u0000b"
+
+
+def test_the_exchange_is_named_after_the_first_segment() -> None:
+    assert bus.CATALOGUE["telemetry.ingested"].exchange == "farmiq.telemetry.exchange"
+
+
+def test_from_mqtt_to_the_bus_the_id_stays_and_the_place_is_the_topics() -> None:
+    message = envelope.read(examples.envelope())
+    reading = telemetry.read(message.payload, metric_type="temperature")
+
+    event = bus.from_reading(message, examples.PLACE, reading)
+
+    assert json.loads(bus.write(event)) == {**examples.event_fields(), "session_id": None}
+
+
+# --- the content hash
+
+
+def hashed(**changes: Any) -> bytes:
+    return bus.content_hash(bus.read(examples.event(**changes)))
+
+
+def test_the_order_of_keys_does_not_matter() -> None:
+    payload = examples.event_fields()["payload"]
+
+    assert hashed(payload=dict(reversed(payload.items()))) == hashed()
+
+
+def test_the_spelling_of_a_moment_does_not_matter() -> None:
+    same = ["2025-01-02T17:00:00+07:00", "2025-01-02T10:00:00.000000Z", "2025-01-02T09:30:00-00:30"]
+
+    assert {hashed(occurred_at=at) for at in same} == {hashed()}
+
+
+def test_a_new_trace_is_a_repeat() -> None:
+    assert hashed(trace_id="trace-999") == hashed()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"occurred_at": "2025-01-02T10:00:00.000001Z"},
+        {"payload": {"metric_type": "temperature", "metric_value": 21.6, "unit": "C"}},
+        {"payload": {"metric_type": "temperature", "metric_value": 21.5, "unit": "F"}},
+        {"payload": {"metric_type": "humidity", "metric_value": 21.5, "unit": "C"}},
+        {"payload": {"metric_type": "temperature", "metric_value": 21.5, "unit": "C", "x": None}},
+    ],
+)
+def test_any_change_of_content_matters(changes: dict[str, Any]) -> None:
+    assert hashed(**changes) != hashed()
+
+
+values = st.dictionaries(
+    st.text(max_size=5),
+    st.integers(-(2**53), 2**53) | st.booleans() | st.none() | st.text(max_size=5),
+    max_size=4,
+)
+
+
+@given(first=values, second=values, minutes=st.integers(-1439, 1439))
+def test_hashes_are_equal_exactly_when_contents_are(
+    first: dict[str, Any], second: dict[str, Any], minutes: int
+) -> None:
+    def event(payload: dict[str, Any], zone: timezone) -> BusEvent:
+        return msgspec.structs.replace(
+            bus.read(examples.event()),
+            occurred_at=examples.AT.astimezone(zone),
+            payload=msgspec.Raw(json.dumps(payload).encode()),
+        )
+
+    one = bus.content_hash(event(first, timezone.utc))
+    other = bus.content_hash(event(second, timezone(timedelta(minutes=minutes))))
+
+    assert (one == other) == (
+        json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+    )

@@ -1,0 +1,146 @@
+"""Reading JSON: a value, or Invalid with reasons; never anything else, whatever the bytes."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from farmiq.messages import bus, check, envelope, telemetry
+from farmiq.messages.check import Invalid
+from farmiq.messages.telemetry import Reading
+from tests.unit.messages import examples
+
+
+def reading(value: str = "1", more: str = "") -> bytes:
+    return f'{{"metric_type":"m","metric_value":{value},"unit":"C"{more}}}'.encode()
+
+
+def read(raw: bytes) -> Reading:
+    return check.read(raw, telemetry.ingested_decoder, Reading)
+
+
+def reasons(raw: bytes) -> list[str]:
+    with pytest.raises(Invalid) as refused:
+        read(raw)
+    assert refused.value.reasons
+    return refused.value.reasons
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        (b"{", "not JSON"),
+        (reading("NaN"), "not JSON"),
+        (reading("Infinity"), "not JSON"),
+        (reading("1e400"), "out of range"),
+        (reading("-1e400"), "out of range"),
+        (reading("1" * 400), "out of range"),
+        (reading("1" * 5000), "out of range"),
+        (reading("1", ',"x":"\xff"').replace(b"\xc3\xbf", b"\xff"), ""),
+        (b'{"metric_type":"m","metric_value":1,"unit":"\xff"}', "utf-8"),
+        (b'{"metric_type":"m","metric_value":1,"unit":"\\ud800"}', "not JSON"),
+        (b'{"metric_type":"m","metric_value":1,"unit":"a\x00"}', "not JSON"),
+        (reading("1", r',"x":"\u0000"'), "contains a NUL character - at `$.x`"),
+        (reading("1", r',"\u0000":1'), "a key contains a NUL character - at `$`"),
+        (b"[" * 10_000, "nested deeper than 32 levels"),
+        (b"[" * 10_000 + b"]" * 10_000, "nested deeper than 32 levels"),
+        (b'{"a":' * 10_000 + b"1" + b"}" * 10_000, "nested deeper than 32 levels"),
+        (reading("1", ',"x":' + "[" * 10_000 + "]" * 10_000), "nested deeper than 32 levels"),
+        (b"[]", "expected an object, got an array"),
+        (b'"text"', "expected an object, got a string"),
+        (b"1", "expected an object, got a number"),
+        (b"true", "expected an object, got a boolean"),
+        (b"null", "expected an object, got null"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_with_a_reason(raw: bytes, said: str) -> None:
+    if said:
+        assert any(said in reason for reason in reasons(raw))
+    else:  # what nobody reads may say anything: it is not kept
+        assert read(raw).metric_type == "m"
+
+
+def test_of_two_equal_keys_the_last_counts() -> None:
+    raw = b'{"metric_type":"a","metric_type":"b","metric_value":1,"metric_value":2,"unit":"C"}'
+
+    assert read(raw) == Reading(metric_type="b", metric_value=2.0, unit="C")
+
+
+def test_an_integer_beyond_64_bits_is_a_number() -> None:
+    assert read(reading("9" * 25)).metric_value == 1e25
+
+
+def test_a_problem_deep_in_a_list_is_named_with_its_place() -> None:
+    assert reasons(reading("1", r',"x":[{"y":[0,"\u0000"]}]')) == [
+        "contains a NUL character - at `$.x[0].y[1]`"
+    ]
+
+
+def test_every_problem_is_listed() -> None:
+    assert len(reasons(b'{"metric_value":"1","unit":5}')) == 3
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+near_misses = st.fixed_dictionaries(
+    {}, optional={name: json_values for name in (*examples.event_fields(), "ts", "seq", "value")}
+)
+
+
+def readers() -> list[Any]:
+    return [
+        envelope.read,
+        bus.read,
+        telemetry.read_ingested,
+        lambda raw: telemetry.read(raw, metric_type="m"),
+    ]
+
+
+@given(
+    raw=st.one_of(
+        st.binary(max_size=200),
+        st.builds(lambda value: json.dumps(value).encode(), json_values),
+        st.builds(lambda value: json.dumps(value).encode(), near_misses),
+    )
+)
+@example(raw=b"[" * 5000)
+@example(raw=b'{"payload":' * 5000)
+@example(raw=examples.event_with_payload(reading("1", ',"x":1e400')))
+@example(raw=examples.event_with_payload(reading("1", ',"x":' + "1" * 5000)))
+def test_any_bytes_are_a_value_or_invalid_with_reasons(raw: bytes) -> None:
+    for reader in readers():
+        try:
+            reader(raw)
+        except Invalid as invalid:
+            assert invalid.reasons
+            assert all(invalid.reasons)
+
+
+@given(
+    position=st.integers(0, 400),
+    insert=st.binary(max_size=3),
+    cut=st.integers(0, 3),
+    whole=st.sampled_from([examples.envelope(seq=1, boot_id="b"), examples.event()]),
+)
+def test_a_damaged_message_is_a_value_or_invalid_with_reasons(
+    position: int, insert: bytes, cut: int, whole: bytes
+) -> None:
+    damaged = whole[:position] + insert + whole[position + cut :]
+    for reader in readers():
+        try:
+            kept = reader(damaged)
+        except Invalid as invalid:
+            assert invalid.reasons
+        else:
+            if isinstance(kept, bus.BusEvent):
+                assert len(bus.content_hash(kept)) == 32
+                assert msgspec.json.decode(bus.write(kept))
