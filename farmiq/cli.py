@@ -293,19 +293,14 @@ def _needed(environment: Mapping[str, str], name: str) -> str:
 
 
 def _print_hops(hops: list[Any]) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(header_style="bold")
-    for name in ("site", "where", "when (UTC)", "after", "what"):
-        table.add_column(name, justify="right" if name == "after" else "left")
+    """One line per hop; no table, so that a narrow window or a pipe breaks nothing."""
+    wide = max(len(hop.place) for hop in hops)
     before = None
     for hop in hops:
-        at = f"{hop.at:%Y-%m-%d %H:%M:%S.%f}"[:-3] if hop.at else "—"
+        at = f"{hop.at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z" if hop.at else "—".ljust(24)
         after = f"+{(hop.at - before).total_seconds() * 1000:.0f} ms" if hop.at and before else ""
-        table.add_row(hop.site, hop.place, at, after, hop.note)
+        typer.echo(f"{hop.site:<7} {hop.place:<{wide}}  {at}  {after:>10}  {hop.note}")
         before = hop.at or before
-    Console().print(table)
 
 
 def _print_json(value: Any) -> None:

@@ -180,6 +180,7 @@ class _Identify:
         request_id = _given(scope, b"x-request-id") or str(ids.new())
         trace = _given(scope, b"x-trace-id") or str(ids.new())
         scope["farmiq.trace_id"] = trace
+        scope["farmiq.ids"] = {"x-request-id": request_id, "x-trace-id": trace}
         started = time.monotonic()
         status = 500
 
@@ -187,7 +188,8 @@ class _Identify:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                extra = [(b"x-request-id", request_id.encode()), (b"x-trace-id", trace.encode())]
+                named = scope["farmiq.ids"].items()
+                extra = [(name.encode(), value.encode()) for name, value in named]
                 message = {**message, "headers": [*message["headers"], *extra]}
             await send(message)
 
@@ -237,7 +239,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 async def _on_starlette_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type
-    return error_response(request, HttpError(error.status_code, str(error.detail)))
+    answer = error_response(request, HttpError(error.status_code, str(error.detail)))
+    answer.headers.update(error.headers or {})  # such as Allow, which a 405 must carry
+    return answer
 
 
 async def _on_invalid_request(request: Request, error: Exception) -> Response:
@@ -251,7 +255,10 @@ async def _on_invalid_request(request: Request, error: Exception) -> Response:
 
 async def _on_any_error(request: Request, error: Exception) -> Response:
     log.get("http").error("http.failed", error=repr(error), exc_info=error)
-    return error_response(request, HttpError(500, "something went wrong on our side"))
+    answer = error_response(request, HttpError(500, "something went wrong on our side"))
+    # This answer is given outside of _Identify, which has seen the exception pass.
+    answer.headers.update(request.scope.get("farmiq.ids", {}))
+    return answer
 
 
 async def stream_until_stopped(door: Door, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -260,9 +267,12 @@ async def stream_until_stopped(door: Door, source: AsyncIterator[bytes]) -> Asyn
     try:
         while True:
             upcoming = asyncio.ensure_future(anext(source))
-            await asyncio.wait({upcoming, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if not upcoming.done():
+            try:
+                await asyncio.wait({upcoming, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                # Does nothing once it is done; else the server stops or the listener has left.
                 upcoming.cancel()
+            if not upcoming.done():
                 return
             try:
                 yield upcoming.result()

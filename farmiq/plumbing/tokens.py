@@ -76,7 +76,7 @@ def read_keys(file: Path) -> KeySet:
     """The public keys we trust. Raises TokenError naming the file if it is missing or odd."""
     try:
         return KeySet.import_key_set(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, JoseError) as error:
+    except (OSError, ValueError, TypeError, KeyError, JoseError) as error:
         raise TokenError(f"cannot read the public keys in {file}: {error}") from error
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,7 @@ class Stack:
         self.root = root
         self._downloads = downloads
         self._detach = detach
+        self._stopped = False
         self._lock = _take_over(root)
         self._turn = threading.Lock()
         self._abandoned = threading.Event()
@@ -99,13 +100,15 @@ class Stack:
     def restart(self, engine: str) -> None:
         """Start an engine again on the same port and data; one that still runs is stopped first."""
         self._started(engine)
-        before = self._running[engine]
-        _end([before])
+        _end([self._running[engine]])
         self._reap()
         self._all_at_once([partial(self._bring_up, registry.choose([engine])[0])])
 
     def stop(self) -> None:
         """Stop everything that was started; a second call does nothing."""
+        if self._stopped:
+            return
+        self._stopped = True
         _end(self._running.values())
         self._reap()
         record.forget_run(self.root)
@@ -129,21 +132,15 @@ class Stack:
             )
 
     def _all_at_once(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Run all tasks; when one fails the others give up, and its failure is the one raised."""
         self._abandoned.clear()
         with ThreadPoolExecutor(max_workers=max(1, len(tasks))) as workers:
             try:
-                for future in [workers.submit(self._or_abandon, task) for task in tasks]:
+                for future in as_completed([workers.submit(task) for task in tasks]):
                     future.result()
             except BaseException:
                 self._abandoned.set()
                 raise
-
-    def _or_abandon(self, task: Callable[[], None]) -> None:
-        try:
-            task()
-        except BaseException:
-            self._abandoned.set()
-            raise
 
     def _bring_up(self, engine: Engine) -> None:
         began = time.monotonic()

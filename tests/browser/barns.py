@@ -173,3 +173,29 @@ def a_whole_farm(url: str) -> None:
             ended_ago_s=90_000 if number == 4 else 130,
             arrived_late_s=4000 if number == 4 else 0,
         )
+
+
+def many(url: str, *, devices: int) -> None:
+    """Two sensors on each of so many devices in ten barns, 30 readings each."""
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            """
+            insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
+              metric_type, metric_value, unit, occurred_at, trace_id)
+            select 'tenant-a', gen_random_uuid(), 'farm-1', 'barn-' || mod(d, 10), 'device-' || d, m,
+              20 + 5 * sin(d + i / 4.0), 'x', now() - make_interval(secs => 60 * i), 'trace'
+            from generate_series(1, %s) d, unnest(array['humidity', 'temperature']) m,
+              generate_series(0, 29) i
+            """,
+            (devices,),
+        )
+        connection.execute(
+            """
+            insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id,
+              event_id, metric_value, unit, occurred_at, stored_at, reading_count)
+            select distinct on (device_id, metric_type) tenant_id, device_id, metric_type, farm_id,
+              barn_id, event_id, metric_value, unit, occurred_at, stored_at, 30
+            from telemetry_readings
+            order by device_id, metric_type, occurred_at desc
+            """
+        )

@@ -6,6 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from farmiq.cloud.console import words
 from tests.browser import barns, patience, person
 from tests.browser.served import Served, streams
 
@@ -228,3 +229,23 @@ def test_one_sign_in_holds_ten_streams_at_most(console: Served, page: Page) -> N
         assert answers == [200] * 10
         with streams(console, cookie, 1) as refused:
             assert refused == [429]
+
+
+def test_two_hundred_devices(console: Served, page: Page, cloud_db: Any) -> None:
+    barns.many(cloud_db.url, devices=200)
+    person.sign_in(page, console)
+    expect(page.locator(".sentence")).to_have_text("400 sensors in 10 barns report; all current")
+    person.expect_pill(page, "Live")
+    barns.report_now(cloud_db.url, barns.Sensor("device-7", "humidity", "%", 0, 0), 98.5)
+    expect(page.get_by_text("98.5", exact=True)).to_be_attached()
+
+
+def test_ages_are_said_in_the_same_words_here_and_there(console: Served, page: Page) -> None:
+    person.open_live(page, console)
+    ages = [-5, 0, 0.99, 1, 59.9, 60, 3599, 3600, 172799, 172800, 1e7]
+    script = page.locator("script").get_attribute("src")
+    said = page.evaluate(
+        "async ([script, ages]) => { const { ago } = await import(script); return ages.map(ago) }",
+        [script, ages],
+    )
+    assert said == [words.ago(age) for age in ages]

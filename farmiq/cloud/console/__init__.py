@@ -1,0 +1,1 @@
+"""What people see: pages, their live updates and their JSON twins."""

@@ -1,5 +1,6 @@
 """The routes of the console: sign in, sign out, Latest readings, its fragment and JSON twin."""
 
+import asyncio
 import gzip
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -55,11 +56,14 @@ class Pages:
         if signed_in is None:
             return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
         found = await self._view(signed_in)
-        return look.page("latest.html", view=found, csrf=signed_in.csrf_token)
+        return await asyncio.to_thread(
+            look.page, "latest.html", view=found, csrf=signed_in.csrf_token
+        )
 
     async def fragment(self, request: Request) -> Response:
         found = await self._view(await self._must_be_signed_in(request))
-        return packed(request, look.page("fragment.html", view=found))
+        page = await asyncio.to_thread(look.page, "fragment.html", view=found)
+        return await asyncio.to_thread(packed, request, page)
 
     async def latest_json(self, request: Request) -> Response:
         found = await self._view(await self._must_be_signed_in(request))
@@ -79,7 +83,9 @@ class Pages:
             sign_in=signed_in.token_hash,
             lasts_s=signed_in.remaining_s,
         )
-        return StreamingResponse(source, media_type="text/event-stream", headers=look.HEADERS)
+        # The extra header asks a proxy in between not to hold messages back.
+        headers = {**look.HEADERS, "X-Accel-Buffering": "no"}
+        return StreamingResponse(source, media_type="text/event-stream", headers=headers)
 
     async def sign_in_form(self, request: Request) -> Response:
         if await self._who(request):
@@ -139,7 +145,8 @@ class Pages:
             found = await store.latest(connection)
         if company is None:
             raise not_signed_in()
-        return readings.view(company, found, now=datetime.now(UTC))
+        # In a thread, like rendering: a large farm must not hold up everybody else's requests.
+        return await asyncio.to_thread(readings.view, company, found, now=datetime.now(UTC))
 
     def _form(
         self, request: Request, *, email: str = "", error: http.HttpError | None = None

@@ -11,11 +11,13 @@ from farmiq.cloud.identity.desk import Desk
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
 
+NAME = "cloud-console"
+
 
 async def run(settings: CloudSettings, door: http.Door) -> None:
     url = settings.db_url.get_secret_value()
     hub = live.Hub()
-    async with db.pool(url, name="cloud-console", timeout_s=3) as pool:
+    async with db.pool(url, name=NAME, timeout_s=3) as pool:
         desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
         pages.Pages(pool, desk, hub, cookie_secure=settings.cookie_secure).add_to(door.app)
         door.ready("console.database", lambda: db.problem(pool))

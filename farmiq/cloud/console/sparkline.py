@@ -1,5 +1,6 @@
 """A sparkline: the last readings as an SVG path. Gaps are drawn as gaps. Pure."""
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ _MARGIN = 3
 _GAP_INTERVALS = 2.5
 # Silence up to now is drawn too, but the line keeps most of the width.
 _MOST_SILENCE = 0.3
+_SILENCE_STEP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,16 @@ NOTHING = Drawing("", None, 0, 0, 0, 0)
 
 
 def draw(history: Sequence[Point], *, interval_s: float, now: datetime) -> Drawing:
-    points = [point for point in history if math.isfinite(point.value)]
+    points = tuple(point for point in history if math.isfinite(point.value))
     if not points:
         return NOTHING
-    placed = _place(points, now=now)
+    return _drawn(points, interval_s, _silence(points, now=now))
+
+
+# Most sensors have nothing new when the page is fetched again: their lines are kept.
+@functools.lru_cache(maxsize=2048)
+def _drawn(points: tuple[Point, ...], interval_s: float, silence: float) -> Drawing:
+    placed = _place(points, silence=silence)
     runs = list(_runs(points, longest_s=_GAP_INTERVALS * interval_s))
     values = [point.value for point in points]
     return Drawing(
@@ -63,15 +71,22 @@ def _runs(points: Sequence[Point], *, longest_s: float) -> Iterator[slice]:
     yield slice(begin, len(points))
 
 
-def _place(points: Sequence[Point], *, now: datetime) -> list[tuple[float, float]]:
-    first, last = points[0].at, points[-1].at
-    span_s = (last - first).total_seconds()
-    silence_s = max(0.0, min((now - last).total_seconds(), span_s * _MOST_SILENCE))
+def _silence(points: Sequence[Point], *, now: datetime) -> float:
+    """The time since the newest reading as a share of the time they span, in coarse steps."""
+    span_s = (points[-1].at - points[0].at).total_seconds()
+    silent_s = max(0.0, (now - points[-1].at).total_seconds())
+    share = silent_s / span_s if span_s > 0 else 0.0
+    return round(min(share, _MOST_SILENCE) / _SILENCE_STEP) * _SILENCE_STEP
+
+
+def _place(points: Sequence[Point], *, silence: float) -> list[tuple[float, float]]:
+    first = points[0].at
+    width_s = (points[-1].at - first).total_seconds() * (1 + silence)
     low = min(point.value for point in points)
     high = max(point.value for point in points)
     return [
         (
-            _spread((point.at - first).total_seconds(), span_s + silence_s, WIDTH),
+            _spread((point.at - first).total_seconds(), width_s, WIDTH),
             HEIGHT - _spread(point.value - low, high - low, HEIGHT),
         )
         for point in points

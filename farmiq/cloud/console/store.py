@@ -41,8 +41,8 @@ async def company(connection: db.Connection, user_id: UUID) -> Company | None:
 
 async def latest(connection: db.Connection) -> list[Reading]:
     """The newest reading of every sensor with the last few before it, in one query."""
-    rows = await db.fetch_all(
-        connection,
+    # Binary: of 200 devices these are tens of thousands of numbers.
+    cursor = await connection.cursor(binary=True).execute(
         """
         select l.farm_id, l.barn_id, l.device_id, l.metric_type, l.metric_value, l.unit,
           l.occurred_at, l.stored_at, l.reading_count, h.instants, h.amounts
@@ -61,7 +61,7 @@ async def latest(connection: db.Connection) -> list[Reading]:
           ) r
         ) h
         """,
-        HISTORY,
+        (HISTORY,),
     )
     return [
         Reading(
@@ -79,5 +79,5 @@ async def latest(connection: db.Connection) -> list[Reading]:
         for (
             farm_id, barn_id, device_id, metric_type, value, unit,
             captured_at, arrived_at, count, instants, amounts,
-        ) in rows
+        ) in await cursor.fetchall()
     ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Who people are: companies, accounts, passwords and sign-ins."""

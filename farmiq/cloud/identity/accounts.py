@@ -44,6 +44,7 @@ def add_user(
 ) -> UUID:
     """The person of this e-mail; made, or their password and role brought up to date.
 
+    A new password ends every sign-in that the old one opened; the same one again does not.
     Raises ValueError if the e-mail, password or role cannot be one, or if the person belongs to
     another company: nobody changes company by being added twice.
     """
@@ -52,7 +53,8 @@ def add_user(
     name = desk.normal_email(email)
     if "@" not in name:
         raise ValueError(f"{email!r} is not an e-mail address")
-    return _returned(
+    unchanged = _hash_if_unchanged(connection, name, password)
+    user_id = _returned(
         connection.execute(
             """
             insert into users (user_id, company_id, email, password_hash, role)
@@ -62,10 +64,20 @@ def add_user(
               where users.company_id = excluded.company_id
             returning user_id
             """,
-            (ids.new(), company_id, name, passwords.hashed(password), role),
+            (ids.new(), company_id, name, unchanged or passwords.hashed(password), role),
         ),
         otherwise=f"{name} belongs to another company",
     )
+    if unchanged is None:
+        connection.execute("delete from sign_ins where user_id = %s", (user_id,))
+    return user_id
+
+
+def _hash_if_unchanged(connection: psycopg.Connection, email: str, password: str) -> str | None:
+    row = connection.execute(
+        "select password_hash from users where email = %s", (email,)
+    ).fetchone()
+    return row[0] if row and passwords.matches(row[0], password) else None
 
 
 def _returned(cursor: psycopg.Cursor, *, otherwise: str = "nothing was kept") -> UUID:

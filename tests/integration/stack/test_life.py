@@ -199,8 +199,16 @@ def test_an_engine_that_ends_while_starting_shows_its_log_and_leaves_nothing(roo
     configuration.write_text("no_such_setting = 1\n")
 
     with pytest.raises(stack.StackError, match=r"(?s)postgres-edge ended while .*no_such_setting"):
-        stack.start(root, engines=["postgres-edge", "mqtt-edge"])
+        stack.start(root, engines=["postgres-edge", "mqtt-edge", "s3"])
     assert stack.states(root) == []
+
+
+def test_stopping_twice_does_not_touch_the_next_run(root: Path) -> None:
+    first = stack.start(root, engines=["mqtt-edge"])
+    first.stop()
+    with stack.start(root, engines=["mqtt-edge"]):
+        first.stop()
+        assert [state.healthy for state in stack.states(root)] == [True]
 
 
 def test_the_data_of_a_running_stack_is_not_deleted(root: Path) -> None:

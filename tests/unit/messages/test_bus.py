@@ -1,7 +1,7 @@
 """The bus envelope: nothing is lost on the way, and a repeat is told from another event."""
 
 import json
-from datetime import timedelta, timezone
+from datetime import UTC, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -15,7 +15,8 @@ from farmiq.messages.check import Invalid
 from tests.unit.messages import examples
 
 REQUIRED = (
-    "event_id", "event_type", "tenant_id", "farm_id", "barn_id", "occurred_at", "trace_id", "payload",
+    "event_id", "event_type", "tenant_id", "farm_id", "barn_id", "occurred_at", "trace_id",
+    "payload",
 )  # fmt: skip
 
 
@@ -158,7 +159,7 @@ def test_hashes_are_equal_exactly_when_contents_are(
             payload=msgspec.Raw(json.dumps(payload).encode()),
         )
 
-    one = bus.content_hash(event(first, timezone.utc))
+    one = bus.content_hash(event(first, UTC))
     other = bus.content_hash(event(second, timezone(timedelta(minutes=minutes))))
 
     assert (one == other) == (

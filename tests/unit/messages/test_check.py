@@ -1,6 +1,7 @@
 """Reading JSON: a value, or Invalid with reasons; never anything else, whatever the bytes."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -92,8 +93,16 @@ json_values = st.recursive(
     max_leaves=12,
 )
 near_misses = st.fixed_dictionaries(
-    {}, optional={name: json_values for name in (*examples.event_fields(), "ts", "seq", "value")}
+    {}, optional=dict.fromkeys((*examples.event_fields(), "ts", "seq", "value"), json_values)
 )
+
+
+def outcome(reader: Callable[[Any], Any], raw: bytes) -> tuple[Any, list[str] | None]:
+    """(the value, None) or (None, why it was refused)."""
+    try:
+        return reader(raw), None
+    except Invalid as invalid:
+        return None, invalid.reasons
 
 
 def readers() -> list[Any]:
@@ -118,11 +127,8 @@ def readers() -> list[Any]:
 @example(raw=examples.event_with_payload(reading("1", ',"x":' + "1" * 5000)))
 def test_any_bytes_are_a_value_or_invalid_with_reasons(raw: bytes) -> None:
     for reader in readers():
-        try:
-            reader(raw)
-        except Invalid as invalid:
-            assert invalid.reasons
-            assert all(invalid.reasons)
+        _, found = outcome(reader, raw)
+        assert found is None or (found and all(found))
 
 
 @given(
@@ -136,11 +142,8 @@ def test_a_damaged_message_is_a_value_or_invalid_with_reasons(
 ) -> None:
     damaged = whole[:position] + insert + whole[position + cut :]
     for reader in readers():
-        try:
-            kept = reader(damaged)
-        except Invalid as invalid:
-            assert invalid.reasons
-        else:
-            if isinstance(kept, bus.BusEvent):
-                assert len(bus.content_hash(kept)) == 32
-                assert msgspec.json.decode(bus.write(kept))
+        kept, found = outcome(reader, damaged)
+        assert found is None or found
+        if isinstance(kept, bus.BusEvent):
+            assert len(bus.content_hash(kept)) == 32
+            assert msgspec.json.decode(bus.write(kept))

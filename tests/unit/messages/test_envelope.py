@@ -10,7 +10,8 @@ from farmiq.messages.check import Invalid
 from tests.unit.messages import examples
 
 FIELDS = (
-    "schema_version", "event_id", "trace_id", "tenant_id", "device_id", "event_type", "ts", "payload",
+    "schema_version", "event_id", "trace_id", "tenant_id", "device_id", "event_type", "ts",
+    "payload",
 )  # fmt: skip
 
 
@@ -87,8 +88,7 @@ def test_a_newer_minor_version_is_read() -> None:
 def test_unknown_fields_are_ignored() -> None:
     read = envelope.read(examples.envelope(firmware="2.1", extra={"deep": [1]}))
 
-    assert read == envelope.read(examples.envelope()) or read.payload != b""
-    assert b"firmware" not in msgspec.json.encode(read)
+    assert msgspec.json.encode(read) == msgspec.json.encode(envelope.read(examples.envelope()))
 
 
 @pytest.mark.parametrize(

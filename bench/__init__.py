@@ -1,0 +1,1 @@
+"""Benchmarks: ours beside a ceiling in the same run; ratios, because machines are noisy."""

@@ -1,0 +1,126 @@
+"""A reading travels from a sensor to the cloud's tables, through processes that may die."""
+
+import json
+import signal
+
+import httpx2
+import pytest
+
+from farmiq import services
+from tests.flow.conftest import Farm, log_lines
+from tests.until import until
+
+# About 250 readings a second for a few seconds; the last barn's link is cut now and then.
+BUSY = ("--barns", "5", "--interval", "0.1", "--seconds", "6")
+
+
+@pytest.mark.req("FB-04", "FB-05", "RB-13", "XC-02", "FB-15")
+async def test_every_reading_arrives_once_and_can_be_traced(farm: Farm) -> None:
+    simulator = farm.simulate("--barns", "3", "--interval", "0.2", "--seconds", "4")
+    assert simulator.wait(timeout=60) == 0
+    await farm.until_quiet()
+    edge, cloud = farm.findings()
+    assert edge.sent > 100
+    assert (edge.clean, cloud.clean) == (True, True)
+    (counted,) = farm.cloud("select sum(reading_count)::int from telemetry_latest")
+    assert counted == (cloud.stored,)
+    _follow_one(farm)
+    _no_payload_in_any_log(farm)
+
+
+def _follow_one(farm: Farm) -> None:
+    """`farmiq trace` shows every hop, in order."""
+    event_id = min(farm.sent().events["ok"])
+    answer = farm.cli("trace", event_id, "--json")
+    assert answer.returncode == 0, answer.stderr
+    hops = json.loads(answer.stdout)
+    assert [(hop["site"], hop["place"]) for hop in hops][1:] == [
+        ("edge", "ingress_dedupe"),
+        ("edge", "telemetry_raw"),
+        ("edge", "sync_outbox"),
+        ("edge", "edge-sync-forwarder"),
+        ("cloud", "ingestion_dedupe"),
+        ("cloud", "farmiq.cloud-telemetry-service.ingest.queue"),
+        ("cloud", "telemetry_readings"),
+    ]
+    assert all(hop["at"] for hop in hops)
+    text = farm.cli("trace", event_id).stdout
+    assert "telemetry_readings" in text
+    unknown = farm.cli("trace", "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0200")
+    assert unknown.returncode == 1
+    assert "knows event" in unknown.stderr
+
+
+def _no_payload_in_any_log(farm: Farm) -> None:
+    for service in services.SERVICES:
+        for line in log_lines(farm.log(service.name)):
+            assert "metric_value" not in json.dumps(line)
+            assert "payload" not in line
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        "edge-ingress-gateway",
+        "edge-telemetry-timeseries",
+        "edge-sync-forwarder",
+        "cloud-ingestion",
+        "cloud-telemetry-service",
+        "cloud-console",
+    ],
+)
+async def test_a_service_killed_under_load_loses_and_doubles_nothing(
+    farm: Farm, victim: str
+) -> None:
+    simulator = farm.simulate(*BUSY)
+    await _until_sent(farm, 200)
+    farm.kill(victim)
+    await _until_sent(farm, farm.sent().count("sent") + 100)
+    farm.start(victim)
+    await farm.until_ready(victim)
+    assert simulator.wait(timeout=60) == 0
+    await farm.until_quiet()
+    edge, cloud = farm.findings()
+    assert (edge.lost, edge.twice, edge.invented) == ((), (), ())
+    assert (cloud.lost, cloud.twice, cloud.invented) == ((), (), ())
+    (counted,) = farm.cloud("select sum(reading_count)::int from telemetry_latest")
+    assert counted == (cloud.stored,)
+    assert farm.edge("select count(*) from sync_outbox where status <> 'acked'") == [(0,)]
+
+
+async def _until_sent(farm: Farm, count: int) -> None:
+    await until(lambda: farm.sent().count("sent") >= count)
+
+
+async def test_a_signal_stops_every_service_in_good_order(farm: Farm) -> None:
+    for process in farm.running.values():
+        process.send_signal(signal.SIGTERM)
+    assert {name: process.wait(timeout=15) for name, process in farm.running.items()} == {
+        service.name: 0 for service in services.SERVICES
+    }
+
+
+@pytest.mark.req("XC-03")
+async def test_every_process_answers_for_itself(farm: Farm) -> None:
+    async with httpx2.AsyncClient(timeout=5) as client:
+        for service in services.SERVICES:
+            for path in ("healthz", "readyz", "version", "metrics"):
+                answer = await client.get(f"{farm.url(service.name)}/{path}")
+                assert answer.status_code == 200, (service.name, path)
+                assert answer.headers["x-request-id"]
+
+
+async def test_settings_that_are_missing_are_all_named(idle_farm: Farm) -> None:
+    idle_farm.environment |= {"FARMIQ_EDGE_DB_URL": "", "FARMIQ_CLOUD_URL": ""}
+    idle_farm.environment["FARMIQ_STATE_DIR"] = str(idle_farm.folder)
+    answer = idle_farm.cli("run", "edge")
+    assert answer.returncode == 1
+    assert "FARMIQ_EDGE_DB_URL is not set (PostgreSQL of the edge)" in answer.stderr
+    assert "FARMIQ_CLOUD_URL is not set" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+async def test_an_unknown_service_is_answered_with_the_choices(idle_farm: Farm) -> None:
+    answer = idle_farm.cli("run", "edge-toaster")
+    assert answer.returncode == 2
+    assert "edge-ingress-gateway" in answer.stderr

@@ -1,0 +1,107 @@
+"""The house rules that no linter knows."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from farmiq import config, services
+
+ROOT = Path(__file__).parent.parent.parent
+CODE = sorted((ROOT / "farmiq").rglob("*.py"))
+# Words that say nothing about what is inside.
+NOT_USED = {"util", "utils", "helper", "helpers", "common", "misc", "base", "core", "manager"}
+NOT_USED |= {"managers", "processor", "processors", "impl"}
+
+
+def test_architecture_shows_the_flow_as_the_code_has_it() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert f"```text\n{services.flow()}```" in text, "paste the output of `farmiq flow`"
+
+
+def test_every_service_is_in_the_folder_of_its_name_and_says_where_it_stands() -> None:
+    for service in services.SERVICES:
+        site, _, tail = service.name.partition("-")
+        module = service.module.split(".")
+        assert module[1] == site == service.site
+        assert tail.startswith(module[2]), f"{service.name} lives in {module[2]}"
+        source = (ROOT / Path(*module)).with_suffix(".py").read_text()
+        picture = ast.get_docstring(ast.parse(source)) or ""
+        assert f"[{module[2]}]" in picture, f"{service.module}: no picture in the docstring"
+        assert "-->" in picture or "<--" in picture
+
+
+def test_every_service_module_names_itself_as_the_list_does() -> None:
+    for service in services.SERVICES:
+        source = (ROOT / Path(*service.module.split("."))).with_suffix(".py").read_text()
+        assert f'NAME = "{service.name}"' in source
+
+
+def test_only_config_reads_the_environment() -> None:
+    readers = [
+        str(file.relative_to(ROOT))
+        for file in CODE
+        if re.search(r"os\.(environ|getenv)", file.read_text())
+    ]
+    assert readers == ["farmiq/config.py"]
+
+
+def test_names_say_what_is_inside() -> None:
+    for file in CODE:
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        words = {word for part in parts for word in part.split("_")}
+        assert not words & NOT_USED, file
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [str(file) for file in CODE if not ast.get_docstring(ast.parse(file.read_text()))]
+    assert silent == []
+
+
+@pytest.mark.parametrize("site", list(config.TEMPLATES))
+def test_the_template_of_a_site_names_every_setting_with_a_word_on_it(site: str) -> None:
+    text = config.template(site)
+    for name, field in config.TEMPLATES[site].variables().items():
+        assert f"{name}=" in text
+        assert field.description
+        assert field.description in text
+
+
+def test_help_is_quick_because_heavy_things_are_imported_late() -> None:
+    """No engine, server or client library is loaded for `farmiq --help`."""
+    heavy = ("psycopg", "aio_pika", "boto3", "fastapi", "uvicorn", "paho", "jinja2")
+    program = "import sys, farmiq.cli; print([m for m in sys.argv[1:] if m in sys.modules])"
+    answer = subprocess.run(
+        [sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"
+
+
+def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    hosts = re.compile(rb"(files\.pythonhosted|pypi|registry\.npmjs|deb\.debian)\.(org|com)")
+    named = [
+        name
+        for name in listed.stdout.split("\0")
+        if name and (ROOT / name).is_file() and hosts.search((ROOT / name).read_bytes())
+    ]
+    assert named == []
+
+
+@pytest.mark.req("DD-03", "WV-34")
+def test_no_cache_server_is_among_the_dependencies() -> None:
+    locked = (ROOT / "requirements.lock").read_text()
+    for name in ("redis", "memcache", "pymemcache", "valkey"):
+        assert not re.search(rf"^{name}", locked, re.MULTILINE)
+
+
+@pytest.mark.req("RB-05", "FB-14")
+def test_the_edge_has_no_amqp_client_and_no_address_of_the_bus() -> None:
+    for file in (ROOT / "farmiq" / "edge").rglob("*.py"):
+        assert "amqp" not in file.read_text(), file
+    assert not any("AMQP" in name for name in config.EdgeSettings.variables())

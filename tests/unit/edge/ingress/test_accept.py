@@ -1,0 +1,131 @@
+"""The door: a message is one of ours, or every reason why not is listed."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.edge.arrival import Arrival
+from farmiq.edge.ingress.accept import MOST_SKEW, accept, sender_and_id
+from farmiq.messages import bus, topics
+from farmiq.messages.check import Invalid
+from tests.unit.messages import examples
+from tests.unit.messages.examples import AT, PLACE, TOPIC
+
+
+def reasons(topic: str, raw: bytes) -> list[str]:
+    with pytest.raises(Invalid) as refused:
+        accept(topic, raw, now=AT)
+    return refused.value.reasons
+
+
+def test_a_reading_becomes_an_event_of_the_topics_place() -> None:
+    raw = examples.envelope()
+
+    arrival = accept(TOPIC, raw, now=AT)
+
+    assert (arrival.topic, arrival.raw, arrival.place) == (TOPIC, raw, PLACE)
+    assert arrival.reading.metric_value == 21.5
+    assert arrival.key == ("t-001", examples.EVENT_ID)
+    assert (arrival.event.farm_id, arrival.event.barn_id) == ("f-001", "b-001")
+    assert arrival.content_hash == bus.content_hash(arrival.event)
+    assert not arrival.clock_suspect
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tenant_id": "t-002"}, "topic says tenant_id 't-001', envelope 't-002'"),
+        ({"device_id": "d-011"}, "topic says device_id 'd-010', envelope 'd-011'"),
+        (
+            {"event_type": "feed.dispensed"},
+            "topic says event_type 'telemetry.reading', envelope 'feed.dispensed'",
+        ),
+    ],
+)
+def test_each_mismatch_of_topic_and_body_is_named(changes: dict[str, str], said: str) -> None:
+    assert reasons(TOPIC, examples.envelope(**changes)) == [said]
+
+
+def test_all_mismatches_are_named_at_once() -> None:
+    raw = examples.envelope(tenant_id="a", device_id="b", event_type="c")
+
+    assert len(reasons(TOPIC, raw)) == 3
+
+
+def test_the_metric_of_the_topic_is_believed() -> None:
+    assert reasons(TOPIC.replace("temperature", "humidity"), examples.envelope()) == [
+        "topic says metric 'humidity', payload 'temperature'"
+    ]
+
+
+def test_a_topic_outside_the_map_is_refused() -> None:
+    (reason,) = reasons("iot/event/t/f/b/d/x", examples.envelope())
+
+    assert reason.startswith("topic is not in the topic map")
+
+
+def test_size_is_bounded_and_the_largest_is_read() -> None:
+    filler = topics.MAX_PAYLOAD_BYTES - len(examples.envelope(more=""))
+    largest = examples.envelope(more="x" * filler)
+
+    assert len(accept(TOPIC, largest, now=AT).raw) == topics.MAX_PAYLOAD_BYTES
+    assert reasons(TOPIC, largest + b" ") == ["payload of 262145 bytes, at most 262144"]
+
+
+@pytest.mark.parametrize(
+    ("skew", "suspect"),
+    [
+        (timedelta(0), False),
+        (MOST_SKEW, False),
+        (-MOST_SKEW, False),
+        (MOST_SKEW + timedelta(microseconds=1), True),
+        (-MOST_SKEW - timedelta(microseconds=1), True),
+    ],
+)
+def test_a_clock_that_is_far_off_is_flagged_and_kept(*, skew: timedelta, suspect: bool) -> None:
+    arrival = accept(TOPIC, examples.envelope(), now=AT + skew)
+
+    assert arrival.clock_suspect is suspect
+    assert arrival.event.occurred_at == AT
+
+
+@pytest.mark.parametrize("ts", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_moment_that_utc_cannot_name_does_not_stop_the_door(ts: str) -> None:
+    assert "UTC" in reasons(TOPIC, examples.envelope(ts=ts))[0]
+
+
+@given(topic=st.sampled_from([TOPIC, "iot/x", ""]) | st.text(max_size=80), raw=st.binary())
+def test_any_message_is_accepted_or_refused(topic: str, raw: bytes) -> None:
+    try:
+        found: Arrival | list[str] = accept(topic, raw, now=AT)
+    except Invalid as invalid:
+        found = invalid.reasons
+    assert found
+    sender_and_id(topic, raw)
+
+
+def test_who_sent_a_refused_message_is_known_if_it_says_at_least_its_id() -> None:
+    raw = examples.envelope(schema_version="2.0", payload=examples.ABSENT)
+
+    sender = sender_and_id(TOPIC, raw)
+
+    assert sender is not None
+    assert (sender[0], str(sender[1])) == (PLACE, examples.EVENT_ID)
+
+
+@pytest.mark.parametrize(
+    ("topic", "raw"),
+    [
+        ("iot/odd", examples.envelope()),
+        (TOPIC, b""),
+        (TOPIC, b"[]"),
+        (TOPIC, b"\xff"),
+        (TOPIC, b"[" * 10_000),
+        (TOPIC, examples.envelope(event_id=examples.ABSENT)),
+        (TOPIC, examples.envelope(event_id="7")),
+    ],
+)
+def test_of_others_the_sender_is_not_known(topic: str, raw: bytes) -> None:
+    assert sender_and_id(topic, raw) is None

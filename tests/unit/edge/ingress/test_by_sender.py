@@ -1,0 +1,59 @@
+"""Receipts by device: each hears of its own messages, and of nobody else's."""
+
+from uuid import UUID
+
+from farmiq.edge.arrival import Arrival
+from farmiq.edge.ingress.accept import accept
+from farmiq.edge.ingress.service import Outcome, by_sender
+from farmiq.edge.ingress.store import Refused
+from farmiq.messages.topics import Place
+from tests.unit.messages import examples
+from tests.unit.messages.examples import AT, PLACE, TOPIC
+
+OTHER_TOPIC = TOPIC.replace("d-010", "d-020")
+OTHER = Place("t-001", "f-001", "b-001", "d-020")
+
+
+def arrival(number: int, *, device_id: str = "d-010") -> Arrival:
+    raw = examples.envelope(event_id=str(UUID(int=number)), device_id=device_id)
+    return accept(TOPIC.replace("d-010", device_id), raw, now=AT)
+
+
+def refused(number: int, topic: str = TOPIC, *, why: str = "odd") -> Refused:
+    return Refused(topic, examples.envelope(event_id=str(UUID(int=number))), [why, "and more"])
+
+
+def test_every_device_gets_its_own_lists() -> None:
+    outcome = Outcome(
+        stored=(arrival(1), arrival(2, device_id="d-020"), arrival(3)),
+        refused=(refused(4), refused(5, OTHER_TOPIC)),
+    )
+
+    assert by_sender(outcome) == {
+        PLACE: ((UUID(int=1), UUID(int=3)), {UUID(int=4): "odd; and more"}),
+        OTHER: ((UUID(int=2),), {UUID(int=5): "odd; and more"}),
+    }
+
+
+def test_a_device_that_only_sent_wrong_ones_hears_of_them() -> None:
+    assert by_sender(Outcome(refused=(refused(4),))) == {
+        PLACE: ((), {UUID(int=4): "odd; and more"})
+    }
+
+
+def test_nobody_is_told_of_a_message_without_sender_or_id() -> None:
+    lost = (Refused("iot/odd", examples.envelope(), ["x"]), Refused(TOPIC, b"\xff", ["x"]))
+
+    assert by_sender(Outcome(refused=lost)) == {}
+
+
+def test_a_reason_is_cut_to_a_length_that_a_device_can_take() -> None:
+    ((_, told),) = by_sender(Outcome(refused=(refused(4, why="x" * 9000),))).values()
+
+    assert len(told[UUID(int=4)]) == 500
+
+
+def test_outcomes_add_up() -> None:
+    whole = Outcome((arrival(1),), 1, ()) + Outcome((arrival(2),), 0, (refused(3),))
+
+    assert (len(whole.stored), whole.new_count, len(whole.refused)) == (2, 1, 1)

@@ -1,0 +1,165 @@
+"""What an answer of the cloud means: a table of every status, and when to try again."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.edge.sync import verdict
+from farmiq.edge.sync.verdict import Answer, Away, Delivered, Failed, Refused, Verdict
+
+OUTAGES = {401, 403, 404, 408, 429, 502, 503, 504}
+
+
+def expected(status: int) -> type[Verdict]:
+    if status == 202:
+        return Delivered
+    return Away if status in OUTAGES else Failed
+
+
+@pytest.mark.parametrize("status", range(100, 600))
+def test_every_status_has_its_verdict(status: int) -> None:
+    judged = verdict.judge(Answer(status), count=3)
+
+    assert type(judged) is expected(status)
+    if isinstance(judged, Away | Failed):
+        assert judged.code == f"HTTP_{status}"
+
+
+@pytest.mark.req("OB-22")
+def test_error_codes_are_those_of_the_contract() -> None:
+    away = verdict.judge(Answer(None, problem="connection refused"), count=1)
+    broken = verdict.judge(Answer(500, {"error": {"message": "boom"}}), count=1)
+
+    assert away == Away("NETWORK_ERROR", "connection refused")
+    assert broken == Failed("HTTP_500", "boom")
+    assert set(verdict.OUTAGE_CODES) == {"NETWORK_ERROR", *(f"HTTP_{one}" for one in OUTAGES)}
+
+
+def test_an_outage_keeps_what_the_cloud_asked_for() -> None:
+    answer = Answer(503, {"error": {"message": "away"}}, retry_after_s=5.0)
+
+    assert verdict.judge(answer, count=1) == Away("HTTP_503", "away", 5.0)
+
+
+def bad_request(*details: Any) -> Answer:
+    return Answer(400, {"error": {"message": "no", "details": list(details)}})
+
+
+def test_blamed_positions_are_refused_with_their_reasons() -> None:
+    answer = bad_request({"index": 0, "reason": "odd"}, {"index": 2})
+
+    assert verdict.judge(answer, count=3) == Refused({0: "odd", 2: "refused"})
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        {"index": 3},
+        {"index": -1},
+        {"index": "0"},
+        {"index": None},
+        {"index": 1.0},
+        {},
+        "x",
+        None,
+        [],
+    ],
+)
+def test_a_detail_that_names_no_event_of_the_batch_blames_nobody(detail: Any) -> None:
+    assert verdict.judge(bad_request(detail), count=3) == Failed("HTTP_400", "no")
+    assert verdict.judge(bad_request(detail, {"index": 1}), count=3) == Refused({1: "refused"})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        "text",
+        5,
+        [],
+        {},
+        {"error": None},
+        {"error": "x"},
+        {"error": {"details": {"index": 0}}},
+    ],
+)
+def test_a_400_that_explains_nothing_is_a_failure(body: Any) -> None:
+    assert verdict.judge(Answer(400, body), count=3) == Failed("HTTP_400", "")
+
+
+def test_blame_is_heard_only_with_a_400() -> None:
+    body = {"error": {"message": "", "details": [{"index": 0}]}}
+
+    assert verdict.judge(Answer(500, body), count=1) == Failed("HTTP_500", "")
+    assert verdict.judge(Answer(413, body), count=1) == Failed("HTTP_413", "")
+
+
+def test_a_message_is_cut() -> None:
+    judged = verdict.judge(Answer(500, {"error": {"message": "x" * 9000}}), count=1)
+
+    assert isinstance(judged, Failed)
+    assert len(judged.message) == 500
+
+
+@pytest.mark.req("OB-13")
+@given(attempt=st.integers(0, 64), jitter_ms=st.floats(0, 1000))
+def test_the_delay_is_the_formula_of_the_contract(attempt: int, jitter_ms: float) -> None:
+    delay = verdict.backoff_ms(attempt, base_s=1.0, cap_s=300.0, jitter_ms=jitter_ms)
+
+    assert delay == min(2**attempt * 1000 + jitter_ms, 300_000)
+    assert min(2**attempt * 1000, 300_000) <= delay <= min(2**attempt * 1000 + 1000, 300_000)
+
+
+@pytest.mark.req("OB-13")
+@pytest.mark.parametrize("jitter_ms", [0.0, 999.9, 1000.0])
+def test_the_delay_grows_up_to_its_cap(jitter_ms: float) -> None:
+    delays = [
+        verdict.backoff_ms(attempt, base_s=1.0, cap_s=300.0, jitter_ms=jitter_ms)
+        for attempt in range(65)
+    ]
+
+    assert delays == sorted(delays)
+    assert delays[0] == 1000 + jitter_ms
+    assert delays[8] == 256_000 + jitter_ms
+    assert set(delays[9:]) == {300_000}
+
+
+def test_an_attempt_beyond_all_bounds_still_has_a_delay() -> None:
+    assert verdict.backoff_ms(10**6, base_s=1.0, cap_s=300.0, jitter_ms=0.0) == 300_000
+
+
+@given(attempts=st.integers(0, 100), most=st.integers(1, 20))
+def test_an_outage_never_uses_up_the_last_attempt(attempts: int, most: int) -> None:
+    assert verdict.attempts_after(attempts, most=most, outage=True) < most
+    assert verdict.attempts_after(attempts, most=most, outage=False) == attempts + 1
+
+
+def test_an_outage_counts_as_documented_until_then() -> None:
+    counted = [verdict.attempts_after(n, most=10, outage=True) for n in range(12)]
+
+    assert counted == [1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9]
+
+
+@given(
+    failures=st.integers(0, 10_000),
+    longest_s=st.floats(0.1, 600),
+    retry_after_s=st.none() | st.floats(0, 1e9),
+)
+def test_a_pause_has_an_end(failures: int, longest_s: float, retry_after_s: float | None) -> None:
+    pause = verdict.pause_s(failures, longest_s=longest_s, retry_after_s=retry_after_s)
+
+    assert 0 < pause <= longest_s
+    assert math.isfinite(pause)
+
+
+def test_a_pause_grows_and_is_at_least_what_the_cloud_asked_for() -> None:
+    def pause(failures: int, asked: float | None = None) -> float:
+        return verdict.pause_s(failures, longest_s=60.0, retry_after_s=asked)
+
+    assert [pause(n) for n in range(9)] == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert pause(0, 5.0) == 5.0
+    assert pause(6, 5.0) == 32.0
+    assert pause(0, 3600.0) == 60.0

@@ -1,0 +1,45 @@
+"""Months: the first day of one that is some months away."""
+
+from datetime import date, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.edge.telemetry.upkeep import MONTHS, shift
+
+days = st.dates(min_value=date(1900, 1, 1), max_value=date(2900, 12, 31))
+
+
+@pytest.mark.parametrize(
+    ("day", "months", "first"),
+    [
+        (date(2025, 1, 31), 0, date(2025, 1, 1)),
+        (date(2025, 1, 31), 1, date(2025, 2, 1)),
+        (date(2025, 1, 1), -1, date(2024, 12, 1)),
+        (date(2024, 12, 31), 1, date(2025, 1, 1)),
+        (date(2024, 2, 29), 12, date(2025, 2, 1)),
+        (date(2025, 11, 30), 2, date(2026, 1, 1)),
+        (date(2025, 6, 15), -18, date(2023, 12, 1)),
+    ],
+)
+def test_months_across_years(day: date, months: int, first: date) -> None:
+    assert shift(day, months=months) == first
+
+
+@given(day=days, months=st.integers(-600, 600))
+def test_there_and_back_is_the_first_of_the_month(day: date, months: int) -> None:
+    away = shift(day, months=months)
+
+    assert away.day == 1
+    assert shift(away, months=-months) == day.replace(day=1)
+
+
+@given(day=days)
+def test_the_months_kept_ready_follow_each_other_without_a_gap(day: date) -> None:
+    ready = [shift(day, months=count) for count in MONTHS]
+
+    assert ready[0] <= day - timedelta(days=28)
+    assert all(shift(month, months=1) == after for month, after in pairwise(ready))
+    assert day.replace(day=1) in ready

@@ -1,0 +1,76 @@
+"""Waiting before trying again: longer each time, within bounds, over from the start when stable."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.plumbing import backoff
+from farmiq.plumbing.backoff import Backoff
+
+
+@given(
+    attempt=st.integers(0, 10_000),
+    base_s=st.floats(0.001, 10),
+    cap_s=st.floats(0.001, 1000),
+    chance=st.floats(0, 1),
+)
+def test_a_delay_lies_between_half_and_the_whole(
+    attempt: int, base_s: float, cap_s: float, chance: float
+) -> None:
+    delay = backoff.delay_s(attempt, base_s=base_s, cap_s=cap_s, chance=chance)
+    whole = min(base_s * 2.0 ** min(attempt, 32), cap_s)
+
+    assert whole / 2 <= delay <= whole <= cap_s
+
+
+@given(chance=st.floats(0, 1))
+def test_a_delay_doubles_until_its_cap(chance: float) -> None:
+    delays = [backoff.delay_s(n, base_s=0.2, cap_s=10, chance=chance) for n in range(40)]
+
+    assert delays == sorted(delays)
+    assert delays[3] == pytest.approx(delays[0] * 8)
+    assert set(delays[6:]) == {delays[39]}
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("farmiq.plumbing.backoff.time.monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setattr("farmiq.plumbing.backoff.random.random", lambda: 1.0)
+    return Clock(monkeypatch)
+
+
+def test_it_starts_over_only_after_a_while_without_failure(clock: Clock) -> None:
+    tried = Backoff(base_s=1, cap_s=10, stable_s=60)
+    assert [tried.next_s() for _ in range(5)] == [1, 2, 4, 8, 10]
+
+    clock.now += 60
+    assert tried.next_s() == 10
+    clock.now += 60.001
+    assert tried.next_s() == 1
+
+
+def test_a_connection_that_fails_every_minute_never_counts_as_stable(clock: Clock) -> None:
+    tried = Backoff(base_s=1, cap_s=10, stable_s=60)
+    waits = []
+    for _ in range(6):
+        waits.append(tried.next_s())
+        clock.now += 59
+
+    assert waits == [1, 2, 4, 8, 10, 10]
+
+
+def test_two_that_fail_together_do_not_stay_in_step() -> None:
+    one, other = Backoff(), Backoff()
+
+    assert any(one.next_s() != other.next_s() for _ in itertools.repeat(None, 10))
+
+
+async def test_wait_waits_for_that_long() -> None:
+    await Backoff(base_s=0.0).wait()

@@ -1,0 +1,224 @@
+"""The door of a process: one error body, ids on every answer, and what is wrong in a sentence."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+from fastapi import Request
+
+from farmiq.plumbing import http
+from farmiq.plumbing.http import Door, HttpError
+from tests.until import until
+
+
+@pytest.fixture
+def door() -> Door:
+    opened = Door(title="farmiq test", version="1.2.3")
+
+    async def boom() -> None:
+        raise ValueError("secret detail")
+
+    async def teapot(count: int) -> dict[str, int]:
+        if count > 9:
+            raise HttpError(
+                429, "slow down", details=[{"index": 0, "reason": "many"}], retry_after_s=7
+            )
+        return {"count": count}
+
+    async def traced(request: Request) -> dict[str, str]:
+        return {"trace": http.trace_id(request)}
+
+    opened.app.add_api_route("/boom", boom)
+    opened.app.add_api_route("/count", teapot)
+    opened.app.add_api_route("/traced", traced)
+    return opened
+
+
+@pytest.fixture
+async def client(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(app=door.app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://door") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, "NOT_FOUND"),
+        ("POST", "/healthz", 405, "METHOD_NOT_ALLOWED"),
+        ("GET", "/count", 400, "VALIDATION_ERROR"),
+        ("GET", "/count?count=many", 400, "VALIDATION_ERROR"),
+        ("GET", "/count?count=10", 429, "TOO_MANY_REQUESTS"),
+        ("GET", "/boom", 500, "ERROR"),
+    ],
+)
+async def test_every_failure_has_the_standard_body_and_ids(
+    client: httpx2.AsyncClient, method: str, path: str, status: int, code: str
+) -> None:
+    answer = await client.request(
+        method, path, headers={"x-trace-id": "t-1", "x-request-id": "r-1"}
+    )
+    error = answer.json()["error"]
+
+    assert answer.status_code == status
+    assert (error["code"], error["traceId"]) == (code, "t-1")
+    assert error["message"]
+    assert answer.headers.get_list("x-trace-id") == ["t-1"]
+    assert answer.headers.get_list("x-request-id") == ["r-1"]
+
+
+async def test_an_invalid_request_names_its_fields(client: httpx2.AsyncClient) -> None:
+    error = (await client.get("/count?count=many")).json()["error"]
+
+    assert [detail["field"] for detail in error["details"]] == ["query.count"]
+
+
+async def test_our_own_mistake_shows_nothing_of_itself(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/boom")
+
+    assert "secret" not in answer.text
+    assert answer.json()["error"]["message"] == "something went wrong on our side"
+
+
+async def test_an_error_may_say_when_to_come_again(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/count?count=10")
+
+    assert answer.headers["retry-after"] == "7"
+    assert answer.json()["error"]["details"] == [{"index": 0, "reason": "many"}]
+
+
+async def test_a_wrong_method_is_told_the_right_ones(client: httpx2.AsyncClient) -> None:
+    assert (await client.post("/healthz")).headers["allow"] == "GET"
+
+
+async def test_ids_are_made_when_none_are_given(client: httpx2.AsyncClient) -> None:
+    first, second = await client.get("/traced"), await client.get("/traced")
+
+    assert first.json()["trace"] == first.headers["x-trace-id"]
+    ids = [one.headers[name] for one in (first, second) for name in ("x-trace-id", "x-request-id")]
+    assert len({UUID(one) for one in ids}) == 4
+
+
+@pytest.mark.parametrize("given", ["x" * 129, "", "tr\xe4ce", "a\tb", "a\x7fb"])
+async def test_a_value_that_is_no_id_is_replaced(client: httpx2.AsyncClient, given: str) -> None:
+    raw = given.encode("latin-1")
+    headers = [(b"x-trace-id", raw), (b"x-request-id", raw)]
+    answer = await client.get("/traced", headers=headers)
+
+    assert UUID(answer.headers["x-trace-id"]).version == 7
+    assert UUID(answer.headers["x-request-id"]).version == 7
+
+
+async def test_an_id_of_128_characters_is_kept(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/traced", headers={"x-trace-id": "x" * 128})
+
+    assert answer.json() == {"trace": "x" * 128}
+
+
+async def test_alive_and_version(client: httpx2.AsyncClient) -> None:
+    assert (await client.get("/healthz")).json() == {"status": "ok"}
+    assert (await client.get("/version")).json() == {"name": "farmiq test", "version": "1.2.3"}
+
+
+async def test_readiness_names_what_is_wrong(door: Door, client: httpx2.AsyncClient) -> None:
+    wrong: dict[str, str | None] = {"database": None, "broker": None}
+
+    async def database() -> str | None:
+        return wrong["database"]
+
+    door.ready("database", database)
+    door.ready("broker", lambda: wrong["broker"])
+
+    async def readiness() -> tuple[int, Any]:
+        answer = await client.get("/readyz")
+        return answer.status_code, answer.json()
+
+    assert await readiness() == (200, {"status": "ready", "problems": {}})
+    wrong["broker"] = "broker: connection lost"
+    assert await readiness() == (
+        503,
+        {"status": "not ready", "problems": {"broker": "broker: connection lost"}},
+    )
+    wrong["database"] = "database does not answer"
+    assert set((await readiness())[1]["problems"]) == {"database", "broker"}
+    wrong.update(database=None, broker=None)
+    assert (await readiness())[0] == 200
+
+
+async def test_metrics_count_requests_by_route_not_by_path(client: httpx2.AsyncClient) -> None:
+    for path in ("/count?count=1", "/nowhere/1", "/nowhere/2"):
+        await client.get(path)
+
+    answer = await client.get("/metrics")
+
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert 'farmiq_http_requests_total{route="/count",status="200"}' in answer.text
+    assert 'farmiq_http_requests_total{route="none",status="404"}' in answer.text
+    assert "/nowhere" not in answer.text
+
+
+# --- streams
+
+
+class Source:
+    """Items, then silence; knows whether anybody still listens."""
+
+    def __init__(self, *items: bytes) -> None:
+        self._items = items
+        self.listening = False
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        self.listening = True
+        try:
+            for item in self._items:
+                yield item
+            await asyncio.Event().wait()
+        finally:
+            self.listening = False
+
+
+async def test_a_stream_ends_when_the_server_stops(door: Door) -> None:
+    source, seen = Source(b"1", b"2"), []
+    async with asyncio.timeout(5):
+        async for item in http.stream_until_stopped(door, source.stream()):
+            seen.append(item)
+            if len(seen) == 2:
+                asyncio.get_running_loop().call_soon(door.stopping.set)
+
+    assert seen == [b"1", b"2"]
+    await until(lambda: not source.listening)
+
+
+async def test_a_stream_ends_with_its_source(door: Door) -> None:
+    async def two() -> AsyncIterator[bytes]:
+        yield b"1"
+        yield b"2"
+
+    assert [item async for item in http.stream_until_stopped(door, two())] == [b"1", b"2"]
+
+
+async def test_when_the_listener_leaves_nobody_listens_to_the_source(door: Door) -> None:
+    source = Source()
+    stream = http.stream_until_stopped(door, source.stream())
+    listener = asyncio.ensure_future(anext(stream))
+    await until(lambda: source.listening)
+
+    listener.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listener
+
+    await until(lambda: not source.listening, within_s=2)
+
+
+def test_an_error_body_is_json_without_details_if_there_are_none() -> None:
+    request = Request({"type": "http", "farmiq.trace_id": "t-1", "headers": []})
+
+    answer = http.error_response(request, HttpError(503, "away"))
+
+    assert json.loads(bytes(answer.body)) == {
+        "error": {"code": "UNAVAILABLE", "message": "away", "traceId": "t-1"}
+    }

@@ -1,0 +1,132 @@
+"""Logs: every line is JSON, and of an event nothing but id, type and trace."""
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from farmiq.plumbing import log
+
+Lines = Callable[[], list[dict[str, Any]]]
+SECRET = "4711 kg of pork"
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """Logging is set up into memory, and put back as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers = []
+    written = io.StringIO()
+    log.configure("debug", stream=written)
+    yield lambda: [json.loads(line) for line in written.getvalue().splitlines()]
+    structlog.reset_defaults()
+    root.handlers, root.level = handlers, level
+
+
+def test_a_line_says_who_when_what_and_how_bad(lines: Lines) -> None:
+    log.get("edge-ingress-gateway").warning("ingress.slow", duration_ms=12.5)
+
+    (line,) = lines()
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "service": "edge-ingress-gateway",
+        "event": "ingress.slow",
+        "level": "warning",
+        "duration_ms": 12.5,
+    }
+
+
+def test_of_an_event_only_id_type_and_trace_are_written(lines: Lines) -> None:
+    log.get("x").info(
+        "accepted",
+        event_id="e-1",
+        event_type="telemetry.ingested",
+        trace_id="trace-1",
+        payload={"weight": SECRET},
+        metric_value=SECRET,
+        raw=SECRET,
+        topic=SECRET,
+        device_id=SECRET,
+        email=SECRET,
+    )
+
+    (line,) = lines()
+    assert set(line) == {
+        "service", "event", "level", "timestamp", "event_id", "event_type", "trace_id",
+    }  # fmt: skip
+    assert SECRET not in json.dumps(line)
+
+
+@pytest.mark.parametrize("name", ["payload", "payload_json", "body", "value", "unit", "reading"])
+def test_no_name_of_content_is_on_the_list(name: str) -> None:
+    assert name not in log.ALLOWED
+
+
+def test_what_is_bound_is_held_to_the_list_too(lines: Lines) -> None:
+    with structlog.contextvars.bound_contextvars(trace_id="trace-1", payload=SECRET):
+        log.get("x").bind(reading=SECRET).info("bound")
+
+    (line,) = lines()
+    assert line["trace_id"] == "trace-1"
+    assert SECRET not in json.dumps(line)
+
+
+def test_libraries_come_out_as_the_same_json(lines: Lines) -> None:
+    logging.getLogger("some.library").warning(
+        "could not %s", "connect\nat all", extra={"payload": SECRET}
+    )
+
+    (line,) = lines()
+    assert (line["event"], line["level"]) == ("could not connect\nat all", "warning")
+    assert line["timestamp"].endswith("Z")
+    assert SECRET not in json.dumps(line)
+
+
+def test_chatter_of_libraries_is_left_out(lines: Lines) -> None:
+    logging.getLogger("some.library").info("connected")
+
+    assert lines() == []
+
+
+@pytest.mark.parametrize("through", ["ours", "library"])
+def test_an_exception_is_one_line_with_its_trace(lines: Lines, through: str) -> None:
+    try:
+        int("first\nsecond")
+    except ValueError as error:
+        if through == "ours":
+            log.get("x").error("failed", exc_info=error)
+        else:
+            logging.getLogger("some.library").exception("failed")
+
+    (line,) = lines()
+    assert line["event"] == "failed"
+    assert "ValueError: invalid literal" in line["exception"]
+    assert "Traceback" in line["exception"]
+
+
+def test_values_that_are_not_json_do_not_break_the_line(lines: Lines) -> None:
+    log.get("x").info("odd", error=object(), reason="\ud800\x00\n", count={1, 2})
+
+    (line,) = lines()
+    assert line["reason"] == "\ud800\x00\n"
+
+
+def test_a_level_keeps_quieter_lines_out() -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers = []
+    written = io.StringIO()
+    try:
+        log.configure("warning", stream=written)
+        log.get("x").info("quiet")
+        log.get("x").error("loud")
+    finally:
+        structlog.reset_defaults()
+        root.handlers, root.level = handlers, level
+
+    assert [json.loads(line)["event"] for line in written.getvalue().splitlines()] == ["loud"]

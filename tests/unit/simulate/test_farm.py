@@ -1,0 +1,69 @@
+"""The simulated farm: curves within their bounds, messages that the door accepts."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.messages import bus, envelope, telemetry, topics
+from farmiq.simulate import farm
+from farmiq.simulate.farm import CLIMATE, SILO, WATER, Metric
+
+METRICS = (*CLIMATE, *WATER, *SILO)
+DAY = datetime(2025, 6, 1, tzinfo=UTC)
+moments = st.datetimes(timezones=st.just(UTC))
+chances = st.floats(0, 1, exclude_max=True)
+
+
+@given(metric=st.sampled_from(METRICS), at=moments, chance=chances)
+def test_a_reading_stays_within_swing_and_noise(
+    metric: Metric, at: datetime, chance: float
+) -> None:
+    read = farm.value(metric, at=at, chance=chance)
+    rounding = 0.5 * 10**-metric.decimals
+
+    assert read >= 0
+    assert abs(read - metric.middle) <= metric.swing + metric.noise + rounding
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_curve_is_highest_at_its_peak_and_lowest_half_a_day_away(metric: Metric) -> None:
+    peak = DAY + timedelta(hours=metric.peak_hour)
+    quiet = [farm.value(metric, at=DAY + timedelta(minutes=m), chance=0.5) for m in range(1440)]
+
+    assert farm.value(metric, at=peak, chance=0.5) == max(quiet) == metric.middle + metric.swing
+    low = farm.value(metric, at=peak + timedelta(hours=12), chance=0.5)
+    assert low == min(quiet) == metric.middle - metric.swing
+
+
+def test_a_value_is_never_below_zero() -> None:
+    deep = Metric("x", "kg", 1.0, 50.0, 0.0, 1.0)
+
+    assert farm.value(deep, at=DAY + timedelta(hours=12), chance=0.0) == 0.0
+
+
+def test_each_barn_has_three_devices_and_only_the_last_is_flaky() -> None:
+    devices = farm.farm("t-001", barns=3)
+
+    assert len({device.place for device in devices}) == 9
+    assert {device.place.barn_id for device in devices if device.flaky} == {"barn-3"}
+    assert not any(device.flaky for device in farm.farm("t-001", barns=1))
+
+
+@given(at=moments, chance=chances, seq=st.integers(1, 2**31))
+def test_a_message_is_one_that_the_edge_understands(at: datetime, chance: float, seq: int) -> None:
+    for device in farm.farm("t-001", barns=1):
+        for metric in device.metrics:
+            topic, raw = farm.message(
+                device, metric, at=at, event_id=UUID(int=seq), seq=seq, chance=chance
+            )
+            where, worn = topics.parse(topic), envelope.read(raw)
+            reading = telemetry.read(worn.payload, metric_type=where.metric_type)
+
+            assert where.place == device.place
+            assert (worn.event_id, worn.ts, worn.seq) == (UUID(int=seq), at, seq)
+            assert reading.unit == metric.unit
+            event = bus.from_reading(worn, where.place, reading)
+            assert bus.content_hash(bus.read(bus.write(event))) == bus.content_hash(event)
