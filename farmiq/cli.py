@@ -27,6 +27,10 @@ app = typer.Typer(
 )
 app.add_typer(stack_commands.app, name="stack")
 app.command()(stack_commands.doctor)
+company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of the bus.")
+app.add_typer(company, name="company")
+user = typer.Typer(no_args_is_help=True, help="People who sign in to the console.")
+app.add_typer(user, name="user")
 keys = typer.Typer(no_args_is_help=True, help="Keys that edges sign their tokens with.")
 app.add_typer(keys, name="keys")
 
@@ -167,6 +171,57 @@ def config(
     typer.echo(settings.template(site), nl=False)
 
 
+@company.command("add")
+def company_add(
+    tenant: Annotated[str, typer.Argument(help="tenant_id of its events, for example hillside.")],
+    *,
+    name: Annotated[str, typer.Option(help="What people call it.")],
+    timezone: Annotated[str, typer.Option(help="IANA zone of its days.")] = "UTC",
+    stack: StackName = None,
+) -> None:
+    """Add a company, or change its name and time zone. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
+    import psycopg  # noqa: PLC0415
+
+    from farmiq.cloud.identity.accounts import add_company  # noqa: PLC0415
+
+    with psycopg.connect(_needed(_environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")) as connection:
+        try:
+            company_id = add_company(connection, tenant, name=name, timezone=timezone)
+        except ValueError as error:
+            _fail(str(error), code=2)
+    typer.echo(f"{company_id}  {tenant}  {name}")
+
+
+@user.command("add")
+def user_add(
+    email: Annotated[str, typer.Argument(help="How the person signs in.")],
+    *,
+    tenant: Annotated[str, typer.Option(help="The company's tenant_id.")],
+    role: Annotated[str, typer.Option(help="viewer, operator, technician or admin.")] = "viewer",
+    password: Annotated[
+        str,
+        typer.Option(prompt=True, hide_input=True, envvar="FARMIQ_NEW_PASSWORD", help="Asked for."),
+    ],
+    stack: StackName = None,
+) -> None:
+    """Add a person, or change their password and role. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
+    import psycopg  # noqa: PLC0415
+
+    from farmiq.cloud.identity.accounts import add_user  # noqa: PLC0415
+
+    with psycopg.connect(_needed(_environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")) as connection:
+        row = connection.execute(
+            "select company_id from companies where tenant_id = %s", (tenant,)
+        ).fetchone()
+        if row is None:
+            _fail(f"there is no company {tenant!r}; add it with `farmiq company add`")
+        try:
+            user_id = add_user(connection, email, company_id=row[0], password=password, role=role)
+        except ValueError as error:
+            _fail(str(error), code=2)
+    typer.echo(f"{user_id}  {email}  {role} of {tenant}")
+
+
 @keys.command("new")
 def keys_new(
     private: Annotated[Path, typer.Option(help="Where the edge's private key goes (0600).")],
@@ -295,12 +350,11 @@ def _needed(environment: Mapping[str, str], name: str) -> str:
 def _print_hops(hops: list[Any]) -> None:
     """One line per hop; no table, so that a narrow window or a pipe breaks nothing."""
     wide = max(len(hop.place) for hop in hops)
-    before = None
+    start = next((hop.at for hop in hops if hop.at), None)
     for hop in hops:
         at = f"{hop.at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z" if hop.at else "—".ljust(24)
-        after = f"+{(hop.at - before).total_seconds() * 1000:.0f} ms" if hop.at and before else ""
+        after = f"+{(hop.at - start).total_seconds() * 1000:.0f} ms" if hop.at and start else ""
         typer.echo(f"{hop.site:<7} {hop.place:<{wide}}  {at}  {after:>10}  {hop.note}")
-        before = hop.at or before
 
 
 def _print_json(value: Any) -> None:

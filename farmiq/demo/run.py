@@ -96,8 +96,10 @@ async def running(
             yield Farm(site, engines, children, observer, started_at, ready_after_s)
         finally:
             say("stopping the simulator, the edge and the cloud")
-            for child in reversed(children):
-                _stop(child)
+            for child in children:
+                child.process.terminate()
+            for child in children:
+                _await_end(child)
             say("stopping the engines")
 
 
@@ -209,8 +211,7 @@ def _spawn(root: Path, site: Site, name: str, *command: str) -> Child:
     return Child(name, processes.spawn(launch, detach=False), log)
 
 
-def _stop(child: Child) -> None:
-    child.process.terminate()
+def _await_end(child: Child) -> None:
     try:
         child.process.wait(timeout=10)
     except subprocess.TimeoutExpired:

@@ -320,7 +320,15 @@ class Client:
             self._loop.remove_writer(sock)
 
     def _read(self) -> None:
-        self._paho.loop_read()
+        """One packet."""
+        if not self._reading_paused:
+            self._paho.loop_read()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """A TLS socket may hold bytes already decrypted that no reader event announces."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            self._loop.call_soon(self._read)
 
     def _pause_reading(self) -> None:
         if self._socket is not None and not self._reading_paused:
@@ -332,9 +340,7 @@ class Client:
             self._reading_paused = False
             if self._socket is not None:
                 self._loop.add_reader(self._socket, self._read)
-                # A TLS socket may hold bytes already decrypted that no reader event announces.
-                if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
-                    self._loop.call_soon(self._read)
+                self._read_on()
 
 
 @contextlib.asynccontextmanager

@@ -41,7 +41,8 @@ async def run(
         return {**counts, "waiting": waiting}
 
 
-async def _until_signal(seconds: float | None) -> None:
+async def _until_signal(seconds: float | None) -> bool:
+    """True if a signal came before the time was over."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -49,3 +50,4 @@ async def _until_signal(seconds: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await asked.wait()
+    return asked.is_set()

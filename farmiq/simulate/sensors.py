@@ -20,7 +20,9 @@ from farmiq.simulate import farm, link
 from farmiq.simulate.farm import Device
 from farmiq.simulate.journal import Journal
 
+# When its time is over a farm delivers what it has; when it is interrupted it does not linger.
 DRAIN_S = 30.0
+DRAIN_INTERRUPTED_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +121,12 @@ async def simulate(
     journal: Journal,
     *,
     interval_s: float,
-    stop: Awaitable[None],
+    stop: Awaitable[bool],
 ) -> int:
-    """Run the farm until `stop`, then let it deliver; returns how many readings are unsent."""
+    """Run the farm until `stop`, then let it deliver; returns how many readings are unsent.
+
+    `stop` gives True if the farm was interrupted.
+    """
     sensors = [Sensor(device, journal, interval_s=interval_s) for device in devices]
     async with _links(url) as (steady, unsteady):
         senders = [
@@ -129,8 +134,8 @@ async def simulate(
             for sensor, device in zip(sensors, devices, strict=True)
         ]
         try:
-            await _measure(sensors, senders, stop)
-            await _drain(sensors, senders)
+            interrupted = await _measure(sensors, senders, stop)
+            await _drain(sensors, senders, DRAIN_INTERRUPTED_S if interrupted else DRAIN_S)
         finally:
             for sender in senders:
                 sender.cancel()
@@ -139,8 +144,8 @@ async def simulate(
 
 
 async def _measure(
-    sensors: list[Sensor], senders: "list[asyncio.Task[None]]", stop: Awaitable[None]
-) -> None:
+    sensors: list[Sensor], senders: "list[asyncio.Task[None]]", stop: Awaitable[bool]
+) -> bool:
     measuring = [asyncio.create_task(sensor.measure()) for sensor in sensors]
     stopping = asyncio.ensure_future(stop)
     try:
@@ -150,11 +155,14 @@ async def _measure(
             task.cancel()
         await asyncio.gather(*measuring, stopping, return_exceptions=True)
     _raise_failures(senders)
+    return stopping.done() and not stopping.cancelled() and stopping.result()
 
 
-async def _drain(sensors: list[Sensor], senders: "list[asyncio.Task[None]]") -> None:
+async def _drain(
+    sensors: list[Sensor], senders: "list[asyncio.Task[None]]", within_s: float
+) -> None:
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(DRAIN_S):
+        async with asyncio.timeout(within_s):
             while any(sensor.waiting for sensor in sensors):
                 _raise_failures(senders)
                 await asyncio.sleep(0.1)

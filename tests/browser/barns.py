@@ -182,8 +182,9 @@ def many(url: str, *, devices: int) -> None:
             """
             insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
               metric_type, metric_value, unit, occurred_at, trace_id)
-            select 'tenant-a', gen_random_uuid(), 'farm-1', 'barn-' || mod(d, 10), 'device-' || d, m,
-              20 + 5 * sin(d + i / 4.0), 'x', now() - make_interval(secs => 60 * i), 'trace'
+            select 'tenant-a', gen_random_uuid(), 'farm-1', 'barn-' || mod(d, 10),
+              'device-' || d, m, 20 + 5 * sin(d + i / 4.0), 'x',
+              now() - make_interval(secs => 60 * i), 'trace'
             from generate_series(1, %s) d, unnest(array['humidity', 'temperature']) m,
               generate_series(0, 29) i
             """,

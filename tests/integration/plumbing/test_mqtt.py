@@ -133,7 +133,6 @@ async def test_an_acknowledgement_of_an_earlier_connection_is_dropped(own: Broke
         assert again.payload == b"a"
 
 
-@pytest.mark.req("DD-01")
 async def test_what_was_published_survives_a_power_cut_of_the_broker(own: Broker) -> None:
     async with own.gateway():
         pass  # the session stays at the broker
@@ -307,6 +306,8 @@ async def test_a_pause_over_tls_loses_nothing(secured: Secured) -> None:
         assert names(taken) == sent
 
 
+# The client library leaves a socket that failed its handshake to the garbage collector.
+@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 async def test_a_server_of_another_authority_is_not_trusted(secured: Secured) -> None:
     async with connected(secured.url, client_id="good", tls=secured.tls):
         pass  # it is up
@@ -335,11 +336,13 @@ async def test_a_topic_that_is_not_text_still_arrives(free_port: Callable[[], in
                 heard.extend(part)
 
     port = free_port()
-    async with await asyncio.start_server(odd_broker, "127.0.0.1", port):
-        async with connected(f"mqtt://127.0.0.1:{port}", client_id="g", topics=[UP]) as client:
-            (message,) = await take(client, 1)
-            client.ack([message])
-            await until(lambda: b"\x40\x02\x00\x07" in heard)
+    async with (
+        await asyncio.start_server(odd_broker, "127.0.0.1", port),
+        connected(f"mqtt://127.0.0.1:{port}", client_id="g", topics=[UP]) as client,
+    ):
+        (message,) = await take(client, 1)
+        client.ack([message])
+        await until(lambda: b"\x40\x02\x00\x07" in heard)
 
-            assert message.topic == "iot/telemetry/\\xff\\xfe"
-            assert message.payload == b"x"
+        assert message.topic == "iot/telemetry/\\xff\\xfe"
+        assert message.payload == b"x"

@@ -13,6 +13,8 @@ alter table companies enable row level security;
 alter table companies force row level security;
 create policy companies_people on companies for select to authenticated
   using (company_id = get_active_company_id());
+-- Whoever owns the database adds companies; FORCE holds for owners too.
+create policy companies_owner on companies for all to current_user using (true) with check (true);
 create policy companies_service on companies for select to farmiq_service using (true);
 grant select on companies to authenticated, farmiq_service;
 
@@ -32,6 +34,8 @@ alter table users enable row level security;
 alter table users force row level security;
 create policy users_people on users for select to authenticated
   using (company_id = get_active_company_id());
+-- Whoever owns the database adds users; FORCE holds for owners too.
+create policy users_owner on users for all to current_user using (true) with check (true);
 create policy users_service on users for select to farmiq_service using (true);
 grant select (user_id, company_id, email, role, created_at) on users to authenticated;
 grant select on users to farmiq_service;

@@ -11,5 +11,7 @@ alter table companies enable row level security;
 alter table companies force row level security;
 create policy companies_people on companies for select to authenticated
   using (company_id = get_active_company_id());
+-- Whoever owns the database adds companies; FORCE holds for owners too.
+create policy companies_owner on companies for all to current_user using (true) with check (true);
 create policy companies_service on companies for select to farmiq_service using (true);
 grant select on companies to authenticated, farmiq_service;

@@ -39,7 +39,7 @@ create table telemetry_raw (
   metric_type text not null,
   metric_value double precision not null,
   unit text not null,
-  ingested_at timestamptz not null default clock_timestamp(),
+  ingested_at timestamptz not null default now(),
   clock_suspect boolean not null default false,
   constraint telemetry_raw_pkey primary key (id, occurred_at)
 ) partition by range (occurred_at);

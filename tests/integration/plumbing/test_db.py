@@ -1,0 +1,99 @@
+"""PostgreSQL: a pool that outlives its server, a transaction that is whole or nothing."""
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from farmiq.plumbing import db
+from tests.conftest import Database
+from tests.integration.plumbing.relay import relay
+from tests.until import until
+
+
+async def test_a_pool_waits_for_a_database_that_is_down_and_finds_it_again(
+    edge_db: Database, free_port: Callable[[], int]
+) -> None:
+    async with (
+        relay(edge_db.url, free_port()) as between,
+        db.pool(between.url, name="waiting", timeout_s=0.1) as pool,
+    ):
+        assert "database does not answer" in (await db.problem(pool) or "")
+        with pytest.raises(db.UNAVAILABLE):
+            async with db.transaction(pool):
+                pass
+
+        await between.up()
+        await until(lambda: _answers(pool))
+
+        await between.down()
+        assert await db.problem(pool) is not None
+
+        await between.up()
+        await until(lambda: _answers(pool))
+
+
+async def _answers(pool: db.Pool) -> bool:
+    return await db.problem(pool) is None
+
+
+async def test_after_a_long_outage_the_next_attempt_is_not_far_away(edge_db: Database) -> None:
+    """The pool doubles its pauses for as long as one attempt lasts, so an attempt must end."""
+    async with db.pool(edge_db.url, name="patient") as pool:
+        assert pool.reconnect_timeout <= 10
+
+
+async def test_a_failed_transaction_leaves_nothing(edge_db: Database) -> None:
+    async with db.pool(edge_db.admin_url, name="test") as pool:
+        async with db.transaction(pool) as tx:
+            await tx.execute("create table kept (n int primary key)")
+            await tx.execute("insert into kept values (1)")
+
+        with pytest.raises(ZeroDivisionError):
+            await _insert_and_fail(pool)
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            async with db.transaction(pool) as tx:
+                await tx.execute("insert into kept values (3)")
+                await tx.execute("insert into kept values (1)")
+
+        async with db.transaction(pool) as tx:
+            assert await db.fetch_all(tx, "select n from kept") == [(1,)]
+            assert await db.fetch_value(tx, "select n from kept where n = %s", 1) == 1
+            assert await db.fetch_value(tx, "select n from kept where n = %s", 9) is None
+
+
+async def _insert_and_fail(pool: db.Pool) -> None:
+    async with db.transaction(pool) as tx:
+        await tx.execute("insert into kept values (2)")
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_data"),
+    [
+        ("select 1 / 0", True),
+        ("select 'x'::int", True),
+        ("select repeat('x', 10)::varchar(3)::jsonb", True),
+        ("""select '{"a": "\\u0000"}'::jsonb""", True),
+        ("insert into one values (1), (1)", True),
+        ("insert into one values (null)", True),
+        ("select nonsense", False),
+        ("select * from missing", False),
+        ("set statement_timeout = 1; select pg_sleep(5)", False),
+        ("select pg_terminate_backend(pg_backend_pid())", False),
+    ],
+)
+async def test_bad_data_is_told_from_bad_luck(
+    edge_db: Database, statement: str, *, is_data: bool
+) -> None:
+    async with await psycopg.AsyncConnection.connect(edge_db.admin_url) as connection:
+        await connection.execute("create temporary table one (n int primary key)")
+        with pytest.raises(psycopg.Error) as failed:
+            await connection.execute(statement.encode())
+
+    assert db.is_data_error(failed.value) is is_data
+
+
+async def test_the_first_line_of_an_error_is_short() -> None:
+    assert db.first_line(ValueError("first\nsecond")) == "first"
+    assert db.first_line(ValueError()) == "ValueError"

@@ -1,0 +1,174 @@
+"""The door on a port: TLS, and an end that does not wait for whoever listens."""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+import trustme
+from fastapi.responses import StreamingResponse
+
+from farmiq.plumbing import http
+from farmiq.plumbing.http import Door
+from farmiq.plumbing.tls import Tls
+from tests.until import until
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door(title="farmiq test", version="1.2.3")
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    door: Door, port: int, tls: Tls | None = None
+) -> AsyncIterator["asyncio.Task[None]"]:
+    running = asyncio.create_task(http.serve(door, host="127.0.0.1", port=port, tls=tls))
+    try:
+        await until(lambda: running.done() or _listens(port))
+        yield running
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def tls(authority: trustme.CA, tmp_path: Path) -> Tls:
+    issued = authority.issue_cert("localhost")
+    files = Tls(tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "key.pem")
+    assert files.ca_file
+    assert files.cert_file
+    assert files.key_file
+    authority.cert_pem.write_to_path(files.ca_file)
+    for index, part in enumerate(issued.cert_chain_pems):
+        part.write_to_path(files.cert_file, append=index > 0)
+    issued.private_key_pem.write_to_path(files.key_file)
+    return files
+
+
+async def test_plain_http(door: Door, free_port: Callable[[], int]) -> None:
+    port = free_port()
+    async with serving(door, port), httpx2.AsyncClient() as client:
+        answer = await client.get(f"http://127.0.0.1:{port}/healthz")
+
+        assert answer.json() == {"status": "ok"}
+        assert "server" not in answer.headers
+
+
+async def test_tls(door: Door, tls: Tls, free_port: Callable[[], int]) -> None:
+    port = free_port()
+    trusting = Tls(tls.ca_file).client()
+    async with serving(door, port, tls), httpx2.AsyncClient(verify=trusting) as client:
+        answer = await client.get(f"https://localhost:{port}/version")
+
+        assert answer.json()["version"] == "1.2.3"
+
+
+async def test_tls_older_than_1_2_is_refused(
+    door: Door, tls: Tls, free_port: Callable[[], int]
+) -> None:
+    port = free_port()
+    old = ssl.create_default_context(cafile=tls.ca_file)
+    old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    with pytest.warns(DeprecationWarning):
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    async with serving(door, port, tls):
+        with pytest.raises(ssl.SSLError):
+            await asyncio.open_connection("localhost", port, ssl=old)
+
+
+async def test_a_server_of_an_unknown_authority_is_not_trusted(
+    door: Door, tls: Tls, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    port = free_port()
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(other)
+    async with serving(door, port, tls), httpx2.AsyncClient(verify=Tls(other).client()) as client:
+        with pytest.raises(httpx2.ConnectError, match="certificate verify failed"):
+            await client.get(f"https://localhost:{port}/healthz")
+
+
+async def test_a_taken_port_is_named(door: Door, free_port: Callable[[], int]) -> None:
+    port = free_port()
+    async with serving(door, port):
+        with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port}.*another port"):
+            await http.serve(Door(title="second", version="1"), host="127.0.0.1", port=port)
+
+
+async def test_stopping_does_not_wait_for_an_open_stream(
+    door: Door, free_port: Callable[[], int]
+) -> None:
+    async def ticks() -> AsyncIterator[bytes]:
+        yield b"data: first\n\n"
+        await asyncio.Event().wait()
+
+    async def live() -> StreamingResponse:
+        return StreamingResponse(
+            http.stream_until_stopped(door, ticks()), media_type="text/event-stream"
+        )
+
+    door.app.add_api_route("/live", live)
+    port = free_port()
+    async with (
+        serving(door, port) as running,
+        httpx2.AsyncClient(timeout=10) as client,
+        client.stream("GET", f"http://127.0.0.1:{port}/live") as answer,
+    ):
+        parts = answer.aiter_bytes()
+        assert await anext(parts) == b"data: first\n\n"
+
+        began = time.monotonic()
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+        assert time.monotonic() - began < 1.5
+        assert [part async for part in parts] == []
+    assert not await _listens(port)
+
+
+async def test_a_listener_that_leaves_frees_its_source(
+    door: Door, free_port: Callable[[], int]
+) -> None:
+    listening: list[bool] = []
+
+    async def ticks() -> AsyncIterator[bytes]:
+        listening.append(True)
+        try:
+            yield b"data: first\n\n"
+            await asyncio.Event().wait()
+        finally:
+            listening.pop()
+
+    async def live() -> StreamingResponse:
+        return StreamingResponse(
+            http.stream_until_stopped(door, ticks()), media_type="text/event-stream"
+        )
+
+    door.app.add_api_route("/live", live)
+    port = free_port()
+    async with serving(door, port), httpx2.AsyncClient(timeout=10) as client:
+        async with client.stream("GET", f"http://127.0.0.1:{port}/live") as answer:
+            assert await anext(answer.aiter_bytes()) == b"data: first\n\n"
+            assert listening
+        await until(lambda: not listening, within_s=5)

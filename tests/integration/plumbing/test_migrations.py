@@ -1,0 +1,122 @@
+"""Migrations on a real server: once, by whoever comes first, and never on another history."""
+
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from farmiq.plumbing import migrations
+from farmiq.plumbing.migrations import MigrationError
+from farmiq.process import SQL
+from tests.conftest import Database
+
+Make = Callable[[str], Database]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three small migrations, a role file and a function that needs the second."""
+    root = tmp_path / "sql"
+    for name, text in {
+        "roles.sql": "select 1;",
+        "functions/fn_count.sql": """
+            create or replace function fn_count() returns bigint language sql
+            as $$ select count(*) from two $$;
+        """,
+        "migrations/0001_pre_one.sql": "create table one (n int); select pg_sleep(0.05);",
+        "migrations/0002_pre_two.sql": "create table two (n int); insert into two values (1);",
+    }.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return root
+
+
+def add(folder: Path, name: str, text: str) -> None:
+    (folder / "migrations" / f"{name}.sql").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("site", ["edge", "cloud"])
+def test_a_site_is_migrated_once_and_its_services_may_start(empty_db: Make, site: str) -> None:
+    database = empty_db(site)
+    assert migrations.problem(database.url, SQL[site]) == (
+        "the database is empty: run `farmiq migrate`"
+    )
+
+    names = migrations.apply(database.admin_url, SQL[site])
+
+    assert names == [file.name for file in migrations.read(SQL[site])]
+    assert migrations.apply(database.admin_url, SQL[site]) == []
+    assert migrations.problem(database.url, SQL[site]) is None
+
+
+def test_two_runners_side_by_side_apply_each_file_once(empty_db: Make, folder: Path) -> None:
+    database = empty_db("edge")
+
+    with ThreadPoolExecutor(4) as workers:
+        done = list(workers.map(lambda _: migrations.apply(database.admin_url, folder), range(4)))
+
+    assert sorted(done) == [[], [], [], ["0001_pre_one", "0002_pre_two"]]
+    with psycopg.connect(database.admin_url) as connection:
+        assert connection.execute("select fn_count()").fetchone() == (1,)
+
+
+def test_a_new_file_is_waited_for_and_then_applied(empty_db: Make, folder: Path) -> None:
+    database = empty_db("edge")
+    migrations.apply(database.admin_url, folder)
+    add(folder, "0003_post_three", "create table three (n int);")
+
+    assert migrations.problem(database.url, folder) == (
+        "migrations are not applied, run `farmiq migrate`: ['0003_post_three']"
+    )
+    assert migrations.apply(database.admin_url, folder) == ["0003_post_three"]
+    assert migrations.problem(database.url, folder) is None
+
+
+def test_a_changed_history_is_refused_and_nothing_is_applied(empty_db: Make, folder: Path) -> None:
+    database = empty_db("edge")
+    migrations.apply(database.admin_url, folder)
+    add(folder, "0001_pre_one", "create table another (n int);")
+    add(folder, "0003_pre_three", "create table three (n int);")
+
+    with pytest.raises(MigrationError, match=r"edited since; write new ones: \['0001_pre_one'\]"):
+        migrations.apply(database.admin_url, folder)
+    assert "edited since" in (migrations.problem(database.url, folder) or "")
+    with psycopg.connect(database.admin_url) as connection:
+        assert connection.execute("select to_regclass('three')").fetchone() == (None,)
+
+
+def test_a_database_that_is_ahead_of_this_version_is_refused(empty_db: Make, folder: Path) -> None:
+    database = empty_db("edge")
+    older = shutil.copytree(folder, folder.parent / "older")
+    add(folder, "0003_pre_three", "create table three (n int);")
+    migrations.apply(database.admin_url, folder)
+
+    assert "this version does not know: ['0003_pre_three']" in (
+        migrations.problem(database.url, older) or ""
+    )
+
+
+def test_a_file_that_fails_leaves_nothing_and_can_be_mended(empty_db: Make, folder: Path) -> None:
+    database = empty_db("edge")
+    add(folder, "0003_pre_three", "create table three (n int); select 1 / 0;")
+
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        migrations.apply(database.admin_url, folder)
+    add(folder, "0003_pre_three", "create table three (n int);")
+
+    assert migrations.apply(database.admin_url, folder) == ["0003_pre_three"]
+
+
+def test_a_service_can_read_the_history_but_not_rewrite_it(empty_db: Make, folder: Path) -> None:
+    database = empty_db("edge")
+    migrations.apply(database.admin_url, folder)
+
+    with (
+        psycopg.connect(database.url) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute("delete from schema_migrations")

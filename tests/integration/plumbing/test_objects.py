@@ -1,0 +1,114 @@
+"""The object store: a bucket of one site, and addresses that accept one thing only."""
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+import pytest
+from botocore.exceptions import ClientError
+
+from farmiq.plumbing import ids
+from farmiq.plumbing.objects import Bucket, ObjectHead
+from tests.until import until
+
+BODY = bytes(range(256)) * 4
+
+
+@pytest.fixture
+def bucket(engines: dict[str, str]) -> Iterator[Bucket]:
+    opened = Bucket(engines["FARMIQ_EDGE_S3_URL"])
+    yield opened
+    opened._s3.close()
+
+
+@pytest.fixture
+def foreign(engines: dict[str, str]) -> Iterator[Bucket]:
+    """The edge's credential on the cloud's bucket."""
+    theirs = urlsplit(engines["FARMIQ_CLOUD_S3_URL"]).path
+    url = urlunsplit(urlsplit(engines["FARMIQ_EDGE_S3_URL"])._replace(path=theirs))
+    opened = Bucket(url)
+    yield opened
+    opened._s3.close()
+
+
+@pytest.fixture
+def key() -> str:
+    return f"tenants/t-001/images/{ids.new()}.jpg"
+
+
+async def put(url: str, *, content_type: str = "image/jpeg", body: bytes = BODY) -> int:
+    async with httpx2.AsyncClient() as client:
+        answer = await client.put(url, content=body, headers={"content-type": content_type})
+    return answer.status_code
+
+
+async def test_an_object_is_put_looked_at_read_and_deleted(bucket: Bucket, key: str) -> None:
+    assert await bucket.head(key) is None
+
+    await bucket.put(key, BODY, content_type="image/jpeg")
+    head = await bucket.head(key)
+
+    assert isinstance(head, ObjectHead)
+    assert (head.size_bytes, head.content_type) == (len(BODY), "image/jpeg")
+    assert len(head.etag) == 32
+    assert await bucket.get(key) == BODY
+    await bucket.delete(key)
+    assert await bucket.head(key) is None
+    await bucket.delete(key)
+
+
+async def test_what_is_not_there_cannot_be_read(bucket: Bucket, key: str) -> None:
+    with pytest.raises(ClientError, match="NoSuchKey"):
+        await bucket.get(key)
+
+
+async def test_a_presigned_address_accepts_its_put(bucket: Bucket, key: str) -> None:
+    url = bucket.presign_put(key, lifetime_s=60, signed={"ContentType": "image/jpeg"})
+
+    assert await put(url) == 200
+    assert await bucket.get(key) == BODY
+    head = await bucket.head(key)
+    assert head is not None
+    assert head.content_type == "image/jpeg"
+
+
+async def test_a_presigned_address_refuses_another_content_type(bucket: Bucket, key: str) -> None:
+    url = bucket.presign_put(key, lifetime_s=60, signed={"ContentType": "image/jpeg"})
+
+    assert await put(url, content_type="text/html") == 403
+    assert await bucket.head(key) is None
+
+
+async def test_a_presigned_address_is_for_one_key_and_one_method(bucket: Bucket, key: str) -> None:
+    url = bucket.presign_put(key, lifetime_s=60, signed={"ContentType": "image/jpeg"})
+
+    assert await put(url.replace(".jpg", ".png")) == 403
+    async with httpx2.AsyncClient() as client:
+        assert (await client.get(url)).status_code == 403
+        assert (await client.delete(url)).status_code == 403
+
+
+async def test_a_presigned_address_expires(bucket: Bucket, key: str) -> None:
+    url = bucket.presign_put(key, lifetime_s=1, signed={"ContentType": "image/jpeg"})
+
+    async def refused() -> bool:
+        return await put(url) == 403
+
+    await until(refused, within_s=10)
+
+
+async def test_the_bucket_of_another_site_is_closed(foreign: Bucket, key: str) -> None:
+    for attempt in (
+        foreign.put(key, BODY, content_type="image/jpeg"),
+        foreign.get(key),
+        foreign.head(key),
+    ):
+        with pytest.raises(ClientError) as refused:
+            await attempt
+        assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+    assert await put(foreign.presign_put(key, lifetime_s=60, signed={})) == 403
+    assert "does not answer for bucket farmiq-cloud" in (await foreign.problem() or "")
+
+
+async def test_a_store_that_answers_has_no_problem(bucket: Bucket) -> None:
+    assert await bucket.problem() is None
