@@ -50,7 +50,7 @@ lock: $(READY) ## resolve the pins of pyproject.toml into requirements.lock (nee
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 
 clean: ## remove everything that these targets made; stops local stacks first
-	@if [ -x $(FARMIQ) ]; then $(FARMIQ) stack down --all; fi
+	@if [ -x $(FARMIQ) ]; then $(FARMIQ) stack down --all --delete-data; fi
 	@rm -rf $(VENV) .farmiq artefacts dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find farmiq tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,10 +1,14 @@
 """What is where, right now: the figures of the live view and of the smoke check."""
 
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psycopg
+from prometheus_client.parser import text_string_to_metric_families
 
 from farmiq.cloud.bus import TELEMETRY_QUEUE
 from farmiq.plumbing import amqp
@@ -19,6 +23,7 @@ class Figures:
     confirmed: int
     receipted: int
     edge_stored: int
+    repeats_absorbed: int
     quarantined: int
     outbox_waiting: int
     outbox_oldest_s: float | None
@@ -33,8 +38,11 @@ class Figures:
 class Observer:
     """Looks with the owners' eyes: it is the demo's, no service has these rights."""
 
-    def __init__(self, edge: Any, cloud: Any, amqp_url: str, journal: Path) -> None:
+    def __init__(
+        self, edge: Any, cloud: Any, *, amqp_url: str, edge_url: str, journal: Path
+    ) -> None:
         self._edge, self._cloud, self._amqp_url = edge, cloud, amqp_url
+        self._edge_url = edge_url
         self.tally = Tally(journal)
 
     async def look(self) -> Figures:
@@ -65,6 +73,7 @@ class Observer:
             confirmed=self.tally.count("ok"),
             receipted=self.tally.count("stored"),
             edge_stored=edge[0],
+            repeats_absorbed=await self._repeats(),
             quarantined=int(edge[1]),
             outbox_waiting=edge[2],
             outbox_oldest_s=_seconds(edge[3]),
@@ -82,6 +91,22 @@ class Observer:
     async def cloud_ids(self) -> list[str]:
         return await _column(self._cloud, "select event_id::text from telemetry_readings")
 
+    async def _repeats(self) -> int:
+        """Messages that came again and changed nothing, as the gateway counts them."""
+        try:
+            async with httpx2.AsyncClient(timeout=5) as client:
+                text = (await client.get(f"{self._edge_url}/metrics")).text
+        except httpx2.HTTPError:
+            return 0
+        samples = (
+            each for family in text_string_to_metric_families(text) for each in family.samples
+        )
+        return sum(
+            int(each.value)
+            for each in samples
+            if each.name == "farmiq_ingress_messages_total" and each.labels["outcome"] == "repeated"
+        )
+
     async def _queue(self) -> int | None:
         try:
             found = await amqp.depth(self._amqp_url, TELEMETRY_QUEUE)
@@ -90,10 +115,18 @@ class Observer:
         return found[0] if found else None
 
 
-async def connect(edge_url: str, cloud_url: str, amqp_url: str, journal: Path) -> Observer:
-    edge = await psycopg.AsyncConnection.connect(edge_url, autocommit=True)
-    cloud = await psycopg.AsyncConnection.connect(cloud_url, autocommit=True)
-    return Observer(edge, cloud, amqp_url, journal)
+@contextlib.asynccontextmanager
+async def observing(
+    environment: Mapping[str, str], *, edge_url: str, journal: Path
+) -> AsyncIterator[Observer]:
+    edge_db = environment["FARMIQ_EDGE_DB_ADMIN_URL"]
+    cloud_db = environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
+    async with (
+        await psycopg.AsyncConnection.connect(edge_db, autocommit=True) as edge,
+        await psycopg.AsyncConnection.connect(cloud_db, autocommit=True) as cloud,
+    ):
+        amqp_url = environment["FARMIQ_AMQP_URL"]
+        yield Observer(edge, cloud, amqp_url=amqp_url, edge_url=edge_url, journal=journal)
 
 
 async def _row(connection: Any, query: str) -> tuple[Any, ...]:

@@ -87,13 +87,10 @@ async def running(
             options += ["--seconds", str(seconds)] if seconds else []
             options += ["--journal", str(journal), "--tenant", provision.TENANT_ID]
             children.append(_spawn(root, site, "simulator", "simulate", *options))
-            observer = await observe.connect(
-                engines.environment["FARMIQ_EDGE_DB_ADMIN_URL"],
-                engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"],
-                engines.environment["FARMIQ_AMQP_URL"],
-                journal,
-            )
-            yield Farm(site, engines, children, observer, started_at, ready_after_s)
+            async with observe.observing(
+                engines.environment, edge_url=site.edge_url, journal=journal
+            ) as observer:
+                yield Farm(site, engines, children, observer, started_at, ready_after_s)
         finally:
             say("stopping the simulator, the edge and the cloud")
             for child in children:
@@ -108,15 +105,15 @@ async def smoke(root: Path, *, seconds: float, say: Say) -> tuple[bool, str]:
     stack.stop(root)
     stack.remove(root)
     async with running(root, barns=4, interval_s=1.0, seconds=seconds, say=say) as farm:
-        await _until_simulated(farm, seconds, say)
+        memory = await _until_simulated(farm, seconds, say)
+        for name, size in memory.items():
+            say(f"memory        {name:<16} {size / 2**20:6.0f} MB")
         figures = await _until_caught_up(farm, say)
         tally = farm.observer.tally
         sent = tally.events["sent"]
         unknown = sent - tally.events["ok"]
         edge = check.compare(sent, await farm.observer.edge_ids(), unconfirmed=unknown)
         cloud = check.compare(sent, await farm.observer.cloud_ids(), unconfirmed=unknown)
-        for name, size in farm.memory().items():
-            say(f"memory        {name:<16} {size / 2**20:6.0f} MB")
     good = edge.clean and cloud.clean and _counts_agree(figures) and figures.sent > 0
     return good, (
         f"smoke: sent {figures.sent}, stored at the edge {edge.stored}, in the cloud "
@@ -124,6 +121,7 @@ async def smoke(root: Path, *, seconds: float, say: Say) -> tuple[bool, str]:
         f"lost {len(edge.lost) + len(cloud.lost)}, "
         f"twice {len(edge.twice) + len(cloud.twice) + _overcounted(figures)}, "
         f"invented {len(edge.invented) + len(cloud.invented)}; "
+        f"{figures.repeats_absorbed} repeats absorbed; "
         f"ready after {farm.ready_after_s:.1f} s"
     )
 
@@ -140,7 +138,9 @@ def _counts_agree(figures: Figures) -> bool:
     )
 
 
-async def _until_simulated(farm: Farm, seconds: float, say: Say) -> None:
+async def _until_simulated(farm: Farm, seconds: float, say: Say) -> dict[str, int]:
+    """Wait for the simulator's end; returns the memory of each process while it was at work."""
+    memory: dict[str, int] = {}
     simulator = farm.simulator().process
     deadline = time.monotonic() + seconds + 60
     while simulator.poll() is None and time.monotonic() < deadline:
@@ -150,9 +150,11 @@ async def _until_simulated(farm: Farm, seconds: float, say: Say) -> None:
             f"running       sent {figures.sent}, stored at the edge {figures.edge_stored}, "
             f"in the cloud {figures.cloud_stored}"
         )
+        memory = farm.memory()
         await asyncio.sleep(10 if seconds > 20 else 2)  # noqa: PLR2004
     if simulator.poll() != 0:
         raise DemoError(f"the simulator did not end well; see {farm.simulator().log}")
+    return memory
 
 
 async def _until_caught_up(farm: Farm, say: Say) -> Figures:

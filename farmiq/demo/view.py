@@ -57,7 +57,8 @@ def _hops(figures: Figures) -> Table:
     table.add_row("sensors", f"{figures.sent}", f"{waiting}", "", "sent; waiting for the broker")
     table.add_row("broker", f"{figures.confirmed}", "", "", "acknowledged: written to its disk")
     behind = max(0, figures.confirmed - figures.edge_stored)
-    table.add_row("edge", f"{figures.edge_stored}", f"{behind}", "", "stored once, committed")
+    once = f"stored once, committed; {figures.repeats_absorbed} repeats absorbed"
+    table.add_row("edge", f"{figures.edge_stored}", f"{behind}", "", once)
     oldest = _age(figures.outbox_oldest_s)
     table.add_row(
         "outbox", f"{figures.cloud_accepted}", f"{figures.outbox_waiting}", oldest,

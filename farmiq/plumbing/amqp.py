@@ -195,8 +195,9 @@ class Consumer:
     """Takes a queue in batches for ever.
 
     `handle` returns the indexes of messages that can never be understood: those go to the
-    dead-letter queue, the rest is acknowledged. If it raises, nothing is acknowledged and the
-    broker delivers again after a pause.
+    dead-letter queue, the rest is acknowledged. If it raises one of `retry_on`, it is asked again
+    after a pause, for as long as it takes. The messages are held meanwhile: going back to the
+    queue would count towards their delivery limit, and a long outage would end in dead letters.
     """
 
     def __init__(
@@ -213,7 +214,7 @@ class Consumer:
     ) -> None:
         self._url, self._queue, self._topology, self._tls = url, queue, topology, tls
         self._handle = handle
-        self._retry_on: tuple[type[BaseException], ...] = (*UNAVAILABLE, *retry_on)
+        self._retry_on = retry_on
         self._most, self._linger_s = most, linger_s
         self._log = log.get(queue)
         self._problem: str | None = "not connected yet"
@@ -227,11 +228,14 @@ class Consumer:
             try:
                 async with connection(self._url, name=self._queue, tls=self._tls) as opened:
                     await self._consume(opened)
-            except self._retry_on as error:
-                self._problem = _why(error)
-                wait_s = backoff.next_s()
-                self._log.warning("amqp.retry", reason=self._problem, wait_s=round(wait_s, 2))
-                await asyncio.sleep(wait_s)
+            except UNAVAILABLE as error:
+                await self._pause(error, backoff)
+
+    async def _pause(self, error: Exception, backoff: Backoff) -> None:
+        self._problem = _why(error)
+        wait_s = backoff.next_s()
+        self._log.warning("amqp.retry", reason=self._problem, wait_s=round(wait_s, 2))
+        await asyncio.sleep(wait_s)
 
     async def _consume(self, opened: AbstractConnection) -> None:
         channel = await opened.channel(publisher_confirms=False)
@@ -245,8 +249,19 @@ class Consumer:
         self._problem = None
         while True:
             batch = await self._batch(arrived)
-            refused = await self._handle([message.body for message in batch])
+            refused = await self._handled([message.body for message in batch])
             await self._settle(batch, refused)
+
+    async def _handled(self, bodies: list[bytes]) -> set[int]:
+        backoff = Backoff()
+        while True:
+            try:
+                refused = await self._handle(bodies)
+            except self._retry_on as error:
+                await self._pause(error, backoff)
+            else:
+                self._problem = None
+                return refused
 
     async def _batch(
         self, arrived: "asyncio.Queue[AbstractIncomingMessage | None]"

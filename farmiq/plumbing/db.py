@@ -32,7 +32,9 @@ async def pool(
         name=name,
         open=False,
         check=AsyncConnectionPool.check_connection,
-        reconnect_timeout=float("inf"),
+        # Within one attempt the pauses double without end, so an attempt has to end; the next
+        # request begins another.
+        reconnect_timeout=5.0,
     )
     await opened.open(wait=False)
     try:

@@ -278,7 +278,7 @@ class Client:
     # --- the socket in the loop
 
     def _in_loop(self, act: Callable[..., None], *args: Any) -> None:
-        """Connecting happens in a thread of its own; all else must act before paho closes the fd."""
+        """Connecting has a thread of its own; all else must act before paho closes the fd."""
         if threading.get_ident() == self._loop_thread:
             act(*args)
         else:

@@ -4,12 +4,12 @@ apt works on lists and caches of its own beside the target and only reads what i
 it names exactly the packages that are missing; they are unpacked, never installed.
 """
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from farmiq import config
 from farmiq.stack import files
 from farmiq.stack.engine import Say, StackError
 
@@ -146,7 +146,7 @@ def _private_apt(folder: Path) -> list[str]:
 
 def _run(command: Sequence[str], folder: Path, what: str) -> str:
     # The caller's environment: behind a proxy, apt needs its variables. C: the output is parsed.
-    environment = {**os.environ, "LC_ALL": "C"}
+    environment = config.environment(over={"LC_ALL": "C"})
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

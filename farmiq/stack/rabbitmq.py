@@ -34,11 +34,6 @@ USER = "farmiq"
 VHOST = "farmiq"
 NODE = "farmiq@localhost"
 ERLANG = "/usr/lib/erlang"
-# A new quorum queue's name is held in memory for about three seconds. A broker killed before it is
-# written forgets the queue and waits for its leader for ever (seen with 3.10.8), so write it soon.
-SAVE_TABLES = (
-    "spawn(fun()->F=fun(G)->timer:sleep(200),[dets:sync(T)||T<-dets:all()],G(G)end,F(F)end)."
-)
 HOW_TO_GET_ONE = (
     "RabbitMQ is not installed, and this is no Debian system to take it from. "
     "Do one of these: install rabbitmq-server so that it is on the PATH; "
@@ -230,7 +225,6 @@ def node_environment(folder: Path, ports: Mapping[str, int], found: Installation
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
             "+S 2:2 +SDio 4 +sbwt none +sbwtdcpu none +sbwtdio none"
             " -start_epmd false -kernel inet_dist_use_interface {127,0,0,1}"
-            f" -eval {SAVE_TABLES}"
         ),
         # The script then becomes the server instead of waiting for it: one pid to know.
         "RUNNING_UNDER_SYSTEMD": "true",

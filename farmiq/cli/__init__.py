@@ -13,7 +13,7 @@ from uuid import UUID
 
 import typer
 
-from farmiq.stack import commands as stack_commands
+from farmiq.cli import stack as stack_commands
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -55,7 +55,7 @@ def main() -> None:
 @app.command()
 def version() -> None:
     """Print the version."""
-    from farmiq import __version__  # noqa: PLC0415
+    from farmiq import __version__
 
     typer.echo(__version__)
 
@@ -72,9 +72,9 @@ def run(
     Settings come from the environment; `farmiq config edge` prints them all. Each site answers
     /healthz, /readyz, /metrics and /version on its HTTP port.
     """
-    from farmiq import process  # noqa: PLC0415
-    from farmiq.config import SettingsError  # noqa: PLC0415
-    from farmiq.plumbing.tokens import TokenError  # noqa: PLC0415
+    from farmiq import process
+    from farmiq.config import SettingsError
+    from farmiq.plumbing.tokens import TokenError
 
     try:
         code = asyncio.run(process.run_services(what, _environment(stack)))
@@ -88,9 +88,9 @@ def run(
 @app.command()
 def flow(*, as_json: AsJson = False) -> None:
     """Show every service in flow order, with what it reads and what it writes."""
-    from dataclasses import asdict  # noqa: PLC0415
+    from dataclasses import asdict
 
-    from farmiq import services  # noqa: PLC0415
+    from farmiq import services
 
     if as_json:
         _print_json([asdict(service) for service in services.SERVICES])
@@ -110,7 +110,7 @@ def trace(
     Needs both databases (FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_ADMIN_URL) or a running demo.
     Exit code 1: nobody knows this event. Exit code 3: it has not reached the cloud's tables yet.
     """
-    from farmiq.trace import trace as follow  # noqa: PLC0415
+    from farmiq.trace import trace as follow
 
     environment = _environment(stack)
     hops = asyncio.run(
@@ -124,7 +124,7 @@ def trace(
     if not hops:
         _fail(f"no table of the edge or the cloud knows event {event_id}")
     if as_json:
-        from dataclasses import asdict  # noqa: PLC0415
+        from dataclasses import asdict
 
         _print_json([{**asdict(hop), "at": hop.at and hop.at.isoformat()} for hop in hops])
     else:
@@ -143,8 +143,8 @@ def migrate(
 
     Connects as the owner of the tables: FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_ADMIN_URL.
     """
-    from farmiq.plumbing import migrations  # noqa: PLC0415
-    from farmiq.process import SQL  # noqa: PLC0415
+    from farmiq.plumbing import migrations
+    from farmiq.process import SQL
 
     sites = list(SQL) if site == "all" else [site]
     if unknown := [name for name in sites if name not in SQL]:
@@ -164,7 +164,7 @@ def config(
     site: Annotated[str, typer.Argument(help="edge, cloud or admin.")],
 ) -> None:
     """Print a commented template of all settings of a site, ready to be filled in."""
-    from farmiq import config as settings  # noqa: PLC0415
+    from farmiq import config as settings
 
     if site not in settings.TEMPLATES:
         _fail(f"there is no site {site!r}; choose one of {', '.join(settings.TEMPLATES)}", code=2)
@@ -180,9 +180,9 @@ def company_add(
     stack: StackName = None,
 ) -> None:
     """Add a company, or change its name and time zone. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
-    import psycopg  # noqa: PLC0415
+    import psycopg
 
-    from farmiq.cloud.identity.accounts import add_company  # noqa: PLC0415
+    from farmiq.cloud.identity.accounts import add_company
 
     with psycopg.connect(_needed(_environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")) as connection:
         try:
@@ -205,9 +205,9 @@ def user_add(
     stack: StackName = None,
 ) -> None:
     """Add a person, or change their password and role. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
-    import psycopg  # noqa: PLC0415
+    import psycopg
 
-    from farmiq.cloud.identity.accounts import add_user  # noqa: PLC0415
+    from farmiq.cloud.identity.accounts import add_user
 
     with psycopg.connect(_needed(_environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")) as connection:
         row = connection.execute(
@@ -228,7 +228,7 @@ def keys_new(
     public: Annotated[Path, typer.Option(help="The cloud's set of public keys; added to.")],
 ) -> None:
     """Make a key pair: the edge signs with the private part, the cloud trusts the public one."""
-    from farmiq.plumbing import tokens  # noqa: PLC0415
+    from farmiq.plumbing import tokens
 
     try:
         key_id = tokens.write_new_key(private, public)
@@ -254,8 +254,8 @@ def simulate(
 
     Publishes to FARMIQ_DEVICES_MQTT_URL (the running demo's, if it is not set).
     """
-    from farmiq.plumbing import log  # noqa: PLC0415
-    from farmiq.simulate import farm, runner  # noqa: PLC0415
+    from farmiq.plumbing import log
+    from farmiq.simulate import farm, runner
 
     log.configure("warning")
     url = _needed(_environment(stack), "FARMIQ_DEVICES_MQTT_URL")
@@ -283,8 +283,8 @@ def demo(
     interval: Annotated[float, typer.Option(min=0.05, help="Seconds between readings.")] = 1.0,
 ) -> None:
     """Run the whole system here with a simulated farm; Ctrl-C stops all of it."""
-    from farmiq.demo import run as demo_run  # noqa: PLC0415
-    from farmiq.demo import view  # noqa: PLC0415
+    from farmiq.demo import run as demo_run
+    from farmiq.demo import view
 
     root = _state_dir() / "stacks" / "demo"
     _run_demo(demo_run.demo(root, barns=barns, interval_s=interval, say=typer.echo, show=view.show))
@@ -299,7 +299,7 @@ def smoke(
 
     Prints one summary line; the exit code tells.
     """
-    from farmiq.demo import run as demo_run  # noqa: PLC0415
+    from farmiq.demo import run as demo_run
 
     root = _state_dir() / "stacks" / "smoke"
     good, summary = _run_demo(demo_run.smoke(root, seconds=seconds, say=typer.echo))
@@ -308,8 +308,8 @@ def smoke(
 
 
 def _run_demo(coroutine: Any) -> Any:
-    from farmiq.demo.run import DemoError  # noqa: PLC0415
-    from farmiq.stack import StackError  # noqa: PLC0415
+    from farmiq.demo.run import DemoError
+    from farmiq.stack import StackError
 
     try:
         return asyncio.run(coroutine)
@@ -319,9 +319,9 @@ def _run_demo(coroutine: Any) -> Any:
 
 def _environment(stack: str | None) -> dict[str, str]:
     """Ours, with what it lacks taken from a local stack and the site provisioned on it."""
-    from farmiq import config as settings  # noqa: PLC0415
-    from farmiq.demo import provision  # noqa: PLC0415
-    from farmiq.stack import StackError, attach  # noqa: PLC0415
+    from farmiq import config as settings
+    from farmiq.demo import provision
+    from farmiq.stack import StackError, attach
 
     root = _state_dir() / "stacks" / (stack or "demo")
     try:
@@ -335,7 +335,7 @@ def _environment(stack: str | None) -> dict[str, str]:
 
 
 def _state_dir() -> Path:
-    from farmiq import config as settings  # noqa: PLC0415
+    from farmiq import config as settings
 
     return settings.state_dir()
 

@@ -1,0 +1,6 @@
+"""Speed is not what these tests are about: a busy machine must not fail them."""
+
+from hypothesis import settings
+
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
