@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from hypothesis import settings
 from psycopg import sql
 
 from farmiq import stack
@@ -25,6 +26,10 @@ from farmiq.plumbing import ids, migrations
 from farmiq.process import SQL
 from farmiq.stack import debian
 from tests.engines import Engines, state_dir
+
+# Speed is not what properties are about: a busy machine must not fail them.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 _engines = pytest.StashKey[Engines]()
 

@@ -4,20 +4,29 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
 
 PAUSE_S = 0.02
 
 
-async def until(
-    condition: Callable[[], Awaitable[object] | object], *, within_s: float = 20.0
-) -> None:
-    """Returns as soon as `condition` holds. Fails the test if it does not within the time."""
+@overload
+async def until(condition: Callable[[], Awaitable[T]], *, within_s: float = ...) -> T: ...
+
+
+@overload
+async def until(condition: Callable[[], T], *, within_s: float = ...) -> T: ...
+
+
+async def until(condition: Callable[[], Any], *, within_s: float = 20.0) -> Any:
+    """What `condition` says, as soon as it is true. Fails the test if it is not within the time."""
     ends_at = time.monotonic() + within_s
-    while not await _holds(condition):
+    while True:
+        found = condition()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
         assert time.monotonic() < ends_at, f"waited {within_s} s in vain"
         await asyncio.sleep(PAUSE_S)
-
-
-async def _holds(condition: Callable[[], Awaitable[object] | object]) -> bool:
-    found = condition()
-    return bool(await found if inspect.isawaitable(found) else found)

@@ -243,6 +243,7 @@ def simulate(
     tenant: Annotated[str, typer.Option(help="Tenant of the simulated farm.")] = "hillside",
     barns: Annotated[int, typer.Option(min=1, max=500, help="Three devices each.")] = 4,
     interval: Annotated[float, typer.Option(min=0.01, help="Seconds between readings.")] = 1.0,
+    day: Annotated[float, typer.Option(min=10, help="Seconds that a day's curve takes.")] = 86400.0,
     seconds: Annotated[float | None, typer.Option(help="How long; default: until Ctrl-C.")] = None,
     journal: Annotated[
         Path | None, typer.Option(help="Where to write what was sent and answered (JSON lines).")
@@ -265,6 +266,7 @@ def simulate(
             url,
             journal,
             interval_s=interval,
+            day_s=day,
             seconds=seconds,
             say=(lambda _: None) if as_json else typer.echo,
         )
@@ -308,12 +310,13 @@ def smoke(
 
 
 def _run_demo(coroutine: Any) -> Any:
+    from farmiq.demo.provision import ProvisionError
     from farmiq.demo.run import DemoError
     from farmiq.stack import StackError
 
     try:
         return asyncio.run(coroutine)
-    except (DemoError, StackError) as error:
+    except (DemoError, ProvisionError, StackError) as error:
         _fail(str(error))
 
 

@@ -19,6 +19,10 @@ SETTINGS_FILE = "site.json"
 PREFERRED_PORTS = {"FARMIQ_CLOUD_HTTP_PORT": 8080, "FARMIQ_EDGE_HTTP_PORT": 8081}
 
 
+class ProvisionError(Exception):
+    """The site cannot be made ready; the text says what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """The environment of the services, and how a person signs in."""
@@ -38,8 +42,7 @@ class Site:
 
 def provision(root: Path, engines: Mapping[str, str]) -> Site:
     """Safe to repeat: the password and the keys of a root stay the same."""
-    for name, folder in SQL.items():
-        migrations.apply(engines[f"FARMIQ_{name.upper()}_DB_ADMIN_URL"], folder)
+    _migrate(root, engines)
     kept = read(root)
     password = kept.password if kept else secrets.token_urlsafe(9)
     with psycopg.connect(engines["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
@@ -56,6 +59,17 @@ def provision(root: Path, engines: Mapping[str, str]) -> Site:
     site = Site(environment, EMAIL, password)
     _write(root, site)
     return site
+
+
+def _migrate(root: Path, engines: Mapping[str, str]) -> None:
+    for name, folder in SQL.items():
+        try:
+            migrations.apply(engines[f"FARMIQ_{name.upper()}_DB_ADMIN_URL"], folder)
+        except migrations.MigrationError as error:
+            raise ProvisionError(
+                f"the data of this stack is of another version ({error}): start afresh with "
+                f"`farmiq stack down --name {root.name} --delete-data`"
+            ) from None
 
 
 def read(root: Path) -> Site | None:

@@ -24,6 +24,8 @@ from farmiq.stack import processes
 Say = Callable[[str], None]
 
 READY_S = 60.0
+# The demo's days are short, so that one sees them pass.
+DAY_S = 600.0
 CATCH_UP_S = 90.0
 
 
@@ -83,7 +85,7 @@ async def running(
             await _until_ready(children[1], site.edge_url)
             ready_after_s = time.monotonic() - started_at
             say(f"services      edge and cloud ready after {ready_after_s:.1f} s")
-            options = ["--barns", str(barns), "--interval", str(interval_s)]
+            options = ["--barns", str(barns), "--interval", str(interval_s), "--day", str(DAY_S)]
             options += ["--seconds", str(seconds)] if seconds else []
             options += ["--journal", str(journal), "--tenant", provision.TENANT_ID]
             children.append(_spawn(root, site, "simulator", "simulate", *options))

@@ -5,7 +5,7 @@ ids are opaque text that is safe inside an MQTT topic level.
 """
 
 import hashlib
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 from uuid import UUID
 
@@ -18,10 +18,12 @@ Id = Annotated[str, msgspec.Meta(pattern=ID_PATTERN)]
 TraceId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 def derived(occurred_at: datetime, *parts: str) -> UUID:
     """The UUIDv7 of an event computed from others: the same parts always give the same id."""
-    millis = int(occurred_at.timestamp() * 1000)
+    millis = (occurred_at - _EPOCH) // timedelta(milliseconds=1)
     digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
     chance = int.from_bytes(digest[:10], "big")
     rand_a = (chance >> 62) & 0xFFF

@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,8 +222,12 @@ def _given(scope: Scope, name: bytes) -> str | None:
 
 
 async def _answer(check: Check) -> str | None:
-    found = check()
-    return await found if inspect.isawaitable(found) else found
+    """A check that breaks is itself what is wrong; /readyz must name it, not fail."""
+    try:
+        found = check()
+        return await found if inspect.isawaitable(found) else found
+    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs into the answer
+        return f"the check failed: {error!r}"
 
 
 async def _metrics() -> Response:
@@ -259,24 +263,3 @@ async def _on_any_error(request: Request, error: Exception) -> Response:
     # This answer is given outside of _Identify, which has seen the exception pass.
     answer.headers.update(request.scope.get("farmiq.ids", {}))
     return answer
-
-
-async def stream_until_stopped(door: Door, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A stream that ends when the server stops, so that stopping never waits for browsers."""
-    stopped = asyncio.ensure_future(door.stopping.wait())
-    try:
-        while True:
-            upcoming = asyncio.ensure_future(anext(source))
-            try:
-                await asyncio.wait({upcoming, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                # Does nothing once it is done; else the server stops or the listener has left.
-                upcoming.cancel()
-            if not upcoming.done():
-                return
-            try:
-                yield upcoming.result()
-            except StopAsyncIteration:
-                return
-    finally:
-        stopped.cancel()

@@ -81,9 +81,12 @@ class Client:
         self._arrived = asyncio.Event()
         self._up = asyncio.Event()
         self._down = asyncio.Event()
+        # Up or down: the broker has answered, one way or the other.
+        self._answered = asyncio.Event()
         self._why_down = "not connected yet"
         self._connection = 0
         self._reading_paused = False
+        self._closing = False
         self._socket: Any = None
         self._unconfirmed: dict[int, asyncio.Future[None]] = {}
         self._paho = self._make_paho(client_id, keep_session=keep_session, will=will, tls=tls)
@@ -115,7 +118,8 @@ class Client:
                     await self._arrived.wait()
         taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
         self._resume_reading()
-        return taken
+        # If the connection was lost during the linger, what waited is gone and will come again.
+        return taken or await self.batch(most=most, linger_s=linger_s)
 
     def ack(self, messages: Iterable[Message]) -> None:
         """Tell the broker to forget these. Only ever called after the commit."""
@@ -137,7 +141,7 @@ class Client:
     # --- the life of the connection
 
     async def keep_connected(self) -> None:
-        while True:
+        while not self._closing:
             try:
                 await self._connect_once()
                 await self._tend()
@@ -145,11 +149,16 @@ class Client:
                 self._why_down = str(error) or type(error).__name__
             finally:
                 self._forget_connection()
+            await self._rest()
+
+    async def _rest(self) -> None:
+        if not self._closing:
             wait_s = self._backoff.next_s()
             self._log.warning("mqtt.reconnect", reason=self._why_down, wait_s=round(wait_s, 2))
             await asyncio.sleep(wait_s)
 
     async def close(self) -> None:
+        self._closing = True
         if self._up.is_set():
             self._paho.disconnect()
             with contextlib.suppress(TimeoutError):
@@ -161,18 +170,14 @@ class Client:
 
     async def _connect_once(self) -> None:
         self._down.clear()
+        self._answered.clear()
         host, scheme = self._url.hostname or "127.0.0.1", self._url.scheme
         port = self._url.port or DEFAULT_PORTS[scheme]
         # Name lookup, TCP and TLS block: a thread does them while the loop goes on.
         await asyncio.to_thread(self._paho.connect, host, port, KEEPALIVE_S)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            done, pending = await asyncio.wait(
-                [asyncio.ensure_future(self._up.wait()), asyncio.ensure_future(self._down.wait())],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        for task in pending:
-            task.cancel()
-        if self._down.is_set() or not done:
+            await self._answered.wait()
+        if not self._up.is_set():
             raise Disconnected(self._why_down)
 
     async def _tend(self) -> None:
@@ -229,7 +234,7 @@ class Client:
     def _on_connect(self, _c: Any, _u: Any, _flags: Any, reason: Any, _p: Any) -> None:
         if reason.is_failure:
             self._why_down = f"refused: {reason}"
-            self._down.set()
+            self._now_down()
         elif self._topics:
             self._paho.subscribe(self._topics)
         else:
@@ -248,11 +253,16 @@ class Client:
     def _now_up(self) -> None:
         self._log.info("mqtt.connected")
         self._up.set()
+        self._answered.set()
+
+    def _now_down(self) -> None:
+        self._down.set()
+        self._answered.set()
 
     def _on_disconnect(self, _c: Any, _u: Any, _flags: Any, reason: Any, _p: Any) -> None:
         if self._up.is_set():
             self._why_down = f"connection lost: {reason}"
-        self._in_loop(self._down.set)
+        self._in_loop(self._now_down)
 
     def _on_message(self, _c: Any, _u: Any, received: paho.MQTTMessage) -> None:
         self._waiting.append(

@@ -1,41 +1,64 @@
 """Services side by side in one process: a signal ends them all in order, one failure ends all."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Mapping
 
 from farmiq.plumbing import log
 
-
-class _Stopped(Exception):  # noqa: N818 - a request, not a mistake
-    """A signal asked us to stop."""
+# A cancellation can get lost in a library that is just then handling an error of its own, so it is
+# repeated; and since every service may be killed at any line, the last resort is to leave.
+STOP_ROUNDS = 10
+STOP_ROUND_S = 1.0
 
 
 async def together(services: Mapping[str, Awaitable[None]]) -> int:
     """Run all until a signal (exit code 0) or until one of them ends (exit code 1)."""
-    logger = log.get("run")
-    code = 0
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_until_signal())
-            for name, service in services.items():
-                group.create_task(_never_ending(name, service), name=name)
-    except* _Stopped:
-        logger.info("run.stopped")
-    except* Exception as failures:
-        for failure in failures.exceptions:
-            logger.error("run.failed", error=repr(failure), exc_info=failure)  # noqa: TRY400
-        code = 1
-    return code
+    asked = _when_asked_to_stop()
+    running = [
+        asyncio.create_task(_never_ending(name, service)) for name, service in services.items()
+    ]
+    stop = asyncio.create_task(_until(asked))
+    await asyncio.wait([stop, *running], return_when=asyncio.FIRST_COMPLETED)
+    await _end([stop, *running])
+    if _failed(running):
+        return 1
+    log.get("run").info("run.stopped")
+    return 0
 
 
-async def _until_signal() -> None:
+def _when_asked_to_stop() -> asyncio.Event:
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked.set)
+    return asked
+
+
+async def _until(asked: asyncio.Event) -> None:
     await asked.wait()
-    raise _Stopped
+
+
+async def _end(tasks: "list[asyncio.Task[None]]") -> None:
+    for _ in range(STOP_ROUNDS):
+        left = [task for task in tasks if not task.done()]
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=STOP_ROUND_S)
+    if any(not task.done() for task in tasks):
+        log.get("run").error("run.stuck", count=sum(not task.done() for task in tasks))
+        os._exit(1)
+
+
+def _failed(tasks: "list[asyncio.Task[None]]") -> bool:
+    """Say so for each that failed; a cancelled one did as it was told."""
+    failures = [task.exception() for task in tasks if not task.cancelled()]
+    for failure in failures:
+        log.get("run").error("run.failed", error=repr(failure), exc_info=failure)
+    return bool(failures)
 
 
 async def _never_ending(name: str, service: Awaitable[None]) -> None:

@@ -12,6 +12,7 @@ from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
 from farmiq.messages.topics import Place
 
 HOURS_PER_DAY = 24.0
+DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,11 @@ class Device:
 
 
 CLIMATE = (
-    Metric("temperature", "C", 24.0, 4.0, 15.0, 0.3),
-    Metric("humidity", "%", 62.0, 9.0, 5.0, 1.0),
-    Metric("co2", "ppm", 1400.0, 350.0, 4.0, 40.0, 0),
+    Metric("temperature", "°C", 24.0, 4.0, 15.0, 0.1),
+    Metric("humidity", "%", 62.0, 9.0, 5.0, 0.3),
+    Metric("co2", "ppm", 1400.0, 350.0, 4.0, 12.0, 0),
 )
-WATER = (Metric("water.flow", "l/min", 6.0, 5.0, 13.0, 0.8),)
+WATER = (Metric("water.flow", "l/min", 6.0, 5.0, 13.0, 0.3),)
 SILO = (Metric("silo.weight", "kg", 4200.0, 900.0, 6.0, 4.0, 0),)
 
 
@@ -54,21 +55,31 @@ def farm(tenant_id: str, *, barns: int, farm_id: str = "hill-farm") -> list[Devi
     return devices
 
 
-def value(metric: Metric, *, at: datetime, chance: float) -> float:
-    """What the metric reads at a moment; `chance` in [0, 1) is its noise."""
-    hour = at.hour + at.minute / 60 + at.second / 3600
+def value(metric: Metric, *, at: datetime, chance: float, day_s: float = DAY_S) -> float:
+    """What the metric reads at a moment; `chance` in [0, 1) is its noise.
+
+    `day_s` is how long a day lasts: a demo wants to see the curve within minutes.
+    """
+    hour = at.timestamp() % day_s / day_s * HOURS_PER_DAY
     wave = math.cos((hour - metric.peak_hour) / HOURS_PER_DAY * 2 * math.pi)
     noise = (chance * 2 - 1) * metric.noise
     return round(max(0.0, metric.middle + metric.swing * wave + noise), metric.decimals)
 
 
 def message(
-    device: Device, metric: Metric, *, at: datetime, event_id: UUID, seq: int, chance: float
+    device: Device,
+    metric: Metric,
+    *,
+    at: datetime,
+    event_id: UUID,
+    seq: int,
+    chance: float,
+    day_s: float = DAY_S,
 ) -> tuple[str, bytes]:
     """(topic, bytes) of one reading."""
     reading = telemetry.Reading(
         metric_type=metric.name,
-        metric_value=value(metric, at=at, chance=chance),
+        metric_value=value(metric, at=at, chance=chance, day_s=day_s),
         unit=metric.unit,
     )
     envelope = Envelope(

@@ -20,6 +20,7 @@ async def run(
     file: Path | None,
     *,
     interval_s: float,
+    day_s: float,
     seconds: float | None,
     say: Callable[[str], None],
 ) -> dict[str, int]:
@@ -30,7 +31,9 @@ async def run(
         tally = Tally(path)
         stopping = _until_signal(seconds)
         work = asyncio.create_task(
-            sensors.simulate(devices, url, journal, interval_s=interval_s, stop=stopping)
+            sensors.simulate(
+                devices, url, journal, interval_s=interval_s, day_s=day_s, stop=stopping
+            )
         )
         while not work.done():
             await asyncio.wait([work], timeout=PROGRESS_S)

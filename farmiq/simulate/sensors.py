@@ -35,8 +35,11 @@ class _Unsent:
 class Sensor:
     """`measure` adds readings, `send` delivers them in order; both run side by side."""
 
-    def __init__(self, device: Device, journal: Journal, *, interval_s: float) -> None:
-        self._device, self._journal, self._interval_s = device, journal, interval_s
+    def __init__(
+        self, device: Device, journal: Journal, *, interval_s: float, day_s: float
+    ) -> None:
+        self._device, self._journal = device, journal
+        self._interval_s, self._day_s = interval_s, day_s
         self._unsent: deque[_Unsent] = deque()
         self._added = asyncio.Event()
         self._seq = 0
@@ -76,6 +79,7 @@ class Sensor:
             event_id=event_id,
             seq=self._seq,
             chance=random.random(),
+            day_s=self._day_s,
         )
         self._unsent.append(_Unsent(str(event_id), topic, raw))
         self._added.set()
@@ -121,13 +125,14 @@ async def simulate(
     journal: Journal,
     *,
     interval_s: float,
+    day_s: float,
     stop: Awaitable[bool],
 ) -> int:
     """Run the farm until `stop`, then let it deliver; returns how many readings are unsent.
 
     `stop` gives True if the farm was interrupted.
     """
-    sensors = [Sensor(device, journal, interval_s=interval_s) for device in devices]
+    sensors = [Sensor(device, journal, interval_s=interval_s, day_s=day_s) for device in devices]
     async with _links(url) as (steady, unsteady):
         senders = [
             asyncio.create_task(sensor.send(unsteady if device.flaky else steady))

@@ -2,6 +2,8 @@
 
 import json
 import signal
+from collections.abc import Callable
+from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 import pytest
@@ -124,3 +126,27 @@ async def test_an_unknown_service_is_answered_with_the_choices(idle_farm: Farm) 
     answer = idle_farm.cli("run", "edge-toaster")
     assert answer.returncode == 2
     assert "edge-ingress-gateway" in answer.stderr
+
+
+async def test_a_site_started_before_its_database_says_so_and_waits(
+    idle_farm: Farm, free_port: Callable[[], int]
+) -> None:
+    """After a power cut everything starts at once, in any order."""
+    real = idle_farm.environment["FARMIQ_EDGE_DB_URL"]
+    port = free_port()
+    away = urlunsplit(urlsplit(real)._replace(netloc=f"farmiq_edge:x@127.0.0.1:{port}"))
+    idle_farm.environment["FARMIQ_EDGE_DB_URL"] = away
+    idle_farm.start("edge-ingress-gateway")
+    url = f"{idle_farm.url('edge-ingress-gateway')}/readyz"
+
+    async def said() -> dict[str, str]:
+        async with httpx2.AsyncClient(timeout=5) as client:
+            try:
+                answer = await client.get(url)
+            except httpx2.HTTPError:
+                return {}
+        problems: dict[str, str] = answer.json()["problems"]
+        return problems if "away" in problems.get("schema", "") else {}
+
+    assert "the edge database is away" in (await until(said))["schema"]
+    assert idle_farm.running["edge-ingress-gateway"].poll() is None

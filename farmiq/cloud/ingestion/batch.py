@@ -15,7 +15,7 @@ MOST_BYTES = 5 * 1024 * 1024
 
 class _Batch(msgspec.Struct, kw_only=True):
     events: list[msgspec.Raw]
-    batchId: Id | msgspec.UnsetType = msgspec.UNSET  # noqa: N815 - the contract's spelling
+    batchId: Id | None = None  # noqa: N815 - the contract's spelling
 
 
 _decoder = msgspec.json.Decoder(_Batch)
@@ -42,15 +42,15 @@ class TooLarge(BadBatch):
 def read(body: bytes) -> Batch:
     """The batch in a request body. Raises BadBatch with a detail for every bad event."""
     try:
-        raw = check.read(body, _decoder, _Batch)
-    except check.Invalid as invalid:
-        raise BadBatch("; ".join(invalid.reasons)) from None
+        raw = _decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise BadBatch("; ".join(check.problems(body, _Batch))) from None
     if len(raw.events) > MOST_EVENTS:
         raise TooLarge(f"{len(raw.events)} events in one batch, at most {MOST_EVENTS}")
     events, details = _read_events(raw.events)
     if details:
         raise BadBatch(_message(details, len(raw.events)), details)
-    return Batch(raw.batchId or None, tuple(events))
+    return Batch(raw.batchId, tuple(events))
 
 
 def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[dict[str, Any]]]:

@@ -100,7 +100,8 @@ def _blamed(body: Any, count: int) -> dict[int, str]:
     found = {}
     for item in details:
         index = item.get("index") if isinstance(item, dict) else None
-        if isinstance(index, int) and 0 <= index < count:
+        # `true` is an int in Python; it names no position.
+        if type(index) is int and 0 <= index < count:
             found[index] = str(item.get("reason", "refused"))
     return found
 

@@ -3,14 +3,12 @@
 import asyncio
 import contextlib
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx2
 import pytest
 import trustme
-from fastapi.responses import StreamingResponse
 
 from farmiq.plumbing import http
 from farmiq.plumbing.http import Door
@@ -113,62 +111,3 @@ async def test_a_taken_port_is_named(door: Door, free_port: Callable[[], int]) -
     async with serving(door, port):
         with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port}.*another port"):
             await http.serve(Door(title="second", version="1"), host="127.0.0.1", port=port)
-
-
-async def test_stopping_does_not_wait_for_an_open_stream(
-    door: Door, free_port: Callable[[], int]
-) -> None:
-    async def ticks() -> AsyncIterator[bytes]:
-        yield b"data: first\n\n"
-        await asyncio.Event().wait()
-
-    async def live() -> StreamingResponse:
-        return StreamingResponse(
-            http.stream_until_stopped(door, ticks()), media_type="text/event-stream"
-        )
-
-    door.app.add_api_route("/live", live)
-    port = free_port()
-    async with (
-        serving(door, port) as running,
-        httpx2.AsyncClient(timeout=10) as client,
-        client.stream("GET", f"http://127.0.0.1:{port}/live") as answer,
-    ):
-        parts = answer.aiter_bytes()
-        assert await anext(parts) == b"data: first\n\n"
-
-        began = time.monotonic()
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-
-        assert time.monotonic() - began < 1.5
-        assert [part async for part in parts] == []
-    assert not await _listens(port)
-
-
-async def test_a_listener_that_leaves_frees_its_source(
-    door: Door, free_port: Callable[[], int]
-) -> None:
-    listening: list[bool] = []
-
-    async def ticks() -> AsyncIterator[bytes]:
-        listening.append(True)
-        try:
-            yield b"data: first\n\n"
-            await asyncio.Event().wait()
-        finally:
-            listening.pop()
-
-    async def live() -> StreamingResponse:
-        return StreamingResponse(
-            http.stream_until_stopped(door, ticks()), media_type="text/event-stream"
-        )
-
-    door.app.add_api_route("/live", live)
-    port = free_port()
-    async with serving(door, port), httpx2.AsyncClient(timeout=10) as client:
-        async with client.stream("GET", f"http://127.0.0.1:{port}/live") as answer:
-            assert await anext(answer.aiter_bytes()) == b"data: first\n\n"
-            assert listening
-        await until(lambda: not listening, within_s=5)

@@ -1,6 +1,5 @@
 """The door of a process: one error body, ids on every answer, and what is wrong in a sentence."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,7 +11,6 @@ from fastapi import Request
 
 from farmiq.plumbing import http
 from farmiq.plumbing.http import Door, HttpError
-from tests.until import until
 
 
 @pytest.fixture
@@ -162,56 +160,6 @@ async def test_metrics_count_requests_by_route_not_by_path(client: httpx2.AsyncC
 
 
 # --- streams
-
-
-class Source:
-    """Items, then silence; knows whether anybody still listens."""
-
-    def __init__(self, *items: bytes) -> None:
-        self._items = items
-        self.listening = False
-
-    async def stream(self) -> AsyncIterator[bytes]:
-        self.listening = True
-        try:
-            for item in self._items:
-                yield item
-            await asyncio.Event().wait()
-        finally:
-            self.listening = False
-
-
-async def test_a_stream_ends_when_the_server_stops(door: Door) -> None:
-    source, seen = Source(b"1", b"2"), []
-    async with asyncio.timeout(5):
-        async for item in http.stream_until_stopped(door, source.stream()):
-            seen.append(item)
-            if len(seen) == 2:
-                asyncio.get_running_loop().call_soon(door.stopping.set)
-
-    assert seen == [b"1", b"2"]
-    await until(lambda: not source.listening)
-
-
-async def test_a_stream_ends_with_its_source(door: Door) -> None:
-    async def two() -> AsyncIterator[bytes]:
-        yield b"1"
-        yield b"2"
-
-    assert [item async for item in http.stream_until_stopped(door, two())] == [b"1", b"2"]
-
-
-async def test_when_the_listener_leaves_nobody_listens_to_the_source(door: Door) -> None:
-    source = Source()
-    stream = http.stream_until_stopped(door, source.stream())
-    listener = asyncio.ensure_future(anext(stream))
-    await until(lambda: source.listening)
-
-    listener.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await listener
-
-    await until(lambda: not source.listening, within_s=2)
 
 
 def test_an_error_body_is_json_without_details_if_there_are_none() -> None:

@@ -28,11 +28,20 @@ async def failing():
 async def ending():
     await asyncio.sleep(0)
 
+async def deaf():
+    # Loses the first cancellation, as libraries sometimes do.
+    try:
+        await steady("deaf")
+    except asyncio.CancelledError:
+        await asyncio.Event().wait()
+
 services = {"a": steady("a"), "b": steady("b")}
 if sys.argv[1] == "failing":
     services["bad"] = failing()
 if sys.argv[1] == "ending":
     services["bad"] = ending()
+if sys.argv[1] == "deaf":
+    services = {"deaf": deaf()}
 sys.exit(asyncio.run(run.together(services)))
 """
 
@@ -74,4 +83,15 @@ def test_a_signal_ends_all_in_order_with_0(number: signal.Signals) -> None:
 
     assert process.returncode == 0
     assert out == "down a\ndown b\n"
+    assert [line["event"] for line in logged(err)] == ["run.stopped"]
+
+
+def test_a_cancellation_that_got_lost_is_repeated() -> None:
+    with start("deaf") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up deaf\n"
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 0
     assert [line["event"] for line in logged(err)] == ["run.stopped"]

@@ -133,7 +133,7 @@ def test_a_batch_may_be_empty() -> None:
         (b"[]", "expected an object, got an array"),
         (b"{}", "missing required field `events`"),
         (b'{"events":{}}', "Expected `array`"),
-        (b'{"events":[],"batchId":5}', "Expected `str`"),
+        (b'{"events":[],"batchId":5}', "Expected `str | null`"),
         (b'{"events":[],"batchId":"a b"}', "matching regex"),
         (b'{"events":[' + b"[" * 10_000, "nested deeper"),
     ],
