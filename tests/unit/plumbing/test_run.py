@@ -35,13 +35,14 @@ async def deaf():
     except asyncio.CancelledError:
         await asyncio.Event().wait()
 
-services = {"a": steady("a"), "b": steady("b")}
+if sys.argv[1] == "deaf":
+    services = {"deaf": deaf()}
+else:
+    services = {"a": steady("a"), "b": steady("b")}
 if sys.argv[1] == "failing":
     services["bad"] = failing()
 if sys.argv[1] == "ending":
     services["bad"] = ending()
-if sys.argv[1] == "deaf":
-    services = {"deaf": deaf()}
 sys.exit(asyncio.run(run.together(services)))
 """
 
