@@ -51,7 +51,7 @@ lock: $(READY) ## resolve the pins of pyproject.toml into requirements.lock (nee
 
 clean: ## remove everything that these targets made; stops local stacks first
 	@if [ -x $(FARMIQ) ]; then $(FARMIQ) stack down --all --delete-data; fi
-	@rm -rf $(VENV) .farmiq artefacts dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) .farmiq artefacts dist .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find farmiq tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml tools/environment

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -17,7 +17,7 @@ class SettingsError(Exception):
 class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, populate_by_name=True, extra="ignore")
 
-    log_level: str = Field(
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", alias="FARMIQ_LOG_LEVEL", description="debug, info, warning, error"
     )
     tls_ca_file: Path | None = Field(
@@ -79,7 +79,9 @@ class EdgeSettings(_Settings):
     http_host: str = Field(
         "127.0.0.1", alias="FARMIQ_EDGE_HTTP_HOST", description="address to listen on"
     )
-    http_port: int = Field(8081, alias="FARMIQ_EDGE_HTTP_PORT", description="port to listen on")
+    http_port: int = Field(
+        8081, alias="FARMIQ_EDGE_HTTP_PORT", ge=1, le=65535, description="port to listen on"
+    )
     ingress_batch: int = Field(
         500, alias="INGRESS_BATCH_EVENTS", ge=1, description="most messages in one transaction"
     )
@@ -151,7 +153,9 @@ class CloudSettings(_Settings):
     http_host: str = Field(
         "127.0.0.1", alias="FARMIQ_CLOUD_HTTP_HOST", description="address to listen on"
     )
-    http_port: int = Field(8080, alias="FARMIQ_CLOUD_HTTP_PORT", description="port to listen on")
+    http_port: int = Field(
+        8080, alias="FARMIQ_CLOUD_HTTP_PORT", ge=1, le=65535, description="port to listen on"
+    )
     edge_keys_file: Path = Field(
         alias="FARMIQ_EDGE_KEYS_FILE",
         description="public keys of the edges we trust, a JWKS (farmiq keys new)",
@@ -211,10 +215,11 @@ def template(name: str) -> str:
     """A commented file of a site's settings, ready for systemd's EnvironmentFile."""
     settings = TEMPLATES[name]
     lines = [f"# FarmIQ settings: {name}. {(settings.__doc__ or '').splitlines()[0]}"]
+    lines.append("# Keep the quotes: an address may contain & and other signs that a shell reads.")
     for variable, field in settings.variables().items():
         lines += ["", f"# {field.description}"]
         default = "" if field.is_required() or field.default is None else field.default
-        lines.append(f"{variable}=" if field.is_required() else f"#{variable}={default}")
+        lines.append(f'{variable}=""' if field.is_required() else f'#{variable}="{default}"')
     return "\n".join(lines) + "\n"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
 from farmiq import __version__, config, services
-from farmiq.plumbing import db, http, log, migrations, run
+from farmiq.plumbing import db, http, log, migrations, run, tokens
 from farmiq.plumbing.backoff import Backoff
 
 SQL = {site: Path(__file__).parent / site / "sql" for site in services.SITES}
@@ -18,20 +18,21 @@ class WrongSchemaError(Exception):
 async def run_services(what: str, environment: Mapping[str, str]) -> int:
     """Run a service, a site or all until a signal; returns the exit code."""
     chosen = services.named(what)
+    sites = dict.fromkeys(service.site for service in chosen)
+    settings = {site: config.site(site).load(environment) for site in sites}
     parts: dict[str, Awaitable[None]] = {}
-    for site in dict.fromkeys(service.site for service in chosen):
-        settings = config.site(site).load(environment)
-        log.configure(settings.log_level)
+    for site, own in settings.items():
+        log.configure(own.log_level)
         door = http.Door(title=f"farmiq {site}", version=__version__)
-        schema = Schema(site, settings.db_url.get_secret_value())
+        schema = Schema(site, own.db_url.get_secret_value())
         door.ready("schema", schema.problem)
         for service in chosen:
             if service.site == site:
-                parts[service.name] = _run(service, settings, door, schema)
+                parts[service.name] = _run(service, own, door, schema)
         parts[f"{site} http"] = http.serve(
-            door, host=settings.http_host, port=settings.http_port, tls=settings.tls
+            door, host=own.http_host, port=own.http_port, tls=own.tls
         )
-    return await run.together(parts)
+    return await run.together(parts, expected=(WrongSchemaError, tokens.TokenError, OSError))
 
 
 async def _run(

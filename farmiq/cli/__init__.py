@@ -5,8 +5,9 @@ Exit codes: 0 good, 1 failed, 2 asked wrongly, 3 works but needs attention.
 
 import asyncio
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 from uuid import UUID
@@ -46,10 +47,23 @@ StackName = Annotated[
 
 
 def main() -> None:
+    """Whatever the machine answers is told in a sentence; a traceback is for our own mistakes."""
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
+    except (OSError, ValueError) as error:
+        _say_and_exit(error)
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "psycopg":
+            raise
+        _say_and_exit(error)
+
+
+def _say_and_exit(error: Exception) -> NoReturn:
+    text = (str(error) or type(error).__name__).strip()
+    typer.secho(text, err=True, fg=typer.colors.RED)
+    sys.exit(1)
 
 
 @app.command()
@@ -74,11 +88,10 @@ def run(
     """
     from farmiq import process
     from farmiq.config import SettingsError
-    from farmiq.plumbing.tokens import TokenError
 
     try:
         code = asyncio.run(process.run_services(what, _environment(stack)))
-    except (SettingsError, process.WrongSchemaError, TokenError, OSError) as error:
+    except SettingsError as error:
         _fail(str(error))
     except KeyError as error:
         _fail(error.args[0], code=2)
@@ -183,7 +196,10 @@ def company_add(
     import psycopg
 
     from farmiq.cloud.identity.accounts import add_company
+    from farmiq.messages.ids import ID_PATTERN
 
+    if not re.match(ID_PATTERN, tenant):
+        _fail(f"{tenant!r} cannot be a tenant_id: letters, digits and . _ : -, at most 128", code=2)
     with psycopg.connect(_needed(_environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")) as connection:
         try:
             company_id = add_company(connection, tenant, name=name, timezone=timezone)
@@ -288,8 +304,12 @@ def demo(
     from farmiq.demo import run as demo_run
     from farmiq.demo import view
 
-    root = _state_dir() / "stacks" / "demo"
-    _run_demo(demo_run.demo(root, barns=barns, interval_s=interval, say=typer.echo, show=view.show))
+    _with_engines(
+        "demo",
+        lambda engines: demo_run.demo(
+            engines, barns=barns, interval_s=interval, say=typer.echo, show=view.show
+        ),
+    )
 
 
 @app.command()
@@ -303,20 +323,33 @@ def smoke(
     """
     from farmiq.demo import run as demo_run
 
-    root = _state_dir() / "stacks" / "smoke"
-    good, summary = _run_demo(demo_run.smoke(root, seconds=seconds, say=typer.echo))
+    good, summary = _with_engines(
+        "smoke",
+        lambda engines: demo_run.smoke(engines, seconds=seconds, say=typer.echo),
+        afresh=True,
+    )
     typer.echo(summary)
     raise typer.Exit(0 if good else 1)
 
 
-def _run_demo(coroutine: Any) -> Any:
+def _with_engines(name: str, work: Callable[[Any], Any], *, afresh: bool = False) -> Any:
+    """Start the engines, run `work` on them, stop them; a signal ends it at any moment."""
+    import signal
+
+    from farmiq import config as settings
+    from farmiq import stack
     from farmiq.demo.provision import ProvisionError
     from farmiq.demo.run import DemoError
-    from farmiq.stack import StackError
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    root = _state_dir() / "stacks" / name
     try:
-        return asyncio.run(coroutine)
-    except (DemoError, ProvisionError, StackError) as error:
+        if afresh:
+            stack.stop(root)
+            stack.remove(root)
+        with stack.start(root, given=settings.given_urls(), say=typer.echo) as engines:
+            return asyncio.run(work(engines))
+    except (DemoError, ProvisionError, stack.StackError) as error:
         _fail(str(error))
 
 

@@ -18,6 +18,7 @@ from farmiq import config, stack
 from farmiq.demo import observe, provision
 from farmiq.demo.observe import Figures, Observer
 from farmiq.demo.provision import Site
+from farmiq.plumbing import db
 from farmiq.simulate import check
 from farmiq.stack import processes
 
@@ -54,7 +55,6 @@ class Farm:
     children: list[Child]
     observer: Observer
     started_at: float
-    ready_after_s: float
 
     def fallen(self) -> Child | None:
         return next((c for c in self.children if c.process.poll() not in (None, 0)), None)
@@ -70,43 +70,45 @@ class Farm:
 
 @contextlib.asynccontextmanager
 async def running(
-    root: Path, *, barns: int, interval_s: float, seconds: float | None, say: Say
+    engines: stack.Stack, *, barns: int, interval_s: float, seconds: float | None, say: Say
 ) -> AsyncIterator[Farm]:
-    """Everything up; on leaving everything is stopped, children first."""
+    """Everything up on these engines; on leaving, all but them is stopped."""
     started_at = time.monotonic()
-    with stack.start(root, given=config.given_urls(), say=say) as engines:
-        site = provision.provision(root, engines.environment)
-        journal = root / "journals" / f"{time.time_ns()}.jsonl"
-        children: list[Child] = []
-        try:
-            children.append(_spawn(root, site, "cloud", "run", "cloud"))
-            children.append(_spawn(root, site, "edge", "run", "edge"))
-            await _until_ready(children[0], site.console_url)
-            await _until_ready(children[1], site.edge_url)
-            ready_after_s = time.monotonic() - started_at
-            say(f"services      edge and cloud ready after {ready_after_s:.1f} s")
-            options = ["--barns", str(barns), "--interval", str(interval_s), "--day", str(DAY_S)]
-            options += ["--seconds", str(seconds)] if seconds else []
-            options += ["--journal", str(journal), "--tenant", provision.TENANT_ID]
-            children.append(_spawn(root, site, "simulator", "simulate", *options))
-            async with observe.observing(
-                engines.environment, edge_url=site.edge_url, journal=journal
-            ) as observer:
-                yield Farm(site, engines, children, observer, started_at, ready_after_s)
-        finally:
-            say("stopping the simulator, the edge and the cloud")
-            for child in children:
-                child.process.terminate()
-            for child in children:
-                _await_end(child)
-            say("stopping the engines")
+    root = engines.root
+    site = provision.provision(root, engines.environment)
+    journal = root / "journals" / f"{time.time_ns()}.jsonl"
+    children: list[Child] = []
+    try:
+        children.append(_spawn(root, site, "cloud", "run", "cloud"))
+        children.append(_spawn(root, site, "edge", "run", "edge"))
+        await _until_ready(children[0], site.console_url)
+        await _until_ready(children[1], site.edge_url)
+        ready_after_s = time.monotonic() - started_at
+        say(f"services        edge and cloud ready in {ready_after_s:.1f} s")
+        options = ["--barns", str(barns), "--interval", str(interval_s), "--day", str(DAY_S)]
+        options += ["--seconds", str(seconds)] if seconds else []
+        options += ["--journal", str(journal), "--tenant", provision.TENANT_ID]
+        children.append(_spawn(root, site, "simulator", "simulate", *options))
+        async with observe.observing(
+            engines.environment, edge_url=site.edge_url, journal=journal
+        ) as observer:
+            yield Farm(site, engines, children, observer, started_at)
+    except db.UNAVAILABLE as error:
+        raise DemoError(
+            f"a database went away ({db.first_line(error)}); see {root / 'logs'}"
+        ) from None
+    finally:
+        say("stopping the simulator, the edge and the cloud")
+        for child in children:
+            child.process.terminate()
+        for child in children:
+            _await_end(child)
+        say("stopping the engines")
 
 
-async def smoke(root: Path, *, seconds: float, say: Say) -> tuple[bool, str]:
+async def smoke(engines: stack.Stack, *, seconds: float, say: Say) -> tuple[bool, str]:
     """Run a farm for a while, then compare what was sent with both ends; (good, summary line)."""
-    stack.stop(root)
-    stack.remove(root)
-    async with running(root, barns=4, interval_s=1.0, seconds=seconds, say=say) as farm:
+    async with running(engines, barns=4, interval_s=1.0, seconds=seconds, say=say) as farm:
         memory = await _until_simulated(farm, seconds, say)
         for name, size in memory.items():
             say(f"memory        {name:<16} {size / 2**20:6.0f} MB")
@@ -123,8 +125,7 @@ async def smoke(root: Path, *, seconds: float, say: Say) -> tuple[bool, str]:
         f"lost {len(edge.lost) + len(cloud.lost)}, "
         f"twice {len(edge.twice) + len(cloud.twice) + _overcounted(figures)}, "
         f"invented {len(edge.invented) + len(cloud.invented)}; "
-        f"{figures.repeats_absorbed} repeats absorbed; "
-        f"ready after {farm.ready_after_s:.1f} s"
+        f"{figures.repeats_absorbed} repeats absorbed"
     )
 
 
@@ -226,7 +227,9 @@ def _await_end(child: Child) -> None:
 Show = Callable[[Farm], Awaitable[None]]
 
 
-async def demo(root: Path, *, barns: int, interval_s: float, say: Say, show: Show) -> None:
+async def demo(
+    engines: stack.Stack, *, barns: int, interval_s: float, say: Say, show: Show
+) -> None:
     """Run until interrupted; `show` is the live view."""
-    async with running(root, barns=barns, interval_s=interval_s, seconds=None, say=say) as farm:
+    async with running(engines, barns=barns, interval_s=interval_s, seconds=None, say=say) as farm:
         await show(farm)

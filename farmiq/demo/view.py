@@ -18,6 +18,9 @@ REFRESH_S = 1.0
 async def show(farm: Farm) -> None:
     """Redraw once a second until interrupted; raises if a process of ours falls."""
     console = Console()
+    if not console.is_terminal:
+        site = farm.site
+        console.print(f"Console {site.console_url}  sign in {site.email}  {site.password}")
     with Live(console=console, auto_refresh=False, transient=not console.is_terminal) as live:
         while True:
             fallen = farm.fallen()

@@ -1,6 +1,7 @@
 """What came through the door: a message that was understood, ready for the domains to record."""
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.telemetry import Reading
@@ -20,5 +21,5 @@ class Arrival:
     clock_suspect: bool
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.event.tenant_id, str(self.event.event_id)
+    def key(self) -> tuple[str, UUID]:
+        return self.event.tenant_id, self.event.event_id

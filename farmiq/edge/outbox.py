@@ -9,8 +9,11 @@ from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
 
-async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[UUID]:
-    """Write the events down; returns the ids that were new. Ids already there are left alone."""
+async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[tuple[str, UUID]]:
+    """Write the events down; returns (tenant, id) of those that were new.
+
+    An id that is there already is left alone, whoever it belongs to (C-18).
+    """
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
@@ -23,7 +26,7 @@ async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[UUID]:
               as e(id, tenant_id, farm_id, barn_id, device_id, session_id,
                 event_type, occurred_at, trace_id, payload)
             on conflict do nothing
-            returning id
+            returning tenant_id, id
         """),
         [event.event_id for event in events],
         [event.tenant_id for event in events],
@@ -36,4 +39,4 @@ async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[UUID]:
         [event.trace_id for event in events],
         [bytes(event.payload).decode() for event in events],
     )
-    return {row[0] for row in rows}
+    return {(tenant_id, event_id) for tenant_id, event_id in rows}

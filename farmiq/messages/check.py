@@ -13,6 +13,9 @@ import msgspec
 T = TypeVar("T")
 
 MAX_DEPTH = 32
+# A hostile message must not make a report larger than itself.
+MOST_REASONS = 50
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 
 class Invalid(Exception):  # noqa: N818 - it reads as a verdict: raise Invalid([...])
@@ -38,14 +41,17 @@ def read(raw: bytes | msgspec.Raw, decoder: "msgspec.json.Decoder[T]", kind: typ
 
 
 def problems(raw: bytes, kind: Any) -> list[str]:
-    """Every reason why these bytes are not a `kind`; empty if they are."""
+    """Reasons why these bytes are not a `kind`, all of them up to a limit; empty if they are."""
     try:
         value = msgspec.json.decode(raw)
+        # What is too deep is not looked at any closer: that would need as deep a stack.
+        found = _unstorable(value, "$", depth=0)
+        found = found if _TOO_DEEP in found else [*found, *_misfits(value, kind, "$")]
+        return found[:MOST_REASONS] or _whole(raw, kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return [f"not JSON: {error}"]
     except RecursionError:
-        return [f"nested deeper than {MAX_DEPTH} levels"]
-    return [*_unstorable(value, "$", depth=0), *_misfits(value, kind, "$")] or _whole(raw, kind)
+        return [_TOO_DEEP]
 
 
 def not_in_utc(at: datetime, name: str) -> list[str]:
@@ -68,7 +74,7 @@ def _whole(raw: bytes, kind: Any) -> list[str]:
 
 def _unstorable(value: Any, path: str, *, depth: int) -> list[str]:
     if depth > MAX_DEPTH:
-        return [f"nested deeper than {MAX_DEPTH} levels - at `{path[:80]}`"]
+        return [_TOO_DEEP]
     match value:
         case str():
             return [f"contains a NUL character - at `{path}`"] if "\x00" in value else []

@@ -11,8 +11,9 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 Connection = psycopg.AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
 
-# SQLSTATE classes that speak of the data itself: data exception, integrity constraint.
-_DATA_CLASSES = ("22", "23")
+# SQLSTATE classes that speak of the data itself: data exception, integrity constraint, and limits
+# of the program (a value too large for an index, too many columns), which waiting does not lift.
+_DATA_CLASSES = ("22", "23", "54")
 
 UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 

@@ -27,6 +27,7 @@ from farmiq.plumbing.tls import Tls
 
 KEEPALIVE_S = 30
 CONNECT_TIMEOUT_S = 10.0
+PUBLISH_TIMEOUT_S = 20.0
 DEFAULT_PORTS = {"mqtt": 1883, "mqtts": 8883}
 
 
@@ -71,6 +72,8 @@ class Client:
         backoff: Backoff | None = None,
     ) -> None:
         self._url = urlsplit(url)
+        if self._url.scheme not in DEFAULT_PORTS:
+            raise ValueError("the address of an MQTT broker begins with mqtt:// or mqtts://")
         self._topics = [(topic, 1) for topic in topics]
         self._most_waiting = most_waiting
         self._backoff = backoff or Backoff()
@@ -136,7 +139,12 @@ class Client:
             raise Disconnected(paho.error_string(info.rc))
         confirmed = self._loop.create_future()
         self._unconfirmed[info.mid] = confirmed
-        await confirmed
+        try:
+            async with asyncio.timeout(PUBLISH_TIMEOUT_S):
+                await confirmed
+        except TimeoutError:
+            self._unconfirmed.pop(info.mid, None)
+            raise Disconnected(f"no acknowledgement within {PUBLISH_TIMEOUT_S:.0f} s") from None
 
     # --- the life of the connection
 

@@ -13,8 +13,13 @@ STOP_ROUNDS = 10
 STOP_ROUND_S = 1.0
 
 
-async def together(services: Mapping[str, Awaitable[None]]) -> int:
-    """Run all until a signal (exit code 0) or until one of them ends (exit code 1)."""
+async def together(
+    services: Mapping[str, Awaitable[None]], *, expected: tuple[type[Exception], ...] = ()
+) -> int:
+    """Run all until a signal (exit code 0) or until one of them ends (exit code 1).
+
+    Failures of an `expected` kind explain themselves; others are logged with their traceback.
+    """
     asked = _when_asked_to_stop()
     running = [
         asyncio.create_task(_never_ending(name, service)) for name, service in services.items()
@@ -22,7 +27,7 @@ async def together(services: Mapping[str, Awaitable[None]]) -> int:
     stop = asyncio.create_task(_until(asked))
     await asyncio.wait([stop, *running], return_when=asyncio.FIRST_COMPLETED)
     await _end([stop, *running])
-    if _failed(running):
+    if _failed(running, expected):
         return 1
     log.get("run").info("run.stopped")
     return 0
@@ -53,11 +58,14 @@ async def _end(tasks: "list[asyncio.Task[None]]") -> None:
         os._exit(1)
 
 
-def _failed(tasks: "list[asyncio.Task[None]]") -> bool:
+def _failed(tasks: "list[asyncio.Task[None]]", expected: tuple[type[Exception], ...]) -> bool:
     """Say so for each that failed; a cancelled one did as it was told."""
     failures = [task.exception() for task in tasks if not task.cancelled()]
     for failure in failures:
-        log.get("run").error("run.failed", error=repr(failure), exc_info=failure)
+        if isinstance(failure, expected):
+            log.get("run").error("run.failed", error=str(failure))
+        else:
+            log.get("run").error("run.failed", error=repr(failure), exc_info=failure)
     return bool(failures)
 
 

@@ -133,7 +133,7 @@ port: {nats_port}
 max_payload: {MAX_PAYLOAD_BYTES}
 
 jetstream {{
-  store_dir: {json.dumps(str(store))}
+  store_dir: {json.dumps(str(store), ensure_ascii=False)}
   max_memory_store: {64 * 2**20}
   max_file_store: {STORE_LIMIT_BYTES}
   sync_interval: always

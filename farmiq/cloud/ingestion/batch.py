@@ -44,7 +44,7 @@ def read(body: bytes) -> Batch:
     try:
         raw = _decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise BadBatch("; ".join(check.problems(body, _Batch))) from None
+        raise BadBatch("; ".join(check.problems(body, _Batch))[:500]) from None
     if len(raw.events) > MOST_EVENTS:
         raise TooLarge(f"{len(raw.events)} events in one batch, at most {MOST_EVENTS}")
     events, details = _read_events(raw.events)

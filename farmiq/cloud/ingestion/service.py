@@ -118,7 +118,10 @@ class Ingestion:
 
 async def _body(request: Request) -> bytes:
     """The body, given up on as soon as it is larger than a batch may be."""
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    if (
+        request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        != "application/json"
+    ):
         raise HttpError(415, "send the batch as application/json")
     parts: list[bytes] = []
     size = 0
@@ -140,10 +143,11 @@ def _read(body: bytes) -> Batch:
 
 
 def _allow(claims: tokens.Claims, offered: Batch) -> None:
-    allowed = claims.values.get("tenants")
-    foreign = {event.tenant_id for event in offered.events} - set(
-        allowed if isinstance(allowed, list) else []
+    claimed = claims.values.get("tenants")
+    allowed = (
+        {name for name in claimed if isinstance(name, str)} if isinstance(claimed, list) else ()
     )
+    foreign = {event.tenant_id for event in offered.events}.difference(allowed)
     if foreign:
         raise HttpError(403, f"this token does not speak for tenant {min(foreign)!r}")
 

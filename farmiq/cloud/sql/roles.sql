@@ -1,5 +1,5 @@
 -- Roles of the cloud database. None owns a table, none bypasses row level security (C-76).
--- authenticated: people, through the console and in psql. farmiq_service: login of the services.
+-- authenticated: people, through the console, which says whose rows they may see. farmiq_service: login of the services.
 do $$
 begin
   if not exists (select from pg_roles where rolname = 'authenticated') then

@@ -7,6 +7,7 @@ makes the broker or the device send again, and the dedupe absorbs it.
 """
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from farmiq.plumbing import db, http, ids, log, mqtt
 from farmiq.plumbing.backoff import Backoff
 
 NAME = "edge-ingress-gateway"
+
+MOST_RECEIPTS_WAITING = 100
 
 TAKEN = prometheus_client.Counter(
     "farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"]
@@ -64,33 +67,54 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             topics=topics.UP,
             tls=settings.tls,
         ) as broker,
+        asyncio.TaskGroup() as group,
     ):
+        intake = Intake(pool, broker)
         door.ready("ingress.database", lambda: db.problem(pool))
         door.ready("ingress.broker", broker.problem)
+        door.ready("ingress.intake", lambda: intake.problem)
         WAITING.set_function(lambda: broker.waiting)
+        group.create_task(intake.send_receipts())
         while True:
             messages = await broker.batch(
                 most=settings.ingress_batch, linger_s=settings.ingress_linger_ms / 1000
             )
-            await _take(messages, pool, broker)
+            await intake.take(messages)
 
 
-async def _take(messages: list[mqtt.Message], pool: db.Pool, broker: mqtt.Client) -> None:
-    outcome = await _keep_until_committed(pool, messages)
-    broker.ack(messages)
-    _count(outcome)
-    await _send_receipts(broker, outcome)
+class Intake:
+    """Takes messages: commit, PUBACK, receipt. `problem` says why nothing is being committed."""
 
+    def __init__(self, pool: db.Pool, broker: mqtt.Client) -> None:
+        self._pool, self._broker = pool, broker
+        self._receipts: asyncio.Queue[Outcome] = asyncio.Queue(MOST_RECEIPTS_WAITING)
+        self.problem: str | None = None
 
-async def _keep_until_committed(pool: db.Pool, messages: Sequence[mqtt.Message]) -> Outcome:
-    """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
-    backoff = Backoff(cap_s=5.0)
-    while True:
-        try:
-            return await _keep(pool, messages)
-        except db.UNAVAILABLE as error:
-            log.get(NAME).warning("ingress.database_away", error=db.first_line(error))
-            await backoff.wait()
+    async def take(self, messages: list[mqtt.Message]) -> None:
+        outcome = await self._until_committed(messages)
+        self._broker.ack(messages)
+        _count(outcome)
+        # A receipt that is not sent only means that the device asks again: intake never waits.
+        with contextlib.suppress(asyncio.QueueFull):
+            self._receipts.put_nowait(outcome)
+
+    async def send_receipts(self) -> None:
+        while True:
+            await _send_receipts(self._broker, await self._receipts.get())
+
+    async def _until_committed(self, messages: list[mqtt.Message]) -> Outcome:
+        """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
+        backoff = Backoff(cap_s=5.0)
+        while True:
+            try:
+                outcome = await _keep(self._pool, messages)
+            except db.UNAVAILABLE as error:
+                self.problem = f"nothing is being committed: {db.first_line(error)}"
+                log.get(NAME).warning("ingress.database_away", error=db.first_line(error))
+                await backoff.wait()
+            else:
+                self.problem = None
+                return outcome
 
 
 async def _keep(pool: db.Pool, messages: Sequence[mqtt.Message]) -> Outcome:
@@ -118,8 +142,8 @@ async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
     async with db.transaction(pool) as tx:
         fresh, conflicts = await _tell_apart(tx, arrivals)
         owed = await outbox.append(tx, [arrival.event for arrival in fresh])
-        await telemetry.record(tx, [one for one in fresh if one.event.event_id in owed])
-        clashes = await _clashes(tx, [one for one in fresh if one.event.event_id not in owed])
+        await telemetry.record(tx, [one for one in fresh if one.key in owed])
+        clashes = await _clashes(tx, [one for one in fresh if one.key not in owed])
         await store.quarantine(tx, [*unreadable, *conflicts, *clashes])
     wrong = {(message.topic, message.raw) for message in (*conflicts, *clashes)}
     stored = tuple(one for one in arrivals if (one.topic, one.raw) not in wrong)
@@ -159,7 +183,7 @@ async def _clashes(tx: db.Connection, arrivals: list[Arrival]) -> list[Refused]:
     return [
         Refused(one.topic, one.raw, ["EVENT_ID_CONFLICT: this event_id belongs to another tenant"])
         for one in arrivals
-        if holders[str(one.event.event_id)] != one.event.tenant_id
+        if holders[one.event.event_id] != one.event.tenant_id
     ]
 
 

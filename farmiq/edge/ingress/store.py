@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from psycopg import sql
 
@@ -12,6 +13,7 @@ from farmiq.plumbing import db, ids
 # A NUL cannot stand in a PostgreSQL text; the topic is shown with it spelled out.
 _NUL = "\x00"
 _MOST_RAW_BYTES = 256 * 1024
+_MOST_TOPIC = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Refused:
     reasons: list[str]
 
 
-async def first_seen(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[tuple[str, str]]:
+async def first_seen(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[tuple[str, UUID]]:
     """Note the arrivals; returns the keys never seen before."""
     rows = await db.fetch_all(
         tx,
@@ -31,7 +33,7 @@ async def first_seen(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[tupl
             insert into ingress_dedupe (tenant_id, event_id, content_hash)
             select * from unnest(%s::text[], %s::uuid[], %s::bytea[])
             on conflict on constraint ingress_dedupe_tenant_event_key do nothing
-            returning tenant_id, event_id::text
+            returning tenant_id, event_id
         """),
         *_columns(arrivals),
     )
@@ -40,12 +42,12 @@ async def first_seen(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[tupl
 
 async def known_hashes(
     tx: db.Connection, arrivals: Sequence[Arrival]
-) -> dict[tuple[str, str], bytes]:
+) -> dict[tuple[str, UUID], bytes]:
     """The content first seen under each of these keys."""
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
-            select d.tenant_id, d.event_id::text, d.content_hash
+            select d.tenant_id, d.event_id, d.content_hash
             from ingress_dedupe d
             join unnest(%s::text[], %s::uuid[]) as a(tenant_id, event_id)
               on a.tenant_id = d.tenant_id and a.event_id = d.event_id
@@ -55,11 +57,11 @@ async def known_hashes(
     return {(tenant_id, event_id): bytes(digest) for tenant_id, event_id, digest in rows}
 
 
-async def outbox_tenants(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict[str, str]:
+async def outbox_tenants(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict[UUID, str]:
     """Which tenant holds each of these event ids in the outbox (C-18)."""
     rows = await db.fetch_all(
         tx,
-        sql.SQL("select id::text, tenant_id from sync_outbox where id = any(%s::uuid[])"),
+        sql.SQL("select id, tenant_id from sync_outbox where id = any(%s::uuid[])"),
         [arrival.event.event_id for arrival in arrivals],
     )
     return {event_id: tenant_id for event_id, tenant_id in rows}  # noqa: C416 - rows are wider
@@ -70,28 +72,31 @@ async def quarantine(tx: db.Connection, refused: Sequence[Refused]) -> None:
     for message in refused:
         await tx.execute(
             """
-            insert into quarantine (quarantine_id, topic, raw, raw_sha256, raw_size_bytes, reasons)
+            insert into quarantine
+              (quarantine_id, topic, raw, message_sha256, raw_size_bytes, reasons)
             values (%s, %s, %s, %s, %s, %s)
-            on conflict on constraint quarantine_topic_raw_key do update set
+            on conflict on constraint quarantine_message_key do update set
               received_count = quarantine.received_count + 1,
               reasons = excluded.reasons,
               last_received_at = clock_timestamp()
             """,
             (
                 ids.new(),
-                _storable(message.topic),
+                _storable(message.topic)[:_MOST_TOPIC],
                 message.raw[:_MOST_RAW_BYTES],
-                hashlib.sha256(message.raw).digest(),
+                hashlib.sha256(
+                    f"{message.topic}\0".encode(errors="replace") + message.raw
+                ).digest(),
                 len(message.raw),
                 [_storable(reason) for reason in message.reasons],
             ),
         )
 
 
-def _columns(arrivals: Sequence[Arrival]) -> tuple[list[str], list[str], list[bytes]]:
+def _columns(arrivals: Sequence[Arrival]) -> tuple[list[str], list[UUID], list[bytes]]:
     return (
         [arrival.event.tenant_id for arrival in arrivals],
-        [str(arrival.event.event_id) for arrival in arrivals],
+        [arrival.event.event_id for arrival in arrivals],
         [arrival.content_hash for arrival in arrivals],
     )
 

@@ -154,7 +154,7 @@ class Forwarder:
             )
 
     async def _failed(self, row: Claimed, failed: verdict.Failed) -> None:
-        last = row.attempt_count + 1 >= self._settings.sync_max_attempts
+        last = self._attempts(row, outage=False) >= self._settings.sync_max_attempts
         async with db.transaction(self._pool) as tx:
             if last:
                 await store.set_aside(
@@ -171,9 +171,7 @@ class Forwarder:
     async def _again(
         self, tx: db.Connection, row: Claimed, code: str, message: str, *, outage: bool
     ) -> None:
-        attempts = verdict.attempts_after(
-            row.attempt_count, most=self._settings.sync_max_attempts, outage=outage
-        )
+        attempts = self._attempts(row, outage=outage)
         delay_ms = verdict.backoff_ms(
             attempts,
             base_s=self._settings.sync_base_s,
@@ -188,4 +186,12 @@ class Forwarder:
             delay_ms=delay_ms,
             code=code,
             message=message,
+        )
+
+    def _attempts(self, row: Claimed, *, outage: bool) -> int:
+        return verdict.attempts_after(
+            row.attempt_count,
+            most=self._settings.sync_max_attempts,
+            outage=outage,
+            last_code=row.last_error_code,
         )

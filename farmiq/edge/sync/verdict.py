@@ -11,7 +11,13 @@ from typing import Any
 # 403) and a wrong address (404) belong here: they must not empty the outbox into the dlq.
 OUTAGE_STATUSES = frozenset({401, 403, 404, 408, 429, 502, 503, 504})
 NETWORK_ERROR = "NETWORK_ERROR"
-OUTAGE_CODES = (NETWORK_ERROR, *(f"HTTP_{status}" for status in sorted(OUTAGE_STATUSES)))
+# Somebody answers, but not our cloud: a captive portal, a proxy's own error page.
+NOT_OUR_CLOUD = "NOT_OUR_CLOUD"
+OUTAGE_CODES = (
+    NETWORK_ERROR,
+    NOT_OUR_CLOUD,
+    *(f"HTTP_{status}" for status in sorted(OUTAGE_STATUSES)),
+)
 
 ACCEPTED = 202
 BAD_REQUEST = 400
@@ -64,11 +70,14 @@ def judge(answer: Answer, *, count: int) -> Verdict:
     """The verdict on a batch of `count` events."""
     if answer.status is None:
         return Away(NETWORK_ERROR, answer.problem)
-    if answer.status == ACCEPTED:
+    if answer.status == ACCEPTED and _accepted(answer.body):
         return Delivered()
     code, message = f"HTTP_{answer.status}", _message(answer.body)
     if answer.status in OUTAGE_STATUSES:
         return Away(code, message, answer.retry_after_s)
+    # Too large is said by any proxy on the way too, and means the same: send less at once.
+    if answer.status != TOO_LARGE and not _error(answer.body):
+        return Away(NOT_OUR_CLOUD, f"an answer that is not our cloud's: {code}")
     if answer.status == BAD_REQUEST:
         reasons = _blamed(answer.body, count)
         if reasons:
@@ -81,10 +90,15 @@ def backoff_ms(attempt: int, *, base_s: float, cap_s: float, jitter_ms: float) -
     return min(2.0 ** min(attempt, 64) * base_s * 1000 + jitter_ms, cap_s * 1000)
 
 
-def attempts_after(attempts: int, *, most: int, outage: bool) -> int:
-    """An outage counts as documented, but never so far that the next failure is the last."""
-    counted = attempts + 1
-    return min(counted, most - 1) if outage else counted
+def attempts_after(attempts: int, *, most: int, outage: bool, last_code: str | None) -> int:
+    """Failures so far, with this one.
+
+    An outage counts as documented, but never to the end; and a failure of the event's own starts
+    from nothing if what was counted before it were outages (C-12).
+    """
+    if outage:
+        return min(attempts + 1, most - 1)
+    return 1 if last_code in OUTAGE_CODES else attempts + 1
 
 
 def pause_s(failures: int, *, longest_s: float, retry_after_s: float | None) -> float:
@@ -104,6 +118,10 @@ def _blamed(body: Any, count: int) -> dict[int, str]:
         if type(index) is int and 0 <= index < count:
             found[index] = str(item.get("reason", "refused"))
     return found
+
+
+def _accepted(body: Any) -> bool:
+    return isinstance(body, dict) and body.get("accepted") is True
 
 
 def _message(body: Any) -> str:

@@ -161,6 +161,38 @@ class TestKeep:
         assert (stored_topic, bytes(stored_raw)) == (topic, raw)
         assert any(reason in each for each in reasons), reasons
 
+    async def test_an_id_of_two_tenants_in_one_batch_stays_with_the_first(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        event_id = ids.new()
+        foreign = topics.telemetry(Place("t-2", "f-1", "b-1", "d-1"), "temperature")
+        outcome = await service.keep(
+            pool,
+            [(TOPIC, message(event_id)), (foreign, message(event_id, tenant_id="t-2"))],
+        )
+        assert (outcome.new_count, len(outcome.stored), len(outcome.refused)) == (1, 1, 1)
+        (kept,) = rows(edge_db, "select tenant_id from telemetry_raw")
+        assert rows(edge_db, "select tenant_id from sync_outbox") == [kept]
+        assert "another tenant" in rows(edge_db, "select reasons[1] from quarantine")[0][0]
+
+    async def test_a_topic_longer_than_an_index_row_goes_to_quarantine(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        topic = "iot/telemetry/" + "".join(chr(97 + n * 7 % 26) for n in range(20_000))
+        for _ in range(2):
+            await service.keep(pool, [(topic, message()), (topic + "x", b"other")])
+        found = rows(edge_db, "select length(topic), reasons[1] from quarantine")
+        assert {reason for _, reason in found} == {"topic longer than 512 bytes"}
+
+    @pytest.mark.parametrize("shape", [b'{"schema_version":%s}', b"%s", b'{"payload":%s}'])
+    async def test_nesting_of_any_depth_is_refused_not_crashed_on(
+        self, pool: db.Pool, edge_db: Database, shape: bytes
+    ) -> None:
+        deep = [shape % (b'{"a":' * n + b"1" + b"}" * n) for n in range(1, 1100, 3)]
+        outcome = await service.keep(pool, [(TOPIC, raw) for raw in deep])
+        assert len(outcome.refused) == len(deep)
+        assert rows(edge_db, "select count(*) from quarantine") == [(len(deep),)]
+
     async def test_all_problems_of_a_message_are_listed(
         self, pool: db.Pool, edge_db: Database
     ) -> None:

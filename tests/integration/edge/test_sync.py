@@ -210,6 +210,30 @@ async def test_ten_failures_of_its_own_set_an_event_aside(
     ) == [("dlq", 10, "max_attempts_exceeded", "HTTP_500", True, None, None, None)]
 
 
+async def test_a_failure_after_a_long_outage_is_the_first_and_not_the_last(
+    settings: EdgeSettings, pool: db.Pool, edge_db: Database
+) -> None:
+    await owe(pool, event())
+
+    def portal(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, text="<html>please sign in to the guest network</html>")
+
+    async with forwarder(settings, pool, portal) as it:
+        for _ in range(15):
+            await it.forward_once()
+            _make_due(edge_db)
+    found = rows(edge_db, "select status, attempt_count, last_error_code from sync_outbox")
+    assert found == [("pending", 9, "NOT_OUR_CLOUD")]
+
+    def broken(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(500, json={"error": {"code": "ERROR", "message": "oops"}})
+
+    async with forwarder(settings, pool, broken) as it:
+        await it.forward_once()
+    found = rows(edge_db, "select status, attempt_count, last_error_code from sync_outbox")
+    assert found == [("pending", 1, "HTTP_500")]
+
+
 async def test_one_poisonous_event_is_found_and_the_rest_is_delivered(
     settings: EdgeSettings, pool: db.Pool, edge_db: Database
 ) -> None:
@@ -219,7 +243,7 @@ async def test_one_poisonous_event_is_found_and_the_rest_is_delivered(
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         if poison in request.content.decode():
-            return httpx2.Response(500)
+            return httpx2.Response(500, json={"error": {"code": "ERROR", "message": "oops"}})
         return accept(request)
 
     async with forwarder(settings, pool, answer) as it:

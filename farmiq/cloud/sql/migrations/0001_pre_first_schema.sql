@@ -53,6 +53,7 @@ create index sign_ins_expires_at_idx on sign_ins (expires_at);
 
 alter table sign_ins enable row level security;
 alter table sign_ins force row level security;
+create policy sign_ins_owner on sign_ins for all to current_user using (true) with check (true);
 create policy sign_ins_service on sign_ins for all to farmiq_service using (true) with check (true);
 grant select, insert, update, delete on sign_ins to farmiq_service;
 
@@ -71,6 +72,7 @@ alter table ingestion_dedupe enable row level security;
 alter table ingestion_dedupe force row level security;
 create policy ingestion_dedupe_people on ingestion_dedupe for select to authenticated
   using (tenant_id = (select get_active_tenant_id()));
+create policy ingestion_dedupe_owner on ingestion_dedupe for all to current_user using (true) with check (true);
 create policy ingestion_dedupe_service on ingestion_dedupe for all to farmiq_service
   using (true) with check (true);
 grant select on ingestion_dedupe to authenticated;
@@ -91,6 +93,7 @@ alter table event_conflicts enable row level security;
 alter table event_conflicts force row level security;
 create policy event_conflicts_people on event_conflicts for select to authenticated
   using (tenant_id = (select get_active_tenant_id()));
+create policy event_conflicts_owner on event_conflicts for all to current_user using (true) with check (true);
 create policy event_conflicts_service on event_conflicts for all to farmiq_service
   using (true) with check (true);
 grant select on event_conflicts to authenticated;
@@ -118,6 +121,7 @@ alter table telemetry_readings enable row level security;
 alter table telemetry_readings force row level security;
 create policy telemetry_readings_people on telemetry_readings for select to authenticated
   using (tenant_id = (select get_active_tenant_id()));
+create policy telemetry_readings_owner on telemetry_readings for all to current_user using (true) with check (true);
 create policy telemetry_readings_service on telemetry_readings for all to farmiq_service
   using (true) with check (true);
 grant select on telemetry_readings to authenticated;
@@ -144,6 +148,7 @@ alter table telemetry_latest enable row level security;
 alter table telemetry_latest force row level security;
 create policy telemetry_latest_people on telemetry_latest for select to authenticated
   using (tenant_id = (select get_active_tenant_id()));
+create policy telemetry_latest_owner on telemetry_latest for all to current_user using (true) with check (true);
 create policy telemetry_latest_service on telemetry_latest for all to farmiq_service
   using (true) with check (true);
 grant select on telemetry_latest to authenticated;

@@ -11,5 +11,6 @@ create index sign_ins_expires_at_idx on sign_ins (expires_at);
 
 alter table sign_ins enable row level security;
 alter table sign_ins force row level security;
+create policy sign_ins_owner on sign_ins for all to current_user using (true) with check (true);
 create policy sign_ins_service on sign_ins for all to farmiq_service using (true) with check (true);
 grant select, insert, update, delete on sign_ins to farmiq_service;

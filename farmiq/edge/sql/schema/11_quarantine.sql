@@ -1,15 +1,15 @@
--- Messages that could not be taken, with every reason; one row per content (C-82, C-107).
+-- Messages that could not be taken, with every reason; one row per topic and content (C-82, C-107).
+-- A topic may be longer than an index row: the key is a hash of topic and bytes.
 create table quarantine (
   quarantine_id uuid constraint quarantine_pkey primary key,
   topic text not null,
   raw bytea not null,
-  raw_sha256 bytea not null,
+  message_sha256 bytea not null constraint quarantine_message_key unique,
   raw_size_bytes int not null,
   reasons text[] not null constraint quarantine_has_reasons check (cardinality(reasons) > 0),
   received_count bigint not null default 1,
   first_received_at timestamptz not null default clock_timestamp(),
-  last_received_at timestamptz not null default clock_timestamp(),
-  constraint quarantine_topic_raw_key unique (topic, raw_sha256)
+  last_received_at timestamptz not null default clock_timestamp()
 );
 create index quarantine_last_received_at_idx on quarantine (last_received_at);
 grant select, insert, update on quarantine to farmiq_edge;

@@ -1,6 +1,7 @@
 """The door: a message is one of ours, or every reason why not is listed."""
 
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ def test_a_reading_becomes_an_event_of_the_topics_place() -> None:
 
     assert (arrival.topic, arrival.raw, arrival.place) == (TOPIC, raw, PLACE)
     assert arrival.reading.metric_value == 21.5
-    assert arrival.key == ("t-001", examples.EVENT_ID)
+    assert arrival.key == ("t-001", UUID(examples.EVENT_ID))
     assert (arrival.event.farm_id, arrival.event.barn_id) == ("f-001", "b-001")
     assert arrival.content_hash == bus.content_hash(arrival.event)
     assert not arrival.clock_suspect

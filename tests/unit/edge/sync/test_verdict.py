@@ -8,24 +8,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.sync import verdict
-from farmiq.edge.sync.verdict import Answer, Away, Delivered, Failed, Refused, Verdict
+from farmiq.edge.sync.verdict import Answer, Away, Delivered, Failed, Refused
 
 OUTAGES = {401, 403, 404, 408, 429, 502, 503, 504}
 
 
-def expected(status: int) -> type[Verdict]:
-    if status == 202:
-        return Delivered
-    return Away if status in OUTAGES else Failed
+OURS = {"error": {"code": "ANY", "message": "so it is", "traceId": "t"}}
 
 
 @pytest.mark.parametrize("status", range(100, 600))
-def test_every_status_has_its_verdict(status: int) -> None:
-    judged = verdict.judge(Answer(status), count=3)
+def test_every_status_of_our_cloud_has_its_verdict(status: int) -> None:
+    judged = verdict.judge(Answer(status, OURS), count=3)
 
-    assert type(judged) is expected(status)
-    if isinstance(judged, Away | Failed):
-        assert judged.code == f"HTTP_{status}"
+    assert isinstance(judged, Away | Failed)
+    assert isinstance(judged, Away) == (status in OUTAGES)
+    assert (judged.code, judged.message) == (f"HTTP_{status}", "so it is")
+
+
+def test_only_a_202_that_says_accepted_is_delivered() -> None:
+    yes: dict[str, Any] = {"accepted": True, "batchId": "b"}
+    assert verdict.judge(Answer(202, yes), count=3) == Delivered()
+    for answer in (Answer(200, yes), Answer(202), Answer(202, {"accepted": "yes"})):
+        assert isinstance(verdict.judge(answer, count=3), Away)
+
+
+@pytest.mark.parametrize("status", range(100, 600))
+@pytest.mark.parametrize("body", [None, "<html>", {}, {"error": "x"}])
+def test_an_answer_of_somebody_else_blames_no_event(status: int, body: Any) -> None:
+    """A captive portal or a proxy in between; only "too large" means the same from anybody."""
+    judged = verdict.judge(Answer(status, body), count=3)
+
+    assert isinstance(judged, Failed if status == 413 else Away)
 
 
 @pytest.mark.req("OB-22")
@@ -35,7 +48,11 @@ def test_error_codes_are_those_of_the_contract() -> None:
 
     assert away == Away("NETWORK_ERROR", "connection refused")
     assert broken == Failed("HTTP_500", "boom")
-    assert set(verdict.OUTAGE_CODES) == {"NETWORK_ERROR", *(f"HTTP_{one}" for one in OUTAGES)}
+    assert set(verdict.OUTAGE_CODES) == {
+        "NETWORK_ERROR",
+        "NOT_OUR_CLOUD",
+        *(f"HTTP_{one}" for one in OUTAGES),
+    }
 
 
 def test_an_outage_keeps_what_the_cloud_asked_for() -> None:
@@ -76,17 +93,12 @@ def test_a_detail_that_names_no_event_of_the_batch_blames_nobody(detail: Any) ->
 @pytest.mark.parametrize(
     "body",
     [
-        None,
-        "text",
-        5,
-        [],
-        {},
-        {"error": None},
-        {"error": "x"},
+        {"error": {"code": "VALIDATION_ERROR"}},
         {"error": {"details": {"index": 0}}},
+        {"error": {"details": []}},
     ],
 )
-def test_a_400_that_explains_nothing_is_a_failure(body: Any) -> None:
+def test_a_400_of_ours_that_blames_nobody_is_a_failure(body: Any) -> None:
     assert verdict.judge(Answer(400, body), count=3) == Failed("HTTP_400", "")
 
 
@@ -133,12 +145,23 @@ def test_an_attempt_beyond_all_bounds_still_has_a_delay() -> None:
 
 @given(attempts=st.integers(0, 100), most=st.integers(1, 20))
 def test_an_outage_never_uses_up_the_last_attempt(attempts: int, most: int) -> None:
-    assert verdict.attempts_after(attempts, most=most, outage=True) < most
-    assert verdict.attempts_after(attempts, most=most, outage=False) == attempts + 1
+    for code in (None, "HTTP_500", "NETWORK_ERROR"):
+        assert verdict.attempts_after(attempts, most=most, outage=True, last_code=code) < most
+
+
+@given(attempts=st.integers(0, 100))
+def test_a_failure_of_its_own_counts_from_the_last_outage(attempts: int) -> None:
+    def counted(code: str | None) -> int:
+        return verdict.attempts_after(attempts, most=10, outage=False, last_code=code)
+
+    assert counted(None) == counted("HTTP_500") == attempts + 1
+    assert {counted(code) for code in verdict.OUTAGE_CODES} == {1}
 
 
 def test_an_outage_counts_as_documented_until_then() -> None:
-    counted = [verdict.attempts_after(n, most=10, outage=True) for n in range(12)]
+    counted = [
+        verdict.attempts_after(n, most=10, outage=True, last_code="HTTP_503") for n in range(12)
+    ]
 
     assert counted == [1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9]
 
