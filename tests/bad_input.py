@@ -9,6 +9,7 @@ import copy
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -307,6 +308,19 @@ def _message_with_a_wrong_amount(rng: Random, name: str) -> Sent:
     return Sent(name, sample.topic, raw, said="payload")
 
 
+def wrong_in_many_places(rng: Random, name: str, *, places: int) -> Sent:
+    """So many mistakes in one message; listing them must not take longer than a moment."""
+    sample = samples.from_device("feed.imported")
+    raw = _json({**sample.envelope, "event_id": _id(rng), "payload": HOLE})
+    many = (
+        b'{"rows":[' + b",".join([b"7"] * places) + b"]}",
+        b"{" + b",".join(b'"k%d":0,"k%d":0' % (n, n) for n in range(places)) + b"}",
+        b'{"' + b"k" * places + b'":[' + b",".join([rb'"\u0000"'] * places) + b"]}",
+        b'{"rows":"' + b"x" * places + b'"}',
+    )
+    return Sent(name, sample.topic, raw.replace(_json(HOLE), rng.choice(many)))
+
+
 def _message_on_an_odd_topic(rng: Random, name: str) -> Sent:
     return Sent(name, rng.choice(ODD_TOPICS), _json(_sample(rng)[1]))
 
@@ -373,6 +387,7 @@ MESSAGE_DAMAGES: dict[str, Callable[[Random, str], Sent]] = {
     "foreign tenant": _in_a_field("tenant_id", FOREIGN),
     "foreign topic": _message_on_anothers_topic,
     "odd topic": _message_on_an_odd_topic,
+    "wrong in many places": partial(wrong_in_many_places, places=200),
     "wrong amount": _message_with_a_wrong_amount,
     "not recorded yet": _message_not_recorded_yet,
     "good: another uuid": _good_uuid_of_another_version,

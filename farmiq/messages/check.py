@@ -6,8 +6,10 @@ every problem: an operator who mends a device wants all of them, not the first.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
@@ -17,6 +19,9 @@ from farmiq.messages import kinds
 T = TypeVar("T")
 
 MAX_DEPTH = 32
+# A message may be wrong in a hundred thousand places; whoever mends it does not read them all.
+MOST_REASONS = 1000
+LONGEST_REASON = 500
 # jsonb keeps a number with so many digits behind the point, and rounds what has more.
 MOST_DECIMALS = 16_383
 
@@ -35,8 +40,10 @@ class Invalid(Exception):  # noqa: N818 - it reads as a verdict: raise Invalid([
     """The sender must change the message; `reasons` lists everything that is wrong with it."""
 
     def __init__(self, reasons: list[str]) -> None:
-        super().__init__("; ".join(reasons))
-        self.reasons = reasons
+        self.reasons = [_shortened(reason) for reason in reasons[:MOST_REASONS]]
+        if len(reasons) > MOST_REASONS:
+            self.reasons.append("and more of the like")
+        super().__init__("; ".join(self.reasons))
 
 
 def read(
@@ -75,7 +82,7 @@ def keepable(raw: bytes | msgspec.Raw) -> list[str]:
         return [_TOO_DEEP]
     if key_count == _count_key_ends(raw) and _NUL not in raw and not _has_odd_number(raw):
         return []
-    return list(_unkeepable(_as_written(raw), "$"))
+    return _some(_unkeepable(_as_written(raw), "$"))
 
 
 def problems(raw: bytes, kind: Any, *, path: str = "$") -> list[str]:
@@ -92,7 +99,7 @@ def problems(raw: bytes, kind: Any, *, path: str = "$") -> list[str]:
 
 def misfits(value: Any, kind: Any, path: str) -> list[str]:
     """Every place in a decoded value that does not fit the type, down through lists and objects."""
-    inside = list(_inside(value, kind, path))
+    inside = _some(_inside(value, kind, path))
     return inside or _misfit(value, kind, path)
 
 
@@ -101,6 +108,18 @@ def not_in_utc(at: datetime, name: str) -> list[str]:
     if kinds.is_in_utc(at):
         return []
     return [f"not a moment between the years 1 and 9999 in UTC - at `$.{name}`"]
+
+
+def _some(reasons: Iterator[str]) -> list[str]:
+    """One more than are told, so that it shows that there are more."""
+    return list(islice(reasons, MOST_REASONS + 1))
+
+
+def _shortened(reason: str) -> str:
+    """Its beginning says what is wrong, its end where."""
+    if len(reason) <= LONGEST_REASON:
+        return reason
+    return f"{reason[:300]}…{reason[-150:]}"
 
 
 def _not_json(error: Exception) -> str:
@@ -162,17 +181,17 @@ def _unkeepable(value: Any, path: str) -> Iterator[str]:
         case _Object():
             yield from _odd_keys(value, path)
             for key, item in value:
-                yield from _unkeepable(item, f"{path}.{key}")
+                yield from _unkeepable(item, f"{path}.{key[:64]}")
         case list():
             for index, item in enumerate(value):
                 yield from _unkeepable(item, f"{path}[{index}]")
 
 
 def _odd_keys(value: _Object, path: str) -> Iterator[str]:
-    keys = [key for key, _ in value]
-    for key in dict.fromkeys(key for key in keys if keys.count(key) > 1):
+    counts = Counter(key for key, _ in value)
+    for key in (key for key, count in counts.items() if count > 1):
         yield f"the key {key!r} stands there more than once - at `{path}`"
-    if any("\x00" in key for key in keys):
+    if any("\x00" in key for key in counts):
         yield f"a key contains a NUL character - at `{path}`"
 
 
