@@ -14,7 +14,7 @@ export FARMIQ_STATE_DIR ?= $(CURDIR)/.farmiq
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo smoke test test-long check bench requirements lock clean
+.PHONY: help demo smoke test test-long check bench requirements docs lock clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ bench: $(READY) ## measure us and a ceiling in the same run, print the ratios
 
 requirements: $(READY) ## each requirement and the tests that show it (JSON=1 for scripts)
 	@$(PY) -m tests.house.requirements $(if $(JSON),--json)
+
+docs: $(READY) ## make docs/asyncapi.json and docs/openapi-*.json again from the code
+	@$(FARMIQ) asyncapi --out docs/asyncapi.json
+	@for site in edge cloud; do $(FARMIQ) openapi $$site --out docs/openapi-$$site.json; done
 
 lock: $(READY) ## resolve the pins of pyproject.toml into requirements.lock (needs uv)
 	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \

@@ -53,7 +53,7 @@ SERVICES = (
         "cloud",
         "farmiq.cloud.ingestion.service",
         reads=("POST /api/v1/ingestion/batch", "companies"),
-        writes=("ingestion_dedupe", "event_conflicts", "farmiq.telemetry.exchange"),
+        writes=("ingestion_dedupe", "event_conflicts", "farmiq.*.exchange"),
     ),
     Service(
         "cloud-telemetry-service",

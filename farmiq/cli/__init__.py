@@ -45,6 +45,8 @@ StackName = Annotated[
     ),
 ]
 
+OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
+
 
 def main() -> None:
     """Whatever the machine answers is told in a sentence; a traceback is for our own mistakes."""
@@ -182,6 +184,28 @@ def config(
     if site not in settings.TEMPLATES:
         _fail(f"there is no site {site!r}; choose one of {', '.join(settings.TEMPLATES)}", code=2)
     typer.echo(settings.template(site), nl=False)
+
+
+@app.command()
+def asyncapi(*, out: OutFile = None) -> None:
+    """Print the AsyncAPI 3.0 document of all MQTT topics and all events of the bus, as JSON."""
+    from farmiq.contracts import asyncapi as contract
+
+    _write_json(contract.document(), out)
+
+
+@app.command()
+def openapi(
+    site: Annotated[str, typer.Argument(help="edge or cloud.")] = "cloud",
+    *,
+    out: OutFile = None,
+) -> None:
+    """Print the OpenAPI 3.1 document of a site's HTTP routes, as JSON."""
+    from farmiq.contracts import openapi as contract
+
+    if site not in contract.SITES:
+        _fail(f"there is no site {site!r}; choose edge or cloud", code=2)
+    _write_json(contract.document(site), out)
 
 
 @company.command("add")
@@ -395,6 +419,13 @@ def _print_hops(hops: list[Any]) -> None:
 
 def _print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def _write_json(value: Any, out: Path | None) -> None:
+    if out is None:
+        _print_json(value)
+    else:
+        out.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 def _fail(message: str, *, code: int = 1) -> NoReturn:

@@ -1,6 +1,6 @@
 """The bus of the cloud: its exchanges and queues, as code (RB-31)."""
 
-from farmiq.messages.bus import CATALOGUE
+from farmiq.messages.catalogue import BUS
 from farmiq.messages.telemetry import INGESTED
 from farmiq.plumbing.amqp import Exchange, Queue, Topology
 
@@ -14,7 +14,7 @@ TOPOLOGY = Topology(
         Exchange(UNROUTED_EXCHANGE),
         *(
             Exchange(name, alternate=UNROUTED_EXCHANGE)
-            for name in sorted({kind.exchange for kind in CATALOGUE.values()})
+            for name in sorted({kind.exchange for kind in BUS.values()})
         ),
     ),
     queues=(
@@ -22,7 +22,7 @@ TOPOLOGY = Topology(
         Queue(TELEMETRY_DEAD_LETTERS),
         Queue(
             TELEMETRY_QUEUE,
-            bindings=((CATALOGUE[INGESTED].exchange, INGESTED),),
+            bindings=((BUS[INGESTED].exchange, INGESTED),),
             dead_letters=TELEMETRY_DEAD_LETTERS,
         ),
     ),

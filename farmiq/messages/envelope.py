@@ -6,6 +6,7 @@ import msgspec
 
 from farmiq.messages import check
 from farmiq.messages.ids import Id, Instant, TraceId
+from farmiq.messages.kinds import Seq
 
 SCHEMA_VERSION = "1.0"
 
@@ -22,7 +23,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ts: Instant
     payload: msgspec.Raw
     # Fixed by our agent when it captures, so that a replay is byte-equal (C-84).
-    seq: int | msgspec.UnsetType = msgspec.UNSET
+    seq: Seq | msgspec.UnsetType = msgspec.UNSET
     boot_id: str | msgspec.UnsetType = msgspec.UNSET
     content_hash: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -32,12 +33,36 @@ _decoder = msgspec.json.Decoder(Envelope)
 
 def read(raw: bytes) -> Envelope:
     """The envelope in these bytes. Raises check.Invalid with every problem found."""
-    envelope = check.read(raw, _decoder, Envelope)
-    reasons = check.not_in_utc(envelope.ts, "ts")
-    major = envelope.schema_version.partition(".")[0]
-    if major != SCHEMA_VERSION.partition(".")[0]:
-        known = f"schema_version {envelope.schema_version!r} is not understood, expected 1.x"
-        reasons.append(known)
+    try:
+        envelope = check.read(raw, _decoder, Envelope)
+    except check.Invalid as invalid:
+        raise check.Invalid([*invalid.reasons, *_version_problems(raw)]) from None
+    reasons = [
+        *check.keepable(raw),
+        *check.not_in_utc(envelope.ts, "ts"),
+        *_unknown_version(envelope.schema_version),
+    ]
     if reasons:
         raise check.Invalid(reasons)
     return envelope
+
+
+def _unknown_version(version: str) -> list[str]:
+    if version.partition(".")[0] == SCHEMA_VERSION.partition(".")[0]:
+        return []
+    return [f"schema_version {version!r} is not understood, expected 1.x"]
+
+
+class _JustTheVersion(msgspec.Struct):
+    schema_version: str
+
+
+_just_the_version = msgspec.json.Decoder(_JustTheVersion)
+
+
+def _version_problems(raw: bytes) -> list[str]:
+    """Of a body that is wrong otherwise, its version too: that may be why it is."""
+    try:
+        return _unknown_version(_just_the_version.decode(raw).schema_version)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return []

@@ -1,16 +1,16 @@
-"""Telemetry: one reading of one metric of one device."""
+"""Telemetry: one reading of one metric of one device, and what many of them come to."""
 
-from typing import Annotated
+from typing import Literal
 
 import msgspec
 
 from farmiq.messages import check
-from farmiq.messages.ids import Id
+from farmiq.messages.ids import Id, Instant
+from farmiq.messages.kinds import Count, Unit, require_utc
 
 READING = "telemetry.reading"  # on MQTT
 INGESTED = "telemetry.ingested"  # on the bus
-
-Unit = Annotated[str, msgspec.Meta(max_length=64)]
+AGGREGATED = "telemetry.aggregated"
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     unit: Unit
 
 
-class _AsSent(msgspec.Struct, frozen=True, kw_only=True):
+class ReadingByDevice(msgspec.Struct, frozen=True, kw_only=True):
     """What a device may send: the long form, or `{value, unit}` with the metric in the topic."""
 
     unit: Unit
@@ -29,8 +29,29 @@ class _AsSent(msgspec.Struct, frozen=True, kw_only=True):
     metric_value: float | msgspec.UnsetType = msgspec.UNSET
     value: float | msgspec.UnsetType = msgspec.UNSET
 
+    def __post_init__(self) -> None:
+        if self.metric_value is msgspec.UNSET and self.value is msgspec.UNSET:
+            raise ValueError("missing required field `metric_value` (or `value`)")
 
-_as_sent = msgspec.json.Decoder(_AsSent)
+
+class TelemetryAggregated(msgspec.Struct, frozen=True, kw_only=True):
+    """One bucket of one metric; late readings make it again (C-40)."""
+
+    metric_type: Id
+    aggregation_window: Literal["1m", "1h", "1d"]
+    avg_value: float
+    min_value: float
+    max_value: float
+    unit: Unit
+    count: Count | msgspec.UnsetType = msgspec.UNSET
+    bucket_start_at: Instant | msgspec.UnsetType = msgspec.UNSET
+    bucket_end_at: Instant | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        require_utc(self.bucket_start_at, self.bucket_end_at)
+
+
+by_device_decoder = msgspec.json.Decoder(ReadingByDevice)
 ingested_decoder = msgspec.json.Decoder(Reading)
 
 
@@ -39,13 +60,20 @@ def read(payload: msgspec.Raw, *, metric_type: str) -> Reading:
 
     Raises check.Invalid if the two name different metrics, or if there is no value.
     """
-    sent = check.read(payload, _as_sent, _AsSent)
+    return of_topic(check.read(payload, by_device_decoder, ReadingByDevice), metric_type)
+
+
+def of_topic(sent: ReadingByDevice, metric_type: str) -> Reading:
+    """The long form of what was sent. Raises check.Invalid if it names another metric."""
     if sent.metric_type not in (msgspec.UNSET, metric_type):
-        raise check.Invalid([f"topic says metric {metric_type!r}, payload {sent.metric_type!r}"])
+        raise check.Invalid([other_metric(metric_type, sent.metric_type)])
     value = sent.value if sent.metric_value is msgspec.UNSET else sent.metric_value
-    if value is msgspec.UNSET:
-        raise check.Invalid(["missing required field `metric_value` (or `value`) - at `$.payload`"])
+    assert value is not msgspec.UNSET  # noqa: S101 - the type has made sure
     return Reading(metric_type=metric_type, metric_value=value, unit=sent.unit)
+
+
+def other_metric(in_topic: str, in_payload: object) -> str:
+    return f"topic says metric {in_topic!r}, payload {in_payload!r}"
 
 
 def read_ingested(payload: msgspec.Raw) -> Reading:

@@ -1,20 +1,26 @@
-"""The MQTT topic map: every topic is built and parsed here and nowhere else."""
+"""The MQTT topic map: every topic is built and parsed here and nowhere else (C-45).
+
+A topic is parsed into the type of its kind; `match` on it. SHAPES holds the map itself.
+"""
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+from uuid import UUID
 
 from farmiq.messages.check import Invalid
 from farmiq.messages.ids import ID_PATTERN
 
 MAX_TOPIC_BYTES = 512
 MAX_PAYLOAD_BYTES = 256 * 1024
+MAX_CAMERA_PAYLOAD_BYTES = 128 * 1024
 
 # What the gateway listens to: everything that devices send. Receipts and commands run the other
 # way; listening to `iot/#` would bring every one of them back to us.
 UP = ("iot/telemetry/#", "iot/event/#", "iot/status/#", "iot/weighvision/#")
 
-_ID = re.compile(ID_PATTERN)
-_TELEMETRY = ("tenantId", "farmId", "barnId", "deviceId", "metricType")
+CameraChannel = Literal["status", "data", "ack", "cmd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +39,102 @@ class TelemetryTopic:
     metric_type: str
 
 
+@dataclass(frozen=True, slots=True)
+class EventTopic:
+    place: Place
+    event_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusTopic:
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTopic:
+    """Names a station, not a device: which device stands there is the registry's to say (C-02)."""
+
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    station_id: str
+    session_id: UUID
+    event_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTopic:
+    place: Place
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptTopic:
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class CameraTopic:
+    """A camera's own topics keep the format of its firmware: no envelope."""
+
+    mac: str
+    channel: CameraChannel
+
+
+Topic = (
+    TelemetryTopic
+    | EventTopic
+    | StatusTopic
+    | SessionTopic
+    | CommandTopic
+    | ReceiptTopic
+    | CameraTopic
+)
+
+_PLACE = "{tenantId}/{farmId}/{barnId}/{deviceId}"
+_STATION = "{tenantId}/{farmId}/{barnId}/{stationId}"
+
+SHAPES: dict[type[Topic], str] = {
+    TelemetryTopic: f"iot/telemetry/{_PLACE}/{{metricType}}",
+    EventTopic: f"iot/event/{_PLACE}/{{eventType}}",
+    StatusTopic: f"iot/status/{_PLACE}",
+    SessionTopic: f"iot/weighvision/{_STATION}/session/{{sessionId}}/{{eventType}}",
+    CommandTopic: f"iot/command/{_PLACE}/{{command}}",
+    ReceiptTopic: f"iot/ack/{_PLACE}",
+    CameraTopic: "device/{mac}/{channel}",
+}
+CAMERA_CHANNELS: tuple[CameraChannel, ...] = ("status", "data", "ack", "cmd")
+
+_ID = re.compile(ID_PATTERN)
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_LEVELS = {kind: shape.split("/") for kind, shape in SHAPES.items()}
+# A camera's topics differ from ours in the first level, ours from each other in the second.
+_BY_BEGINNING = {
+    (levels[0], levels[1] if levels[0] == "iot" else ""): kind for kind, levels in _LEVELS.items()
+}
+
+
 def telemetry(place: Place, metric_type: str) -> str:
     return f"iot/telemetry/{_levels(place)}/{metric_type}"
+
+
+def event(place: Place, event_type: str) -> str:
+    return f"iot/event/{_levels(place)}/{event_type}"
+
+
+def status(place: Place) -> str:
+    """Retained, and the topic of a device's last will."""
+    return f"iot/status/{_levels(place)}"
+
+
+def session(where: SessionTopic) -> str:
+    station = f"{where.tenant_id}/{where.farm_id}/{where.barn_id}/{where.station_id}"
+    return f"iot/weighvision/{station}/session/{where.session_id}/{where.event_type}"
+
+
+def command(place: Place, name: str) -> str:
+    """Down: what a device is told to do."""
+    return f"iot/command/{_levels(place)}/{name}"
 
 
 def receipts(place: Place) -> str:
@@ -42,24 +142,57 @@ def receipts(place: Place) -> str:
     return f"iot/ack/{_levels(place)}"
 
 
-def parse(topic: str) -> TelemetryTopic:
+def camera(mac: str, channel: CameraChannel) -> str:
+    """`status` and `data` come up, `ack` and `cmd` go down."""
+    return f"device/{mac}/{channel}"
+
+
+# The same few topics come again and again.
+@lru_cache(maxsize=4096)
+def parse(topic: str) -> Topic:
     """What the topic says. Raises Invalid if it is not in the map."""
     if len(topic.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES:
         raise Invalid([f"topic longer than {MAX_TOPIC_BYTES} bytes"])
     levels = topic.split("/")
-    if levels[:2] != ["iot", "telemetry"] or len(levels) != 2 + len(_TELEMETRY):
+    kind = _BY_BEGINNING.get((levels[0], levels[1] if levels[0] == "iot" and levels[1:] else ""))
+    named = _named(levels, _LEVELS[kind]) if kind else None
+    if kind is None or named is None:
         raise Invalid([f"topic is not in the topic map: {topic!r}"])
-    named = dict(zip(_TELEMETRY, levels[2:], strict=True))
-    odd = [f"topic level {name} is not an id: {v!r}" for name, v in named.items() if not _is_id(v)]
+    odd = [reason for name, level in named.items() if (reason := _odd(name, level))]
     if odd:
         raise Invalid(odd)
-    tenant_id, farm_id, barn_id, device_id, metric_type = levels[2:]
-    return TelemetryTopic(Place(tenant_id, farm_id, barn_id, device_id), metric_type)
+    return _made(kind, named)
+
+
+def _named(levels: list[str], shape: list[str]) -> dict[str, str] | None:
+    """The levels by their names in the shape; None if the fixed ones differ."""
+    if len(levels) != len(shape):
+        return None
+    pairs = list(zip(shape, levels, strict=True))
+    if any(level != name for name, level in pairs if not name.startswith("{")):
+        return None
+    return {name[1:-1]: level for name, level in pairs if name.startswith("{")}
+
+
+def _odd(name: str, level: str) -> str | None:
+    if name == "sessionId":
+        fits = _UUID.fullmatch(level) is not None
+        return None if fits else f"topic level {name} is not a UUID: {level!r}"
+    if name == "channel" and level not in CAMERA_CHANNELS:
+        return f"topic level {name} is none of {', '.join(CAMERA_CHANNELS)}: {level!r}"
+    return None if _ID.match(level) else f"topic level {name} is not an id: {level!r}"
+
+
+def _made(kind: type[Topic], named: dict[str, str]) -> Topic:
+    levels = tuple(named.values())
+    if kind is SessionTopic:
+        tenant_id, farm_id, barn_id, station_id, session_id, event_type = levels
+        return SessionTopic(tenant_id, farm_id, barn_id, station_id, UUID(session_id), event_type)
+    if kind is CameraTopic:
+        return CameraTopic(*levels)  # type: ignore[arg-type] # looked at by _odd
+    made: Topic = kind(Place(*levels[:4]), *levels[4:])  # type: ignore[arg-type] # as in SHAPES
+    return made
 
 
 def _levels(place: Place) -> str:
     return f"{place.tenant_id}/{place.farm_id}/{place.barn_id}/{place.device_id}"
-
-
-def _is_id(level: str) -> bool:
-    return _ID.match(level) is not None

@@ -11,6 +11,8 @@ from farmiq.messages.ids import Id
 
 MOST_EVENTS = 500
 MOST_BYTES = 5 * 1024 * 1024
+# An answer is for reading; what does not fit would only repeat what the edge has sent.
+_LONGEST = 500
 
 
 class _Batch(msgspec.Struct, kw_only=True):
@@ -44,12 +46,15 @@ def read(body: bytes) -> Batch:
     try:
         raw = _decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise BadBatch("; ".join(check.problems(body, _Batch))[:500]) from None
+        raise BadBatch("; ".join(check.problems(body, _Batch))[:_LONGEST]) from None
     if len(raw.events) > MOST_EVENTS:
         raise TooLarge(f"{len(raw.events)} events in one batch, at most {MOST_EVENTS}")
     events, details = _read_events(raw.events)
     if details:
         raise BadBatch(_message(details, len(raw.events)), details)
+    unkeepable = check.keepable(body)
+    if unkeepable:
+        raise BadBatch("; ".join(unkeepable)[:_LONGEST])
     return Batch(raw.batchId, tuple(events))
 
 
@@ -72,13 +77,15 @@ def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[di
 
 def _message(details: list[dict[str, Any]], count: int) -> str:
     """002's own words when that is what is wrong, else how many and the first reason."""
-    for detail in details:
-        if any(f"missing required field `{name}`" in detail["reason"] for name in _IDENTITY):
-            return "event_id and tenant_id are required"
-    return f"{len(details)} of {count} events are not valid; first: {details[0]['reason']}"[:500]
+    if any(missing in detail["reason"] for detail in details for missing in _NO_IDENTITY):
+        return "event_id and tenant_id are required"
+    first = details[0]["reason"]
+    return f"{len(details)} of {count} events are not valid; first: {first}"[:_LONGEST]
 
 
-_IDENTITY = ("event_id", "tenant_id")
+_NO_IDENTITY = tuple(
+    f"missing required field `{name}` - at `$`" for name in ("event_id", "tenant_id")
+)
 
 
 def _event_id(raw: msgspec.Raw) -> str | None:

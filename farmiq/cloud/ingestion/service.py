@@ -19,7 +19,7 @@ from farmiq.cloud.ingestion import batch, store
 from farmiq.cloud.ingestion.batch import Batch
 from farmiq.cloud.ingestion.store import Offered
 from farmiq.config import CloudSettings
-from farmiq.messages import bus
+from farmiq.messages import bus, catalogue
 from farmiq.plumbing import amqp, db, http, ids, log, tokens
 from farmiq.plumbing.http import HttpError
 
@@ -161,7 +161,7 @@ async def _know_tenants(tx: db.Connection, offered: Batch) -> None:
 
 def _outgoing(event: bus.BusEvent) -> amqp.Outgoing:
     return amqp.Outgoing(
-        exchange=bus.CATALOGUE[event.event_type].exchange,
+        exchange=catalogue.BUS[event.event_type].exchange,
         routing_key=event.event_type,
         body=bus.write(event),
         message_id=str(event.event_id),

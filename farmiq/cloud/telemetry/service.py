@@ -64,12 +64,17 @@ def _sort(bodies: Sequence[bytes]) -> tuple[dict[int, Ingested], set[int]]:
     refused: set[int] = set()
     for index, body in enumerate(bodies):
         try:
-            event = bus.read(body)
-            ingested[index] = Ingested(event, telemetry.read_ingested(event.payload))
+            ingested[index] = _ingested(bus.read(body))
         except Invalid as invalid:
             log.get(NAME).error("telemetry.not_understood", reason="; ".join(invalid.reasons)[:500])
             refused.add(index)
     return ingested, refused
+
+
+def _ingested(event: bus.BusEvent) -> Ingested:
+    if not isinstance(event.device_id, str):
+        raise Invalid(["a reading without a device_id belongs to no series"])
+    return Ingested(event, telemetry.read_ingested(event.payload))
 
 
 async def _record(pool: db.Pool, ingested: Sequence[Ingested]) -> int:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -10,12 +12,16 @@ import aio_pika
 import httpx2
 import pytest
 
-from farmiq.cloud.bus import TELEMETRY_QUEUE, TOPOLOGY, UNROUTED_QUEUE
+from farmiq.cloud.bus import TELEMETRY_QUEUE, TOPOLOGY, UNROUTED_EXCHANGE, UNROUTED_QUEUE
 from farmiq.cloud.ingestion import service
 from farmiq.config import CloudSettings
+from farmiq.messages import catalogue
 from farmiq.plumbing import amqp, http, ids
 from tests.integration.cloud.conftest import CloudSite, event
+from tests.unit.messages import samples
 from tests.until import until
+
+EXAMPLES = Path(samples.__file__).parent / "examples"
 
 
 class Client:
@@ -147,6 +153,17 @@ async def test_an_event_without_identity_gets_the_documented_answer(client: Clie
     }
 
 
+@pytest.mark.req("FB-06", "FB-08", "FB-09", "FB-11")
+async def test_the_documented_requests_get_the_documented_answers(client: Client) -> None:
+    for number in (1, 4):
+        request = (EXAMPLES / f"002.example-{number}.request.json").read_bytes()
+        answer = await client.post(request)
+        assert answer.status_code == 202
+        assert answer.json() == json.loads(
+            (EXAMPLES / f"002.example-{number}.response.json").read_bytes()
+        )
+
+
 async def test_one_bad_event_is_named_and_nothing_is_stored(client: Client) -> None:
     good, bad = event(), event(occurred_at="yesterday", farm_id=None)
     answer = await client.post({"batchId": "b", "events": [good, bad]})
@@ -249,16 +266,75 @@ async def test_when_the_bus_is_away_nothing_is_noted_and_the_edge_is_told_to_wai
     assert cloud.rows("select count(*) from ingestion_dedupe") == [(0,)]
 
 
+@pytest.mark.req("RB-02", "RB-08", "RB-09", "RB-10", "FB-12", "FB-16")
+async def test_every_registered_type_reaches_its_exchange_under_its_own_name(
+    client: Client,
+) -> None:
+    """A queue bound to everything sees each event once, with its type as the routing key."""
+    events = [
+        {**samples.on_the_bus(name), "event_id": str(ids.new())} for name in sorted(catalogue.BUS)
+    ]
+    async with amqp.connection(
+        client.site.settings.amqp_url.get_secret_value(), name="test"
+    ) as connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue(exclusive=True)
+        for exchange in {kind.exchange for kind in catalogue.BUS.values()}:
+            await queue.bind(exchange, "#")
+        answer = await client.post({"batchId": "all", "events": events})
+        assert (answer.status_code, answer.json()) == (202, {"accepted": True, "batchId": "all"})
+        found = [await queue.get(timeout=5) for _ in events]
+    by_key = {message.routing_key: message for message in found}
+    assert by_key.keys() == catalogue.BUS.keys()
+    for event_ in events:
+        message = by_key[event_["event_type"]]
+        assert message.exchange == catalogue.BUS[event_["event_type"]].exchange
+        assert json.loads(message.body) == event_
+        assert message.headers["schema_version"] == "1.0"
+
+
+async def test_a_registered_type_that_nobody_wants_yet_is_kept_as_unrouted(client: Client) -> None:
+    events = [
+        {**samples.on_the_bus(name), "event_id": str(ids.new())} for name in sorted(catalogue.BUS)
+    ]
+    await client.post({"events": events})
+    bound = {key for queue in TOPOLOGY.queues for _, key in queue.bindings} - {"#"}
+    kept = {json.loads(body)["event_type"] for body in await client.bus(UNROUTED_QUEUE)}
+    assert kept == catalogue.BUS.keys() - bound
+
+
+async def test_an_unregistered_type_is_refused(client: Client) -> None:
+    answer = await client.post({"events": [event(event_type="weather.guessed")]})
+    assert answer.status_code == 400
+    assert "not registered" in answer.json()["error"]["details"][0]["reason"]
+
+
 @pytest.mark.req("RB-06", "RB-31")
 async def test_the_topology_is_declared_from_nothing_and_again_without_change(vhost: str) -> None:
     async with amqp.connection(vhost, name="test") as connection:
         channel = await connection.channel()
         for _ in range(2):
             await amqp.declare(channel, TOPOLOGY)
-        exchange = await channel.declare_exchange(
-            "farmiq.telemetry.exchange", aio_pika.ExchangeType.TOPIC, passive=True
-        )
-        assert exchange.name == "farmiq.telemetry.exchange"
+        for exchange in TOPOLOGY.exchanges:
+            # Declaring again with other arguments would close the channel: so they are these.
+            await channel.declare_exchange(
+                exchange.name,
+                aio_pika.ExchangeType.TOPIC,
+                durable=True,
+                arguments={"alternate-exchange": exchange.alternate} if exchange.alternate else {},
+            )
+
+
+@pytest.mark.req("RB-06")
+def test_every_family_has_an_exchange_with_a_net_under_it() -> None:
+    families = {name.partition(".")[0] for name in catalogue.BUS}
+    exchanges = {each.name: each.alternate for each in TOPOLOGY.exchanges}
+    assert {f"farmiq.{family}.exchange" for family in families} == exchanges.keys() - {
+        UNROUTED_EXCHANGE
+    }
+    assert {alternate for alternate in exchanges.values() if alternate} == {UNROUTED_EXCHANGE}
+    for queue in TOPOLOGY.queues:
+        assert re.fullmatch(r"farmiq\.cloud-[a-z-]+\.[a-z]+\.queue", queue.name)
 
 
 async def test_every_log_id_is_a_valid_request_id(client: Client) -> None:

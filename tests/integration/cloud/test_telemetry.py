@@ -39,6 +39,14 @@ async def test_each_event_three_times_in_any_order_gives_the_same_rows(
     ]
 
 
+async def test_a_reading_without_a_device_is_a_dead_letter_and_stops_nobody(
+    cloud: CloudSite, pool: db.Pool
+) -> None:
+    absent = {key: value for key, value in event().items() if key != "device_id"}
+    assert await service.keep(pool, bodies(absent, event(), event(device_id=None))) == {0, 2}
+    assert cloud.rows("select count(*) from telemetry_readings") == [(1,)]
+
+
 async def test_the_newest_reading_wins_whatever_arrives_later(
     cloud: CloudSite, pool: db.Pool
 ) -> None:

@@ -199,7 +199,7 @@ class TestKeep:
         raw = message(event_id=None, tenant_id="a/b", ts="yesterday", device_id=7)
         await service.keep(pool, [(TOPIC, raw)])
         ((reasons,),) = rows(edge_db, "select reasons from quarantine")
-        assert len(reasons) == 3
+        assert len(reasons) == 4
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -33,6 +34,12 @@ async def serving(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+def test_answers_do_not_wait_for_more_to_send() -> None:
+    """Asyncio sets TCP_NODELAY only on sockets that name their protocol."""
+    with http._listening("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
 
 
 async def _listens(port: int) -> bool:

@@ -47,9 +47,7 @@ def test_the_topic_and_the_payload_must_name_one_metric() -> None:
 
 
 def test_without_a_value_there_is_no_reading() -> None:
-    assert reasons({"unit": "C"}) == [
-        "missing required field `metric_value` (or `value`) - at `$.payload`"
-    ]
+    assert reasons({"unit": "C"}) == ["missing required field `metric_value` (or `value`) - at `$`"]
 
 
 @pytest.mark.parametrize("value", ["21.5", None, True, [21.5], {}])

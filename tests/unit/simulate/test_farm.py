@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.messages import bus, envelope, telemetry, topics
+from farmiq.messages.topics import TelemetryTopic
 from farmiq.simulate import farm
 from farmiq.simulate.farm import CLIMATE, SILO, WATER, Metric
 
@@ -60,6 +61,7 @@ def test_a_message_is_one_that_the_edge_understands(at: datetime, chance: float,
                 device, metric, at=at, event_id=UUID(int=seq), seq=seq, chance=chance
             )
             where, worn = topics.parse(topic), envelope.read(raw)
+            assert isinstance(where, TelemetryTopic)
             reading = telemetry.read(worn.payload, metric_type=where.metric_type)
 
             assert where.place == device.place

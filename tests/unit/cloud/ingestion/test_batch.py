@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.ingestion import batch
 from farmiq.cloud.ingestion.batch import BadBatch, TooLarge
-from farmiq.messages import bus
+from farmiq.messages import bus, catalogue
 from tests.unit.messages import examples
 
 EVENT = examples.event_fields()
@@ -40,7 +40,7 @@ def test_example_2_an_event_without_device() -> None:
 
     (read,) = batch.read(body(event, batchId="batch-aaa")).events
 
-    assert bus.CATALOGUE[read.event_type].exchange == "farmiq.telemetry.exchange"
+    assert catalogue.BUS[read.event_type].exchange == "farmiq.telemetry.exchange"
     assert json.loads(bus.write(read)) == event
 
 
@@ -82,7 +82,7 @@ def test_every_bad_event_is_named_by_its_index_and_id() -> None:
         (3, None),
         (4, "5"),
     ]
-    assert refused.message.startswith("3 of 6 events are not valid; first: payload: missing")
+    assert refused.message.startswith("3 of 6 events are not valid; first: missing")
 
 
 def test_all_reasons_of_one_event_stand_in_its_detail() -> None:

@@ -1,6 +1,8 @@
 """The door: a message is one of ours, or every reason why not is listed."""
 
+import json
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -9,9 +11,10 @@ from hypothesis import strategies as st
 
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress.accept import MOST_SKEW, accept, sender_and_id
-from farmiq.messages import bus, topics
+from farmiq.messages import bus, catalogue, topics
+from farmiq.messages.catalogue import Direction
 from farmiq.messages.check import Invalid
-from tests.unit.messages import examples
+from tests.unit.messages import examples, samples
 from tests.unit.messages.examples import AT, PLACE, TOPIC
 
 
@@ -67,6 +70,38 @@ def test_a_topic_outside_the_map_is_refused() -> None:
     assert reason.startswith("topic is not in the topic map")
 
 
+def sent(event_type: str, **changes: Any) -> tuple[str, bytes]:
+    sample = samples.from_device(event_type)
+    return sample.topic, json.dumps({**sample.envelope, **changes}).encode()
+
+
+UP = [kind.name for kind in catalogue.MQTT.values() if kind.direction is Direction.UP]
+
+
+@pytest.mark.parametrize("event_type", [name for name in UP if name != "telemetry.reading"])
+def test_what_is_understood_and_has_no_table_yet_is_refused_for_that_alone(event_type: str) -> None:
+    assert reasons(*sent(event_type)) == [
+        f"{event_type} is understood but not recorded at this edge yet"
+    ]
+
+
+@pytest.mark.parametrize("event_type", [name for name in UP if name != "telemetry.reading"])
+def test_what_is_malformed_is_refused_for_everything_that_is(event_type: str) -> None:
+    found = reasons(*sent(event_type, trace_id="", payload=7))
+
+    assert found == [
+        "Expected `str` of length >= 1 - at `$.trace_id`",
+        "expected an object, got a number - at `$.payload`",
+    ]
+
+
+@pytest.mark.parametrize("event_type", ["device.command", "device.receipt"])
+def test_what_goes_down_is_not_taken_up(event_type: str) -> None:
+    assert reasons(*sent(event_type)) == [
+        f"{event_type} goes from the edge to devices, not the other way"
+    ]
+
+
 def test_size_is_bounded_and_the_largest_is_read() -> None:
     filler = topics.MAX_PAYLOAD_BYTES - len(examples.envelope(more=""))
     largest = examples.envelope(more="x" * filler)
@@ -116,10 +151,20 @@ def test_who_sent_a_refused_message_is_known_if_it_says_at_least_its_id() -> Non
     assert (sender[0], str(sender[1])) == (PLACE, examples.EVENT_ID)
 
 
+@pytest.mark.parametrize("event_type", ["feed.dispensed", "device.status"])
+def test_the_sender_of_an_event_is_its_topics_device(event_type: str) -> None:
+    sender = sender_and_id(*sent(event_type, device_id="another"))
+
+    assert sender is not None
+    assert sender[0] == PLACE
+
+
 @pytest.mark.parametrize(
     ("topic", "raw"),
     [
         ("iot/odd", examples.envelope()),
+        sent("weighvision.weight.recorded"),
+        sent("device.receipt"),
         (TOPIC, b""),
         (TOPIC, b"[]"),
         (TOPIC, b"\xff"),

@@ -1,0 +1,1 @@
+"""The contracts as documents: what others may rely on, made from the types and the catalogue."""

@@ -1,0 +1,251 @@
+"""The catalogue: every event type, as data. What it carries, where it travels, which way.
+
+MQTT between devices and the edge, BUS between the cloud's services. A type of the same name on
+both sides may carry more on the bus: what the edge adds (C-109).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from farmiq.messages import (
+    barn,
+    device,
+    feed,
+    inference,
+    kpi,
+    media,
+    receipt,
+    sync,
+    telemetry,
+    topics,
+    weighvision,
+)
+from farmiq.messages.topics import (
+    CommandTopic,
+    EventTopic,
+    ReceiptTopic,
+    SessionTopic,
+    StatusTopic,
+    TelemetryTopic,
+    Topic,
+)
+
+
+class Direction(Enum):
+    UP = "from devices to the edge"
+    DOWN = "from the edge to devices"
+
+
+@dataclass(frozen=True, slots=True)
+class MqttType:
+    """An event type on MQTT: its payload, and the kinds of topic that carry it."""
+
+    name: str
+    payload: Any
+    topics: tuple[type[Topic], ...]
+    summary: str
+    direction: Direction
+    decoder: "msgspec.json.Decoder[Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class BusType:
+    """An event type on the bus. `place_optional`: farm and barn may be null (C-08)."""
+
+    name: str
+    payload: Any
+    summary: str
+    place_optional: bool
+    decoder: "msgspec.json.Decoder[Any]"
+
+    @property
+    def exchange(self) -> str:
+        """`farmiq.{first segment}.exchange`; the routing key is the type itself (C-07)."""
+        return f"farmiq.{self.name.split('.', maxsplit=1)[0]}.exchange"
+
+
+def _mqtt(
+    name: str,
+    payload: Any,
+    *carriers: type[Topic],
+    summary: str,
+    direction: Direction = Direction.UP,
+) -> MqttType:
+    decoder = msgspec.json.Decoder(payload)
+    return MqttType(name, payload, carriers, summary, direction, decoder)
+
+
+def _bus(name: str, payload: Any, *, summary: str, place_optional: bool = False) -> BusType:
+    return BusType(name, payload, summary, place_optional, msgspec.json.Decoder(payload))
+
+
+MQTT = {
+    kind.name: kind
+    for kind in (
+        _mqtt(
+            telemetry.READING,
+            telemetry.ReadingByDevice,
+            TelemetryTopic,
+            summary="One reading of one metric.",
+        ),
+        _mqtt(feed.DISPENSED, feed.FeedDispensed, EventTopic, summary="Feed was dispensed."),
+        _mqtt(
+            feed.IMPORTED,
+            feed.FeedImported,
+            EventTopic,
+            summary="Feed intakes from elsewhere, one per row.",
+        ),
+        _mqtt(
+            barn.RECORD_CREATED,
+            barn.BarnRecordCreated,
+            EventTopic,
+            summary="Somebody wrote something down about a barn.",
+        ),
+        _mqtt(
+            device.BUFFER_DROPPED,
+            device.DeviceBufferDropped,
+            EventTopic,
+            summary="A device dropped events on purpose, and says which.",
+        ),
+        _mqtt(
+            device.STATUS,
+            device.DeviceStatus,
+            StatusTopic,
+            summary="How a device is; also its last will.",
+        ),
+        _mqtt(
+            weighvision.SESSION_CREATED,
+            weighvision.SessionCreatedByDevice,
+            SessionTopic,
+            summary="A weigh session began.",
+        ),
+        _mqtt(
+            weighvision.WEIGHT_RECORDED,
+            weighvision.WeightRecorded,
+            SessionTopic,
+            summary="A weight of a session; may repeat.",
+        ),
+        _mqtt(
+            weighvision.IMAGE_CAPTURED,
+            weighvision.ImageCaptured,
+            SessionTopic,
+            EventTopic,
+            summary="An image was uploaded; outside of a session on the events topic.",
+        ),
+        _mqtt(
+            weighvision.SESSION_FINALIZED,
+            weighvision.SessionFinalizedByDevice,
+            SessionTopic,
+            summary="A weigh session is complete.",
+        ),
+        _mqtt(
+            weighvision.SESSION_CANCELLED,
+            weighvision.SessionCancelledByDevice,
+            SessionTopic,
+            summary="The device gave up on a weigh session.",
+        ),
+        _mqtt(
+            device.COMMAND,
+            device.DeviceCommand,
+            CommandTopic,
+            summary="A device is told to do something.",
+            direction=Direction.DOWN,
+        ),
+        _mqtt(
+            receipt.RECEIPT,
+            receipt.Receipt,
+            ReceiptTopic,
+            summary="Which events are committed, or refused for good.",
+            direction=Direction.DOWN,
+        ),
+    )
+}
+
+BUS = {
+    kind.name: kind
+    for kind in (
+        _bus(telemetry.INGESTED, telemetry.Reading, summary="One reading of one metric."),
+        _bus(
+            telemetry.AGGREGATED,
+            telemetry.TelemetryAggregated,
+            summary="What the readings of one bucket of time come to.",
+        ),
+        _bus(
+            weighvision.SESSION_CREATED,
+            weighvision.SessionCreated,
+            summary="A weigh session began.",
+        ),
+        _bus(
+            weighvision.WEIGHT_RECORDED,
+            weighvision.WeightRecorded,
+            summary="A weight of a session.",
+        ),
+        _bus(
+            weighvision.IMAGE_CAPTURED,
+            weighvision.ImageCaptured,
+            summary="An image was uploaded to the edge.",
+        ),
+        _bus(
+            weighvision.SESSION_FINALIZED,
+            weighvision.SessionFinalized,
+            summary="A weigh session is complete.",
+        ),
+        _bus(
+            weighvision.SESSION_CANCELLED,
+            weighvision.SessionCancelled,
+            summary="The device gave up on a weigh session.",
+        ),
+        _bus(media.STORED, media.MediaStored, summary="An image is in the store."),
+        _bus(
+            inference.COMPLETED,
+            inference.InferenceCompleted,
+            summary="What a model made of an image.",
+        ),
+        _bus(
+            sync.BATCH_SENT,
+            sync.SyncBatchSent,
+            summary="A batch of an edge was received.",
+            place_optional=True,
+        ),
+        _bus(
+            sync.BATCH_ACKED,
+            sync.SyncBatchAcked,
+            summary="All events of a batch are confirmed.",
+            place_optional=True,
+        ),
+        _bus(feed.INTAKE_RECORDED, feed.FeedIntakeRecorded, summary="Feed was taken in."),
+        _bus(feed.LOT_RECEIVED, feed.FeedLotReceived, summary="A lot of feed was delivered."),
+        _bus(
+            barn.RECORD_CREATED,
+            barn.BarnRecordCreated,
+            summary="Somebody wrote something down about a barn.",
+        ),
+        _bus(kpi.DAILY_UPDATED, kpi.KpiDailyUpdated, summary="A key figure of a day was computed."),
+        _bus(device.STATUS, device.DeviceStatus, summary="The state of a device changed."),
+        _bus(
+            device.BUFFER_DROPPED,
+            device.DeviceBufferDropped,
+            summary="A device dropped events on purpose, and says which.",
+        ),
+    )
+}
+
+
+def carried_by(where: Topic) -> str | None:
+    """The event type that a topic announces; None where there is no envelope to announce."""
+    match where:
+        case TelemetryTopic():
+            return telemetry.READING
+        case EventTopic(event_type=event_type) | SessionTopic(event_type=event_type):
+            return event_type
+        case StatusTopic():
+            return device.STATUS
+        case CommandTopic():
+            return device.COMMAND
+        case ReceiptTopic():
+            return receipt.RECEIPT
+        case topics.CameraTopic():
+            return None

@@ -1,0 +1,52 @@
+"""Devices: how they are, what they had to drop, and what they are told to do."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from farmiq.messages.ids import Id, Instant
+from farmiq.messages.kinds import Count, Name, Seq, Text, require_utc
+
+STATUS = "device.status"
+BUFFER_DROPPED = "device.buffer.dropped"
+COMMAND = "device.command"
+
+
+class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
+    camera_ok: bool | msgspec.UnsetType | None = msgspec.UNSET
+    scale_ok: bool | msgspec.UnsetType | None = msgspec.UNSET
+    disk_ok: bool | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Retained on its topic, and the last will of a device. Changes travel, heartbeats do not."""
+
+    state: Literal["online", "offline", "error"]
+    last_seen_at: Instant
+    firmware_version: Name | msgspec.UnsetType | None = msgspec.UNSET
+    ip: Name | msgspec.UnsetType | None = msgspec.UNSET
+    signal_strength: float | msgspec.UnsetType | None = msgspec.UNSET
+    health: DeviceHealth | msgspec.UnsetType | None = msgspec.UNSET
+    uptime_s: float | msgspec.UnsetType | None = msgspec.UNSET
+    buffer_depth: Count | msgspec.UnsetType | None = msgspec.UNSET
+    battery_v: float | msgspec.UnsetType | None = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        require_utc(self.last_seen_at)
+
+
+class DeviceBufferDropped(msgspec.Struct, frozen=True, kw_only=True):
+    """The loss ledger: what a device dropped on purpose is itself an event (C-83)."""
+
+    event_class: Id = msgspec.field(name="class")
+    count: Count
+    first_seq: Seq
+    last_seq: Seq
+    reason: Text
+
+
+class DeviceCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """Which command it is stands in the topic."""
+
+    command_id: Id
+    args: dict[str, Any]

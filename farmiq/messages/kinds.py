@@ -1,0 +1,34 @@
+"""Kinds of values that payloads share: numbers with their bounds, short texts, moments (C-96)."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+
+# What every reader of JSON keeps exactly, a browser too.
+MOST_COUNT = 2**53 - 1
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNT)]
+Seq = Annotated[int, msgspec.Meta(ge=-MOST_COUNT, le=MOST_COUNT)]
+WeightKg = Annotated[float, msgspec.Meta(gt=0)]
+QuantityKg = Annotated[float, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Unit = Annotated[str, msgspec.Meta(max_length=64)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Text = Annotated[str, msgspec.Meta(max_length=4096)]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}(?![\s\S])")]
+
+
+def require_utc(*moments: datetime | msgspec.UnsetType | None) -> None:
+    """Raises ValueError for a moment that only another zone can name; such cannot be kept."""
+    for at in moments:
+        if isinstance(at, datetime) and not is_in_utc(at):
+            raise ValueError("not a moment between the years 1 and 9999 in UTC")
+
+
+def is_in_utc(at: datetime) -> bool:
+    try:
+        at.astimezone(UTC)
+    except OverflowError:
+        return False
+    return True

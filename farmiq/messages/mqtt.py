@@ -1,0 +1,129 @@
+"""A message on MQTT: topic and bytes become envelope and payload, or every reason why not.
+
+The topic is what the broker's permissions checked, so the topic is believed and the body has to
+agree with it (C-02).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from farmiq.messages import catalogue, check, envelope, telemetry, topics
+from farmiq.messages.catalogue import MqttType
+from farmiq.messages.envelope import Envelope
+from farmiq.messages.topics import SessionTopic, TelemetryTopic, Topic
+
+PAYLOAD = "$.payload"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`payload` is of the type that `kind` names."""
+
+    where: Topic
+    kind: MqttType
+    envelope: Envelope
+    payload: Any
+
+
+def read(topic: str, raw: bytes) -> Message:
+    """The message in these bytes. Raises check.Invalid with every problem of topic and body."""
+    try:
+        return _read(topic, raw)
+    except check.Invalid as invalid:
+        raise check.Invalid(_everything(topic, raw) or invalid.reasons) from None
+
+
+def _read(topic: str, raw: bytes) -> Message:
+    where = topics.parse(topic)
+    kind = _kind(where)
+    worn = envelope.read(raw)
+    mismatches = _mismatches(where, _said(worn))
+    if mismatches:
+        raise check.Invalid(mismatches)
+    payload = check.read(worn.payload, kind.decoder, kind.payload, path=PAYLOAD)
+    if isinstance(where, TelemetryTopic):
+        payload = telemetry.of_topic(payload, where.metric_type)
+    return Message(where, kind, worn, payload)
+
+
+def _kind(where: Topic) -> MqttType:
+    name = catalogue.carried_by(where)
+    if name is None:
+        raise check.Invalid(["a camera's topic carries its firmware's own format, no envelope"])
+    kind = catalogue.MQTT.get(name)
+    if kind is None or type(where) not in kind.topics:
+        shape = topics.SHAPES[type(where)]
+        raise check.Invalid([f"topic is not in the topic map: {shape} does not carry {name!r}"])
+    return kind
+
+
+def _said(worn: Envelope) -> dict[str, str]:
+    return {
+        "tenant_id": worn.tenant_id,
+        "device_id": worn.device_id,
+        "event_type": worn.event_type,
+    }
+
+
+def _mismatches(where: Topic, said: dict[str, Any]) -> list[str]:
+    return [
+        f"topic says {name} {value!r}, envelope {said[name]!r}"
+        for name, value in _expected(where).items()
+        if name in said and said[name] != value
+    ]
+
+
+def _expected(where: Topic) -> dict[str, str | None]:
+    """What the envelope must say on this topic. A station's device is the registry's to know."""
+    announced = catalogue.carried_by(where)
+    if isinstance(where, SessionTopic):
+        return {"tenant_id": where.tenant_id, "event_type": announced}
+    if isinstance(where, topics.CameraTopic):
+        return {}
+    place = where.place
+    return {"tenant_id": place.tenant_id, "device_id": place.device_id, "event_type": announced}
+
+
+def _everything(topic: str, raw: bytes) -> list[str]:
+    """The slow path: what the topic, the envelope, the payload and the three together lack."""
+    where, kind, reasons = _where_and_kind(topic)
+    try:
+        envelope.read(raw)
+    except check.Invalid as invalid:
+        reasons += invalid.reasons
+    body = _body(raw)
+    if where is None or body is None:
+        return reasons
+    if kind is not None:
+        reasons += _mismatches(where, {k: v for k, v in body.items() if isinstance(v, str)})
+        if "payload" in body:
+            reasons += _payload_problems(where, kind, body["payload"])
+    return reasons
+
+
+def _where_and_kind(topic: str) -> tuple[Topic | None, MqttType | None, list[str]]:
+    where: Topic | None = None
+    try:
+        where = topics.parse(topic)
+        return where, _kind(where), []
+    except check.Invalid as invalid:
+        return where, None, [*invalid.reasons]
+
+
+def _body(raw: bytes) -> dict[str, Any] | None:
+    """The body as far as it can be looked into; None if it cannot."""
+    if check.problems(raw, dict[str, Any]):
+        return None
+    found: dict[str, Any] = msgspec.json.decode(raw)
+    return found
+
+
+def _payload_problems(where: Topic, kind: MqttType, payload: Any) -> list[str]:
+    found = check.misfits(payload, kind.payload, PAYLOAD)
+    if isinstance(where, TelemetryTopic) and isinstance(payload, dict):
+        named = payload.get("metric_type", where.metric_type)
+        if isinstance(named, str) and named != where.metric_type:
+            found.append(telemetry.other_metric(where.metric_type, named))
+    return found

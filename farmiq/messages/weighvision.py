@@ -1,0 +1,69 @@
+"""Weigh sessions: an animal on the scale, its weights and its images, from created to finalized.
+
+The device's payloads are those of the MQTT topics; the bus carries them with what the edge adds
+(C-29, C-96, C-109). A weight or an image says the same on both.
+"""
+
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from farmiq.messages.ids import Id
+from farmiq.messages.kinds import Count, Sha256, Text, WeightKg
+from farmiq.messages.media import ImageType
+
+SESSION_CREATED = "weighvision.session.created"
+WEIGHT_RECORDED = "weighvision.weight.recorded"
+IMAGE_CAPTURED = "weighvision.image.captured"
+SESSION_FINALIZED = "weighvision.session.finalized"
+SESSION_CANCELLED = "weighvision.session.cancelled"
+
+
+class WeightRecorded(msgspec.Struct, frozen=True, kw_only=True):
+    weight_kg: WeightKg
+
+
+class ImageCaptured(msgspec.Struct, frozen=True, kw_only=True):
+    """Sent after the upload; on the events topic if the image belongs to no session."""
+
+    media_id: UUID
+    content_type: ImageType | msgspec.UnsetType | None = msgspec.UNSET
+    size_bytes: Count | msgspec.UnsetType | None = msgspec.UNSET
+    sha256: Sha256 | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class SessionCreatedByDevice(msgspec.Struct, frozen=True, kw_only=True):
+    batch_id: Id | None
+    initial_weight_kg: WeightKg | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class SessionFinalizedByDevice(msgspec.Struct, frozen=True, kw_only=True):
+    image_count: Count
+    final_weight_kg: WeightKg | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class SessionCancelledByDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """The device gave up on this session (C-28)."""
+
+    reason: Text | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class SessionCreated(msgspec.Struct, frozen=True, kw_only=True):
+    status: Literal["created"]
+    batch_id: Id | None
+    initial_weight_kg: WeightKg | None
+
+
+class SessionFinalized(msgspec.Struct, frozen=True, kw_only=True):
+    """The weight is null if its weighings come later, the result if nothing was inferred."""
+
+    status: Literal["finalized"]
+    final_weight_kg: WeightKg | None
+    image_count: Count
+    inference_result_id: UUID | None
+
+
+class SessionCancelled(msgspec.Struct, frozen=True, kw_only=True):
+    status: Literal["cancelled"]
+    reason: Text | msgspec.UnsetType | None = msgspec.UNSET

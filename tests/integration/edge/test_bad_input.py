@@ -1,0 +1,68 @@
+"""Bad messages through the gateway's transaction: all in quarantine, the healthy ones stored."""
+
+import itertools
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+
+from farmiq.edge.ingress import service
+from farmiq.plumbing import db
+from tests import bad_input
+from tests.bad_input import Sent
+from tests.conftest import Database
+
+BATCH = 50
+
+
+@pytest.fixture
+async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
+    async with db.pool(edge_db.url, name="test") as opened:
+        yield opened
+
+
+def row(database: Database, query: str) -> tuple[Any, ...]:
+    with psycopg.connect(database.admin_url) as connection:
+        found = connection.execute(query.encode()).fetchone()
+        assert found is not None
+        return found
+
+
+async def send(pool: db.Pool, database: Database, *, seed: int, count: int) -> None:
+    """Every batch has bad ones and a healthy one; `keep` is the transaction without a net."""
+    rng = Random(seed)
+    good, bad = 0, 0
+    cases = bad_input.messages(seed, count)
+    while batch := [*itertools.islice(cases, BATCH)]:
+        batch.insert(rng.randrange(len(batch)), bad_input.healthy(rng))
+        outcome = await service.keep(pool, [(sent.topic, sent.raw) for sent in batch])
+        assert_outcome(batch, outcome)
+        good += sum(sent.good for sent in batch)
+        bad += sum(not sent.good for sent in batch)
+    assert row(database, "select count(*) from telemetry_raw") == (good,)
+    assert row(database, "select count(*) from sync_outbox") == (good,)
+    assert row(database, "select sum(received_count)::int from quarantine") == (bad,)
+    assert row(database, "select min(cardinality(reasons)) from quarantine") == (1,)
+
+
+def assert_outcome(batch: list[Sent], outcome: service.Outcome) -> None:
+    assert outcome.new_count == sum(sent.good for sent in batch)
+    refused = {(one.topic, one.raw) for one in outcome.refused}
+    assert refused == {(sent.topic, sent.raw) for sent in batch if not sent.good}
+    service.by_sender(outcome)
+
+
+async def test_bad_messages_end_in_quarantine_and_healthy_ones_in_their_tables(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await send(pool, edge_db, seed=11, count=1_500)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+async def test_a_hundred_thousand_bad_messages_end_in_quarantine(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await send(pool, edge_db, seed=12, count=100_000)

@@ -1,0 +1,117 @@
+"""The OpenAPI documents name the routes that exist, in types that fit what they answer."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from fastapi import FastAPI
+from starlette.routing import Route
+from typer.testing import CliRunner
+
+from farmiq.cli import app
+from farmiq.cloud.console import readings
+from farmiq.cloud.console.pages import Pages
+from farmiq.cloud.ingestion import service as ingestion
+from farmiq.contracts import openapi
+from farmiq.contracts.openapi import BatchAccepted, ErrorBody, LatestReadings, OutboxBatch
+from farmiq.plumbing import http
+from tests.unit.contracts.test_asyncapi import looked_up, refs
+from tests.unit.messages import samples
+
+DOCS = Path(__file__).parents[3] / "docs"
+EXAMPLES = Path(samples.__file__).parent / "examples"
+NOW = datetime(2025, 1, 2, 10, 0, 1, tzinfo=UTC)
+
+
+def routes(site: str) -> FastAPI:
+    """The routes of a site, without what is behind them."""
+    door = http.Door(title=site, version="0")
+    nothing: Any = None
+    if site == "cloud":
+        door.app.add_route(ingestion.ROUTE, nothing_there, methods=["POST"])
+        Pages(nothing, nothing, nothing, cookie_secure=False).add_to(door.app)
+    return door.app
+
+
+async def nothing_there(_: Any) -> Any:
+    raise NotImplementedError
+
+
+def for_programs(path: str) -> bool:
+    return path.startswith("/api/") or path in {"/healthz", "/readyz", "/metrics", "/version"}
+
+
+@pytest.mark.parametrize("site", openapi.SITES)
+def test_the_routes_for_programs_are_exactly_those_of_the_document(site: str) -> None:
+    exist = {
+        (route.path, method.lower())
+        for route in routes(site).routes
+        if isinstance(route, Route) and for_programs(route.path)
+        for method in route.methods or ()
+        if method != "HEAD"
+    }
+    document = openapi.document(site)
+    written = {(path, method) for path, item in document["paths"].items() for method in item}
+    assert written == exist
+
+
+@pytest.mark.parametrize("site", openapi.SITES)
+def test_every_reference_resolves_and_every_operation_answers(site: str) -> None:
+    document = openapi.document(site)
+    for ref in refs(document):
+        looked_up(ref, document)
+    for item in document["paths"].values():
+        for operation in item.values():
+            assert operation["summary"]
+            assert all(answer["description"] for answer in operation["responses"].values())
+            for scheme in operation.get("security", []):
+                assert scheme.keys() <= document["components"]["securitySchemes"].keys()
+
+
+@pytest.mark.parametrize("site", openapi.SITES)
+def test_the_kept_document_is_current(site: str) -> None:
+    kept = json.loads((DOCS / f"openapi-{site}.json").read_text())
+    assert kept == openapi.document(site), "run `make docs`"
+
+
+@pytest.mark.req("FB-06")
+@pytest.mark.parametrize(
+    ("example", "kind"),
+    [
+        ("002.example-1.request", OutboxBatch),
+        ("002.example-1.response", BatchAccepted),
+        ("002.example-3.response", ErrorBody),
+        ("002.example-4.request", OutboxBatch),
+        ("002.example-4.response", BatchAccepted),
+    ],
+)
+def test_the_documented_bodies_are_of_these_types(example: str, kind: Any) -> None:
+    raw = (EXAMPLES / f"{example}.json").read_bytes()
+    read = msgspec.json.decode(raw, type=kind)
+    assert json.loads(msgspec.json.encode(read)) == json.loads(raw)
+
+
+def test_the_errors_named_are_those_that_the_door_gives() -> None:
+    for status, said in openapi.WRONG.items():
+        assert said.partition(":")[0] == http.CODES[int(status)]
+
+
+def test_the_latest_readings_are_of_their_type() -> None:
+    company = readings.Company(name="Hill", tenant_id="t", timezone="UTC", email="a@b")
+    reading = readings.Reading(
+        farm_id="f", barn_id="b", device_id="d", metric_type="temperature", value=21.5, unit="C",
+        captured_at=NOW, arrived_at=NOW, count=1, history=(),
+    )  # fmt: skip
+    answer = json.dumps(readings.as_json(readings.view(company, [reading], now=NOW)))
+    (found,) = msgspec.json.decode(answer, type=LatestReadings).readings
+    assert found.metric_value == 21.5
+
+
+def test_the_command_prints_the_document_of_a_site() -> None:
+    for arguments, site in (([], "cloud"), (["cloud"], "cloud"), (["edge"], "edge")):
+        printed = CliRunner().invoke(app, ["openapi", *arguments])
+        assert json.loads(printed.stdout) == openapi.document(site)
+    assert CliRunner().invoke(app, ["openapi", "moon"]).exit_code == 2
