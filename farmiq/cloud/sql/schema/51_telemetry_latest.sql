@@ -17,7 +17,7 @@ create table telemetry_latest (
 
 alter table telemetry_latest enable row level security;
 alter table telemetry_latest force row level security;
-create policy telemetry_latest_people on telemetry_latest for select to authenticated
+create policy "Users see in their company" on telemetry_latest for select to authenticated
   using (tenant_id = (select get_active_tenant_id()));
 create policy telemetry_latest_service on telemetry_latest for all to farmiq_service
   using (true) with check (true);

@@ -10,6 +10,7 @@ from fastapi import Request
 from farmiq.cloud.console import look, readings
 from farmiq.cloud.console.readings import Company, Reading
 from farmiq.cloud.console.sparkline import Point
+from farmiq.plumbing import ids
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
 EVIL = "<script>alert(1)</script>\"'"
@@ -28,7 +29,7 @@ def evil_view() -> readings.View:
         count=1,
         history=(Point(NOW, 1.0),),
     )
-    company = Company(name=EVIL, tenant_id=EVIL, timezone="UTC", email=EVIL)
+    company = Company(company_id=ids.new(), name=EVIL, tenant_id=EVIL, timezone="UTC", email=EVIL)
     return readings.view(company, [reading], now=NOW)
 
 
