@@ -20,10 +20,8 @@ def problems(text: str) -> list[str]:
 
 
 def _of(statement: str) -> list[str]:
-    found = [
-        f"{what}: {statement}" for pattern, what in _FORBIDDEN.items() if re.search(pattern, statement)
-    ]  # fmt: skip
-    for column in re.findall(r"\badd column\b[^,]*", statement):
-        if "not null" in column and " default " not in column:
-            found.append(f"adds a mandatory column without a default: {statement}")
-    return found
+    added = re.findall(r"\badd column\b[^,]*", statement)
+    mandatory = [each for each in added if "not null" in each and " default " not in each]
+    wrong = [what for pattern, what in _FORBIDDEN.items() if re.search(pattern, statement)]
+    wrong += ["adds a mandatory column without a default"] * bool(mandatory)
+    return [f"{what}: {statement}" for what in wrong]

@@ -16,9 +16,9 @@ def test_a_regular_user_sees_the_rows_of_their_company_and_no_other(
     cloud_db: Database, two: Two, person: str
 ) -> None:
     home = two.home(person)
-    for table in two_companies.for_people(cloud_db.url):
-        with looking(cloud_db.url, two.tokens[person]) as connection:
-            assert owners(connection, table) == {owner(home, table, cloud_db.url, two)}, table
+    with looking(cloud_db.url, two.tokens[person]) as connection:
+        for table in two_companies.for_people(cloud_db.url):
+            assert owners(connection, table) == {owner(connection, table, two, home)}, table
 
 
 @pytest.mark.req("DB2-09")
@@ -27,9 +27,9 @@ def test_a_super_admin_sees_the_chosen_company_and_no_other(
     cloud_db: Database, two: Two, chosen: str
 ) -> None:
     company = getattr(two, chosen)
-    for table in two_companies.for_people(cloud_db.url):
-        with looking(cloud_db.url, two.tokens["sue"], company=company) as connection:
-            assert owners(connection, table) == {owner(company, table, cloud_db.url, two)}, table
+    with looking(cloud_db.url, two.tokens["sue"], company=company) as connection:
+        for table in two_companies.for_people(cloud_db.url):
+            assert owners(connection, table) == {owner(connection, table, two, company)}, table
 
 
 def test_a_super_admin_begins_at_home_and_may_choose_again(cloud_db: Database, two: Two) -> None:
@@ -42,8 +42,8 @@ def test_a_super_admin_begins_at_home_and_may_choose_again(cloud_db: Database, t
 
 def test_without_a_context_nobody_sees_anything(cloud_db: Database, two: Two) -> None:
     del two
-    for table in two_companies.for_people(cloud_db.url):
-        with looking(cloud_db.url) as connection:
+    with looking(cloud_db.url) as connection:
+        for table in two_companies.for_people(cloud_db.url):
             assert owners(connection, table) == set(), table
 
 
@@ -63,7 +63,7 @@ def test_a_context_does_not_outlive_its_transaction(cloud_db: Database, two: Two
 def test_services_see_all_and_jobs_only_who_people_are(cloud_db: Database, two: Two) -> None:
     with psycopg.connect(cloud_db.url) as connection:
         for table in sorted(set(catalog.tables(cloud_db.url)) - two_companies.NOT_OF_A_COMPANY):
-            expected = {owner(c, table, cloud_db.url, two) for c in (two.one, two.two)}
+            expected = {owner(connection, table, two, each) for each in (two.one, two.two)}
             assert owners(connection, table) == expected, table
     with psycopg.connect(cloud_db.admin_url) as connection:
         connection.execute("set role farmiq_jobs")

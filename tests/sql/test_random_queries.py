@@ -78,14 +78,14 @@ def _look(
         # A lie: at best it shows nothing, and for a super admin it is as good as choosing.
         lie = chance.choice((two.one, two.two))
         connection.execute("select set_config('farmiq.company_id', %s, true)", (str(lie),))
-        may_see = (lie if home in {None, lie} else None) if may_see else None
+        may_see = lie if may_see is not None and home in {None, lie} else None
     table = chance.choice(_TABLES)
     whose = "company_id" if table in _OF_COMPANIES else "tenant_id"
     form = sql.SQL(chance.choice(FORMS))
     rows = connection.execute(
         form.format(table=sql.Identifier(table), whose=sql.Identifier(whose))
     ).fetchall()
-    allowed = {may_see and two.tenant(may_see), str(may_see)} if may_see else set()
+    allowed = set() if may_see is None else {two.tenant(may_see), str(may_see)}
     foreign = {str(row[0]) for row in rows} - allowed
     if foreign:
         tally.foreign.append(f"{table}: {foreign} instead of {allowed}")
