@@ -87,7 +87,7 @@ class Pages:
             raise not_signed_in()
         source = live.stream(
             self.hub,
-            tenant_id=company.tenant_id,
+            company_id=str(company.company_id),
             sign_in=signed_in.token_hash,
             lasts_s=signed_in.remaining_s,
         )
