@@ -1,15 +1,14 @@
 """A managed PostgreSQL gives no superuser: an owner who may make roles is enough for everything."""
 
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
-from farmiq import config, stack
+from farmiq import cli, stack
 from farmiq.plumbing import db, migrations
 from farmiq.process import SQL
 from tests.conftest import Database
@@ -35,24 +34,13 @@ def managed(tmp_path: Path) -> Iterator[Database]:
         yield Database(service, urlunsplit(parts._replace(netloc=plain, path="/managed")))
 
 
-def farmiq(environment: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "farmiq", *words],
-        env=config.environment(over=environment),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
 @pytest.mark.req("UP-02", "DB2-08")
-def test_an_owner_without_superuser_does_everything(managed: Database) -> None:
-    ours = {
-        "FARMIQ_CLOUD_DB_ADMIN_URL": managed.admin_url,
-        "FARMIQ_STATE_DIR": "/nonexistent",
-        "FARMIQ_NEW_PASSWORD": "long enough 1",
-    }
+def test_an_owner_without_superuser_does_everything(
+    managed: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FARMIQ_CLOUD_DB_ADMIN_URL", managed.admin_url)
+    monkeypatch.setenv("FARMIQ_STATE_DIR", str(tmp_path / "no stack"))
+    monkeypatch.setenv("FARMIQ_NEW_PASSWORD", "long enough 1")
     for words in (
         ("migrate", "cloud", "--phase", "pre"),
         ("migrate", "cloud", "--phase", "post"),
@@ -63,9 +51,8 @@ def test_an_owner_without_superuser_does_everything(managed: Database) -> None:
         ("user", "add", "a@hill.farm", "--tenant", "hill", "--role", "admin", "--super-admin"),
         ("user", "token", "a@hill.farm"),
     ):
-        done = farmiq(ours, *words)
-        assert done.returncode == 0, f"{words}: {done.stderr}"
-    assert done.stdout.strip()
+        done = CliRunner().invoke(cli.app, words)
+        assert done.exit_code == 0, f"{words}: {done.output} {done.exception!r}"
     assert migrations.problem(managed.url, SQL["cloud"]) is None
     with looking(managed.url, done.stdout.strip()) as connection:
         assert connection.execute("select name from companies").fetchall() == [("Hill Farm",)]
