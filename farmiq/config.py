@@ -235,6 +235,11 @@ def state_dir() -> Path:
     return Path.home() / ".local" / "state" / "farmiq"
 
 
+def stack_postgres() -> str | None:
+    """Which of Debian's PostgreSQL local stacks start, such as 15; None: the one of the wheel."""
+    return os.environ.get("FARMIQ_STACK_POSTGRES") or None
+
+
 def given_urls() -> dict[str, str]:
     """Engines that the environment names: those are used and not started."""
     return {

@@ -11,20 +11,33 @@ from farmiq.plumbing.backoff import Backoff
 SQL = {site: Path(__file__).parent / site / "sql" for site in services.SITES}
 
 
-class WrongSchemaError(Exception):
+class RefusedError(Exception):
+    """The services must not run like this; the text says why and who must act."""
+
+
+class WrongSchemaError(RefusedError):
     """The database is not at the version this code was written for."""
 
 
+class WrongRoleError(RefusedError):
+    """The login could see past row level security."""
+
+
 async def run_services(what: str, environment: Mapping[str, str]) -> int:
-    """Run a service, a site or all until a signal; returns the exit code."""
+    """Run a service, a site or all until a signal; returns the exit code.
+
+    Raises RefusedError if a database is not one that they may run on.
+    """
     chosen = services.named(what)
     sites = dict.fromkeys(service.site for service in chosen)
     settings = {site: config.site(site).load(environment) for site in sites}
     parts: dict[str, Awaitable[None]] = {}
+    schemas: list[Schema] = []
     for site, own in settings.items():
         log.configure(own.log_level)
         door = http.Door(title=f"farmiq {site}", version=__version__)
         schema = Schema(site, own.db_url.get_secret_value())
+        schemas.append(schema)
         door.ready("schema", schema.problem)
         for service in chosen:
             if service.site == site:
@@ -32,7 +45,11 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
         parts[f"{site} http"] = http.serve(
             door, host=own.http_host, port=own.http_port, tls=own.tls
         )
-    return await run.together(parts, expected=(WrongSchemaError, tokens.TokenError, OSError))
+    code = await run.together(parts, expected=(RefusedError, tokens.TokenError, OSError))
+    for schema in schemas:
+        if schema.refused is not None:
+            raise schema.refused
+    return code
 
 
 async def _run(
@@ -46,29 +63,39 @@ async def _run(
 
 
 class Schema:
-    """The site's schema: services wait for a database that is away and refuse one that is wrong."""
+    """The site's database: services wait for one that is away and refuse one that is wrong."""
 
     def __init__(self, site: str, url: str) -> None:
         self._site, self._url = site, url
         self._looking = asyncio.Lock()
         self._problem: str | None = "not looked at yet"
+        self.refused: RefusedError | None = None
 
     def problem(self) -> str | None:
         return self._problem
 
     async def until_right(self) -> None:
-        """Raises WrongSchemaError if the database answers and is not at this version."""
+        """Raises RefusedError if the database answers and our services must not run on it."""
         backoff = Backoff(cap_s=5.0)
         async with self._looking:
             while self._problem is not None:
                 try:
-                    self._problem = await asyncio.to_thread(
-                        migrations.problem, self._url, SQL[self._site]
-                    )
+                    self.refused = await asyncio.to_thread(self._refusal)
+                    self._problem = str(self.refused) if self.refused else None
                 except db.UNAVAILABLE as error:
                     self._problem = f"the {self._site} database is away: {db.first_line(error)}"
                     log.get(self._site).warning("schema.database_away", error=self._problem)
                     await backoff.wait()
                     continue
-                if self._problem is not None:
-                    raise WrongSchemaError(f"{self._site} database: {self._problem}")
+                if self.refused is not None:
+                    raise self.refused
+
+    def _refusal(self) -> RefusedError | None:
+        # Companies meet in the cloud's database alone; the edge is one operator's machine.
+        if self._site == "cloud" and (why := db.role_problem(self._url)):
+            return WrongRoleError(
+                f"{self._site} database: {why}. Set FARMIQ_{self._site.upper()}_DB_URL to the "
+                "login farmiq_service, which `farmiq migrate` makes"
+            )
+        why = migrations.problem(self._url, SQL[self._site])
+        return WrongSchemaError(f"{self._site} database: {why}") if why else None

@@ -59,7 +59,7 @@ SERVICES = (
         "cloud-telemetry-service",
         "cloud",
         "farmiq.cloud.telemetry.service",
-        reads=("farmiq.cloud-telemetry-service.ingest.queue",),
+        reads=("farmiq.cloud-telemetry-service.ingest.queue", "companies"),
         writes=(
             "telemetry_readings",
             "telemetry_latest",

@@ -93,7 +93,7 @@ def run(
 
     try:
         code = asyncio.run(process.run_services(what, _environment(stack)))
-    except SettingsError as error:
+    except (SettingsError, process.RefusedError) as error:
         _fail(str(error))
     except KeyError as error:
         _fail(error.args[0], code=2)
@@ -122,7 +122,7 @@ def trace(
 ) -> None:
     """Show where one event was, when, and in which table or queue.
 
-    Needs both databases (FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_ADMIN_URL) or a running demo.
+    Needs both databases (FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_URL) or a running demo.
     Exit code 1: nobody knows this event. Exit code 3: it has not reached the cloud's tables yet.
     """
     from farmiq.trace import trace as follow
@@ -132,7 +132,7 @@ def trace(
         follow(
             event_id,
             edge_url=_needed(environment, "FARMIQ_EDGE_DB_ADMIN_URL"),
-            cloud_url=_needed(environment, "FARMIQ_CLOUD_DB_ADMIN_URL"),
+            cloud_url=_needed(environment, "FARMIQ_CLOUD_DB_URL"),
             amqp_url=environment.get("FARMIQ_AMQP_URL"),
         )
     )
@@ -152,9 +152,16 @@ def trace(
 def migrate(
     site: Annotated[str, typer.Argument(help="edge, cloud or all.")] = "all",
     *,
+    phase: Annotated[
+        str,
+        typer.Option(help="pre (before the new code runs), post (after the old is gone) or all."),
+    ] = "all",
     stack: StackName = None,
 ) -> None:
-    """Bring a site's database up to date. Run it before the new code starts; safe to repeat.
+    """Bring a site's database up to date; safe to repeat.
+
+    With the services stopped, or on a first install: all. To upgrade without stopping: pre with
+    the new version, then replace the services one by one, then post.
 
     Connects as the owner of the tables: FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_ADMIN_URL.
     """
@@ -164,11 +171,13 @@ def migrate(
     sites = list(SQL) if site == "all" else [site]
     if unknown := [name for name in sites if name not in SQL]:
         _fail(f"there is no site {unknown[0]!r}; choose edge, cloud or all", code=2)
+    if phase not in migrations.PHASES:
+        _fail(f"there is no phase {phase!r}; choose {', '.join(migrations.PHASES)}", code=2)
     environment = _environment(stack)
     for name in sites:
         url = _needed(environment, f"FARMIQ_{name.upper()}_DB_ADMIN_URL")
         try:
-            applied = migrations.apply(url, SQL[name])
+            applied = migrations.apply(url, SQL[name], phase=phase)
         except migrations.MigrationError as error:
             _fail(f"{name}: {error}")
         typer.echo(f"{name}: " + (f"applied {', '.join(applied)}" if applied else "up to date"))
@@ -210,7 +219,10 @@ def openapi(
 
 @company.command("add")
 def company_add(
-    tenant: Annotated[str, typer.Argument(help="tenant_id of its events, for example hillside.")],
+    tenant: Annotated[
+        str | None,
+        typer.Argument(help="tenant_id of its events, for example hillside; default: its own id."),
+    ] = None,
     *,
     name: Annotated[str, typer.Option(help="What people call it.")],
     timezone: Annotated[str, typer.Option(help="IANA zone of its days.")] = "UTC",
@@ -222,14 +234,14 @@ def company_add(
     from farmiq.cloud.identity.accounts import add_company
     from farmiq.messages.ids import ID_PATTERN
 
-    if not re.match(ID_PATTERN, tenant):
+    if tenant is not None and not re.match(ID_PATTERN, tenant):
         _fail(f"{tenant!r} cannot be a tenant_id: letters, digits and . _ : -, at most 128", code=2)
     with psycopg.connect(_needed(_environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")) as connection:
         try:
             company_id = add_company(connection, tenant, name=name, timezone=timezone)
         except ValueError as error:
             _fail(str(error), code=2)
-    typer.echo(f"{company_id}  {tenant}  {name}")
+    typer.echo(f"{company_id}  {tenant or company_id}  {name}")
 
 
 @user.command("add")
@@ -238,13 +250,16 @@ def user_add(
     *,
     tenant: Annotated[str, typer.Option(help="The company's tenant_id.")],
     role: Annotated[str, typer.Option(help="viewer, operator, technician or admin.")] = "viewer",
+    super_admin: Annotated[
+        bool, typer.Option("--super-admin", help="May look at every company, one at a time.")
+    ] = False,
     password: Annotated[
         str,
         typer.Option(prompt=True, hide_input=True, envvar="FARMIQ_NEW_PASSWORD", help="Asked for."),
     ],
     stack: StackName = None,
 ) -> None:
-    """Add a person, or change their password and role. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
+    """Add a person, or change their password and rights. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     import psycopg
 
     from farmiq.cloud.identity.accounts import add_user
@@ -256,10 +271,43 @@ def user_add(
         if row is None:
             _fail(f"there is no company {tenant!r}; add it with `farmiq company add`")
         try:
-            user_id = add_user(connection, email, company_id=row[0], password=password, role=role)
+            user_id = add_user(
+                connection,
+                email,
+                company_id=row[0],
+                password=password,
+                role=role,
+                super_admin=super_admin,
+            )
         except ValueError as error:
             _fail(str(error), code=2)
-    typer.echo(f"{user_id}  {email}  {role} of {tenant}")
+    also = ", super admin" if super_admin else ""
+    typer.echo(f"{user_id}  {email}  {role} of {tenant}{also}")
+
+
+@user.command("token")
+def user_token(
+    email: Annotated[str, typer.Argument(help="Whose rows are to be seen.")],
+    *,
+    hours: Annotated[float, typer.Option(min=0.01, max=8760, help="How long it is good.")] = 12,
+    stack: StackName = None,
+) -> None:
+    """Print a token for psql: `select begin_session('…')`, see docs/psql.md.
+
+    It is as good as this person's password until it expires. Needs FARMIQ_CLOUD_DB_ADMIN_URL.
+    """
+    from datetime import timedelta
+
+    import psycopg
+
+    from farmiq.cloud.identity.accounts import open_sign_in
+
+    with psycopg.connect(_needed(_environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")) as connection:
+        try:
+            token = open_sign_in(connection, email, lasts=timedelta(hours=hours))
+        except ValueError as error:
+            _fail(str(error))
+    typer.echo(token)
 
 
 @keys.command("new")

@@ -61,6 +61,37 @@ async def problem(source: Pool) -> str | None:
     return None
 
 
+# A role may also become any role it is a member of, so those count as itself.
+_POWERS = """
+select r.rolname,
+  case
+    when r.rolsuper then 'is a superuser'
+    when r.rolbypassrls then 'bypasses row level security'
+    else 'owns ' || (
+      select format('%I.%I', n.nspname, c.relname)
+      from pg_class c join pg_namespace n on n.oid = c.relnamespace
+      where c.relowner = r.oid and c.relkind in ('r', 'p', 'v', 'm')
+        and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
+      order by 1 limit 1)
+  end
+from pg_roles r
+where pg_has_role(session_user, r.oid, 'member')
+order by r.rolname <> session_user, r.rolname
+"""
+
+
+def role_problem(url: str) -> str | None:
+    """Why row level security would not hold for the login of this address, or None."""
+    with psycopg.connect(url, connect_timeout=5) as connection:
+        found = [row for row in connection.execute(_POWERS).fetchall() if row[1] is not None]
+        me = connection.execute("select session_user").fetchone()
+    if not found or me is None:
+        return None
+    role, power = found[0]
+    via = "" if role == me[0] else f"can become {role}, which "
+    return f"the role {me[0]} {via}{power}, so row level security would not hold"
+
+
 def is_data_error(error: psycopg.Error) -> bool:
     """Whether the statement can never succeed with this data; anything else may be tried again."""
     return (error.sqlstate or "")[:2] in _DATA_CLASSES

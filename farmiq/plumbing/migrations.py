@@ -1,6 +1,7 @@
 """Migrations: plain SQL files, forward only, applied once under a lock, refused if history changed.
 
-`migrations/NNNN_pre_name.sql` runs before the new code is deployed, `…_post_…` after it.
+`migrations/NNNN_pre_name.sql` runs before the new code is deployed and only adds, so that the old
+code goes on running; `…_post_…` runs when the old code is gone.
 `roles.sql` and `functions/*.sql` may be applied any number of times and are, on every run: the
 functions at the end, and on an empty database also first, since policies and triggers name them.
 """
@@ -15,6 +16,8 @@ import psycopg
 
 # Any number would do, as long as every runner of ours uses the same one.
 _LOCK = 4_210_551_973
+
+PHASES = ("pre", "post", "all")
 
 _NAME = re.compile(r"^(?P<number>\d{4})_(?P<phase>pre|post)_[a-z0-9_]+$")
 
@@ -51,6 +54,10 @@ class Migration:
     sql: str
 
     @property
+    def phase(self) -> str:
+        return _phase(self.name)
+
+    @property
     def checksum(self) -> str:
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
@@ -84,7 +91,27 @@ def pending(files: list[Migration], applied: Mapping[str, str]) -> list[Migratio
     return waiting
 
 
-def apply(url: str, folder: Path) -> list[str]:
+def chosen(waiting: list[Migration], phase: str) -> list[Migration]:
+    """Those of the phase. Raises if the order of the files would not be kept."""
+    if phase == "all":
+        return waiting
+    ends = next((n for n, file in enumerate(waiting) if file.phase != "pre"), len(waiting))
+    before, after = waiting[:ends], waiting[ends:]
+    behind = [file.name for file in after if file.phase == "pre"]
+    if behind:
+        raise MigrationError(
+            f"{after[0].name} of an earlier version was never applied and {behind[0]} stands "
+            "behind it: stop the services and run `farmiq migrate --phase all`"
+        )
+    if phase == "post" and before:
+        raise MigrationError(
+            f"{before[0].name} comes first: run `farmiq migrate --phase pre`, then replace the "
+            "services, then `--phase post`"
+        )
+    return before if phase == "pre" else after
+
+
+def apply(url: str, folder: Path, *, phase: str = "all") -> list[str]:
     """Bring the database up to date; returns the names applied now. Safe to run side by side."""
     files = read(folder)
     with psycopg.connect(url, autocommit=True) as connection:
@@ -92,7 +119,7 @@ def apply(url: str, folder: Path) -> list[str]:
         try:
             connection.execute(_BOOTSTRAP)
             applied = _applied(connection)
-            waiting = pending(files, applied)
+            waiting = chosen(pending(files, applied), phase)
             _apply_again(connection, [folder / "roles.sql"])
             functions = sorted((folder / "functions").glob("*.sql"))
             if not applied:
@@ -106,16 +133,33 @@ def apply(url: str, folder: Path) -> list[str]:
 
 
 def problem(url: str, folder: Path) -> str | None:
-    """Why a service must not start on this database, or None."""
+    """Why a service must not start on this database, or None.
+
+    What was only added for a newer version harms nobody, and what is cleaned up after the old
+    code is gone may still wait: between pre and post both versions run.
+    """
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
-            waiting = pending(read(folder), _applied(connection))
+            files, applied = read(folder), _applied(connection)
+        waiting = pending(files, _of_interest(files, applied))
     except MigrationError as error:
         return str(error)
     except psycopg.errors.UndefinedTable:
         return "the database is empty: run `farmiq migrate`"
-    names = [file.name for file in waiting]
+    names = [file.name for file in waiting if file.phase == "pre"]
     return f"migrations are not applied, run `farmiq migrate`: {names}" if names else None
+
+
+def _of_interest(files: list[Migration], applied: Mapping[str, str]) -> Mapping[str, str]:
+    """What was applied, without what a newer version only added."""
+    unknown = set(applied) - {file.name for file in files}
+    if any(_phase(name) == "post" for name in unknown):
+        return applied
+    return {name: checksum for name, checksum in applied.items() if name not in unknown}
+
+
+def _phase(name: str) -> str:
+    return name.split("_", 2)[1]
 
 
 def _applied(connection: psycopg.Connection) -> dict[str, str]:

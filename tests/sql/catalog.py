@@ -16,6 +16,17 @@ def columns(url: str, table: str) -> dict[str, str]:
     )
 
 
+def columns_seen_by(connection: psycopg.Connection, table: str) -> list[str]:
+    rows = connection.execute(
+        """
+        select attname from pg_attribute
+        where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped
+        """,
+        (table,),
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
 def indexes(url: str, table: str) -> dict[str, str]:
     """Index → its columns as PostgreSQL spells them."""
     found = _pairs(url, "select indexname, indexdef from pg_indexes where tablename = %s", table)
@@ -55,7 +66,8 @@ _DUMP = (
     """,
     """
     select 'constraint', conrelid::regclass, conname, pg_get_constraintdef(oid)
-    from pg_constraint where connamespace = 'public'::regnamespace and conrelid <> 0 order by 2, 3
+    from pg_constraint where connamespace = 'public'::regnamespace and conrelid <> 0
+    order by conrelid::regclass::text, 3
     """,
     """
     select 'index', tablename, indexname, indexdef from pg_indexes
@@ -73,15 +85,16 @@ _DUMP = (
     """
     select 'columngrant', attrelid::regclass, attname, attacl::text from pg_attribute
     where attacl is not null and attrelid in
-      (select oid from pg_class where relnamespace = 'public'::regnamespace) order by 2, 3
+      (select oid from pg_class where relnamespace = 'public'::regnamespace)
+    order by attrelid::regclass::text, 3
     """,
     """
     select 'trigger', tgrelid::regclass, tgname, pg_get_triggerdef(oid)
-    from pg_trigger where not tgisinternal order by 2, 3
+    from pg_trigger where not tgisinternal order by tgrelid::regclass::text, 3
     """,
     """
     select 'function', proname, pg_get_function_arguments(oid), prosrc, prosecdef,
-      coalesce(proacl::text, '')
+      coalesce(proacl::text, ''), pg_get_userbyid(proowner), coalesce(proconfig::text, '')
     from pg_proc where pronamespace = 'public'::regnamespace order by 2, 3
     """,
 )

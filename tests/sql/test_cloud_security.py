@@ -1,195 +1,191 @@
 """Tenants never meet: every table of the cloud, now and to come, keeps companies apart."""
 
-from uuid import UUID
-
 import psycopg
 import pytest
 from psycopg import sql
 
-from farmiq.cloud.identity.accounts import add_company, add_user
-from farmiq.plumbing import ids
+from farmiq.cloud.identity.accounts import add_company
 from tests.conftest import Database
-from tests.sql import catalog
+from tests.sql import catalog, security, two_companies
+from tests.sql.two_companies import Two, looking, owner, owners
 
-# Not a company's data: which migrations were applied.
-NOT_OF_A_COMPANY = {"schema_migrations"}
-# Only services read these; people see nothing of them, not even their own.
-NOT_FOR_PEOPLE = {"sign_ins"}
 
-SEED = {
-    "ingestion_dedupe": """
-        insert into ingestion_dedupe (tenant_id, event_id, event_type, content_hash, batch_id)
-        values (%(tenant)s, %(id)s, 'telemetry.ingested', 'x', 'b')""",
-    "event_conflicts": """
-        insert into event_conflicts
-          (tenant_id, event_id, content_hash, first_content_hash, batch_id)
-        values (%(tenant)s, %(id)s, 'x', 'y', 'b')""",
-    "telemetry_readings": """
-        insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
-          metric_type, metric_value, unit, occurred_at, trace_id)
-        values (%(tenant)s, %(id)s, 'f', 'b', 'd', 'temperature', 1, 'C', now(), 't')""",
-    "telemetry_latest": """
-        insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
-          metric_value, unit, occurred_at, reading_count)
-        values (%(tenant)s, 'd', 'temperature', 'f', 'b', %(id)s, 1, 'C', now(), 1)""",
-    "sign_ins": """
-        insert into sign_ins (token_hash, user_id, company_id, csrf_token, expires_at)
-        select %(tenant)s::bytea, user_id, company_id, 'c', now() from users
-        where company_id = %(company)s""",
+@pytest.mark.req("DB2-08", "DB2-09", "FN-12")
+@pytest.mark.parametrize("person", ["ann", "bea"])
+def test_a_regular_user_sees_the_rows_of_their_company_and_no_other(
+    cloud_db: Database, two: Two, person: str
+) -> None:
+    home = two.home(person)
+    with looking(cloud_db.url, two.tokens[person]) as connection:
+        for table in two_companies.for_people(cloud_db.url):
+            assert owners(connection, table) == {owner(connection, table, two, home)}, table
+
+
+@pytest.mark.req("DB2-09")
+@pytest.mark.parametrize("chosen", ["one", "two"])
+def test_a_super_admin_sees_the_chosen_company_and_no_other(
+    cloud_db: Database, two: Two, chosen: str
+) -> None:
+    company = getattr(two, chosen)
+    with looking(cloud_db.url, two.tokens["sue"], company=company) as connection:
+        for table in two_companies.for_people(cloud_db.url):
+            assert owners(connection, table) == {owner(connection, table, two, company)}, table
+
+
+def test_a_super_admin_begins_at_home_and_may_choose_again(cloud_db: Database, two: Two) -> None:
+    with looking(cloud_db.url, two.tokens["sue"]) as connection:
+        assert owners(connection, "telemetry_readings") == {"one"}
+        for company in (two.two, two.one, two.two):
+            connection.execute("select set_active_company_context(%s)", (company,))
+            assert owners(connection, "telemetry_readings") == {two.tenant(company)}
+
+
+def test_without_a_context_nobody_sees_anything(cloud_db: Database, two: Two) -> None:
+    del two
+    with looking(cloud_db.url) as connection:
+        for table in two_companies.for_people(cloud_db.url):
+            assert owners(connection, table) == set(), table
+
+
+def test_a_context_does_not_outlive_its_transaction(cloud_db: Database, two: Two) -> None:
+    with psycopg.connect(cloud_db.url, autocommit=True) as connection:
+        for ends_well in (True, False):
+            with connection.transaction(force_rollback=not ends_well):
+                connection.execute("set local role authenticated")
+                connection.execute("select begin_session(%s)", (two.tokens["ann"],))
+                assert owners(connection, "telemetry_readings") == {"one"}
+            with connection.transaction():
+                connection.execute("set local role authenticated")
+                assert owners(connection, "telemetry_readings") == set()
+        assert connection.execute("select current_user").fetchone() == ("farmiq_service",)
+
+
+def test_services_see_all_and_jobs_only_who_people_are(cloud_db: Database, two: Two) -> None:
+    with psycopg.connect(cloud_db.url) as connection:
+        for table in sorted(set(catalog.tables(cloud_db.url)) - two_companies.NOT_OF_A_COMPANY):
+            expected = {owner(connection, table, two, each) for each in (two.one, two.two)}
+            assert owners(connection, table) == expected, table
+    with psycopg.connect(cloud_db.admin_url) as connection:
+        connection.execute("set role farmiq_jobs")
+        assert owners(connection, "companies") == {two.one, two.two}
+        for table in ("telemetry_readings", "telemetry_latest", "ingestion_dedupe", "memberships"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+                owners(connection, table)
+
+
+def test_a_login_without_a_role_of_ours_is_refused_everywhere(cloud_db: Database, two: Two) -> None:
+    del two
+    with psycopg.connect(cloud_db.admin_url) as connection:
+        connection.execute("create role a_stranger nologin")
+        connection.execute("set local role a_stranger")
+        for table in sorted(set(catalog.tables(cloud_db.url)) - two_companies.NOT_OF_A_COMPANY):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+                owners(connection, table)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+            connection.execute("select get_active_company_id()")
+        connection.rollback()
+
+
+def test_people_cannot_read_passwords_or_sign_ins(cloud_db: Database, two: Two) -> None:
+    for query in ("select password_hash from users", "select * from sign_ins"):
+        with looking(cloud_db.url, two.tokens["sue"]) as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(query.encode())
+            connection.rollback()
+
+
+def test_people_cannot_write(cloud_db: Database, two: Two) -> None:
+    for table in catalog.tables(cloud_db.url):
+        for verb in (
+            "delete from {}",
+            "insert into {} default values",
+            "update {} set {} = null",
+            "truncate {}",
+        ):
+            column = next(iter(catalog.columns(cloud_db.url, table)))
+            with looking(cloud_db.url, two.tokens["sue"]) as connection:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute(
+                        sql.SQL(verb).format(sql.Identifier(table), sql.Identifier(column))
+                    )
+                connection.rollback()
+
+
+@pytest.mark.req("DB2-08")
+def test_nothing_is_wrong_with_the_catalog(cloud_db: Database) -> None:
+    with psycopg.connect(cloud_db.admin_url) as connection:
+        assert security.problems(connection) == []
+
+
+FORCED = (
+    "alter table planted enable row level security; alter table planted force row level security; "
+)
+PLANTED = {
+    "create table planted (tenant_id text)": "planted: row level security is not forced",
+    "create table planted (tenant_id text); alter table planted enable row level security": (
+        "planted: row level security is not forced"
+    ),
+    f"create table planted (tenant_id text); {FORCED}": "planted: no policy for delete",
+    f"create table planted (tenant_id text); {FORCED}create policy open on planted using (true)": (
+        "planted: policy open shows people more than their company: true"
+    ),
+    "create policy open on users for select to authenticated using (email <> '')": (
+        "users: policy open shows people more than their company: (email <> ''::text)"
+    ),
+    "create policy open on users for update to authenticated "
+    "using (company_id = get_active_company_id())": "users: policy open has no with check",
+    "create policy half on users for insert to farmiq_service with check (true); "
+    "create policy open on users for delete to authenticated "
+    "using (company_id = get_active_company_id())": "users: policy open lets people write",
+    "create view planted as select * from users": "planted: the view is not security_invoker",
+    "create materialized view planted as select * from users": (
+        "planted: a materialized view has no row level security"
+    ),
+    "create function planted() returns int language sql security definer as 'select 1'": (
+        "planted: security definer without a pinned search_path"
+    ),
+    "create function planted() returns int language sql security definer "
+    "set search_path = pg_catalog, public as 'select 1'": (
+        "planted: security definer without a pinned search_path"
+    ),
+    "create function planted() returns int language sql security definer "
+    "set search_path = pg_catalog, pg_temp as 'select 1'": (
+        "planted: security definer that everybody may execute"
+    ),
+    "grant execute on function begin_session(text) to public": (
+        "begin_session: security definer that everybody may execute"
+    ),
+    "alter role farmiq_jobs bypassrls": "farmiq_jobs: bypasses row level security",
+    "create role planted bypassrls; grant planted to farmiq_service": (
+        "planted: bypasses row level security"
+    ),
+    "alter role farmiq_jobs login": "farmiq_jobs: can log in",
+    "grant create on schema public to farmiq_service; "
+    "alter table telemetry_latest owner to farmiq_service": "farmiq_service: owns tables",
 }
 
 
-@pytest.fixture
-def companies(cloud_db: Database) -> tuple[UUID, UUID]:
-    """Two companies with a row each in every table; a table that cannot be seeded fails here."""
+def test_planted_mistakes_are_caught(cloud_db: Database) -> None:
     with psycopg.connect(cloud_db.admin_url) as connection:
-        made = []
-        for tenant in ("one", "two"):
-            company = add_company(connection, tenant, name=tenant)
-            add_user(connection, f"p@{tenant}.farm", company_id=company, password="long enough 1")
-            for statement in SEED.values():
-                values = {"tenant": tenant, "id": ids.new(), "company": company}
-                connection.execute(statement.encode(), values)
-            made.append(company)
-    missing = set(catalog.tables(cloud_db.admin_url)) - {
-        *SEED,
-        *NOT_OF_A_COMPANY,
-        "companies",
-        "users",
-    }
-    assert not missing, f"say in SEED how to fill {missing}, so that this test covers them"
-    return made[0], made[1]
+        for mistake, said in PLANTED.items():
+            # Rolled back: roles belong to the whole server, where other tests run.
+            with connection.transaction(force_rollback=True):
+                connection.execute(mistake.encode())
+                assert said in security.problems(connection), mistake
 
 
-def _as_person(connection: psycopg.Connection, company: UUID | None) -> None:
-    """What the console does at the head of each transaction."""
-    connection.execute("set local role authenticated")
-    if company is not None:
-        connection.execute("select set_config('farmiq.company_id', %s, true)", (str(company),))
-
-
-def _count(url: str, table: str, *, company: UUID | None) -> int:
-    column = next(iter(catalog.columns(url, table)))
-    with psycopg.connect(url) as connection:
-        _as_person(connection, company)
-        row = connection.execute(
-            sql.SQL("select count({}) from {}").format(
-                sql.Identifier(column), sql.Identifier(table)
-            )
-        ).fetchone()
-    assert row is not None
-    count: int = row[0]
-    return count
-
-
-def _of_companies(url: str) -> list[str]:
-    return [t for t in catalog.tables(url) if t not in NOT_OF_A_COMPANY | NOT_FOR_PEOPLE]
-
-
-def test_each_company_sees_its_own_row_and_no_other(
-    cloud_db: Database, companies: tuple[UUID, UUID]
-) -> None:
-    for table in _of_companies(cloud_db.url):
-        for company in companies:
-            assert _count(cloud_db.url, table, company=company) == 1, table
-
-
-def test_without_a_context_nobody_sees_anything(
-    cloud_db: Database, companies: tuple[UUID, UUID]
-) -> None:
-    assert companies
-    for table in _of_companies(cloud_db.url):
-        assert _count(cloud_db.url, table, company=None) == 0, table
-
-
-def test_a_context_does_not_outlive_its_transaction(
-    cloud_db: Database, companies: tuple[UUID, UUID]
-) -> None:
-    with psycopg.connect(cloud_db.url, autocommit=True) as connection:
-        with connection.transaction():
-            _as_person(connection, companies[0])
-        with connection.transaction():
-            _as_person(connection, None)
-            row = connection.execute("select count(*) from telemetry_readings").fetchone()
-    assert row == (0,)
-
-
-def test_people_cannot_read_passwords_or_sign_ins(
-    cloud_db: Database, companies: tuple[UUID, UUID]
-) -> None:
-    for query in ("select password_hash from users", "select * from sign_ins"):
-        with psycopg.connect(cloud_db.url) as connection:
-            _as_person(connection, companies[0])
-            with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                connection.execute(query.encode())
-
-
-def test_people_cannot_write(cloud_db: Database, companies: tuple[UUID, UUID]) -> None:
-    for table in _of_companies(cloud_db.url):
-        for verb in ("delete from {}", "insert into {} default values"):
-            with psycopg.connect(cloud_db.url) as connection:
-                _as_person(connection, companies[0])
-                with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                    connection.execute(sql.SQL(verb).format(sql.Identifier(table)))
-
-
-def test_every_table_forces_row_level_security_and_has_policies(cloud_db: Database) -> None:
-    assert _unguarded(cloud_db.admin_url) == []
-
-
-def test_the_scan_catches_a_table_without_security_and_an_open_policy(cloud_db: Database) -> None:
+def test_a_table_that_nobody_seeds_is_caught(cloud_db: Database, two: Two) -> None:
     with psycopg.connect(cloud_db.admin_url) as connection:
-        connection.execute("create table planted_bare (tenant_id text)")
-        connection.execute("create table planted_open (tenant_id text)")
-        connection.execute("alter table planted_open enable row level security")
-        connection.execute("alter table planted_open force row level security")
-        connection.execute("create policy open on planted_open using (true)")
-    assert _unguarded(cloud_db.admin_url) == [
-        "planted_bare: row level security is not forced",
-        "planted_bare: no policy",
-        "planted_open: policy open lets people see every row",
-    ]
+        connection.execute("create table planted (tenant_id text)")
+    with pytest.raises(AssertionError, match=r"say in SEED how to fill \['planted'\]"):
+        two_companies.check_all_seeded(cloud_db.admin_url, two)
 
 
-def test_the_services_login_owns_nothing_and_bypasses_nothing(cloud_db: Database) -> None:
-    with psycopg.connect(cloud_db.url) as connection:
-        rights = connection.execute(
-            "select rolsuper, rolbypassrls, rolcreaterole from pg_roles "
-            "where rolname = current_user"
-        ).fetchone()
-        owned = connection.execute(
-            "select count(*) from pg_class where relowner = "
-            "(select oid from pg_roles where rolname = current_user)"
-        ).fetchone()
-    assert rights == (False, False, False)
-    assert owned == (0,)
-
-
-def _unguarded(url: str) -> list[str]:
-    """What is wrong with the tables' security, in sentences."""
-    with psycopg.connect(url) as connection:
-        forced: dict[str, bool] = dict(
-            connection.execute(
-                "select relname, relrowsecurity and relforcerowsecurity from pg_class "
-                "where relnamespace = 'public'::regnamespace and relkind in ('r', 'p')"
-            ).fetchall()
-        )
-        policies = connection.execute(
-            "select tablename, policyname, roles::text[], qual from pg_policies "
-            "where schemaname = 'public' order by 1, 2"
-        ).fetchall()
-    wrong = []
-    for table in sorted(forced):
-        if not forced[table]:
-            wrong.append(f"{table}: row level security is not forced")
-        own = [policy for policy in policies if policy[0] == table]
-        if not own:
-            wrong.append(f"{table}: no policy")
-        wrong += [
-            f"{table}: policy {name} lets people see every row"
-            for _, name, roles, condition in own
-            if table not in NOT_OF_A_COMPANY
-            and ({"public", "authenticated"} & set(roles))
-            and condition == "true"
-        ]
-    return wrong
+def test_a_company_that_names_no_tenant_is_its_own(cloud_db: Database) -> None:
+    with psycopg.connect(cloud_db.admin_url) as connection:
+        company = add_company(connection, None, name="Hill Farm")
+        row = connection.execute("select company_id, tenant_id from companies").fetchone()
+        assert row == (company, str(company))
+        with pytest.raises(psycopg.errors.CheckViolation, match="companies_tenant_id_said"):
+            add_company(connection, "", name="Nobody's")
+        connection.rollback()

@@ -1,4 +1,4 @@
-"""Live pages: one LISTEN per process, fanned out to the browsers of the tenant that changed.
+"""Live pages: one LISTEN per process, fanned out to the browsers of the company that changed.
 
 telemetry --NOTIFY telemetry_changed--> [hub] --Server-Sent Events: "fetch again"--> browsers
 """
@@ -27,7 +27,7 @@ DEAF = b"event: deaf\ndata: {}\n\n"
 
 @dataclass(eq=False)
 class Subscription:
-    tenant_id: str
+    company_id: str
     sign_in: bytes
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -41,8 +41,8 @@ class Hub:
     _subscriptions: set[Subscription] = field(default_factory=set)
 
     @contextlib.contextmanager
-    def subscribe(self, tenant_id: str, *, sign_in: bytes) -> Iterator[Subscription]:
-        subscription = Subscription(tenant_id, sign_in)
+    def subscribe(self, company_id: str, *, sign_in: bytes) -> Iterator[Subscription]:
+        subscription = Subscription(company_id, sign_in)
         self._subscriptions.add(subscription)
         try:
             yield subscription
@@ -53,9 +53,9 @@ class Hub:
         """Whether one sign-in has as many live pages open as it may."""
         return sum(found.sign_in == sign_in for found in self._subscriptions) >= MOST_PER_SIGN_IN
 
-    def changed(self, tenant_id: str) -> None:
+    def changed(self, company_id: str) -> None:
         for subscription in self._subscriptions:
-            if subscription.tenant_id == tenant_id:
+            if subscription.company_id == company_id:
                 subscription.woken.set()
 
     def hear(self, *, listening: bool) -> None:
@@ -74,7 +74,7 @@ class Hub:
 
 
 async def stream(
-    hub: Hub, *, tenant_id: str, sign_in: bytes, lasts_s: float
+    hub: Hub, *, company_id: str, sign_in: bytes, lasts_s: float
 ) -> AsyncIterator[bytes]:
     """What one browser hears, until the server stops or the sign-in expires.
 
@@ -82,7 +82,7 @@ async def stream(
     """
     clock = asyncio.get_running_loop().time
     ends_at = clock() + lasts_s
-    with hub.subscribe(tenant_id, sign_in=sign_in) as subscription:
+    with hub.subscribe(company_id, sign_in=sign_in) as subscription:
         woken = True
         while not hub.closing.is_set() and clock() < ends_at:
             yield message(listening=hub.listening, woken=woken)

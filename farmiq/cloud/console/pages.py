@@ -1,15 +1,18 @@
-"""The routes of the console: sign in, sign out, Latest readings, its fragment and JSON twin."""
+"""The routes of the console: sign in and out, switch company, Latest readings and its twins."""
 
 import asyncio
 import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 
 from farmiq.cloud.console import forms, live, look, readings, store
-from farmiq.cloud.identity import desk
+from farmiq.cloud.identity import desk, session
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db, http
 
@@ -38,6 +41,7 @@ class Pages:
             ("/sign-in", self.sign_in_form, "GET"),
             ("/sign-in", self.sign_in, "POST"),
             ("/sign-out", self.sign_out, "POST"),
+            ("/company", self.switch_company, "POST"),
             ("/static/{digest}/{name:path}", self.static, "GET"),
         ):
             app.add_api_route(
@@ -55,31 +59,35 @@ class Pages:
         signed_in = await self._who(request)
         if signed_in is None:
             return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
-        found = await self._view(signed_in)
+        found = await self._view(request, signed_in)
         return await asyncio.to_thread(
-            look.page, "latest.html", view=found, csrf=signed_in.csrf_token
+            look.page,
+            "latest.html",
+            view=found,
+            csrf=signed_in.csrf_token,
+            choices=await self._choices(signed_in),
         )
 
     async def fragment(self, request: Request) -> Response:
-        found = await self._view(await self._must_be_signed_in(request))
+        found = await self._view(request, await self._must_be_signed_in(request))
         page = await asyncio.to_thread(look.page, "fragment.html", view=found)
         return await asyncio.to_thread(packed, request, page)
 
     async def latest_json(self, request: Request) -> Response:
-        found = await self._view(await self._must_be_signed_in(request))
+        found = await self._view(request, await self._must_be_signed_in(request))
         return JSONResponse(readings.as_json(found), headers={"Cache-Control": "no-store"})
 
     async def live(self, request: Request) -> Response:
         signed_in = await self._must_be_signed_in(request)
         if self.hub.is_full(signed_in.token_hash):
             raise http.HttpError(429, "too many live pages are open: close some", retry_after_s=10)
-        async with store.as_person(self.pool, signed_in.company_id) as connection:
-            company = await store.company(connection, signed_in.user_id)
+        async with self._as_person(request, signed_in) as connection:
+            company = await store.company(connection, email=signed_in.email)
         if company is None:
             raise not_signed_in()
         source = live.stream(
             self.hub,
-            tenant_id=company.tenant_id,
+            company_id=str(company.company_id),
             sign_in=signed_in.token_hash,
             lasts_s=signed_in.remaining_s,
         )
@@ -119,6 +127,22 @@ class Pages:
         answer.delete_cookie(SIGN_IN_COOKIE, path="/")
         return answer
 
+    async def switch_company(self, request: Request) -> Response:
+        """A super admin looks at another company, in this sign-in only."""
+        signed_in = await self._must_be_signed_in(request)
+        form = await forms.read(request)
+        if not forms.came_from_us(form, signed_in.csrf_token):
+            raise http.HttpError(403, "this form is not of your sign-in: load the page again")
+        try:
+            await self.desk.look_at(signed_in, company_named(form.get("company_id", "")))
+        except session.NotYours:
+            raise http.HttpError(403, "you may look at your own company only") from None
+        except session.NoSuchCompany:
+            raise no_such_company() from None
+        except session.SignedOut:
+            raise not_signed_in() from None
+        return RedirectResponse("/", 303, headers=look.HEADERS)
+
     async def static(self, request: Request) -> Response:
         found = look.files.get(request.path_params["name"])
         if found is None or found.address != request.url.path:
@@ -139,9 +163,32 @@ class Pages:
             raise not_signed_in()
         return signed_in
 
-    async def _view(self, signed_in: SignIn) -> readings.View:
-        async with store.as_person(self.pool, signed_in.company_id) as connection:
-            company = await store.company(connection, signed_in.user_id)
+    @asynccontextmanager
+    async def _as_person(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:
+        """In the company that the address names, else in the one that the sign-in has chosen.
+
+        So a page goes on showing what it began with, also when another tab switches.
+        """
+        asked = request.query_params.get("company")
+        wanted = company_named(asked) if asked else None
+        try:
+            async with session.as_person(self.pool, signed_in.token, company_id=wanted) as found:
+                yield found
+        except session.SignedOut:
+            raise not_signed_in() from None
+        # Whether the company exists is nobody's business but a super admin's.
+        except (session.NotYours, session.NoSuchCompany):
+            raise no_such_company() from None
+
+    async def _choices(self, signed_in: SignIn) -> list[readings.Choice]:
+        if not signed_in.is_super_admin:
+            return []
+        async with session.as_person(self.pool, signed_in.token) as connection:
+            return await store.choices(connection)
+
+    async def _view(self, request: Request, signed_in: SignIn) -> readings.View:
+        async with self._as_person(request, signed_in) as connection:
+            company = await store.company(connection, email=signed_in.email)
             found = await store.latest(connection)
         if company is None:
             raise not_signed_in()
@@ -179,6 +226,17 @@ class Pages:
             samesite="lax",
             secure=self.cookie_secure,
         )
+
+
+def company_named(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise no_such_company() from None
+
+
+def no_such_company() -> http.HttpError:
+    return http.HttpError(404, "there is no such company")
 
 
 def not_signed_in() -> http.HttpError:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console import sparkline, words
@@ -51,10 +52,19 @@ class Reading:
 class Company:
     """Whose page it is."""
 
+    company_id: UUID
     name: str
     tenant_id: str
     timezone: str
     email: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A company that a super admin can switch to."""
+
+    company_id: UUID
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,42 +1,29 @@
 """What the console reads, always as the person who looks: row level security decides."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from uuid import UUID
-
-from farmiq.cloud.console.readings import Company, Reading
+from farmiq.cloud.console.readings import Choice, Company, Reading
 from farmiq.cloud.console.sparkline import Point
 from farmiq.plumbing import db
 
 HISTORY = 30
 
 
-@asynccontextmanager
-async def as_person(pool: db.Pool, company_id: UUID) -> AsyncIterator[db.Connection]:
-    """A transaction that sees what people of this company may see (C-76)."""
-    async with db.transaction(pool) as connection:
-        await connection.execute("set local role authenticated")
-        await connection.execute(
-            "select set_config('farmiq.company_id', %s, true)", (str(company_id),)
-        )
-        yield connection
-
-
-async def company(connection: db.Connection, user_id: UUID) -> Company | None:
-    """The company of the transaction and the e-mail of the person; None if either is gone."""
+async def company(connection: db.Connection, *, email: str) -> Company | None:
+    """The company that the transaction looks at, for the person of this e-mail; None if gone."""
     rows = await db.fetch_all(
-        connection,
-        """
-        select c.name, c.tenant_id, c.timezone, u.email
-        from companies c join users u using (company_id)
-        where u.user_id = %s
-        """,
-        user_id,
+        connection, "select company_id, name, tenant_id, timezone from companies"
     )
     if not rows:
         return None
-    name, tenant_id, timezone, email = rows[0]
-    return Company(name=name, tenant_id=tenant_id, timezone=timezone, email=email)
+    company_id, name, tenant_id, timezone = rows[0]
+    return Company(
+        company_id=company_id, name=name, tenant_id=tenant_id, timezone=timezone, email=email
+    )
+
+
+async def choices(connection: db.Connection) -> list[Choice]:
+    """The companies that the person may look at, by name."""
+    rows = await db.fetch_all(connection, "select company_id, name from get_selectable_companies()")
+    return [Choice(company_id=company_id, name=name) for company_id, name in rows]
 
 
 async def latest(connection: db.Connection) -> list[Reading]:

@@ -9,8 +9,9 @@ import secrets
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
+from uuid import UUID
 
-from farmiq.cloud.identity import passwords, store
+from farmiq.cloud.identity import passwords, session, store
 from farmiq.cloud.identity.attempts import Attempts
 from farmiq.plumbing import db
 
@@ -52,7 +53,14 @@ class Desk:
         if token is None or len(token) != _TOKEN_LENGTH:
             return None
         async with db.transaction(self.pool) as connection:
-            return await store.find_sign_in(connection, token_hash(token))
+            return await store.find_sign_in(connection, token, token_hash=token_hash(token))
+
+    async def look_at(self, found: store.SignIn, company_id: UUID) -> None:
+        """Keep the company that this sign-in looks at. Raises NotYours or NoSuchCompany."""
+        async with session.as_person(self.pool, found.token) as connection:
+            await session.choose(connection, company_id)
+        async with db.transaction(self.pool) as connection:
+            await store.keep_choice(connection, found.token_hash, company_id=company_id)
 
     async def sign_out(self, found: store.SignIn) -> None:
         async with db.transaction(self.pool) as connection:

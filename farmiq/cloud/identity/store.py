@@ -1,6 +1,6 @@
 """The tables users and sign_ins, as the service sees them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
@@ -16,12 +16,18 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """A person who has proven who they are, until it expires or they sign out."""
+    """A person who has proven who they are, until it expires or they sign out.
 
+    `company_id` is the company this sign-in looks at: a super admin's choice, else their own.
+    """
+
+    token: str = field(repr=False)
     token_hash: bytes
     user_id: UUID
     company_id: UUID
-    csrf_token: str
+    email: str
+    is_super_admin: bool
+    csrf_token: str = field(repr=False)
     remaining_s: float
 
 
@@ -40,24 +46,34 @@ async def keep_sign_in(
     await connection.execute(
         """
         insert into sign_ins (token_hash, user_id, company_id, csrf_token, expires_at)
-        values (%s, %s, %s, %s, now() + %s)
+        values (%s, %s, %s, %s, fn_now() + %s)
         """,
         (token_hash, user.user_id, user.company_id, csrf_token, lasts),
     )
 
 
-async def find_sign_in(connection: db.Connection, token_hash: bytes) -> SignIn | None:
+async def find_sign_in(
+    connection: db.Connection, token: str, *, token_hash: bytes
+) -> SignIn | None:
     rows = await db.fetch_all(
         connection,
         """
-        select token_hash, user_id, company_id, csrf_token,
-          extract(epoch from expires_at - now())::float8
-        from sign_ins
-        where token_hash = %s and expires_at > now()
+        select s.token_hash, s.user_id,
+          case when u.is_super_admin then s.company_id else u.company_id end,
+          u.email, u.is_super_admin, s.csrf_token,
+          extract(epoch from s.expires_at - fn_now())::float8
+        from sign_ins s join users u using (user_id)
+        where s.token_hash = %s and s.expires_at > fn_now()
         """,
         token_hash,
     )
-    return SignIn(*rows[0]) if rows else None
+    return SignIn(token, *rows[0]) if rows else None
+
+
+async def keep_choice(connection: db.Connection, token_hash: bytes, *, company_id: UUID) -> None:
+    await connection.execute(
+        "update sign_ins set company_id = %s where token_hash = %s", (company_id, token_hash)
+    )
 
 
 async def forget_sign_in(connection: db.Connection, token_hash: bytes) -> None:
@@ -65,4 +81,4 @@ async def forget_sign_in(connection: db.Connection, token_hash: bytes) -> None:
 
 
 async def forget_expired(connection: db.Connection) -> None:
-    await connection.execute("delete from sign_ins where expires_at <= now()")
+    await connection.execute("delete from sign_ins where expires_at <= fn_now()")

@@ -76,8 +76,14 @@ async def record(tx: db.Connection, ingested: Sequence[Ingested]) -> int:
 
 
 async def _tell(tx: db.Connection, tenant_ids: set[str]) -> None:
-    """Open pages hear of it at the commit, and fetch again."""
+    """Open pages hear of it at the commit, and fetch again.
+
+    By the company's random id: whoever may connect may listen, and a tenant's name says more.
+    """
     await tx.execute(
-        "select pg_notify('telemetry_changed', t) from unnest(%s::text[]) as t",
+        """
+        select pg_notify('telemetry_changed', company_id::text)
+        from companies where tenant_id = any(%s)
+        """,
         (sorted(tenant_ids),),
     )

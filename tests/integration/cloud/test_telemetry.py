@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import AsyncIterator
 
+import psycopg
 import pytest
 
 from farmiq.cloud.bus import TELEMETRY_DEAD_LETTERS, TELEMETRY_QUEUE, TOPOLOGY
@@ -56,6 +57,17 @@ async def test_the_newest_reading_wins_whatever_arrives_later(
     await service.keep(pool, bodies(newer))
     await service.keep(pool, bodies(older))
     assert cloud.rows("select metric_value, reading_count from telemetry_latest") == [(26.4, 2)]
+
+
+async def test_what_is_announced_names_the_company_by_its_id_alone(
+    cloud: CloudSite, pool: db.Pool
+) -> None:
+    (company,) = cloud.rows("select company_id::text from companies where tenant_id = 't-001'")
+    async with await psycopg.AsyncConnection.connect(cloud.database.url, autocommit=True) as ear:
+        await ear.execute("listen telemetry_changed")
+        await service.keep(pool, bodies(event(), event()))
+        heard = [notice.payload async for notice in ear.notifies(timeout=10, stop_after=1)]
+    assert heard == [company[0]]
 
 
 async def test_what_cannot_be_understood_is_pointed_out_and_the_rest_kept(

@@ -32,7 +32,7 @@ def row(database: Database, query: str) -> tuple[Any, ...]:
 
 async def send(pool: db.Pool, database: Database, *, seed: int, count: int) -> None:
     """Every batch has bad ones and a healthy one; `keep` is the transaction without a net."""
-    rng = Random(seed)
+    rng = Random(f"healthy {seed}")
     good, bad = 0, 0
     cases = bad_input.messages(seed, count)
     while batch := [*itertools.islice(cases, BATCH)]:

@@ -67,13 +67,33 @@ def test_two_runners_side_by_side_apply_each_file_once(empty_db: Make, folder: P
 def test_a_new_file_is_waited_for_and_then_applied(empty_db: Make, folder: Path) -> None:
     database = empty_db("edge")
     migrations.apply(database.admin_url, folder)
-    add(folder, "0003_post_three", "create table three (n int);")
+    add(folder, "0003_pre_three", "create table three (n int);")
 
     assert migrations.problem(database.url, folder) == (
-        "migrations are not applied, run `farmiq migrate`: ['0003_post_three']"
+        "migrations are not applied, run `farmiq migrate`: ['0003_pre_three']"
     )
-    assert migrations.apply(database.admin_url, folder) == ["0003_post_three"]
+    assert migrations.apply(database.admin_url, folder) == ["0003_pre_three"]
     assert migrations.problem(database.url, folder) is None
+
+
+def test_between_pre_and_post_both_versions_may_start(empty_db: Make, folder: Path) -> None:
+    database = empty_db("edge")
+    migrations.apply(database.admin_url, folder)
+    older = shutil.copytree(folder, folder.parent / "older")
+    add(folder, "0003_pre_three", "create table three (n int);")
+    add(folder, "0004_post_four", "drop table one;")
+
+    with pytest.raises(MigrationError, match="0003_pre_three comes first"):
+        migrations.apply(database.admin_url, folder, phase="post")
+    assert migrations.apply(database.admin_url, folder, phase="pre") == ["0003_pre_three"]
+    assert migrations.problem(database.url, folder) is None
+    assert migrations.problem(database.url, older) is None
+    assert migrations.apply(database.admin_url, folder, phase="pre") == []
+    assert migrations.apply(database.admin_url, folder, phase="post") == ["0004_post_four"]
+    assert migrations.problem(database.url, folder) is None
+    assert "does not know: ['0003_pre_three', '0004_post_four']" in (
+        migrations.problem(database.url, older) or ""
+    )
 
 
 def test_a_changed_history_is_refused_and_nothing_is_applied(empty_db: Make, folder: Path) -> None:
@@ -92,12 +112,14 @@ def test_a_changed_history_is_refused_and_nothing_is_applied(empty_db: Make, fol
 def test_a_database_that_is_ahead_of_this_version_is_refused(empty_db: Make, folder: Path) -> None:
     database = empty_db("edge")
     older = shutil.copytree(folder, folder.parent / "older")
-    add(folder, "0003_pre_three", "create table three (n int);")
+    add(folder, "0003_post_three", "create table three (n int);")
     migrations.apply(database.admin_url, folder)
 
-    assert "this version does not know: ['0003_pre_three']" in (
+    assert "this version does not know: ['0003_post_three']" in (
         migrations.problem(database.url, older) or ""
     )
+    with pytest.raises(MigrationError, match="does not know"):
+        migrations.apply(database.admin_url, older)
 
 
 def test_a_file_that_fails_leaves_nothing_and_can_be_mended(empty_db: Make, folder: Path) -> None:

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -100,7 +101,9 @@ def test_the_errors_named_are_those_that_the_door_gives() -> None:
 
 
 def test_the_latest_readings_are_of_their_type() -> None:
-    company = readings.Company(name="Hill", tenant_id="t", timezone="UTC", email="a@b")
+    company = readings.Company(
+        company_id=UUID(int=7), name="Hill", tenant_id="t", timezone="UTC", email="a@b"
+    )
     reading = readings.Reading(
         farm_id="f", barn_id="b", device_id="d", metric_type="temperature", value=21.5, unit="C",
         captured_at=NOW, arrived_at=NOW, count=1, history=(),

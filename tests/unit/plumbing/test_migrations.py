@@ -73,3 +73,22 @@ def test_a_removed_file_is_refused() -> None:
 def test_a_file_behind_an_applied_one_is_refused() -> None:
     with pytest.raises(MigrationError, match=r"\['0002_post_b'\] would run behind 0003_pre_c"):
         migrations.pending(FILES, applied(FILES[0], FILES[2]))
+
+
+def test_a_phase_takes_its_own_in_order() -> None:
+    pre, post = [Migration("0004_pre_d", ""), Migration("0005_pre_e", "")], FILES[1:2]
+    assert migrations.chosen([*pre, *post], "pre") == pre
+    assert migrations.chosen(post, "post") == post
+    assert migrations.chosen(post, "pre") == []
+    assert migrations.chosen([*pre, *post], "all") == [*pre, *post]
+
+
+@pytest.mark.parametrize("phase", ["pre", "post"])
+def test_a_cleanup_that_was_skipped_is_not_overtaken(phase: str) -> None:
+    with pytest.raises(MigrationError, match="0002_post_b of an earlier version was never applied"):
+        migrations.chosen(FILES[1:], phase)
+
+
+def test_post_waits_for_pre() -> None:
+    with pytest.raises(MigrationError, match="0001_pre_a comes first"):
+        migrations.chosen(FILES[:2], "post")

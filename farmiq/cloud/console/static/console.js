@@ -5,6 +5,8 @@ const SILENCE_MS = 25_000;
 const FETCH_MS = 10_000;
 const HIDDEN_MS = 60_000;
 
+// This page stays with its company, also when the sign-in switches to another in another tab.
+const company = `?company=${document.querySelector("main").dataset.company}`;
 const readings = document.getElementById("readings");
 const pill = document.getElementById("pill");
 const says = document.getElementById("pill-says");
@@ -88,7 +90,7 @@ async function refresh() {
   fetching = true;
   const asked = Date.now();
   try {
-    const answer = await fetch("/readings", { signal: AbortSignal.timeout(FETCH_MS) });
+    const answer = await fetch(`/readings${company}`, { signal: AbortSignal.timeout(FETCH_MS) });
     if (answer.status === 401) return location.assign("/sign-in");
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
     swap(await answer.text(), asked);
@@ -196,7 +198,7 @@ let reopening = 0;
 function open() {
   clearTimeout(reopening);
   source?.close();
-  source = new EventSource("/live");
+  source = new EventSource(`/live${company}`);
   source.addEventListener("changed", () => hear(refresh));
   source.addEventListener("beat", () => hear());
   source.addEventListener("deaf", () => {

@@ -1,4 +1,5 @@
 -- Who is signed in. The cookie holds a random token; only its hash is kept here.
+-- company_id is what this sign-in looks at: a super admin's choice is kept per sign-in.
 create table sign_ins (
   token_hash bytea constraint sign_ins_pkey primary key,
   user_id uuid not null constraint sign_ins_user_fkey references users (user_id) on delete cascade,
@@ -8,9 +9,12 @@ create table sign_ins (
   expires_at timestamptz not null
 );
 create index sign_ins_expires_at_idx on sign_ins (expires_at);
+create index sign_ins_user_id_idx on sign_ins (user_id);
 
 alter table sign_ins enable row level security;
 alter table sign_ins force row level security;
 create policy sign_ins_owner on sign_ins for all to current_user using (true) with check (true);
 create policy sign_ins_service on sign_ins for all to farmiq_service using (true) with check (true);
+create policy sign_ins_jobs on sign_ins for select to farmiq_jobs using (true);
 grant select, insert, update, delete on sign_ins to farmiq_service;
+grant select (token_hash, user_id, company_id, expires_at) on sign_ins to farmiq_jobs;

@@ -11,9 +11,8 @@ create table ingestion_dedupe (
 
 alter table ingestion_dedupe enable row level security;
 alter table ingestion_dedupe force row level security;
-create policy ingestion_dedupe_people on ingestion_dedupe for select to authenticated
+create policy "Users see in their company" on ingestion_dedupe for select to authenticated
   using (tenant_id = (select get_active_tenant_id()));
-create policy ingestion_dedupe_owner on ingestion_dedupe for all to current_user using (true) with check (true);
 create policy ingestion_dedupe_service on ingestion_dedupe for all to farmiq_service
   using (true) with check (true);
 grant select on ingestion_dedupe to authenticated;

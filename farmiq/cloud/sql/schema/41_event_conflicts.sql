@@ -11,9 +11,8 @@ create table event_conflicts (
 
 alter table event_conflicts enable row level security;
 alter table event_conflicts force row level security;
-create policy event_conflicts_people on event_conflicts for select to authenticated
+create policy "Users see in their company" on event_conflicts for select to authenticated
   using (tenant_id = (select get_active_tenant_id()));
-create policy event_conflicts_owner on event_conflicts for all to current_user using (true) with check (true);
 create policy event_conflicts_service on event_conflicts for all to farmiq_service
   using (true) with check (true);
 grant select on event_conflicts to authenticated;

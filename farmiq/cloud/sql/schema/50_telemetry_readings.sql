@@ -18,9 +18,8 @@ create index telemetry_readings_device_idx
 
 alter table telemetry_readings enable row level security;
 alter table telemetry_readings force row level security;
-create policy telemetry_readings_people on telemetry_readings for select to authenticated
+create policy "Users see in their company" on telemetry_readings for select to authenticated
   using (tenant_id = (select get_active_tenant_id()));
-create policy telemetry_readings_owner on telemetry_readings for all to current_user using (true) with check (true);
 create policy telemetry_readings_service on telemetry_readings for all to farmiq_service
   using (true) with check (true);
 grant select on telemetry_readings to authenticated;

@@ -17,9 +17,8 @@ create table telemetry_latest (
 
 alter table telemetry_latest enable row level security;
 alter table telemetry_latest force row level security;
-create policy telemetry_latest_people on telemetry_latest for select to authenticated
+create policy "Users see in their company" on telemetry_latest for select to authenticated
   using (tenant_id = (select get_active_tenant_id()));
-create policy telemetry_latest_owner on telemetry_latest for all to current_user using (true) with check (true);
 create policy telemetry_latest_service on telemetry_latest for all to farmiq_service
   using (true) with check (true);
 grant select on telemetry_latest to authenticated;

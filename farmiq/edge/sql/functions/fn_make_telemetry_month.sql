@@ -2,7 +2,7 @@
 -- Rows of that month that the default partition took meanwhile move into it first (C-19).
 create or replace function fn_make_telemetry_month(month date) returns boolean
 language plpgsql security definer
-set search_path = pg_catalog, public
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   first_day date := date_trunc('month', month);

@@ -12,8 +12,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "BEAT_S", 0.05)
 
 
-def opened(hub: live.Hub, *, tenant_id: str = "a", lasts_s: float = 60) -> AsyncIterator[bytes]:
-    return live.stream(hub, tenant_id=tenant_id, sign_in=b"s", lasts_s=lasts_s)
+def opened(hub: live.Hub, *, company_id: str = "a", lasts_s: float = 60) -> AsyncIterator[bytes]:
+    return live.stream(hub, company_id=company_id, sign_in=b"s", lasts_s=lasts_s)
 
 
 async def test_a_stream_begins_with_changed_and_then_beats() -> None:
@@ -21,9 +21,9 @@ async def test_a_stream_begins_with_changed_and_then_beats() -> None:
     assert [await anext(stream) for _ in range(3)] == [live.CHANGED, live.BEAT, live.BEAT]
 
 
-async def test_only_the_tenant_that_changed_hears_of_it() -> None:
+async def test_only_the_company_that_changed_hears_of_it() -> None:
     hub = live.Hub(listening=True)
-    ours, theirs = opened(hub, tenant_id="a"), opened(hub, tenant_id="b")
+    ours, theirs = opened(hub, company_id="a"), opened(hub, company_id="b")
     await anext(ours), await anext(theirs)
     hub.changed("a")
     assert await anext(ours) == live.CHANGED

@@ -8,11 +8,15 @@ import pytest
 from fastapi import Request
 
 from farmiq.cloud.console import look, readings
-from farmiq.cloud.console.readings import Company, Reading
+from farmiq.cloud.console.readings import Choice, Company, Reading
 from farmiq.cloud.console.sparkline import Point
+from farmiq.plumbing import ids
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
 EVIL = "<script>alert(1)</script>\"'"
+
+
+EVIL_CHOICES = [Choice(company_id=ids.new(), name=EVIL)]
 
 
 def evil_view() -> readings.View:
@@ -28,24 +32,24 @@ def evil_view() -> readings.View:
         count=1,
         history=(Point(NOW, 1.0),),
     )
-    company = Company(name=EVIL, tenant_id=EVIL, timezone="UTC", email=EVIL)
+    company = Company(company_id=ids.new(), name=EVIL, tenant_id=EVIL, timezone="UTC", email=EVIL)
     return readings.view(company, [reading], now=NOW)
 
 
 def test_names_are_inert() -> None:
-    page = look.render("latest.html", view=evil_view(), csrf="token")
+    page = look.render("latest.html", view=evil_view(), csrf="token", choices=EVIL_CHOICES)
     assert "<script>alert" not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;") >= 7
 
 
 def test_pages_hold_no_inline_script_handler_or_style() -> None:
-    page = look.render("latest.html", view=evil_view(), csrf="token")
+    page = look.render("latest.html", view=evil_view(), csrf="token", choices=EVIL_CHOICES)
     inert = page.replace("&lt;script", "")
     assert not re.search(r"<script(?! type=\"module\" src=)|\son\w+=|\sstyle=|<style", inert)
 
 
 def test_the_fragment_is_the_part_of_the_page() -> None:
-    page = look.render("latest.html", view=evil_view(), csrf="token")
+    page = look.render("latest.html", view=evil_view(), csrf="token", choices=EVIL_CHOICES)
     assert look.render("fragment.html", view=evil_view()).strip() in page
 
 

@@ -6,9 +6,12 @@ import pytest
 from farmiq.cloud.console import readings
 from farmiq.cloud.console.readings import Company, Reading, State
 from farmiq.cloud.console.sparkline import Point
+from farmiq.plumbing import ids
 
 NOW = datetime(2026, 3, 10, 5, 0, tzinfo=UTC)
-COMPANY = Company(name="Green", tenant_id="tenant-a", timezone="Asia/Bangkok", email="a@b.c")
+COMPANY = Company(
+    company_id=ids.new(), name="Green", tenant_id="tenant-a", timezone="Asia/Bangkok", email="a@b.c"
+)
 
 
 def before(seconds: float) -> datetime:

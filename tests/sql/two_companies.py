@@ -1,0 +1,147 @@
+"""Two companies with a row each in every table of the cloud, and people who look at them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
+from farmiq.plumbing import ids
+from tests.sql import catalog
+
+# Not a company's data: which migrations were applied, and the clock of tests.
+NOT_OF_A_COMPANY = {"schema_migrations", "test_clock"}
+# Only services read these; people see nothing of them, not even their own.
+NOT_FOR_PEOPLE = {"sign_ins"}
+
+# Companies and people are made as an administrator makes them; this says how all else is filled.
+SEED = {
+    "companies": "",
+    "users": "",
+    "memberships": "",
+    "sign_ins": "",
+    "ingestion_dedupe": """
+        insert into ingestion_dedupe (tenant_id, event_id, event_type, content_hash, batch_id)
+        values (%(tenant)s, %(id)s, 'telemetry.ingested', 'x', 'b')""",
+    "event_conflicts": """
+        insert into event_conflicts
+          (tenant_id, event_id, content_hash, first_content_hash, batch_id)
+        values (%(tenant)s, %(id)s, 'x', 'y', 'b')""",
+    "telemetry_readings": """
+        insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
+          metric_type, metric_value, unit, occurred_at, trace_id)
+        values (%(tenant)s, %(id)s, 'f', 'b', 'd', 'temperature', 1, 'C', now(), 't')""",
+    "telemetry_latest": """
+        insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
+          metric_value, unit, occurred_at, reading_count)
+        values (%(tenant)s, 'd', 'temperature', 'f', 'b', %(id)s, 1, 'C', now(), 1)""",
+}
+
+PASSWORD = "long enough 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Two:
+    """`tokens` by person: ann of one, bea of two, and sue, a super admin whose home is one."""
+
+    one: UUID
+    two: UUID
+    tokens: dict[str, str]
+
+    def home(self, person: str) -> UUID:
+        return self.two if person == "bea" else self.one
+
+    def tenant(self, company_id: UUID) -> str:
+        return "one" if company_id == self.one else "two"
+
+
+def make(admin_url: str, *, service_url: str | None = None) -> Two:
+    """The owner makes companies and people; all else is written as services do where that counts.
+
+    A superuser may write anything; an owner who is none may not, since FORCE holds for owners.
+    """
+    with psycopg.connect(admin_url) as connection:
+        one, two = (
+            add_company(connection, tenant, name=f"Company {tenant}") for tenant in ("one", "two")
+        )
+        people = {"ann": one, "bea": two, "sue": one}
+        for name, company in people.items():
+            add_user(
+                connection,
+                email(name),
+                company_id=company,
+                password=PASSWORD,
+                super_admin=name == "sue",
+            )
+        tokens = {name: token(connection, name) for name in people}
+    made = Two(one, two, tokens)
+    with psycopg.connect(service_url or admin_url) as connection:
+        _fill(connection, made)
+    check_all_seeded(service_url or admin_url, made)
+    return made
+
+
+def email(name: str) -> str:
+    return f"{name}@example.com"
+
+
+def token(connection: psycopg.Connection, name: str) -> str:
+    return open_sign_in(connection, email(name), lasts=timedelta(hours=1))
+
+
+def check_all_seeded(url: str, made: Two) -> None:
+    """A table of the catalog that has no row of each company fails here, by name."""
+    tables = set(catalog.tables(url)) - NOT_OF_A_COMPANY
+    missing = tables - set(SEED)
+    assert not missing, f"say in SEED how to fill {sorted(missing)}, so that this test covers them"
+    with psycopg.connect(url) as connection:
+        for table in sorted(tables):
+            both = {owner(connection, table, made, company) for company in (made.one, made.two)}
+            assert owners(connection, table) == both, table
+
+
+def owner(connection: psycopg.Connection, table: str, made: Two, company_id: UUID) -> Any:
+    """How a row of this table says that it is of this company."""
+    known = "company_id" in catalog.columns_seen_by(connection, f"public.{table}")
+    return company_id if known else made.tenant(company_id)
+
+
+def owners(connection: psycopg.Connection, table: str) -> set[Any]:
+    """Whose rows this connection sees in a table. Fails for a table that does not say."""
+    names = catalog.columns_seen_by(connection, f"public.{table}")
+    column = next((name for name in ("company_id", "tenant_id") if name in names), None)
+    assert column, f"{table} has neither company_id nor tenant_id: whose are its rows?"
+    query = sql.SQL("select distinct {} from {}").format(
+        sql.Identifier(column), sql.Identifier("public", table)
+    )
+    return {row[0] for row in connection.execute(query).fetchall()}
+
+
+def for_people(url: str) -> list[str]:
+    return [t for t in catalog.tables(url) if t not in NOT_OF_A_COMPANY | NOT_FOR_PEOPLE]
+
+
+@contextmanager
+def looking(
+    url: str, token: str | None = None, *, company: UUID | None = None
+) -> Iterator[psycopg.Connection]:
+    """A transaction as the console opens it; without a token it is `authenticated` and nobody."""
+    with psycopg.connect(url) as connection:
+        connection.execute("set local role authenticated")
+        if token is not None:
+            connection.execute("select begin_session(%s)", (token,))
+        if company is not None:
+            connection.execute("select set_active_company_context(company_id => %s)", (company,))
+        yield connection
+
+
+def _fill(connection: psycopg.Connection, made: Two) -> None:
+    for company in (made.one, made.two):
+        for statement in filter(None, SEED.values()):
+            values = {"tenant": made.tenant(company), "company": company, "id": ids.new()}
+            connection.execute(statement.encode(), values)
