@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
-from farmiq import __version__, config, services
+from farmiq import __version__, config, crash, services
 from farmiq.plumbing import db, http, log, migrations, run
 from farmiq.plumbing.backoff import Backoff
 
@@ -17,6 +17,7 @@ class WrongSchemaError(Exception):
 
 async def run_services(what: str, environment: Mapping[str, str]) -> int:
     """Run a service, a site or all until a signal; returns the exit code."""
+    crash.arm(config.crash_at())
     chosen = services.named(what)
     parts: dict[str, Awaitable[None]] = {}
     for site in dict.fromkeys(service.site for service in chosen):

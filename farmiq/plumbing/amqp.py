@@ -14,6 +14,7 @@ from typing import Any
 
 import aio_pika
 import aiormq
+import prometheus_client
 from aio_pika.abc import (
     AbstractChannel,
     AbstractConnection,
@@ -36,6 +37,11 @@ UNAVAILABLE = (
     TimeoutError,
     asyncio.InvalidStateError,
     RuntimeError,
+)
+
+
+REDELIVERED = prometheus_client.Counter(
+    "farmiq_bus_redelivered_total", "Messages the bus delivered not for the first time", ["queue"]
 )
 
 
@@ -249,6 +255,7 @@ class Consumer:
         self._problem = None
         while True:
             batch = await self._batch(arrived)
+            REDELIVERED.labels(queue=self._queue).inc(sum(bool(each.redelivered) for each in batch))
             refused = await self._handled([message.body for message in batch])
             await self._settle(batch, refused)
 

@@ -16,6 +16,7 @@ from uuid import UUID
 import prometheus_client
 import psycopg
 
+from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import outbox
 from farmiq.edge.arrival import Arrival
@@ -33,6 +34,9 @@ NAME = "edge-ingress-gateway"
 
 TAKEN = prometheus_client.Counter(
     "farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"]
+)
+REDELIVERED = prometheus_client.Counter(
+    "farmiq_ingress_redelivered_total", "Messages the broker delivered not for the first time"
 )
 WAITING = prometheus_client.Gauge(
     "farmiq_ingress_waiting", "Messages received and waiting for a transaction"
@@ -77,8 +81,11 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
 
 async def _take(messages: list[mqtt.Message], pool: db.Pool, broker: mqtt.Client) -> None:
     outcome = await _keep_until_committed(pool, messages)
+    crash.here("ingress.after_commit")
     broker.ack(messages)
+    crash.here("ingress.after_puback")
     _count(outcome)
+    REDELIVERED.inc(sum(message.repeated for message in messages))
     await _send_receipts(broker, outcome)
 
 
@@ -121,6 +128,7 @@ async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
         await telemetry.record(tx, [one for one in fresh if one.event.event_id in owed])
         clashes = await _clashes(tx, [one for one in fresh if one.event.event_id not in owed])
         await store.quarantine(tx, [*unreadable, *conflicts, *clashes])
+        crash.here("ingress.before_commit")
     wrong = {(message.topic, message.raw) for message in (*conflicts, *clashes)}
     stored = tuple(one for one in arrivals if (one.topic, one.raw) not in wrong)
     return Outcome(stored, len(owed), (*unreadable, *conflicts, *clashes))

@@ -29,6 +29,7 @@ class Claimed:
     payload: str
     attempt_count: int
     claimed_at: datetime
+    reclaimed: bool
 
     def event(self) -> BusEvent:
         return BusEvent(
@@ -51,7 +52,7 @@ async def claim(tx: db.Connection, *, claimed_by: str, most: int, lease_s: int) 
         await cursor.execute(
             """
             with candidates as (
-              select id
+              select id, status = 'claimed' as reclaimed
               from sync_outbox
               where
                 status in ('pending', 'claimed')
@@ -73,7 +74,7 @@ async def claim(tx: db.Connection, *, claimed_by: str, most: int, lease_s: int) 
             where o.id = c.id
             returning o.id, o.tenant_id, o.farm_id, o.barn_id, o.device_id, o.session_id,
               o.event_type, o.occurred_at, o.trace_id, o.payload_json::text as payload,
-              o.attempt_count, o.claimed_at
+              o.attempt_count, o.claimed_at, c.reclaimed
             """,
             {"most": most, "claimed_by": claimed_by, "lease_s": str(lease_s)},
         )
