@@ -75,6 +75,10 @@ def passwords(root: Path, names: Iterable[str]) -> dict[str, str]:
     return {**known, **lacking}
 
 
+def has_passwords(root: Path) -> bool:
+    return (root / "passwords.json").exists()
+
+
 def port_base(root: Path) -> int | None:
     return _read(root / "ports.json", int)
 

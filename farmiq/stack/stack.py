@@ -282,6 +282,9 @@ def start(
     root.mkdir(parents=True, exist_ok=True)
     root.chmod(0o711)
     stack = Stack(root, downloads or downloads_of(root), say, detach=detach)
+    if not record.has_passwords(root):
+        # The folder was deleted by hand: data left outside it has passwords nobody knows.
+        shutil.rmtree(outside(root), ignore_errors=True)
     try:
         stack._start(chosen, given or {})  # noqa: SLF001
     except BaseException:

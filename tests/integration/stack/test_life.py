@@ -1,6 +1,7 @@
 """From start to stop: ready means usable, stopped means gone, the data stays."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -226,3 +227,12 @@ def test_secrets_are_closed_to_other_users(root: Path) -> None:
         assert len(secret) >= 4
         assert all(path.stat().st_mode & 0o077 == 0 for path in secret)
     assert os.access(root, os.X_OK)
+
+
+def test_a_folder_deleted_by_hand_starts_afresh(root: Path) -> None:
+    """Also where the data had to be put outside it: its passwords are gone with the folder."""
+    for _ in range(2):
+        with stack.start(root, engines=("postgres-edge",)) as started:
+            url = started.environment["FARMIQ_EDGE_DB_ADMIN_URL"]
+            execute(url, "create table kept ()")
+        shutil.rmtree(root)
