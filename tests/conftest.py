@@ -25,6 +25,7 @@ from farmiq import stack
 from farmiq.plumbing import ids, migrations
 from farmiq.process import SQL
 from farmiq.stack import debian
+from tests.chaos.summary import fault_lines
 from tests.engines import Engines, state_dir
 
 # Speed is not what properties are about: a busy machine must not fail them.
@@ -43,6 +44,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_engines].stop()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A line per kind of fault: what was broken, how often, and what it cost."""
+    faults = [
+        value
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == "fault"
+    ]
+    if faults:
+        terminalreporter.section("faults")
+        for line in fault_lines(faults):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

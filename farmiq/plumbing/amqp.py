@@ -45,6 +45,11 @@ REDELIVERED = prometheus_client.Counter(
 )
 
 
+RETRIED = prometheus_client.Counter(
+    "farmiq_bus_retried_total", "Messages held and handled again after an outage", ["queue"]
+)
+
+
 class BusDownError(Exception):
     """The broker did not confirm: nothing may be acknowledged on the strength of it."""
 
@@ -265,6 +270,7 @@ class Consumer:
             try:
                 refused = await self._handle(bodies)
             except self._retry_on as error:
+                RETRIED.labels(queue=self._queue).inc(len(bodies))
                 await self._pause(error, backoff)
             else:
                 self._problem = None

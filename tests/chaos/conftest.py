@@ -13,6 +13,7 @@ from farmiq.plumbing import migrations, tokens
 from farmiq.process import SQL
 from tests.chaos.rounds import Battered
 from tests.conftest import Database
+from tests.engines import state_dir
 from tests.farm import TENANT, Farm
 
 # Everything waits briefly and in small portions, so that a round has work in hand and is short.
@@ -31,7 +32,8 @@ IMPATIENT = {
 @pytest.fixture(scope="module")
 def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
     folder = tmp_path_factory.mktemp("chaos")
-    with stack.start(folder / "stack", say=lambda _: None) as engines:
+    root, downloads = folder / "stack", state_dir() / "engines"
+    with stack.start(root, downloads=downloads) as engines:
         farm = _farm(folder, engines)
         for service in services.SERVICES:
             farm.start(service.name)
@@ -39,6 +41,7 @@ def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
             yield Battered(farm, engines)
         finally:
             farm.stop()
+    stack.remove(root)
 
 
 def _farm(folder: Path, engines: stack.Stack) -> Farm:

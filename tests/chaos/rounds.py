@@ -29,6 +29,7 @@ REDELIVERIES: tuple[tuple[str, dict[str, str]], ...] = (
     ("farmiq_sync_events_total", {"outcome": "again"}),
     ("farmiq_ingestion_events_total", {"outcome": "deduped"}),
     ("farmiq_bus_redelivered_total", {}),
+    ("farmiq_bus_retried_total", {}),
 )
 
 
