@@ -14,6 +14,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -48,7 +49,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """A line per kind of fault: what was broken, how often, and what it cost."""
-    faults = [
+    faults: list[Any] = [
         value
         for reports in terminalreporter.stats.values()
         for report in reports

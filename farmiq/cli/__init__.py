@@ -74,12 +74,15 @@ def run(
     """
     from farmiq import process
     from farmiq.config import SettingsError
+    from farmiq.crash import UnknownPointError
     from farmiq.plumbing.tokens import TokenError
 
     try:
         code = asyncio.run(process.run_services(what, _environment(stack)))
     except (SettingsError, process.WrongSchemaError, TokenError, OSError) as error:
         _fail(str(error))
+    except UnknownPointError as error:
+        _fail(str(error), code=2)
     except KeyError as error:
         _fail(error.args[0], code=2)
     raise typer.Exit(code)

@@ -9,6 +9,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -24,6 +25,7 @@ class Link:
     bytes_per_s: float | None = None
     cuts: int = 0
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
+    _relays: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
     def cut(self) -> None:
         """Every connection ends now, without goodbye; what was on the way is gone."""
@@ -46,6 +48,10 @@ class Link:
             writer.transport.abort()
             return
         self._open |= {writer, far_writer}
+        relay = asyncio.current_task()
+        if relay is not None:
+            self._relays.add(relay)
+            relay.add_done_callback(self._relays.discard)
         try:
             await asyncio.gather(
                 self._pump(reader, far_writer, answers=False),
@@ -55,6 +61,12 @@ class Link:
             self._open -= {writer, far_writer}
             for each in (writer, far_writer):
                 each.transport.abort()
+
+    async def close(self) -> None:
+        """Cut, and wait until nothing of it is left."""
+        self.cut()
+        if self._relays:
+            await asyncio.wait(self._relays)
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
@@ -83,7 +95,7 @@ async def linked(host: str, port: int) -> AsyncIterator[Link]:
         yield link
     finally:
         server.close()
-        link.cut()
+        await link.close()
 
 
 @contextlib.asynccontextmanager
