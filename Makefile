@@ -27,7 +27,7 @@ smoke: $(READY) ## the demo's farm for a minute without a terminal, then 0 lost 
 
 test: $(READY) ## all tests but the long ones, on real engines
 	@$(FARMIQ) stack fetch --browser
-	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not long" $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(ARGS)
 
 test-long: $(READY) ## soak and fuzz runs
 	@$(FARMIQ) stack fetch --browser

@@ -75,10 +75,10 @@ async def _publish(url: str, device: farm.Device, count: int) -> None:
 
 
 async def _publish_one(link: mqtt.Client, device: farm.Device, seq: int) -> None:
-    topic, raw = farm.message(
+    sending = farm.message(
         device, device.metrics[0], at=datetime.now(UTC), event_id=ids.new(), seq=seq, chance=0.5
     )
-    await link.publish(topic, raw)
+    await link.publish(sending.topic, sending.raw)
 
 
 async def _only_receive(url: str, client_id: str, events: int) -> float:

@@ -223,6 +223,11 @@ def template(name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def crash_at() -> str | None:
+    """Where a test wants this process to die (farmiq/crash.py)."""
+    return os.environ.get("FARMIQ_CRASH_AT") or None
+
+
 def state_dir() -> Path:
     """Local engines' data: FARMIQ_STATE_DIR, the nearest .farmiq above, or ~/.local/state."""
     given = os.environ.get("FARMIQ_STATE_DIR")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
-from farmiq import __version__, config, services
+from farmiq import __version__, config, crash, services
 from farmiq.plumbing import db, http, log, migrations, run, tokens
 from farmiq.plumbing.backoff import Backoff
 
@@ -28,6 +28,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
 
     Raises RefusedError if a database is not one that they may run on.
     """
+    crash.arm(config.crash_at())
     chosen = services.named(what)
     sites = dict.fromkeys(service.site for service in chosen)
     settings = {site: config.site(site).load(environment) for site in sites}

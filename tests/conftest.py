@@ -14,6 +14,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -25,6 +26,7 @@ from farmiq import stack
 from farmiq.plumbing import ids, migrations
 from farmiq.process import SQL
 from farmiq.stack import debian
+from tests.chaos.summary import fault_lines
 from tests.engines import Engines, state_dir
 
 # Speed is not what properties are about: a busy machine must not fail them.
@@ -43,6 +45,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_engines].stop()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A line per kind of fault: what was broken, how often, and what it cost."""
+    faults: list[Any] = [
+        value
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == "fault"
+    ]
+    if faults:
+        terminalreporter.section("faults")
+        for line in fault_lines(faults):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

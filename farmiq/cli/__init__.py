@@ -90,11 +90,14 @@ def run(
     """
     from farmiq import process
     from farmiq.config import SettingsError
+    from farmiq.crash import UnknownPointError
 
     try:
         code = asyncio.run(process.run_services(what, _environment(stack)))
     except (SettingsError, process.RefusedError) as error:
         _fail(str(error))
+    except UnknownPointError as error:
+        _fail(str(error), code=2)
     except KeyError as error:
         _fail(error.args[0], code=2)
     raise typer.Exit(code)
@@ -331,6 +334,7 @@ def simulate(
     tenant: Annotated[str, typer.Option(help="Tenant of the simulated farm.")] = "hillside",
     barns: Annotated[int, typer.Option(min=1, max=500, help="Three devices each.")] = 4,
     interval: Annotated[float, typer.Option(min=0.01, help="Seconds between readings.")] = 1.0,
+    steady: Annotated[bool, typer.Option("--steady", help="No flaky link.")] = False,
     day: Annotated[float, typer.Option(min=10, help="Seconds that a day's curve takes.")] = 86400.0,
     seconds: Annotated[float | None, typer.Option(help="How long; default: until Ctrl-C.")] = None,
     journal: Annotated[
@@ -350,7 +354,7 @@ def simulate(
     url = _needed(_environment(stack), "FARMIQ_DEVICES_MQTT_URL")
     summary = asyncio.run(
         runner.run(
-            farm.farm(tenant, barns=barns),
+            farm.farm(tenant, barns=barns, steady=steady),
             url,
             journal,
             interval_s=interval,

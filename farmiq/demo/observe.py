@@ -9,9 +9,11 @@ from typing import Any
 import httpx2
 import psycopg
 from prometheus_client.parser import text_string_to_metric_families
+from psycopg import sql
 
 from farmiq.cloud.bus import TELEMETRY_QUEUE
 from farmiq.plumbing import amqp
+from farmiq.simulate import check
 from farmiq.simulate.journal import Tally
 
 
@@ -85,11 +87,11 @@ class Observer:
             newest_age_s=_seconds(cloud[3]),
         )
 
-    async def edge_ids(self) -> list[str]:
-        return await _column(self._edge, "select id::text from telemetry_raw")
+    async def edge_readings(self) -> list[tuple[str, str]]:
+        return await _contents(self._edge, "telemetry_raw", "id")
 
-    async def cloud_ids(self) -> list[str]:
-        return await _column(self._cloud, "select event_id::text from telemetry_readings")
+    async def cloud_readings(self) -> list[tuple[str, str]]:
+        return await _contents(self._cloud, "telemetry_readings", "event_id")
 
     async def _repeats(self) -> int:
         """Messages that came again and changed nothing, as the gateway counts them."""
@@ -135,9 +137,26 @@ async def _row(connection: Any, query: str) -> tuple[Any, ...]:
     return row
 
 
-async def _column(connection: Any, query: str) -> list[str]:
-    cursor = await connection.execute(query)
-    return [row[0] for row in await cursor.fetchall()]
+async def _contents(connection: Any, table: str, key: str) -> list[tuple[str, str]]:
+    """(event id, content) of every row, in the checker's words."""
+    cursor = await connection.execute(
+        sql.SQL(
+            "select {}::text, device_id, metric_type, metric_value, unit, occurred_at from {}"
+        ).format(sql.Identifier(key), sql.Identifier(table))
+    )
+    return [
+        (
+            row[0],
+            check.content(
+                device_id=row[1],
+                metric_type=row[2],
+                metric_value=row[3],
+                unit=row[4],
+                occurred_at=row[5],
+            ),
+        )
+        for row in await cursor.fetchall()
+    ]
 
 
 def _seconds(value: Any) -> float | None:

@@ -114,17 +114,17 @@ async def smoke(engines: stack.Stack, *, seconds: float, say: Say) -> tuple[bool
             say(f"memory        {name:<16} {size / 2**20:6.0f} MB")
         figures = await _until_caught_up(farm, say)
         tally = farm.observer.tally
-        sent = tally.events["sent"]
-        unknown = sent - tally.events["ok"]
-        edge = check.compare(sent, await farm.observer.edge_ids(), unconfirmed=unknown)
-        cloud = check.compare(sent, await farm.observer.cloud_ids(), unconfirmed=unknown)
+        sent, unknown = tally.contents, tally.unconfirmed
+        edge = check.compare(sent, await farm.observer.edge_readings(), unconfirmed=unknown)
+        cloud = check.compare(sent, await farm.observer.cloud_readings(), unconfirmed=unknown)
     good = edge.clean and cloud.clean and _counts_agree(figures) and figures.sent > 0
     return good, (
         f"smoke: sent {figures.sent}, stored at the edge {edge.stored}, in the cloud "
         f"{cloud.stored} (counted {figures.cloud_counted}); "
         f"lost {len(edge.lost) + len(cloud.lost)}, "
         f"twice {len(edge.twice) + len(cloud.twice) + _overcounted(figures)}, "
-        f"invented {len(edge.invented) + len(cloud.invented)}; "
+        f"invented {len(edge.invented) + len(cloud.invented)}, "
+        f"changed {len(edge.changed) + len(cloud.changed)}; "
         f"{figures.repeats_absorbed} repeats absorbed"
     )
 

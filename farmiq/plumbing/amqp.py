@@ -14,6 +14,7 @@ from typing import Any
 
 import aio_pika
 import aiormq
+import prometheus_client
 from aio_pika.abc import (
     AbstractChannel,
     AbstractConnection,
@@ -36,6 +37,16 @@ UNAVAILABLE = (
     TimeoutError,
     asyncio.InvalidStateError,
     RuntimeError,
+)
+
+
+REDELIVERED = prometheus_client.Counter(
+    "farmiq_bus_redelivered_total", "Messages the bus delivered not for the first time", ["queue"]
+)
+
+
+RETRIED = prometheus_client.Counter(
+    "farmiq_bus_retried_total", "Messages held and handled again after an outage", ["queue"]
 )
 
 
@@ -249,6 +260,7 @@ class Consumer:
         self._problem = None
         while True:
             batch = await self._batch(arrived)
+            REDELIVERED.labels(queue=self._queue).inc(sum(bool(each.redelivered) for each in batch))
             refused = await self._handled([message.body for message in batch])
             await self._settle(batch, refused)
 
@@ -258,6 +270,7 @@ class Consumer:
             try:
                 refused = await self._handle(bodies)
             except self._retry_on as error:
+                RETRIED.labels(queue=self._queue).inc(len(bodies))
                 await self._pause(error, backoff)
             else:
                 self._problem = None

@@ -1,34 +1,52 @@
-"""Pure: what was sent against what is stored: lost, twice, invented."""
+"""Pure: what was sent against what is stored: lost, twice, invented, changed."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """`unconfirmed` were sent without an answer: they may be there or not, but never twice."""
+    """Event ids of every violation; all empty is what we promise."""
 
     sent: int
     stored: int
     lost: tuple[str, ...]
     twice: tuple[str, ...]
     invented: tuple[str, ...]
+    changed: tuple[str, ...]
 
     @property
     def clean(self) -> bool:
-        return not (self.lost or self.twice or self.invented)
+        return not (self.lost or self.twice or self.invented or self.changed)
 
 
 def compare(
-    sent: Iterable[str], stored: Iterable[str], *, unconfirmed: Iterable[str] = ()
+    sent: Mapping[str, str],
+    stored: Iterable[tuple[str, str]],
+    *,
+    unconfirmed: Iterable[str] = (),
 ) -> Findings:
-    """Compare the ids a simulator sent with the ids of a table's rows, one per row."""
-    sent_ids, rows = set(sent), Counter(stored)
+    """Compare what a simulator sent (id → content) with the rows of a table (id, content).
+
+    An unconfirmed event may be there or not, but never twice and never changed.
+    """
+    rows = list(stored)
+    counts = Counter(event_id for event_id, _ in rows)
     return Findings(
-        sent=len(sent_ids),
-        stored=rows.total(),
-        lost=tuple(sorted(sent_ids - set(rows) - set(unconfirmed))),
-        twice=tuple(sorted(event_id for event_id, count in rows.items() if count > 1)),
-        invented=tuple(sorted(set(rows) - sent_ids)),
+        sent=len(sent),
+        stored=len(rows),
+        lost=tuple(sorted(sent.keys() - counts.keys() - set(unconfirmed))),
+        twice=tuple(sorted(event_id for event_id, count in counts.items() if count > 1)),
+        invented=tuple(sorted(counts.keys() - sent.keys())),
+        changed=tuple(sorted({key for key, what in rows if key in sent and sent[key] != what})),
     )
+
+
+def content(
+    *, device_id: str, metric_type: str, metric_value: float, unit: str, occurred_at: datetime
+) -> str:
+    """A reading in one line: equal at both ends, or something on the way has changed it."""
+    at = occurred_at.astimezone(UTC).isoformat(timespec="microseconds")
+    return f"{device_id} {metric_type} {metric_value!r} {unit} {at}"

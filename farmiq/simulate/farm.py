@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from farmiq.messages import telemetry, topics
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
 from farmiq.messages.topics import Place
+from farmiq.simulate import check
 
 HOURS_PER_DAY = 24.0
 DAY_S = 86_400.0
@@ -44,14 +46,19 @@ WATER = (Metric("water.flow", "l/min", 6.0, 5.0, 13.0, 0.3),)
 SILO = (Metric("silo.weight", "kg", 4200.0, 900.0, 6.0, 4.0, 0),)
 
 
-def farm(tenant_id: str, *, barns: int, farm_id: str = "hill-farm") -> list[Device]:
-    """Three devices a barn: climate, water, silo. The last barn hangs on a flaky link."""
+def farm(
+    tenant_id: str, *, barns: int, farm_id: str = "hill-farm", steady: bool = False
+) -> list[Device]:
+    """Three devices a barn: climate, water, silo.
+
+    The last barn hangs on a flaky link, unless there is only one or the farm is to be steady.
+    """
     devices = []
     for number in range(1, barns + 1):
         barn_id = f"barn-{number}"
         for kind, metrics in (("climate", CLIMATE), ("water", WATER), ("silo", SILO)):
             place = Place(tenant_id, farm_id, barn_id, f"{barn_id}-{kind}")
-            devices.append(Device(place, metrics, flaky=number == barns and barns > 1))
+            devices.append(Device(place, metrics, flaky=number == barns > 1 and not steady))
     return devices
 
 
@@ -66,6 +73,15 @@ def value(metric: Metric, *, at: datetime, chance: float, day_s: float = DAY_S) 
     return round(max(0.0, metric.middle + metric.swing * wave + noise), metric.decimals)
 
 
+class Sending(NamedTuple):
+    """A message ready to go, and what the journal says of it."""
+
+    event_id: UUID
+    topic: str
+    raw: bytes
+    content: str
+
+
 def message(
     device: Device,
     metric: Metric,
@@ -75,8 +91,8 @@ def message(
     seq: int,
     chance: float,
     day_s: float = DAY_S,
-) -> tuple[str, bytes]:
-    """(topic, bytes) of one reading."""
+) -> Sending:
+    """One reading of one metric."""
     reading = telemetry.Reading(
         metric_type=metric.name,
         metric_value=value(metric, at=at, chance=chance, day_s=day_s),
@@ -93,4 +109,15 @@ def message(
         payload=msgspec.Raw(msgspec.json.encode(reading)),
         seq=seq,
     )
-    return topics.telemetry(device.place, metric.name), msgspec.json.encode(envelope)
+    return Sending(
+        event_id,
+        topics.telemetry(device.place, metric.name),
+        msgspec.json.encode(envelope),
+        check.content(
+            device_id=device.place.device_id,
+            metric_type=reading.metric_type,
+            metric_value=reading.metric_value,
+            unit=reading.unit,
+            occurred_at=at,
+        ),
+    )

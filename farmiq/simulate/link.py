@@ -1,33 +1,45 @@
-"""A flaky link: a TCP relay on loopback that is cut every few seconds and stays away a while.
+"""A link that misbehaves: a TCP relay on loopback to put between any two parties.
 
-Shortly before a cut it swallows the answers: what was sent has arrived, and the sender never
-hears of it. That is where repeats come from.
+It can refuse, cut, delay, throttle, and swallow: what was sent has arrived, and the sender never
+hears of it. That last one is where repeats come from.
 """
 
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
-class FlakyLink:
-    """Relays to (host, port); `port_here` is where to connect instead."""
+class Link:
+    """Relays to (host, port); `port_here` is where to connect instead. Faults are set live."""
 
     host: str
     port: int
-    up_s: tuple[float, float] = (4.0, 9.0)
-    down_s: tuple[float, float] = (1.0, 4.0)
-    swallow_s: float = 0.5
-    cuts: int = 0
     port_here: int = 0
-    _up: bool = True
-    _answers: bool = True
+    refusing: bool = False
+    swallowing: bool = False
+    delay_s: float = 0.0
+    bytes_per_s: float | None = None
+    cuts: int = 0
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
+    _relays: "set[asyncio.Task[Any]]" = field(default_factory=set)
+
+    def cut(self) -> None:
+        """Every connection ends now, without goodbye; what was on the way is gone."""
+        self.cuts += 1
+        for writer in tuple(self._open):
+            writer.transport.abort()
+
+    def heal(self) -> None:
+        """No fault any more."""
+        self.refusing = self.swallowing = False
+        self.delay_s, self.bytes_per_s = 0.0, None
 
     async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._up:
+        if self.refusing:
             writer.transport.abort()
             return
         try:
@@ -36,51 +48,75 @@ class FlakyLink:
             writer.transport.abort()
             return
         self._open |= {writer, far_writer}
+        relay = asyncio.current_task()
+        if relay is not None:
+            self._relays.add(relay)
+            relay.add_done_callback(self._relays.discard)
         try:
             await asyncio.gather(
-                _pump(reader, far_writer, lambda: True),
-                _pump(far_reader, writer, lambda: self._answers),
+                self._pump(reader, far_writer, answers=False),
+                self._pump(far_reader, writer, answers=True),
             )
         finally:
             self._open -= {writer, far_writer}
             for each in (writer, far_writer):
                 each.transport.abort()
 
-    async def misbehave(self) -> None:
-        """Cut all connections at random moments: what was on the way is gone, answers too."""
-        while True:
-            await asyncio.sleep(random.uniform(*self.up_s))
-            self._answers = False
-            await asyncio.sleep(self.swallow_s)
-            self._up = False
-            self.cuts += 1
-            for writer in tuple(self._open):
-                writer.transport.abort()
-            await asyncio.sleep(random.uniform(*self.down_s))
-            self._up = self._answers = True
+    async def close(self) -> None:
+        """Cut, and wait until nothing of it is left."""
+        self.cut()
+        if self._relays:
+            await asyncio.wait(self._relays)
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
+    ) -> None:
+        with contextlib.suppress(ConnectionError, OSError):
+            while data := await reader.read(65536):
+                await self._hold(len(data))
+                if not (answers and self.swallowing):
+                    writer.write(data)
+                    await writer.drain()
+        writer.close()
+
+    async def _hold(self, size: int) -> None:
+        wait_s = self.delay_s + (size / self.bytes_per_s if self.bytes_per_s else 0.0)
+        if wait_s:
+            await asyncio.sleep(wait_s)
 
 
 @contextlib.asynccontextmanager
-async def flaky(host: str, port: int) -> AsyncIterator[FlakyLink]:
-    link = FlakyLink(host, port)
+async def linked(host: str, port: int) -> AsyncIterator[Link]:
+    """A link to (host, port) for as long as the block lasts; sound until a fault is set."""
+    link = Link(host, port)
     server = await asyncio.start_server(link.relay, "127.0.0.1", 0)
     link.port_here = server.sockets[0].getsockname()[1]
-    cutting = asyncio.create_task(link.misbehave())
     try:
         yield link
     finally:
-        cutting.cancel()
         server.close()
-        with contextlib.suppress(asyncio.CancelledError):
-            await cutting
+        await link.close()
 
 
-async def _pump(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: Callable[[], bool]
-) -> None:
-    with contextlib.suppress(ConnectionError, OSError):
-        while data := await reader.read(65536):
-            if passes():
-                writer.write(data)
-                await writer.drain()
-    writer.close()
+@contextlib.asynccontextmanager
+async def flaky(host: str, port: int) -> AsyncIterator[Link]:
+    """A link that is cut every few seconds and stays away a while."""
+    async with linked(host, port) as link:
+        misbehaving = asyncio.create_task(_misbehave(link))
+        try:
+            yield link
+        finally:
+            misbehaving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await misbehaving
+
+
+async def _misbehave(link: Link) -> None:
+    while True:
+        await asyncio.sleep(random.uniform(4.0, 9.0))
+        link.swallowing = True
+        await asyncio.sleep(0.5)
+        link.refusing = True
+        link.cut()
+        await asyncio.sleep(random.uniform(1.0, 4.0))
+        link.heal()

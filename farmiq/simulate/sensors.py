@@ -9,7 +9,6 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,19 +16,12 @@ from farmiq.messages import envelope, receipt, topics
 from farmiq.plumbing import ids, mqtt
 from farmiq.plumbing.backoff import Backoff
 from farmiq.simulate import farm, link
-from farmiq.simulate.farm import Device
+from farmiq.simulate.farm import Device, Sending
 from farmiq.simulate.journal import Journal
 
 # When its time is over a farm delivers what it has; when it is interrupted it does not linger.
 DRAIN_S = 30.0
 DRAIN_INTERRUPTED_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Unsent:
-    event_id: str
-    topic: str
-    raw: bytes
 
 
 class Sensor:
@@ -40,7 +32,7 @@ class Sensor:
     ) -> None:
         self._device, self._journal = device, journal
         self._interval_s, self._day_s = interval_s, day_s
-        self._unsent: deque[_Unsent] = deque()
+        self._unsent: deque[Sending] = deque()
         self._added = asyncio.Event()
         self._seq = 0
 
@@ -70,37 +62,41 @@ class Sensor:
             group.create_task(self._note_receipts(broker))
 
     def _add(self, metric: farm.Metric) -> None:
-        event_id = ids.new()
         self._seq += 1
-        topic, raw = farm.message(
-            self._device,
-            metric,
-            at=datetime.now(UTC),
-            event_id=event_id,
-            seq=self._seq,
-            chance=random.random(),
-            day_s=self._day_s,
+        self._unsent.append(
+            farm.message(
+                self._device,
+                metric,
+                at=datetime.now(UTC),
+                event_id=ids.new(),
+                seq=self._seq,
+                chance=random.random(),
+                day_s=self._day_s,
+            )
         )
-        self._unsent.append(_Unsent(str(event_id), topic, raw))
         self._added.set()
 
     async def _send_in_order(self, broker: mqtt.Client) -> None:
-        told: set[str] = set()
         while True:
             await self._until_something()
-            await broker.until_up()
-            first = self._unsent[0]
-            if first.event_id not in told:
-                self._journal.write("sent", first.event_id)
-                told.add(first.event_id)
-            try:
-                await broker.publish(first.topic, first.raw)
-            except mqtt.Disconnected:
-                await asyncio.sleep(0.05)
-                continue
-            self._journal.write("ok", first.event_id)
-            told.discard(first.event_id)
+            await self._send_one(broker, self._unsent[0])
             self._unsent.popleft()
+
+    async def _send_one(self, broker: mqtt.Client, sending: Sending) -> None:
+        """Until the broker has it; the journal knows of it before the first byte leaves."""
+        event_id = str(sending.event_id)
+        self._journal.write("sent", event_id, sending.content)
+        await self._journal.on_disk()
+        while True:
+            await broker.until_up()
+            try:
+                await broker.publish(sending.topic, sending.raw)
+            except mqtt.Disconnected:
+                self._journal.write("unknown", event_id)
+                await asyncio.sleep(0.05)
+            else:
+                self._journal.write("ok", event_id)
+                return
 
     async def _until_something(self) -> None:
         while not self._unsent:

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from farmiq import services
-from tests.flow.conftest import Farm, log_lines
+from tests.farm import Farm, log_lines
 from tests.until import until
 
 # About 250 readings a second for a few seconds; the last barn's link is cut now and then.

@@ -14,6 +14,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from joserfc.jwk import KeySet
 
+from farmiq import crash
 from farmiq.cloud.bus import TOPOLOGY
 from farmiq.cloud.ingestion import batch, store
 from farmiq.cloud.ingestion.batch import Batch
@@ -104,10 +105,13 @@ class Ingestion:
             await _know_tenants(tx, offered)
             new = await store.note_new(tx, list(first.values()), batch_id=batch_id)
             conflicts = await store.note_conflicts(tx, events, batch_id=batch_id)
+            crash.here("ingestion.after_note")
             await self._publisher.publish(
                 [_outgoing(each.event) for key, each in first.items() if key in new],
                 timeout_s=self._settings.bus_timeout_s,
             )
+            crash.here("ingestion.after_publish")
+        crash.here("ingestion.after_commit")
         EVENTS.labels(outcome="new").inc(len(new))
         EVENTS.labels(outcome="deduped").inc(len(events) - len(new))
         if conflicts:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import prometheus_client
 import psycopg
 
+from farmiq import crash
 from farmiq.cloud.bus import TELEMETRY_QUEUE, TOPOLOGY
 from farmiq.cloud.telemetry import store
 from farmiq.cloud.telemetry.store import Ingested
@@ -81,7 +82,10 @@ async def _record(pool: db.Pool, ingested: Sequence[Ingested]) -> int:
     if not ingested:
         return 0
     async with db.transaction(pool) as tx:
-        return await store.record(tx, ingested)
+        new = await store.record(tx, ingested)
+        crash.here("telemetry.before_commit")
+    crash.here("telemetry.after_commit")
+    return new
 
 
 async def _record_one_by_one(pool: db.Pool, ingested: dict[int, Ingested]) -> tuple[int, set[int]]:

@@ -17,6 +17,7 @@ from uuid import UUID
 import prometheus_client
 import psycopg
 
+from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import outbox
 from farmiq.edge.arrival import Arrival
@@ -36,6 +37,9 @@ MOST_RECEIPTS_WAITING = 100
 
 TAKEN = prometheus_client.Counter(
     "farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"]
+)
+REDELIVERED = prometheus_client.Counter(
+    "farmiq_ingress_redelivered_total", "Messages the broker delivered not for the first time"
 )
 WAITING = prometheus_client.Gauge(
     "farmiq_ingress_waiting", "Messages received and waiting for a transaction"
@@ -92,8 +96,11 @@ class Intake:
 
     async def take(self, messages: list[mqtt.Message]) -> None:
         outcome = await self._until_committed(messages)
+        crash.here("ingress.after_commit")
         self._broker.ack(messages)
+        crash.here("ingress.after_puback")
         _count(outcome)
+        REDELIVERED.inc(sum(message.repeated for message in messages))
         # A receipt that is not sent only means that the device asks again: intake never waits.
         with contextlib.suppress(asyncio.QueueFull):
             self._receipts.put_nowait(outcome)
@@ -145,6 +152,7 @@ async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
         await telemetry.record(tx, [one for one in fresh if one.key in owed])
         clashes = await _clashes(tx, [one for one in fresh if one.key not in owed])
         await store.quarantine(tx, [*unreadable, *conflicts, *clashes])
+        crash.here("ingress.before_commit")
     wrong = {(message.topic, message.raw) for message in (*conflicts, *clashes)}
     stored = tuple(one for one in arrivals if (one.topic, one.raw) not in wrong)
     return Outcome(stored, len(owed), (*unreadable, *conflicts, *clashes))

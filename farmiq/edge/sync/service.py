@@ -15,6 +15,7 @@ from itertools import groupby
 import httpx2
 import prometheus_client
 
+from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge.sync import store, verdict
 from farmiq.edge.sync.cloud import Cloud
@@ -26,6 +27,9 @@ NAME = "edge-sync-forwarder"
 
 SETTLED = prometheus_client.Counter(
     "farmiq_sync_events_total", "Events settled by the forwarder", ["outcome"]
+)
+RECLAIMED = prometheus_client.Counter(
+    "farmiq_sync_reclaimed_total", "Events claimed again because a lease had ended"
 )
 BACKLOG = prometheus_client.Gauge("farmiq_sync_backlog", "Events not delivered yet")
 OLDEST = prometheus_client.Gauge("farmiq_sync_oldest_seconds", "Age of the oldest of them")
@@ -83,6 +87,8 @@ class Forwarder:
                 most=self._settings.sync_batch,
                 lease_s=self._settings.sync_lease_s,
             )
+        crash.here("sync.after_claim")
+        RECLAIMED.inc(sum(row.reclaimed for row in rows))
         for tenant_id, batch in groupby(rows, key=lambda row: row.tenant_id):
             await self._deliver(tenant_id, list(batch))
         return len(rows)
@@ -92,6 +98,7 @@ class Forwarder:
         answer = await self._cloud.send(batch_id, tenant_id, [row.event() for row in rows])
         match verdict.judge(answer, count=len(rows)):
             case verdict.Delivered():
+                crash.here("sync.after_answer")
                 await self._acked(tenant_id, rows, batch_id)
             case verdict.Away() as away:
                 await self._away(tenant_id, rows, away)
@@ -117,6 +124,7 @@ class Forwarder:
                 batch_id=batch_id,
                 outage_codes=verdict.OUTAGE_CODES,
             )
+            crash.here("sync.before_settle_commit")
         SETTLED.labels(outcome="acked").inc(len(rows))
 
     async def _away(self, tenant_id: str, rows: list[Claimed], away: verdict.Away) -> None:

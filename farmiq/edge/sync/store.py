@@ -30,6 +30,7 @@ class Claimed:
     attempt_count: int
     last_error_code: str | None
     claimed_at: datetime
+    reclaimed: bool
 
     def event(self) -> BusEvent:
         return BusEvent(
@@ -52,7 +53,7 @@ async def claim(tx: db.Connection, *, claimed_by: str, most: int, lease_s: int) 
         await cursor.execute(
             """
             with candidates as (
-              select id
+              select id, status = 'claimed' as reclaimed
               from sync_outbox
               where
                 status in ('pending', 'claimed')
@@ -74,7 +75,7 @@ async def claim(tx: db.Connection, *, claimed_by: str, most: int, lease_s: int) 
             where o.id = c.id
             returning o.id, o.tenant_id, o.farm_id, o.barn_id, o.device_id, o.session_id,
               o.event_type, o.occurred_at, o.trace_id, o.payload_json::text as payload,
-              o.attempt_count, o.last_error_code, o.claimed_at
+              o.attempt_count, o.last_error_code, o.claimed_at, c.reclaimed
             """,
             {"most": most, "claimed_by": claimed_by, "lease_s": str(lease_s)},
         )

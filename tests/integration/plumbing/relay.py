@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
 
-from farmiq.simulate.link import FlakyLink
+from farmiq.simulate.link import Link
 
 
 class Relay:
@@ -16,7 +16,7 @@ class Relay:
         user = parts.netloc.rpartition("@")[0]
         self.url = urlunsplit(parts._replace(netloc=f"{user}@127.0.0.1:{port_here}"))
         self._port_here = port_here
-        self._link = FlakyLink(parts.hostname or "127.0.0.1", parts.port or 0)
+        self._link = Link(parts.hostname or "127.0.0.1", parts.port or 0)
         self._server: asyncio.Server | None = None
 
     async def up(self) -> None:
@@ -26,8 +26,7 @@ class Relay:
         """Nobody listens any more, and what was connected is cut."""
         if self._server is not None:
             self._server.close()
-        for writer in tuple(self._link._open):
-            writer.transport.abort()
+        self._link.cut()
 
 
 @contextlib.asynccontextmanager

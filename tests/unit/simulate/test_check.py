@@ -1,17 +1,18 @@
-"""The account: what was lost, stored twice or invented is found, each in its list."""
+"""The checker: whatever is lost, stored twice, invented or changed is found, each in its list."""
 
 import random
+from datetime import UTC, datetime, timedelta, timezone
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.simulate import check
 
-SENT = [f"event-{number:03}" for number in range(200)]
+SENT = {f"event-{number:03}": f"content {number}" for number in range(200)}
 
 
 def test_a_clean_account() -> None:
-    shuffled = random.Random(1).sample(SENT, len(SENT))
+    shuffled = random.Random(1).sample(list(SENT.items()), len(SENT))
 
     findings = check.compare(SENT, shuffled)
 
@@ -20,29 +21,55 @@ def test_a_clean_account() -> None:
 
 
 def test_planted_violations_are_all_found() -> None:
-    stored = [one for one in SENT if one not in {"event-003", "event-150"}]
-    stored += ["event-007", "event-007", "event-199", "ghost", "ghost"]
+    stored = {key: what for key, what in SENT.items() if key not in {"event-003", "event-150"}}
+    stored["event-100"] = "content 1OO"
+    rows = [*stored.items()]
+    rows += [
+        ("event-007", "content 7"),
+        ("event-199", "something else"),
+        ("ghost", ""),
+        ("ghost", ""),
+    ]
 
-    findings = check.compare(SENT, stored)
+    findings = check.compare(SENT, rows)
 
     assert findings.lost == ("event-003", "event-150")
     assert findings.twice == ("event-007", "event-199", "ghost")
     assert findings.invented == ("ghost",)
+    assert findings.changed == ("event-100", "event-199")
     assert not findings.clean
 
 
-def test_what_was_never_confirmed_may_be_missing_but_never_twice() -> None:
-    unconfirmed = {"event-000", "event-001"}
-    stored = [*SENT[1:], "event-001"]
+def test_each_kind_of_violation_alone_is_not_clean() -> None:
+    one = {"a": "x"}
+    assert not check.compare(one, []).clean
+    assert not check.compare(one, [("a", "x"), ("a", "x")]).clean
+    assert not check.compare(one, [("a", "x"), ("b", "x")]).clean
+    assert not check.compare(one, [("a", "y")]).clean
 
-    findings = check.compare(SENT, stored, unconfirmed=unconfirmed)
 
-    assert findings.lost == ()
-    assert findings.twice == ("event-001",)
+def test_what_was_never_confirmed_may_be_missing_but_never_twice_or_changed() -> None:
+    sent = {"a": "1", "b": "2", "c": "3"}
+
+    findings = check.compare(sent, [("b", "2"), ("b", "2"), ("c", "4")], unconfirmed=sent)
+
+    assert (findings.lost, findings.twice, findings.changed) == ((), ("b",), ("c",))
 
 
 def test_nothing_sent_and_nothing_stored_is_clean() -> None:
-    assert check.compare([], []).clean
+    assert check.compare({}, []).clean
+
+
+def test_the_content_of_a_reading_changes_with_every_part_of_it_and_not_with_the_zone() -> None:
+    at = datetime(2025, 5, 5, 12, tzinfo=UTC)
+    same = {"device_id": "d", "metric_type": "m", "metric_value": 0.1, "unit": "C"}
+    text = check.content(**same, occurred_at=at)  # type: ignore[arg-type]
+    bangkok = at.astimezone(timezone(timedelta(hours=7)))
+    assert check.content(**same, occurred_at=bangkok) == text  # type: ignore[arg-type]
+    changes = ({"device_id": "e"}, {"metric_type": "n"}, {"metric_value": 0.1000001}, {"unit": "F"})
+    for change in changes:
+        assert check.content(**{**same, **change}, occurred_at=at) != text  # type: ignore[arg-type]
+    assert check.content(**same, occurred_at=at + timedelta(microseconds=1)) != text  # type: ignore[arg-type]
 
 
 names = st.sampled_from("abcdefgh")
@@ -52,9 +79,11 @@ names = st.sampled_from("abcdefgh")
 def test_findings_are_exactly_the_differences(
     sent: set[str], stored: list[str], unconfirmed: set[str]
 ) -> None:
-    findings = check.compare(sent, stored, unconfirmed=unconfirmed)
+    rows = [(one, "same") for one in stored]
+    findings = check.compare(dict.fromkeys(sent, "same"), rows, unconfirmed=unconfirmed)
 
     assert set(findings.lost) == {one for one in sent if one not in stored} - unconfirmed
     assert set(findings.twice) == {one for one in stored if stored.count(one) > 1}
     assert set(findings.invented) == {one for one in stored if one not in sent}
+    assert findings.changed == ()
     assert findings.stored == len(stored)

@@ -57,7 +57,7 @@ def test_each_barn_has_three_devices_and_only_the_last_is_flaky() -> None:
 def test_a_message_is_one_that_the_edge_understands(at: datetime, chance: float, seq: int) -> None:
     for device in farm.farm("t-001", barns=1):
         for metric in device.metrics:
-            topic, raw = farm.message(
+            _, topic, raw, _ = farm.message(
                 device, metric, at=at, event_id=UUID(int=seq), seq=seq, chance=chance
             )
             where, worn = topics.parse(topic), envelope.read(raw)

@@ -1,7 +1,11 @@
 """The journal: what is written is counted once, also while it is still being written."""
 
+import asyncio
 import contextlib
+import os
 from pathlib import Path
+
+import pytest
 
 from farmiq.simulate.journal import Journal, Tally
 
@@ -9,14 +13,24 @@ from farmiq.simulate.journal import Journal, Tally
 def test_every_act_is_counted_under_its_name(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "journal.jsonl"
     with contextlib.closing(Journal(file)) as journal:
-        for act in ("sent", "ok", "stored"):
-            journal.write(act, "a")
+        journal.write("sent", "a", "what a carried")
+        journal.write("ok", "a")
+        journal.write("stored", "a")
         journal.write("sent", "b")
+        journal.write("unknown", "b")
         journal.write("refused", "b")
 
     tally = Tally(file).look()
 
-    assert tally.events == {"sent": {"a", "b"}, "ok": {"a"}, "stored": {"a"}, "refused": {"b"}}
+    assert tally.events == {
+        "sent": {"a", "b"},
+        "ok": {"a"},
+        "unknown": {"b"},
+        "stored": {"a"},
+        "refused": {"b"},
+    }
+    assert tally.contents == {"a": "what a carried", "b": ""}
+    assert tally.unconfirmed == {"b"}
     assert tally.count("sent") == 2
 
 
@@ -58,3 +72,28 @@ def test_a_repeat_counts_once(tmp_path: Path) -> None:
         journal.write("sent", "a")
 
     assert Tally(file).look().count("sent") == 1
+
+
+async def test_what_is_on_disk_was_flushed_and_callers_share_a_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes = 0
+    fsync = os.fsync
+
+    def counting(file: int) -> None:
+        nonlocal flushes
+        flushes += 1
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", counting)
+    journal = Journal(tmp_path / "journal.jsonl")
+
+    async def send(name: str) -> None:
+        journal.write("sent", name)
+        await journal.on_disk()
+
+    await asyncio.gather(*(send(str(number)) for number in range(50)))
+    assert 1 <= flushes <= 3
+    await journal.on_disk()
+    assert flushes <= 3
+    journal.close()

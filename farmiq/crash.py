@@ -1,0 +1,51 @@
+"""Crash points: places where a process can be told to die, for tests that prove nothing is lost.
+
+`FARMIQ_CRASH_AT=ingress.after_commit` kills the process with SIGKILL the first time it comes by;
+`FARMIQ_CRASH_AT=ingress.after_commit:3` the third time. Unset, a point costs a comparison.
+"""
+
+import os
+import signal
+
+# Every point there is: what has happened when it is reached, and what has not.
+POINTS = {
+    "ingress.before_commit": "everything written, nothing committed, nothing acknowledged",
+    "ingress.after_commit": "committed; the broker has no PUBACK, the device no receipt",
+    "ingress.after_puback": "acknowledged to the broker; the device has no receipt",
+    "sync.after_claim": "rows are leased; nothing was sent",
+    "sync.after_answer": "the cloud has said yes; the rows are still leased",
+    "sync.before_settle_commit": "rows are marked as delivered, not committed",
+    "ingestion.after_note": "ids are noted, not committed; nothing is on the bus",
+    "ingestion.after_publish": "the bus has confirmed; the ids are not committed",
+    "ingestion.after_commit": "committed and on the bus; the edge has no answer",
+    "telemetry.before_commit": "upserted, not committed; not acknowledged to the bus",
+    "telemetry.after_commit": "committed; not acknowledged to the bus",
+}
+
+
+class UnknownPointError(Exception):
+    """FARMIQ_CRASH_AT names no crash point."""
+
+
+_armed: str | None = None
+_passes_left = 0
+
+
+def arm(setting: str | None) -> None:
+    """Arm one point for this process; None disarms. Raises UnknownPointError."""
+    global _armed, _passes_left
+    name, _, count = (setting or "").partition(":")
+    if name and name not in POINTS:
+        raise UnknownPointError(
+            f"no crash point is called {name!r}; there are: {', '.join(POINTS)}"
+        )
+    _armed, _passes_left = name or None, int(count or 1)
+
+
+def here(point: str) -> None:
+    """The process is at this point; if it is armed for it, this is the end."""
+    global _passes_left  # noqa: PLW0603
+    if point == _armed:
+        _passes_left -= 1
+        if _passes_left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,71 @@
+"""A whole farm on a stack of its own, which the tests here break one piece at a time."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from farmiq import services, stack
+from farmiq.cloud.identity.accounts import add_company
+from farmiq.plumbing import migrations, tokens
+from farmiq.process import SQL
+from tests.chaos.rounds import Battered
+from tests.conftest import Database
+from tests.engines import state_dir
+from tests.farm import TENANT, Farm
+
+# Everything waits briefly and in small portions, so that a round has work in hand and is short.
+IMPATIENT = {
+    "INGRESS_BATCH_EVENTS": "40",
+    "SYNC_BATCH_EVENTS": "40",
+    "SYNC_LEASE_SECONDS": "3",
+    "SYNC_TIMEOUT_SECONDS": "2",
+    "SYNC_BREAKER_MAX_SECONDS": "1",
+    "SYNC_BACKOFF_BASE_SECONDS": "0.1",
+    "SYNC_BACKOFF_MAX_SECONDS": "1",
+    "SYNC_POLL_MS": "500",
+}
+
+
+@pytest.fixture(scope="module")
+def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
+    folder = tmp_path_factory.mktemp("chaos")
+    root, downloads = folder / "stack", state_dir() / "engines"
+    with stack.start(root, downloads=downloads) as engines:
+        farm = _farm(folder, engines)
+        for service in services.SERVICES:
+            farm.start(service.name)
+        try:
+            yield Battered(farm, engines)
+        finally:
+            farm.stop()
+    stack.remove(root)
+
+
+def _farm(folder: Path, engines: stack.Stack) -> Farm:
+    given = engines.environment
+    edge = Database(given["FARMIQ_EDGE_DB_URL"], given["FARMIQ_EDGE_DB_ADMIN_URL"])
+    cloud = Database(given["FARMIQ_CLOUD_DB_URL"], given["FARMIQ_CLOUD_DB_ADMIN_URL"])
+    migrations.apply(edge.admin_url, SQL["edge"])
+    migrations.apply(cloud.admin_url, SQL["cloud"])
+    with psycopg.connect(cloud.admin_url) as connection:
+        add_company(connection, TENANT, name="Hillside Farm")
+    tokens.write_new_key(folder / "key.json", folder / "keys.json")
+    ports = {service.name: _free_port() for service in services.SERVICES}
+    environment = {
+        **given,
+        **IMPATIENT,
+        "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['cloud-ingestion']}",
+        "FARMIQ_EDGE_KEY_FILE": str(folder / "key.json"),
+        "FARMIQ_EDGE_KEYS_FILE": str(folder / "keys.json"),
+    }
+    return Farm(environment, folder, edge, cloud, ports)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

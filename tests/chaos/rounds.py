@@ -1,0 +1,137 @@
+"""One fault round: load, a fault, recovery, and the account of it.
+
+A round counts only if there was something to lose (events on the way when the fault came) and if
+somebody really had to deliver again; otherwise it would prove nothing.
+"""
+
+import asyncio
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from farmiq import services, stack
+from farmiq.simulate.check import Findings
+from farmiq.stack import processes
+from tests.farm import Farm
+from tests.until import until
+
+LOAD = ("--barns", "8", "--interval", "0.1", "--steady", "--seconds")
+UNRESOLVED = 100
+
+# What the services themselves count when something comes again.
+REDELIVERIES: tuple[tuple[str, dict[str, str]], ...] = (
+    ("farmiq_ingress_redelivered_total", {}),
+    ("farmiq_ingress_messages_total", {"outcome": "repeated"}),
+    ("farmiq_sync_reclaimed_total", {}),
+    ("farmiq_sync_events_total", {"outcome": "again"}),
+    ("farmiq_ingestion_events_total", {"outcome": "deduped"}),
+    ("farmiq_bus_redelivered_total", {}),
+    ("farmiq_bus_retried_total", {}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    kind: str
+    events: int
+    unresolved: int
+    redelivered: int
+    recovery_s: float
+    edge: Findings
+    cloud: Findings
+
+    def check(self) -> None:
+        for found in (self.edge, self.cloud):
+            assert (found.lost, found.twice, found.invented, found.changed) == ((), (), (), ())
+
+    def counts(self) -> None:
+        """The round proved something."""
+        assert self.unresolved >= UNRESOLVED
+        assert self.redelivered >= 1
+
+    def summary(self) -> dict[str, object]:
+        """For the line that `make test` prints of each kind of fault."""
+        return {
+            "kind": self.kind,
+            "events": self.events,
+            "lost": len({*self.edge.lost, *self.cloud.lost}),
+            "twice": len({*self.edge.twice, *self.cloud.twice}),
+            "recovery_s": self.recovery_s,
+        }
+
+
+@dataclass
+class Battered:
+    """A farm and its engines, with the verbs of a fault round."""
+
+    farm: Farm
+    engines: stack.Stack
+
+    async def round(
+        self,
+        kind: str,
+        *,
+        fault: Callable[[], Awaitable[None]],
+        repair: Callable[[], Awaitable[None]],
+        seconds: float = 5.0,
+        without: str | None = None,
+        busy: str | None = None,
+    ) -> Result:
+        """Load, `fault`, `repair`, quiet.
+
+        `without` is a service that is stopped until the fault starts it. `busy` is one that is
+        held up for a moment before the fault, so that it has its hands full when it comes.
+        """
+        await self._fresh(without=without)
+        held = processes.look(self.farm.running[busy].pid) if busy else None
+        if held is not None:
+            processes.send(held, signal.SIGSTOP)
+        simulator = self.farm.simulate(*LOAD, str(seconds))
+        await until(lambda: self._on_the_way() >= 4 * UNRESOLVED, within_s=40)
+        if held is not None:
+            processes.send(held, signal.SIGCONT)
+            await asyncio.sleep(random.random() / 20)  # any moment of a transaction
+        # Counted before the fault where the fault may take the table away that we count in.
+        unresolved = self._on_the_way() if held is not None else 0
+        await fault()
+        unresolved = unresolved or self._on_the_way()
+        before = set(self.farm.sent().events["ok"])
+        began = time.monotonic()
+        await repair()
+        await until(lambda: before <= self._in_the_cloud(), within_s=90)
+        recovery_s = time.monotonic() - began
+        assert _ended(simulator) == 0, self.farm.log("simulator")
+        await self.farm.until_ready(*(service.name for service in services.SERVICES))
+        await self.farm.until_quiet()
+        edge, cloud = self.farm.findings()
+        redelivered = int(sum(self.farm.metric(name, **labels) for name, labels in REDELIVERIES))
+        return Result(kind, edge.sent, unresolved, redelivered, recovery_s, edge, cloud)
+
+    async def _fresh(self, *, without: str | None) -> None:
+        """All engines and services run, from empty tables and a new journal."""
+        for state in stack.states(self.engines.root):
+            if not state.healthy:
+                self.engines.kill(state.name)
+                self.engines.restart(state.name)
+        for service in services.SERVICES:
+            if self.farm.running[service.name].poll() is not None:
+                self.farm.start(service.name)
+        await self.farm.until_ready(*(service.name for service in services.SERVICES))
+        if without is not None:
+            self.farm.stop_one(without)
+        self.farm.journal.unlink(missing_ok=True)
+        self.farm.empty_tables()
+
+    def _on_the_way(self) -> int:
+        return len(self.farm.sent().events["sent"] - self._in_the_cloud())
+
+    def _in_the_cloud(self) -> set[str]:
+        rows = self.farm.cloud("select event_id::text from telemetry_readings")
+        return {row[0] for row in rows}
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> int:
+    return process.wait(timeout=90)

@@ -1,0 +1,186 @@
+"""A farm under test: every service a process of its own, killed and started at will."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+from prometheus_client.parser import text_string_to_metric_families
+
+from farmiq import services
+from farmiq.simulate import check
+from farmiq.simulate.check import Findings
+from farmiq.simulate.journal import Tally
+from farmiq.stack import processes
+from tests.conftest import Database
+from tests.until import until
+
+TENANT = "hillside"
+PASSWORD = "a long enough password"
+
+
+@dataclass
+class Farm:
+    """Services by name; each may be killed and started again."""
+
+    environment: dict[str, str]
+    folder: Path
+    edge_db: Database
+    cloud_db: Database
+    ports: dict[str, int]
+    running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def start(self, name: str, *, crash_at: str = "") -> None:
+        service = next(each for each in services.SERVICES if each.name == name)
+        extra = {
+            f"FARMIQ_{service.site.upper()}_HTTP_PORT": str(self.ports[name]),
+            "FARMIQ_CRASH_AT": crash_at,
+        }
+        self.running[name] = self._spawn(name, "run", name, extra=extra)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, by pid."""
+        self.running[name].send_signal(signal.SIGKILL)
+        self.running[name].wait()
+
+    async def until_ready(self, *names: str) -> None:
+        for name in names or tuple(self.running):
+            await until(partial(self.ready, name), within_s=40)
+
+    def ready(self, name: str) -> bool:
+        assert self.running[name].poll() is None, self.log(name)
+        try:
+            return httpx2.get(f"{self.url(name)}/readyz", timeout=5).status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    def url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.ports[name]}"
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def simulate(self, *options: str) -> "subprocess.Popen[bytes]":
+        """Sensors in the background; their journal is `journal`."""
+        journal = ("--journal", str(self.journal), "--tenant", TENANT)
+        process = self._spawn("simulator", "simulate", *options, *journal)
+        self.running["simulator"] = process
+        return process
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal.jsonl"
+
+    def cli(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "farmiq", *arguments],
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def edge(self, query: str) -> list[tuple[Any, ...]]:
+        return _rows(self.edge_db, query)
+
+    def cloud(self, query: str) -> list[tuple[Any, ...]]:
+        return _rows(self.cloud_db, query)
+
+    def sent(self) -> Tally:
+        return Tally(self.journal).look()
+
+    def findings(self) -> tuple[Findings, ...]:
+        """The journal against the edge and against the cloud."""
+        tally = self.sent()
+        edge = self.edge(_READINGS.format("id", "telemetry_raw"))
+        cloud = self.cloud(_READINGS.format("event_id", "telemetry_readings"))
+        return tuple(
+            check.compare(tally.contents, _contents(rows), unconfirmed=tally.unconfirmed)
+            for rows in (edge, cloud)
+        )
+
+    async def until_quiet(self) -> None:
+        """Everything that was acknowledged has reached the cloud's tables."""
+
+        def quiet() -> bool:
+            (edge,) = self.edge("select count(*) from telemetry_raw")
+            (cloud,) = self.cloud("select count(*) from telemetry_readings")
+            return edge[0] >= self.sent().count("ok") and cloud == edge
+
+        await until(quiet, within_s=60)
+
+    def empty_tables(self) -> None:
+        """As on the first day; the services go on."""
+        _execute(self.edge_db, "truncate telemetry_raw, sync_outbox, ingress_dedupe, quarantine")
+        _execute(self.edge_db, "truncate sync_state")
+        _execute(self.cloud_db, "truncate telemetry_readings, telemetry_latest, ingestion_dedupe")
+
+    def stop_one(self, name: str) -> None:
+        self.running[name].terminate()
+        self.running[name].wait(timeout=20)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A counter's sum over all services, as they tell it."""
+        total = 0.0
+        for service in services.SERVICES:
+            text = httpx2.get(f"{self.url(service.name)}/metrics", timeout=5).text
+            total += sum(
+                sample.value
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+                if sample.name == name and labels.items() <= sample.labels.items()
+            )
+        return total
+
+    def stop(self) -> None:
+        for process in self.running.values():
+            if process.poll() is None:
+                process.terminate()
+        for process in self.running.values():
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _spawn(
+        self, name: str, *command: str, extra: dict[str, str] | None = None
+    ) -> "subprocess.Popen[bytes]":
+        launch = processes.Launch(
+            argv=(sys.executable, "-m", "farmiq", *command),
+            environment={**os.environ, **self.environment, **(extra or {})},
+            folder=self.folder,
+            log=self.folder / f"{name}.log",
+        )
+        return processes.spawn(launch, detach=False)
+
+
+_READINGS = "select {}::text, device_id, metric_type, metric_value, unit, occurred_at from {}"
+_NAMES = ("device_id", "metric_type", "metric_value", "unit", "occurred_at")
+
+
+def _contents(rows: list[tuple[Any, ...]]) -> list[tuple[str, str]]:
+    return [(row[0], check.content(**dict(zip(_NAMES, row[1:], strict=True)))) for row in rows]
+
+
+def _execute(database: Database, query: str) -> None:
+    with psycopg.connect(database.admin_url) as connection:
+        connection.execute(query.encode())
+
+
+def _rows(database: Database, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database.admin_url) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def log_lines(text: str) -> list[dict[str, Any]]:
+    """Every line of a service's log is JSON."""
+    return [json.loads(line) for line in text.splitlines()]
