@@ -67,6 +67,7 @@ class Client:
         topics: Iterable[str] = (),
         keep_session: bool = True,
         most_waiting: int = 10_000,
+        most_waiting_bytes: int = 32 * 2**20,
         will: Will | None = None,
         tls: Tls | None = None,
         backoff: Backoff | None = None,
@@ -76,6 +77,8 @@ class Client:
             raise ValueError("the address of an MQTT broker begins with mqtt:// or mqtts://")
         self._topics = [(topic, 1) for topic in topics]
         self._most_waiting = most_waiting
+        self._most_waiting_bytes = most_waiting_bytes
+        self._waiting_bytes = 0
         self._backoff = backoff or Backoff()
         self._log = log.get(client_id)
         self._loop = asyncio.get_running_loop()
@@ -120,6 +123,7 @@ class Client:
                 async with asyncio.timeout(left):
                     await self._arrived.wait()
         taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        self._waiting_bytes -= sum(len(message.payload) for message in taken)
         self._resume_reading()
         # If the connection was lost during the linger, what waited is gone and will come again.
         return taken or await self.batch(most=most, linger_s=linger_s)
@@ -201,6 +205,7 @@ class Client:
         self._up.clear()
         self._connection += 1
         self._waiting.clear()
+        self._waiting_bytes = 0
         self._stop_watching()
         for confirmed in self._unconfirmed.values():
             if not confirmed.done():
@@ -285,7 +290,8 @@ class Client:
             )
         )
         self._arrived.set()
-        if len(self._waiting) >= self._most_waiting:
+        self._waiting_bytes += len(received.payload)
+        if self._full(1):
             self._pause_reading()
 
     def _on_publish(self, _c: Any, _u: Any, mid: int, _reason: Any, _p: Any) -> None:
@@ -348,13 +354,20 @@ class Client:
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             self._loop.call_soon(self._read)
 
+    def _full(self, parts: int) -> bool:
+        """Whether more waits than 1/`parts` of what may: by count, or by bytes."""
+        return (
+            len(self._waiting) * parts >= self._most_waiting
+            or self._waiting_bytes * parts >= self._most_waiting_bytes
+        )
+
     def _pause_reading(self) -> None:
         if self._socket is not None and not self._reading_paused:
             self._reading_paused = True
             self._loop.remove_reader(self._socket)
 
     def _resume_reading(self) -> None:
-        if self._reading_paused and len(self._waiting) <= self._most_waiting // 2:
+        if self._reading_paused and not self._full(2):
             self._reading_paused = False
             if self._socket is not None:
                 self._loop.add_reader(self._socket, self._read)

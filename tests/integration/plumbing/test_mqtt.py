@@ -224,6 +224,23 @@ async def test_more_than_may_wait_pauses_reading_and_loses_nothing(own: Broker) 
         assert most == 5
 
 
+async def test_large_messages_pause_reading_by_their_bytes(own: Broker) -> None:
+    """However few they are: memory is bounded in bytes, and nothing is lost."""
+    sent = [f"{number:02}" + "x" * 100_000 for number in range(20)]
+    async with own.gateway(most_waiting_bytes=250_000) as gateway, own.device() as device:
+        await publish(device, *sent)
+        await until(lambda: gateway.waiting >= 3)
+        assert gateway.waiting == 3
+        taken: list[Message] = []
+        async with asyncio.timeout(20):
+            while len(taken) < len(sent):
+                batch = await gateway.batch(most=2, linger_s=0.0)
+                gateway.ack(batch)
+                taken += batch
+
+        assert names(taken) == sent
+
+
 async def test_a_wrong_password_is_said(broker: stack.Stack) -> None:
     parts = urlsplit(broker.environment["FARMIQ_EDGE_MQTT_URL"])
     url = f"mqtt://gateway:wrong@{parts.hostname}:{parts.port}"
