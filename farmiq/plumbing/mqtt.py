@@ -73,8 +73,7 @@ class Client:
         backoff: Backoff | None = None,
     ) -> None:
         self._url = urlsplit(url)
-        if self._url.scheme not in DEFAULT_PORTS:
-            raise ValueError("the address of an MQTT broker begins with mqtt:// or mqtts://")
+        self._address = address(url)
         self._topics = [(topic, 1) for topic in topics]
         self._most_waiting = most_waiting
         self._most_waiting_bytes = most_waiting_bytes
@@ -183,8 +182,7 @@ class Client:
     async def _connect_once(self) -> None:
         self._down.clear()
         self._answered.clear()
-        host, scheme = self._url.hostname or "127.0.0.1", self._url.scheme
-        port = self._url.port or DEFAULT_PORTS[scheme]
+        host, port = self._address
         # Name lookup, TCP and TLS block: a thread does them while the loop goes on.
         await asyncio.to_thread(self._paho.connect, host, port, KEEPALIVE_S)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -372,6 +370,17 @@ class Client:
             if self._socket is not None:
                 self._loop.add_reader(self._socket, self._read)
                 self._read_on()
+
+
+def address(url: str) -> tuple[str, int]:
+    """(host, port) of a broker. Raises ValueError if the address cannot be one."""
+    parts = urlsplit(url)
+    if parts.scheme not in DEFAULT_PORTS:
+        raise ValueError("the address of an MQTT broker begins with mqtt:// or mqtts://")
+    try:
+        return parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORTS[parts.scheme]
+    except ValueError:
+        raise ValueError("the port in the address of an MQTT broker is not a number") from None
 
 
 @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from farmiq.plumbing import mqtt
 from farmiq.simulate import sensors
 from farmiq.simulate.farm import Device
 from farmiq.simulate.journal import Journal, Tally
@@ -25,6 +26,7 @@ async def run(
     say: Callable[[str], None],
 ) -> dict[str, int]:
     """Simulate until the time is over or a signal comes; returns the counts of the journal."""
+    mqtt.address(url)  # an address that cannot be one is refused before anything starts
     with contextlib.ExitStack() as stack:
         path = file or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "journal.jsonl"
         journal = stack.enter_context(contextlib.closing(Journal(path)))

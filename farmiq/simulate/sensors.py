@@ -179,7 +179,6 @@ def _raise_failures(senders: "list[asyncio.Task[None]]") -> None:
 async def _links(url: str) -> AsyncIterator[tuple[str, str]]:
     """(steady address, flaky address) of the same broker."""
     parts = urlsplit(url)
-    port = parts.port or mqtt.DEFAULT_PORTS[parts.scheme]
-    async with link.flaky(parts.hostname or "127.0.0.1", port) as unsteady:
+    async with link.flaky(*mqtt.address(url)) as unsteady:
         user = parts.netloc.rpartition("@")[0]
         yield url, urlunsplit(parts._replace(netloc=f"{user}@127.0.0.1:{unsteady.port_here}"))

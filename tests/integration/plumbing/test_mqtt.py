@@ -394,3 +394,14 @@ async def test_a_topic_that_is_not_text_still_arrives(free_port: Callable[[], in
 
         assert message.topic == "iot/telemetry/\\xff\\xfe"
         assert message.payload == b"x"
+
+
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1", "127.0.0.1:1883", "", "mqtt://h:abc"])
+def test_an_address_that_cannot_be_one_is_refused_in_words(url: str) -> None:
+    with pytest.raises(ValueError, match="address of an MQTT broker"):
+        mqtt.address(url)
+
+
+def test_an_address_without_a_port_has_the_usual_one() -> None:
+    assert mqtt.address("mqtt://barn") == ("barn", 1883)
+    assert mqtt.address("mqtts://barn") == ("barn", 8883)
