@@ -354,8 +354,7 @@ def _take_over(root: Path) -> files.Lock:
     run = record.read_run(root)
     owner = f"pid {run.owner.pid}" if run and run.owner else "another program"
     raise StackError(
-        f"The stack in {root} is in use by {owner}: end that program, "
-        "or use another stack with --name."
+        f"The stack in {root} is in use by {owner}: end that program first (Ctrl-C where it runs)."
     )
 
 

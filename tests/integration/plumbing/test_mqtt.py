@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -19,6 +20,7 @@ from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.mqtt import Client, Disconnected, Message, Will
 from farmiq.plumbing.tls import Tls
 from farmiq.stack import broker as engine
+from farmiq.stack import processes
 from farmiq.stack.engine import wheel_binary
 from tests.until import until
 
@@ -248,6 +250,23 @@ async def test_large_messages_pause_reading_by_their_bytes(own: Broker) -> None:
                 taken += batch
 
         assert names(taken) == sent
+
+
+async def test_a_publish_that_is_never_acknowledged_is_given_up(
+    own: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is there and says nothing must not hold its publisher for ever."""
+    monkeypatch.setattr(mqtt, "PUBLISH_TIMEOUT_S", 0.5)
+    silent = processes.look(own.stack.pid("mqtt-edge"))
+    assert silent is not None
+    async with own.device() as device:
+        processes.send(silent, signal.SIGSTOP)
+        try:
+            with pytest.raises(Disconnected, match="no acknowledgement within"):
+                await device.publish(TOPIC, b"into the silence")
+        finally:
+            processes.send(silent, signal.SIGCONT)
+        assert device.problem() is None
 
 
 async def test_a_wrong_password_is_said(broker: stack.Stack) -> None:
