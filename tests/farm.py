@@ -127,18 +127,20 @@ class Farm:
         self.running[name].terminate()
         self.running[name].wait(timeout=20)
 
-    def metric(self, name: str, **labels: str) -> float:
-        """A counter's sum over all services, as they tell it."""
-        total = 0.0
-        for service in services.SERVICES:
-            text = httpx2.get(f"{self.url(service.name)}/metrics", timeout=5).text
-            total += sum(
+    def metric_by_process(self, name: str, **labels: str) -> dict[int, float]:
+        """A counter of each process by its pid: one that was started again counts from nothing."""
+        return {
+            self.running[service.name].pid: sum(
                 sample.value
-                for family in text_string_to_metric_families(text)
+                for family in text_string_to_metric_families(
+                    httpx2.get(f"{self.url(service.name)}/metrics", timeout=5).text
+                )
                 for sample in family.samples
                 if sample.name == name and labels.items() <= sample.labels.items()
             )
-        return total
+            for service in services.SERVICES
+            if self.running[service.name].poll() is None
+        }
 
     def stop(self) -> None:
         for process in self.running.values():

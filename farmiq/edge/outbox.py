@@ -18,13 +18,16 @@ async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[tuple[str
         tx,
         sql.SQL("""
             insert into sync_outbox (id, tenant_id, farm_id, barn_id, device_id, session_id,
-              event_type, occurred_at, trace_id, payload_json, payload_size_bytes)
+              event_type, occurred_at, trace_id, payload_json, payload_size_bytes,
+              next_attempt_at, created_at)
             select e.id, e.tenant_id, e.farm_id, e.barn_id, e.device_id, e.session_id,
-              e.event_type, e.occurred_at, e.trace_id, e.payload::jsonb, octet_length(e.payload)
+              e.event_type, e.occurred_at, e.trace_id, e.payload::jsonb, octet_length(e.payload),
+              clock.now, clock.now
             from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::uuid[],
               %s::text[], %s::timestamptz[], %s::text[], %s::text[])
               as e(id, tenant_id, farm_id, barn_id, device_id, session_id,
-                event_type, occurred_at, trace_id, payload)
+                event_type, occurred_at, trace_id, payload),
+              (select fn_now() as now) clock
             on conflict do nothing
             returning tenant_id, id
         """),

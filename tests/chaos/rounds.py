@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ UNRESOLVED = 100
 # What the services themselves count when something comes again.
 REDELIVERIES: tuple[tuple[str, dict[str, str]], ...] = (
     ("farmiq_ingress_redelivered_total", {}),
+    ("farmiq_ingress_retried_total", {}),
     ("farmiq_ingress_messages_total", {"outcome": "repeated"}),
     ("farmiq_sync_reclaimed_total", {}),
     ("farmiq_sync_events_total", {"outcome": "again"}),
@@ -86,6 +88,7 @@ class Battered:
         held up for a moment before the fault, so that it has its hands full when it comes.
         """
         await self._fresh(without=without)
+        delivered_again = self._delivered_again()
         held = processes.look(self.farm.running[busy].pid) if busy else None
         if held is not None:
             processes.send(held, signal.SIGSTOP)
@@ -107,7 +110,10 @@ class Battered:
         await self.farm.until_ready(*(service.name for service in services.SERVICES))
         await self.farm.until_quiet()
         edge, cloud = self.farm.findings()
-        redelivered = int(sum(self.farm.metric(name, **labels) for name, labels in REDELIVERIES))
+        redelivered = sum(
+            count - delivered_again.get(process, 0)
+            for process, count in self._delivered_again().items()
+        )
         return Result(kind, edge.sent, unresolved, redelivered, recovery_s, edge, cloud)
 
     async def _fresh(self, *, without: str | None) -> None:
@@ -124,6 +130,14 @@ class Battered:
             self.farm.stop_one(without)
         self.farm.journal.unlink(missing_ok=True)
         self.farm.empty_tables()
+
+    def _delivered_again(self) -> Counter[int]:
+        """How often something came again, by the process that saw it."""
+        seen: Counter[int] = Counter()
+        for name, labels in REDELIVERIES:
+            for process, count in self.farm.metric_by_process(name, **labels).items():
+                seen[process] += int(count)
+        return seen
 
     def _on_the_way(self) -> int:
         return len(self.farm.sent().events["sent"] - self._in_the_cloud())

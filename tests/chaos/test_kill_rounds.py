@@ -80,8 +80,10 @@ async def test_kill_of_an_engine_on_the_way(
 
 @pytest.mark.parametrize("engine", ["mqtt-cloud", "s3"])
 async def test_kill_of_an_engine_that_nothing_uses_yet_harms_nobody(
-    battered: Battered, engine: str
+    battered: Battered, engine: str, record_property: Record
 ) -> None:
+    """No event is on its way there, so such a round cannot count; it only must not hurt."""
+
     async def kill() -> None:
         battered.engines.kill(engine)
 
@@ -91,6 +93,26 @@ async def test_kill_of_an_engine_that_nothing_uses_yet_harms_nobody(
     result = await battered.round(
         f"kill {engine}", fault=kill, repair=start_again, busy="cloud-telemetry-service"
     )
+    record_property("fault", result.summary())
+    result.check()
+
+
+@pytest.mark.parametrize("victim", ["edge-telemetry-timeseries", "cloud-console"])
+async def test_kill_of_a_service_beside_the_way_harms_nobody(
+    battered: Battered, victim: str, record_property: Record
+) -> None:
+    """Nothing passes through these two; others deliver while they are dead."""
+
+    async def kill() -> None:
+        battered.farm.kill(victim)
+
+    async def start_again() -> None:
+        battered.farm.start(victim)
+
+    result = await battered.round(
+        f"kill {victim}", fault=kill, repair=start_again, busy="cloud-telemetry-service"
+    )
+    record_property("fault", result.summary())
     result.check()
 
 

@@ -41,6 +41,9 @@ TAKEN = prometheus_client.Counter(
 REDELIVERED = prometheus_client.Counter(
     "farmiq_ingress_redelivered_total", "Messages the broker delivered not for the first time"
 )
+RETRIED = prometheus_client.Counter(
+    "farmiq_ingress_retried_total", "Messages whose transaction had to be tried again"
+)
 WAITING = prometheus_client.Gauge(
     "farmiq_ingress_waiting", "Messages received and waiting for a transaction"
 )
@@ -119,6 +122,7 @@ class Intake:
                 self.problem = f"nothing is being committed: {db.first_line(error)}"
                 log.get(NAME).warning("ingress.database_away", error=db.first_line(error))
                 await backoff.wait()
+                RETRIED.inc(len(messages))
             else:
                 self.problem = None
                 return outcome

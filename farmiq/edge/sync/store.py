@@ -57,10 +57,11 @@ async def claim(tx: db.Connection, *, claimed_by: str, most: int, lease_s: int) 
               from sync_outbox
               where
                 status in ('pending', 'claimed')
-                and next_attempt_at <= now()
-                and (claimed_by is null or lease_expires_at < now())
+                and next_attempt_at <= (select fn_now())
+                and (claimed_by is null or lease_expires_at < (select fn_now()))
                 and not exists (select from sync_state s
-                  where s.tenant_id = sync_outbox.tenant_id and s.paused_until > now())
+                  where s.tenant_id = sync_outbox.tenant_id
+                    and s.paused_until > (select fn_now()))
               order by priority desc, occurred_at asc
               limit %(most)s
               for update skip locked
@@ -69,8 +70,8 @@ async def claim(tx: db.Connection, *, claimed_by: str, most: int, lease_s: int) 
             set
               status = 'claimed',
               claimed_by = %(claimed_by)s,
-              claimed_at = now(),
-              lease_expires_at = now() + (%(lease_s)s || ' seconds')::interval
+              claimed_at = fn_now(),
+              lease_expires_at = fn_now() + (%(lease_s)s || ' seconds')::interval
             from candidates c
             where o.id = c.id
             returning o.id, o.tenant_id, o.farm_id, o.barn_id, o.device_id, o.session_id,
@@ -87,7 +88,7 @@ async def claim(tx: db.Connection, *, claimed_by: str, most: int, lease_s: int) 
 async def acked(tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str) -> None:
     await tx.execute(
         """
-        update sync_outbox set status = 'acked', last_attempt_at = clock_timestamp(),
+        update sync_outbox set status = 'acked', last_attempt_at = fn_now(),
           last_error_code = null, last_error_message = null,
           claimed_by = null, claimed_at = null, lease_expires_at = null
         where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
@@ -109,8 +110,8 @@ async def retry(
     await tx.execute(
         """
         update sync_outbox set status = 'pending', attempt_count = %s,
-          last_attempt_at = clock_timestamp(),
-          next_attempt_at = clock_timestamp() + %s * interval '1 millisecond',
+          last_attempt_at = fn_now(),
+          next_attempt_at = fn_now() + %s * interval '1 millisecond',
           last_error_code = %s, last_error_message = %s,
           claimed_by = null, claimed_at = null, lease_expires_at = null
         where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
@@ -132,7 +133,7 @@ async def set_aside(
         await tx.execute(
             """
             update sync_outbox set status = 'dlq', attempt_count = attempt_count + 1,
-              last_attempt_at = clock_timestamp(), failed_at = clock_timestamp(),
+              last_attempt_at = fn_now(), failed_at = fn_now(),
               dlq_reason = %s, last_error_code = %s, last_error_message = %s,
               claimed_by = null, claimed_at = null, lease_expires_at = null
             where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
@@ -152,7 +153,7 @@ async def note_success(
         """
         insert into sync_state as s (tenant_id, last_acked_event_id, last_acked_at,
           last_sent_batch_id)
-        values (%s, %s, clock_timestamp(), %s)
+        values (%s, %s, fn_now(), %s)
         on conflict on constraint sync_state_pkey do update set
           last_acked_event_id = excluded.last_acked_event_id,
           last_acked_at = excluded.last_acked_at,
@@ -164,7 +165,7 @@ async def note_success(
     if before:
         await tx.execute(
             """
-            update sync_outbox set attempt_count = 0, next_attempt_at = now()
+            update sync_outbox set attempt_count = 0, next_attempt_at = fn_now()
             where tenant_id = %s and status = 'pending' and last_error_code = any(%s)
             """,
             (tenant_id, list(outage_codes)),
@@ -182,7 +183,7 @@ async def note_outage(tx: db.Connection, tenant_id: str, *, pause_s: float) -> N
     await tx.execute(
         """
         insert into sync_state as s (tenant_id, consecutive_failures, paused_until)
-        values (%s, 1, clock_timestamp() + %s * interval '1 second')
+        values (%s, 1, fn_now() + %s * interval '1 second')
         on conflict on constraint sync_state_pkey do update set
           consecutive_failures = s.consecutive_failures + 1,
           paused_until = excluded.paused_until
@@ -196,7 +197,7 @@ async def backlog(tx: db.Connection) -> tuple[int, float]:
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
-            select count(*), coalesce(extract(epoch from clock_timestamp() - min(created_at)), 0)
+            select count(*), coalesce(extract(epoch from fn_now() - min(created_at)), 0)
             from sync_outbox where status in ('pending', 'claimed')
         """),
     )

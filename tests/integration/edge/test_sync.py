@@ -355,3 +355,37 @@ async def test_a_forwarder_that_lost_its_lease_settles_nothing(
     async with db.transaction(pool) as tx:
         await store.acked(tx, of_b, claimed_by="b")
     assert rows(edge_db, "select status from sync_outbox") == [("acked",)]
+
+
+async def test_leases_and_retries_end_by_the_clock_that_tests_move(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    """Both ways: what is owed on a clock that runs behind is due on that clock (C-101)."""
+
+    def move(hours: int) -> None:
+        with psycopg.connect(edge_db.admin_url) as owner:
+            owner.execute(
+                "insert into test_clock (ahead) values (%s) on conflict on constraint "
+                "test_clock_pkey do update set ahead = excluded.ahead",
+                (timedelta(hours=hours),),
+            )
+
+    async def claim() -> list[store.Claimed]:
+        async with db.transaction(pool) as tx:
+            return await store.claim(tx, claimed_by="one", most=10, lease_s=3600)
+
+    move(-30)
+    await owe(pool, event())
+    assert len(await claim()) == 1
+    assert await claim() == []  # the lease holds
+    move(-28)
+    (again,) = await claim()
+    assert again.reclaimed
+    async with db.transaction(pool) as tx:
+        await store.retry(
+            tx, again, claimed_by="one", attempts=1, delay_ms=7_200_000, code="x", message="x"
+        )
+    move(-27)
+    assert await claim() == []
+    move(-25)
+    assert len(await claim()) == 1
