@@ -16,7 +16,6 @@ from uuid import UUID
 
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
 from farmiq.messages import catalogue, topics
-from farmiq.messages.catalogue import Direction
 from tests.unit.messages import samples
 
 DEPTH = 10_000
@@ -332,15 +331,6 @@ def _message_on_anothers_topic(rng: Random, name: str) -> Sent:
     )
 
 
-def _message_not_recorded_yet(rng: Random, name: str) -> Sent:
-    """Right in every respect; it goes to quarantine all the same, with the one reason."""
-    up = [k for k in catalogue.MQTT.values() if k.direction is Direction.UP]
-    kind = rng.choice([k for k in up if k.name != "telemetry.reading"])
-    sample = samples.from_device(kind.name, rng.choice(kind.topics))
-    raw = _json({**sample.envelope, "event_id": _id(rng)})
-    return Sent(name, sample.topic, raw, said=f"{kind.name} is understood but not recorded")
-
-
 def _good_uuid_of_another_version(rng: Random, name: str) -> Sent:
     topic, envelope = _reading(rng)
     envelope["event_id"] = _id(rng, rng.choice([1, 3, 4, 5]))
@@ -389,7 +379,6 @@ MESSAGE_DAMAGES: dict[str, Callable[[Random, str], Sent]] = {
     "odd topic": _message_on_an_odd_topic,
     "wrong in many places": partial(wrong_in_many_places, places=200),
     "wrong amount": _message_with_a_wrong_amount,
-    "not recorded yet": _message_not_recorded_yet,
     "good: another uuid": _good_uuid_of_another_version,
     "good: odd": _good_but_odd,
 }

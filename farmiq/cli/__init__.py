@@ -7,14 +7,16 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 from uuid import UUID
 
 import typer
 
+from farmiq.cli import alert, key, terminal
 from farmiq.cli import stack as stack_commands
+from farmiq.cli.terminal import AsJson, StackName
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,16 +36,8 @@ user = typer.Typer(no_args_is_help=True, help="People who sign in to the console
 app.add_typer(user, name="user")
 keys = typer.Typer(no_args_is_help=True, help="Keys that edges sign their tokens with.")
 app.add_typer(keys, name="keys")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
-StackName = Annotated[
-    str | None,
-    typer.Option(
-        "--stack",
-        help="Take settings that the environment lacks from this local stack "
-        "(default: the demo's, if it is running).",
-    ),
-]
+app.add_typer(key.app, name="key")
+app.add_typer(alert.app, name="alert")
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 
@@ -93,13 +87,13 @@ def run(
     from farmiq.crash import UnknownPointError
 
     try:
-        code = asyncio.run(process.run_services(what, _environment(stack)))
+        code = asyncio.run(process.run_services(what, terminal.environment(stack)))
     except (SettingsError, process.RefusedError) as error:
-        _fail(str(error))
+        terminal.fail(str(error))
     except UnknownPointError as error:
-        _fail(str(error), code=2)
+        terminal.fail(str(error), code=2)
     except KeyError as error:
-        _fail(error.args[0], code=2)
+        terminal.fail(error.args[0], code=2)
     raise typer.Exit(code)
 
 
@@ -111,7 +105,7 @@ def flow(*, as_json: AsJson = False) -> None:
     from farmiq import services
 
     if as_json:
-        _print_json([asdict(service) for service in services.SERVICES])
+        terminal.print_json([asdict(service) for service in services.SERVICES])
     else:
         typer.echo(services.flow(), nl=False)
 
@@ -130,21 +124,21 @@ def trace(
     """
     from farmiq.trace import trace as follow
 
-    environment = _environment(stack)
+    environment = terminal.environment(stack)
     hops = asyncio.run(
         follow(
             event_id,
-            edge_url=_needed(environment, "FARMIQ_EDGE_DB_ADMIN_URL"),
-            cloud_url=_needed(environment, "FARMIQ_CLOUD_DB_URL"),
+            edge_url=terminal.needed(environment, "FARMIQ_EDGE_DB_ADMIN_URL"),
+            cloud_url=terminal.needed(environment, "FARMIQ_CLOUD_DB_URL"),
             amqp_url=environment.get("FARMIQ_AMQP_URL"),
         )
     )
     if not hops:
-        _fail(f"no table of the edge or the cloud knows event {event_id}")
+        terminal.fail(f"no table of the edge or the cloud knows event {event_id}")
     if as_json:
         from dataclasses import asdict
 
-        _print_json([{**asdict(hop), "at": hop.at and hop.at.isoformat()} for hop in hops])
+        terminal.print_json([{**asdict(hop), "at": hop.at and hop.at.isoformat()} for hop in hops])
     else:
         _print_hops(hops)
     if hops[-1].at is None:
@@ -173,16 +167,16 @@ def migrate(
 
     sites = list(SQL) if site == "all" else [site]
     if unknown := [name for name in sites if name not in SQL]:
-        _fail(f"there is no site {unknown[0]!r}; choose edge, cloud or all", code=2)
+        terminal.fail(f"there is no site {unknown[0]!r}; choose edge, cloud or all", code=2)
     if phase not in migrations.PHASES:
-        _fail(f"there is no phase {phase!r}; choose {', '.join(migrations.PHASES)}", code=2)
-    environment = _environment(stack)
+        terminal.fail(f"there is no phase {phase!r}; choose {', '.join(migrations.PHASES)}", code=2)
+    environment = terminal.environment(stack)
     for name in sites:
-        url = _needed(environment, f"FARMIQ_{name.upper()}_DB_ADMIN_URL")
+        url = terminal.needed(environment, f"FARMIQ_{name.upper()}_DB_ADMIN_URL")
         try:
             applied = migrations.apply(url, SQL[name], phase=phase)
         except migrations.MigrationError as error:
-            _fail(f"{name}: {error}")
+            terminal.fail(f"{name}: {error}")
         typer.echo(f"{name}: " + (f"applied {', '.join(applied)}" if applied else "up to date"))
 
 
@@ -194,7 +188,9 @@ def config(
     from farmiq import config as settings
 
     if site not in settings.TEMPLATES:
-        _fail(f"there is no site {site!r}; choose one of {', '.join(settings.TEMPLATES)}", code=2)
+        terminal.fail(
+            f"there is no site {site!r}; choose one of {', '.join(settings.TEMPLATES)}", code=2
+        )
     typer.echo(settings.template(site), nl=False)
 
 
@@ -216,7 +212,7 @@ def openapi(
     from farmiq.contracts import openapi as contract
 
     if site not in contract.SITES:
-        _fail(f"there is no site {site!r}; choose edge or cloud", code=2)
+        terminal.fail(f"there is no site {site!r}; choose edge or cloud", code=2)
     _write_json(contract.document(site), out)
 
 
@@ -238,12 +234,16 @@ def company_add(
     from farmiq.messages.ids import ID_PATTERN
 
     if tenant is not None and not re.match(ID_PATTERN, tenant):
-        _fail(f"{tenant!r} cannot be a tenant_id: letters, digits and . _ : -, at most 128", code=2)
-    with psycopg.connect(_needed(_environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")) as connection:
+        terminal.fail(
+            f"{tenant!r} cannot be a tenant_id: letters, digits and . _ : -, at most 128", code=2
+        )
+    with psycopg.connect(
+        terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
+    ) as connection:
         try:
             company_id = add_company(connection, tenant, name=name, timezone=timezone)
         except ValueError as error:
-            _fail(str(error), code=2)
+            terminal.fail(str(error), code=2)
     typer.echo(f"{company_id}  {tenant or company_id}  {name}")
 
 
@@ -267,12 +267,14 @@ def user_add(
 
     from farmiq.cloud.identity.accounts import add_user
 
-    with psycopg.connect(_needed(_environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")) as connection:
+    with psycopg.connect(
+        terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
+    ) as connection:
         row = connection.execute(
             "select company_id from companies where tenant_id = %s", (tenant,)
         ).fetchone()
         if row is None:
-            _fail(f"there is no company {tenant!r}; add it with `farmiq company add`")
+            terminal.fail(f"there is no company {tenant!r}; add it with `farmiq company add`")
         try:
             user_id = add_user(
                 connection,
@@ -283,7 +285,7 @@ def user_add(
                 super_admin=super_admin,
             )
         except ValueError as error:
-            _fail(str(error), code=2)
+            terminal.fail(str(error), code=2)
     also = ", super admin" if super_admin else ""
     typer.echo(f"{user_id}  {email}  {role} of {tenant}{also}")
 
@@ -305,11 +307,13 @@ def user_token(
 
     from farmiq.cloud.identity.accounts import open_sign_in
 
-    with psycopg.connect(_needed(_environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")) as connection:
+    with psycopg.connect(
+        terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
+    ) as connection:
         try:
             token = open_sign_in(connection, email, lasts=timedelta(hours=hours))
         except ValueError as error:
-            _fail(str(error))
+            terminal.fail(str(error))
     typer.echo(token)
 
 
@@ -324,7 +328,7 @@ def keys_new(
     try:
         key_id = tokens.write_new_key(private, public)
     except FileExistsError:
-        _fail(f"{private} exists; a key is never overwritten. Choose another file.")
+        terminal.fail(f"{private} exists; a key is never overwritten. Choose another file.")
     typer.echo(f"key {key_id}: private in {private}, public added to {public}")
 
 
@@ -351,7 +355,7 @@ def simulate(
     from farmiq.simulate import farm, runner
 
     log.configure("warning")
-    url = _needed(_environment(stack), "FARMIQ_DEVICES_MQTT_URL")
+    url = terminal.needed(terminal.environment(stack), "FARMIQ_DEVICES_MQTT_URL")
     summary = asyncio.run(
         runner.run(
             farm.farm(tenant, barns=barns, steady=steady),
@@ -363,7 +367,7 @@ def simulate(
             say=(lambda _: None) if as_json else typer.echo,
         )
     )
-    _print_json(summary) if as_json else typer.echo(
+    terminal.print_json(summary) if as_json else typer.echo(
         f"sent {summary['sent']}, acknowledged {summary['ok']}, stored {summary['stored']}, "
         f"refused {summary['refused']}, still waiting {summary['waiting']}"
     )
@@ -418,7 +422,7 @@ def _with_engines(name: str, work: Callable[[Any], Any], *, afresh: bool = False
     from farmiq.demo.run import DemoError
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    root = _state_dir() / "stacks" / name
+    root = terminal.state_dir() / "stacks" / name
     try:
         if afresh:
             stack.stop(root)
@@ -426,37 +430,7 @@ def _with_engines(name: str, work: Callable[[Any], Any], *, afresh: bool = False
         with stack.start(root, given=settings.given_urls(), say=typer.echo) as engines:
             return asyncio.run(work(engines))
     except (DemoError, ProvisionError, stack.StackError) as error:
-        _fail(str(error))
-
-
-def _environment(stack: str | None) -> dict[str, str]:
-    """Ours, with what it lacks taken from a local stack and the site provisioned on it."""
-    from farmiq import config as settings
-    from farmiq.demo import provision
-    from farmiq.stack import StackError, attach
-
-    root = _state_dir() / "stacks" / (stack or "demo")
-    try:
-        local: Mapping[str, str] = attach(root)
-    except StackError as error:
-        if stack:
-            _fail(str(error))
-        return settings.environment()
-    site = provision.read(root)
-    return settings.environment(under={**local, **(site.environment if site else {})})
-
-
-def _state_dir() -> Path:
-    from farmiq import config as settings
-
-    return settings.state_dir()
-
-
-def _needed(environment: Mapping[str, str], name: str) -> str:
-    value = environment.get(name)
-    if not value:
-        _fail(f"{name} is not set, and no local stack is running (`farmiq demo` starts one)")
-    return value
+        terminal.fail(str(error))
 
 
 def _print_hops(hops: list[Any]) -> None:
@@ -469,17 +443,8 @@ def _print_hops(hops: list[Any]) -> None:
         typer.echo(f"{hop.site:<7} {hop.place:<{wide}}  {at}  {after:>10}  {hop.note}")
 
 
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, default=str))
-
-
 def _write_json(value: Any, out: Path | None) -> None:
     if out is None:
-        _print_json(value)
+        terminal.print_json(value)
     else:
         out.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-
-
-def _fail(message: str, *, code: int = 1) -> NoReturn:
-    typer.secho(message, err=True, fg=typer.colors.RED)
-    raise typer.Exit(code)

@@ -1,24 +1,46 @@
-"""What came through the door: a message that was understood, ready for the domains to record."""
+"""What came through the door: a message that was understood, ready for a domain to record.
+
+Each domain has `record(tx, arrivals)`: it writes its own tables in the caller's transaction and
+returns the events that the cloud is owed for it. The door calls it and appends them to the outbox.
+"""
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.telemetry import Reading
-from farmiq.messages.topics import Place
+from farmiq.messages.topics import (
+    EventTopic,
+    Place,
+    SessionTopic,
+    StatusTopic,
+    TelemetryTopic,
+)
+
+UpTopic = TelemetryTopic | EventTopic | StatusTopic | SessionTopic
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """`event` is what the cloud will be told; `content_hash` tells a repeat from a conflict."""
+    """One message. `payload` is of the type that the catalogue names for `kind`.
+
+    `event` says the same as a bus event, under the id that the device gave it; `content_hash`
+    tells a repeat from a conflict.
+    """
 
     topic: str
     raw: bytes
+    where: UpTopic
     place: Place
-    reading: Reading
+    kind: str
+    payload: Any
     event: BusEvent
     content_hash: bytes
+    received_at: datetime
     clock_suspect: bool
+    seq: int | None = None
+    boot_id: str | None = None
 
     @property
     def key(self) -> tuple[str, UUID]:

@@ -1,15 +1,16 @@
 """Pure: is this message one of ours, and what does it say? (topic, bytes, now) → Arrival."""
 
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from farmiq.edge.arrival import Arrival
+from farmiq.edge.arrival import Arrival, UpTopic
 from farmiq.messages import bus, check, mqtt, topics
-from farmiq.messages.catalogue import Direction, MqttType
-from farmiq.messages.telemetry import Reading
-from farmiq.messages.topics import EventTopic, StatusTopic, TelemetryTopic
+from farmiq.messages.catalogue import Direction
+from farmiq.messages.envelope import Envelope
+from farmiq.messages.topics import EventTopic, Place, SessionTopic, StatusTopic, TelemetryTopic
 
 # A device clock further off than this is kept as sent, and flagged (C-44).
 MOST_SKEW = timedelta(hours=24)
@@ -20,30 +21,55 @@ def accept(topic: str, raw: bytes, *, now: datetime) -> Arrival:
     if len(raw) > topics.MAX_PAYLOAD_BYTES:
         raise check.Invalid([f"payload of {len(raw)} bytes, at most {topics.MAX_PAYLOAD_BYTES}"])
     message = mqtt.read(topic, raw)
-    match message.where, message.payload:
-        case TelemetryTopic(place), Reading() as reading:
-            event = bus.from_reading(message.envelope, place, reading)
-        case _:
-            raise check.Invalid([_not_here(message.kind)])
+    where, worn = message.where, message.envelope
+    if message.kind.direction is Direction.DOWN or not isinstance(where, UpTopic):
+        raise check.Invalid(
+            [f"{message.kind.name} goes from the edge to devices, not the other way"]
+        )
+    place = _place(where, worn)
+    event = _event(message.kind.name, where, worn, place, message.payload)
     return Arrival(
         topic=topic,
         raw=raw,
+        where=where,
         place=place,
-        reading=reading,
+        kind=message.kind.name,
+        payload=message.payload,
         event=event,
         content_hash=bus.content_hash(event),
-        clock_suspect=abs(now - message.envelope.ts) > MOST_SKEW,
+        received_at=now,
+        clock_suspect=abs(now - worn.ts) > MOST_SKEW,
+        seq=worn.seq if worn.seq is not msgspec.UNSET else None,
+        boot_id=worn.boot_id if worn.boot_id is not msgspec.UNSET else None,
     )
 
 
-def _not_here(kind: MqttType) -> str:
-    """Why a message that is right in every respect still goes to quarantine, which keeps it."""
-    if kind.direction is Direction.DOWN:
-        return f"{kind.name} goes from the edge to devices, not the other way"
-    return f"{kind.name} is understood but not recorded at this edge yet"
+def _place(where: UpTopic, worn: Envelope) -> Place:
+    """A session's topic names a station; which device may speak there the registry knows."""
+    if isinstance(where, SessionTopic):
+        return Place(where.tenant_id, where.farm_id, where.barn_id, worn.device_id)
+    return where.place
 
 
-def sender_and_id(topic: str, raw: bytes) -> tuple[topics.Place, UUID] | None:
+def _event(kind: str, where: UpTopic, worn: Envelope, place: Place, payload: Any) -> bus.BusEvent:
+    """A reading is always told in its long form (C-109); everything else as it was said."""
+    if isinstance(where, TelemetryTopic):
+        return bus.from_reading(worn, place, payload)
+    return bus.BusEvent(
+        event_id=worn.event_id,
+        event_type=kind,
+        tenant_id=place.tenant_id,
+        farm_id=place.farm_id,
+        barn_id=place.barn_id,
+        device_id=place.device_id,
+        session_id=where.session_id if isinstance(where, SessionTopic) else None,
+        occurred_at=worn.ts,
+        trace_id=worn.trace_id,
+        payload=worn.payload,
+    )
+
+
+def sender_and_id(topic: str, raw: bytes) -> tuple[Place, UUID] | None:
     """Whom to tell that a message was refused, if the message says at least that much.
 
     A session's topic names a station. Its device is known from the body alone, which is not

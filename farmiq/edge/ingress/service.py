@@ -9,7 +9,7 @@ makes the broker or the device send again, and the dedupe absorbs it.
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
@@ -26,6 +26,8 @@ from farmiq.edge.ingress.accept import accept, sender_and_id
 from farmiq.edge.ingress.store import Refused
 from farmiq.edge.telemetry import store as telemetry
 from farmiq.messages import receipt, topics
+from farmiq.messages import telemetry as telemetry_words
+from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids, log, mqtt
@@ -147,19 +149,33 @@ async def _keep(pool: db.Pool, messages: Sequence[mqtt.Message]) -> Outcome:
     return whole
 
 
+Record = Callable[[db.Connection, Sequence[Arrival]], Awaitable[list[BusEvent]]]
+# Which domain records what (C-81). What nobody records yet waits in quarantine.
+DOMAINS: dict[str, Record] = {
+    telemetry_words.READING: telemetry.record,
+}
+
+
 async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
-    """The one transaction: dedupe → outbox → each domain's record → quarantine for the rest."""
+    """The one transaction: dedupe → each domain's record → outbox → quarantine for the rest."""
     arrivals, unreadable = _sort(messages)
     async with db.transaction(pool) as tx:
         fresh, conflicts = await _tell_apart(tx, arrivals)
-        owed = await outbox.append(tx, [arrival.event for arrival in fresh])
-        await telemetry.record(tx, [one for one in fresh if one.key in owed])
-        clashes = await _clashes(tx, [one for one in fresh if one.key not in owed])
+        new, clashes = await _known_to_the_outbox(tx, fresh)
+        for kind, group in _by_kind(new).items():
+            await outbox.append(tx, await DOMAINS[kind](tx, group))
         await store.quarantine(tx, [*unreadable, *conflicts, *clashes])
         crash.here("ingress.before_commit")
     wrong = {(message.topic, message.raw) for message in (*conflicts, *clashes)}
     stored = tuple(one for one in arrivals if (one.topic, one.raw) not in wrong)
-    return Outcome(stored, len(owed), (*unreadable, *conflicts, *clashes))
+    return Outcome(stored, len(new), (*unreadable, *conflicts, *clashes))
+
+
+def _by_kind(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
+    groups: dict[str, list[Arrival]] = defaultdict(list)
+    for one in arrivals:
+        groups[one.kind].append(one)
+    return groups
 
 
 def _sort(messages: Sequence[tuple[str, bytes]]) -> tuple[list[Arrival], list[Refused]]:
@@ -168,9 +184,15 @@ def _sort(messages: Sequence[tuple[str, bytes]]) -> tuple[list[Arrival], list[Re
     refused: list[Refused] = []
     for topic, raw in messages:
         try:
-            arrivals.append(accept(topic, raw, now=now))
+            arrival = accept(topic, raw, now=now)
         except Invalid as invalid:
             refused.append(Refused(topic, raw, invalid.reasons))
+            continue
+        if arrival.kind in DOMAINS:
+            arrivals.append(arrival)
+        else:
+            reason = f"{arrival.kind} is understood but not recorded at this edge yet"
+            refused.append(Refused(topic, raw, [reason]))
     return arrivals, refused
 
 
@@ -189,14 +211,26 @@ async def _tell_apart(
     return [one for key, one in first.items() if key in new_keys], conflicts
 
 
-async def _clashes(tx: db.Connection, arrivals: list[Arrival]) -> list[Refused]:
-    """New to the dedupe, known to the outbox: an old replay, unless the id is another tenant's."""
-    holders = await store.outbox_tenants(tx, arrivals) if arrivals else {}
-    return [
-        Refused(one.topic, one.raw, ["EVENT_ID_CONFLICT: this event_id belongs to another tenant"])
-        for one in arrivals
-        if holders[one.event.event_id] != one.event.tenant_id
-    ]
+async def _known_to_the_outbox(
+    tx: db.Connection, fresh: list[Arrival]
+) -> tuple[list[Arrival], list[Refused]]:
+    """(new, clashes): the outbox remembers longer than the dedupe.
+
+    An id that it holds for the same tenant is an old replay, which has had its effect; an id that
+    is another tenant's, there or in this very batch, is a clash (C-18).
+    """
+    holders = await store.outbox_tenants(tx, fresh) if fresh else {}
+    new: list[Arrival] = []
+    clashes: list[Refused] = []
+    for one in fresh:
+        event_id, tenant_id = one.event.event_id, one.event.tenant_id
+        if event_id not in holders:
+            holders[event_id] = tenant_id
+            new.append(one)
+        elif holders[event_id] != tenant_id:
+            reason = "EVENT_ID_CONFLICT: this event_id belongs to another tenant"
+            clashes.append(Refused(one.topic, one.raw, [reason]))
+    return new, clashes
 
 
 async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: psycopg.Error) -> Outcome:

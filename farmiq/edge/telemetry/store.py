@@ -6,13 +6,12 @@ from datetime import date
 from psycopg import sql
 
 from farmiq.edge.arrival import Arrival
+from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
 
-async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> None:
-    """Keep the readings, in the caller's transaction. An id stored before is left as it is."""
-    if not arrivals:
-        return
+async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:
+    """Keep the readings. An id stored before is left as it is."""
     await tx.execute(
         sql.SQL("""
             insert into telemetry_raw (id, tenant_id, farm_id, barn_id, device_id,
@@ -28,12 +27,13 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> None:
             [each.place.barn_id for each in arrivals],
             [each.place.device_id for each in arrivals],
             [each.event.occurred_at for each in arrivals],
-            [each.reading.metric_type for each in arrivals],
-            [each.reading.metric_value for each in arrivals],
-            [each.reading.unit for each in arrivals],
+            [each.payload.metric_type for each in arrivals],
+            [each.payload.metric_value for each in arrivals],
+            [each.payload.unit for each in arrivals],
             [each.clock_suspect for each in arrivals],
         ),
     )
+    return [each.event for each in arrivals]
 
 
 async def make_month(tx: db.Connection, month: date) -> bool:

@@ -17,6 +17,7 @@ from farmiq.edge.ingress import service
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.telemetry import store as telemetry
 from farmiq.messages import receipt, topics
+from farmiq.messages.bus import BusEvent
 from farmiq.messages.envelope import read as read_envelope
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids, mqtt
@@ -294,12 +295,12 @@ class TestService:
         poison = message(trace_id="poison")
         record = telemetry.record
 
-        async def allergic(tx: db.Connection, arrivals: list[Any]) -> None:
+        async def allergic(tx: db.Connection, arrivals: list[Any]) -> list[BusEvent]:
             if any(arrival.event.trace_id == "poison" for arrival in arrivals):
                 await tx.execute("select 1/0")
-            await record(tx, arrivals)
+            return await record(tx, arrivals)
 
-        monkeypatch.setattr(telemetry, "record", allergic)
+        monkeypatch.setitem(service.DOMAINS, "telemetry.reading", allergic)
         await gateway.publish((TOPIC, message()), (TOPIC, poison), (TOPIC, message()))
         await gateway.stored(2)
         await until(lambda: rows(gateway.database, "select count(*) from quarantine") == [(1,)])

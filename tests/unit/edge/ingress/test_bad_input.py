@@ -40,8 +40,6 @@ def judge(sent: Sent) -> None:
     assert (not reasons) is sent.good, case
     assert all(reasons), case
     assert sent.said in "; ".join(reasons), case
-    if not sent.good and "understood" not in sent.said:
-        assert not any("is understood but not recorded" in reason for reason in reasons), case
     sender_and_id(sent.topic, sent.raw)
 
 

@@ -1,0 +1,85 @@
+"""`farmiq key`: keys of the edge's HTTP API."""
+
+from typing import Annotated
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Keys of the edge's HTTP API. They need FARMIQ_EDGE_DB_ADMIN_URL or a running demo.",
+)
+Name = Annotated[str, typer.Argument(help="Whose key it is, such as feed-office.")]
+
+
+@app.command("add")
+def add(
+    name: Name,
+    *,
+    role: Annotated[
+        str, typer.Option(help="viewer reads, operator also acts, admin may do everything.")
+    ] = "viewer",
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it, this once: only its hash is kept."""
+    import psycopg
+
+    from farmiq.edge import access
+    from farmiq.plumbing import ids
+
+    if role not in access.ROLES:
+        terminal.fail(f"{role!r} is no role; choose {', '.join(access.ROLES)}", code=2)
+    key = access.new_key()
+    with psycopg.connect(_admin_url(stack)) as connection:
+        try:
+            connection.execute(
+                "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, %s, %s, %s)",
+                (ids.new(), name, role, access.digest(key)),
+            )
+        except psycopg.errors.UniqueViolation:
+            terminal.fail(f"there is a key {name!r} already; revoke it or choose another name")
+    if as_json:
+        terminal.print_json({"name": name, "role": role, "key": key})
+    else:
+        typer.echo(key)
+
+
+@app.command("ls")
+def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+    """List the keys: whose, what for, since when. The keys themselves are not kept."""
+    import psycopg
+    from psycopg.rows import dict_row
+
+    with psycopg.connect(_admin_url(stack), row_factory=dict_row) as connection:
+        rows = connection.execute(
+            "select name, role, created_at, revoked_at from api_keys order by name"
+        ).fetchall()
+    if as_json:
+        terminal.print_json(rows)
+        return
+    for row in rows:
+        gone = f"revoked {row['revoked_at']:%Y-%m-%d %H:%M}Z" if row["revoked_at"] else ""
+        typer.echo(
+            f"{row['name']:<24} {row['role']:<9} {row['created_at']:%Y-%m-%d %H:%M}Z  {gone}"
+        )
+
+
+@app.command("revoke")
+def revoke(name: Name, *, stack: StackName = None) -> None:
+    """End a key; the next request with it is refused."""
+    import psycopg
+
+    with psycopg.connect(_admin_url(stack)) as connection:
+        found = connection.execute(
+            "update api_keys set revoked_at = now() where name = %s and revoked_at is null", (name,)
+        ).rowcount
+    if not found:
+        terminal.fail(f"there is no valid key {name!r}; `farmiq key ls` shows them")
+    typer.echo(f"revoked {name}")
+
+
+def _admin_url(stack: str | None) -> str:
+    return terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_ADMIN_URL")

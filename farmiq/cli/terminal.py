@@ -1,0 +1,57 @@
+"""What the commands share: their settings, how they print, how they fail."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+StackName = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        help="Take settings that the environment lacks from this local stack "
+        "(default: the demo's, if it is running).",
+    ),
+]
+
+
+def environment(stack: str | None) -> dict[str, str]:
+    """Ours, with what it lacks taken from a local stack and the site provisioned on it."""
+    from farmiq import config as settings
+    from farmiq.demo import provision
+    from farmiq.stack import StackError, attach
+
+    root = state_dir() / "stacks" / (stack or "demo")
+    try:
+        local: Mapping[str, str] = attach(root)
+    except StackError as error:
+        if stack:
+            fail(str(error))
+        return settings.environment()
+    site = provision.read(root)
+    return settings.environment(under={**local, **(site.environment if site else {})})
+
+
+def state_dir() -> Path:
+    from farmiq import config as settings
+
+    return settings.state_dir()
+
+
+def needed(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        fail(f"{name} is not set, and no local stack is running (`farmiq demo` starts one)")
+    return value
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def fail(message: str, *, code: int = 1) -> NoReturn:
+    typer.secho(message, err=True, fg=typer.colors.RED)
+    raise typer.Exit(code)

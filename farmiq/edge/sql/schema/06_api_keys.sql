@@ -1,0 +1,11 @@
+-- Who may call the edge's HTTP API. Keys are random and long, so a plain hash of one is enough.
+create table api_keys (
+  api_key_id uuid constraint api_keys_pkey primary key,
+  name text not null constraint api_keys_name_key unique,
+  role text not null constraint api_keys_role_known
+    check (role in ('viewer', 'operator', 'admin')),
+  key_sha256 bytea not null constraint api_keys_key_sha256_key unique,
+  created_at timestamptz not null default now(),
+  revoked_at timestamptz
+);
+grant select on api_keys to farmiq_edge;
