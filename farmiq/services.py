@@ -32,7 +32,17 @@ SERVICES = (
         "edge",
         "farmiq.edge.ingress.service",
         reads=tuple(f"mqtt {topic}" for topic in topics.UP),
-        writes=("ingress_dedupe", "telemetry_raw", "sync_outbox", "quarantine", "mqtt iot/ack/…"),
+        writes=(
+            "ingress_dedupe",
+            "telemetry_raw",
+            "sync_outbox",
+            "device_seq",
+            "quarantine",
+            "alerts",
+            "loss_ledger",
+            "leases",
+            "mqtt iot/ack/…",
+        ),
     ),
     Service(
         "edge-telemetry-timeseries",

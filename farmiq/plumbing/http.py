@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +82,7 @@ class Door:
     app: FastAPI = field(init=False)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _checks: dict[str, Check] = field(default_factory=dict)
+    _notes: dict[str, Check] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.app = FastAPI(title=self.title, version=self.version, docs_url=None, redoc_url=None)
@@ -99,6 +100,20 @@ class Door:
         """`check` returns what is wrong in a sentence, or None."""
         self._checks[name] = check
 
+    @contextlib.contextmanager
+    def readying(self, checks: Mapping[str, Check]) -> Iterator[None]:
+        """Checks that count for as long as the block lasts."""
+        self._checks |= checks
+        try:
+            yield
+        finally:
+            for name in checks:
+                self._checks.pop(name, None)
+
+    def note(self, name: str, check: Check) -> None:
+        """`check` returns what a person may want to know, though nothing is wrong, or None."""
+        self._notes[name] = check
+
     async def problems(self) -> dict[str, str]:
         found = {name: await _answer(check) for name, check in self._checks.items()}
         return {name: why for name, why in found.items() if why}
@@ -111,7 +126,12 @@ class Door:
 
     async def _readyz(self) -> JSONResponse:
         problems = await self.problems()
-        body = {"status": "not ready" if problems else "ready", "problems": problems}
+        notes = {name: said for name, note in self._notes.items() if (said := await _answer(note))}
+        body = {
+            "status": "not ready" if problems else "ready",
+            "problems": problems,
+            **({"notes": notes} if notes else {}),
+        }
         return JSONResponse(body, status_code=503 if problems else 200)
 
 
