@@ -58,6 +58,12 @@ def healthy(rng: Random) -> Sent:
     return Sent("healthy", topic, _json(envelope), good=True)
 
 
+def numbered(rng: Random, seq: int) -> Sent:
+    """A reading as it should be, by a device that numbers its messages."""
+    topic, envelope = _reading(rng)
+    return Sent("numbered", topic, _json({**envelope, "seq": seq, "boot_id": "one"}), good=True)
+
+
 def bodies(seed: int, count: int, *, tenant_id: str) -> Iterator[Posted]:
     """`count` bodies for the ingestion route, by an edge that speaks for `tenant_id`."""
     rng = Random(seed)
@@ -74,13 +80,10 @@ def bodies(seed: int, count: int, *, tenant_id: str) -> Iterator[Posted]:
 # --- what is damaged
 
 
-def _id(rng: Random, version: int = 7) -> str:
-    return str(UUID(int=rng.getrandbits(128), version=version)) if version <= 5 else _v7(rng)
-
-
-def _v7(rng: Random) -> str:
-    bits = rng.getrandbits(128)
-    return str(UUID(int=bits & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62))
+def _id(rng: Random, version: int = 7, variant: int = 0x2) -> str:
+    """Of any version, also of those that this Python cannot make itself."""
+    bits = rng.getrandbits(128) & ~(0xF << 76) & ~(0x3 << 62)
+    return str(UUID(int=bits | version << 76 | variant << 62))
 
 
 def _sample(rng: Random) -> tuple[str, dict[str, Any]]:
@@ -235,6 +238,14 @@ ODD_TOPICS = (
     "iot/event/t-001/f-001/b-001/d-010/telemetry.reading", "device/aa:bb/data", "device//cmd",
     "iot/weighvision/t-001/f-001/b-001/s-1/session/7/weighvision.weight.recorded",
     "$SYS/broker/load", "iot/telemetry/\ud800/f/b/d/m", "iot/telemetry/" + "x" * 600, "ä" * 300,
+    "iot/telemetry//f-001/b-001/d-010/temperature", "iot/telemetry/t-001/f-001/b-001/d-010/",
+    "iot/telemetry//////", "iot/status/t-001/f-001/b-001/", "iot/status/t-001//b-001/d-010",
+    "iot/status/t-001/f-001/b-001/d-010/online", "iot/event/t-001/f-001/b-001/d-010/",
+    "iot/telemetry/t-001/f-001/b-001/d-010/-x", "iot/telemetry/t-001/f-001/b-001/.d/temperature",
+    "iot/telemetry/t-001/f-001/b-001/d-010/temp..era'ture", "iot/event/t-001/f-001/b-001//x.y",
+    "iot/telemetry/t-001/f-001/b-001/" + "d" * 129 + "/temperature", "iot/status/$SYS/f/b/d",
+    "iot/weighvision/t-001/f-001/b-001/s-1/session//weighvision.weight.recorded",
+    "iot/weighvision/t-001/f-001/b-001/s-1/sessions/018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0301/x",
 )  # fmt: skip
 
 
@@ -333,8 +344,16 @@ def _message_on_anothers_topic(rng: Random, name: str) -> Sent:
 
 def _good_uuid_of_another_version(rng: Random, name: str) -> Sent:
     topic, envelope = _reading(rng)
-    envelope["event_id"] = _id(rng, rng.choice([1, 3, 4, 5]))
+    envelope["event_id"] = _id(rng, rng.randrange(16), rng.choice([0x2, 0x2, 0, 0x3]))
     return Sent(name, topic, _json(envelope), good=True)
+
+
+def _good_with_a_wrong_clock(rng: Random, name: str) -> Sent:
+    """Kept as it was sent, and flagged (C-44)."""
+    topic, envelope = _reading(rng)
+    year = rng.choice([1900, 1970, 1999, 2038, 2100, 9999])
+    ts = f"{year}-{rng.randint(1, 12):02}-{rng.randint(2, 28):02}T{rng.randrange(24):02}:00:00Z"
+    return Sent(name, topic, _json({**envelope, "ts": ts}), good=True)
 
 
 def _good_but_odd(rng: Random, name: str) -> Sent:
@@ -380,6 +399,7 @@ MESSAGE_DAMAGES: dict[str, Callable[[Random, str], Sent]] = {
     "wrong in many places": partial(wrong_in_many_places, places=200),
     "wrong amount": _message_with_a_wrong_amount,
     "good: another uuid": _good_uuid_of_another_version,
+    "good: wrong clock": _good_with_a_wrong_clock,
     "good: odd": _good_but_odd,
 }
 

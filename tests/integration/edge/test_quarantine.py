@@ -280,7 +280,8 @@ class TestApi:
         found = read(await caller.get("/api/v1/quarantine"), openapi.QuarantinePage)
         counted = {(each.kind, each.reason): (each.rows, each.messages) for each in found.counts}
         assert counted["security", "topic says tenant_id"] == (1, 2)
-        assert counted["format", "not JSON"] == (3, 3)
+        assert counted["format", "not JSON"] == (2, 2)
+        assert counted["format", "topic is not in the topic map"] == (1, 1)
 
     async def test_one_message_with_its_bytes(self, caller: Caller, pool: db.Pool) -> None:
         await service.keep(pool, [(TOPIC, b"\xff\x00nonsense")])

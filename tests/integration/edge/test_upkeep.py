@@ -17,7 +17,7 @@ from farmiq.edge.disk import Usage
 from farmiq.edge.ingress import gaps, service, store, upkeep
 from farmiq.edge.ingress.gaps import Seen
 from farmiq.edge.ingress.upkeep import Shedder
-from farmiq.plumbing import db
+from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead, settings
@@ -138,7 +138,7 @@ def test_any_order_and_split_gives_the_same_in_the_database(
     edge_db: Database, seqs: set[int], rng: Random
 ) -> None:
     async def go() -> None:
-        device_id = f"d-{rng.getrandbits(64)}"
+        device_id = f"d-{ids.new()}"
         sent = [*seqs, *rng.choices(sorted(seqs), k=5)]
         rng.shuffle(sent)
         async with db.pool(edge_db.url, name="test", most=1) as pool:
