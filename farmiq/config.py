@@ -133,9 +133,11 @@ class EdgeSettings(_Settings):
         "02:00",
         alias="UPKEEP_AT",
         pattern=r"^([01]\d|2[0-3]):[0-5]\d$",
-        description="when daily upkeep runs, in EDGE_TIMEZONE",
+        description="when daily upkeep runs, in FARMIQ_EDGE_TIMEZONE",
     )
-    timezone: str = Field("UTC", alias="EDGE_TIMEZONE", description="IANA zone of this edge's days")
+    timezone: str = Field(
+        "UTC", alias="FARMIQ_EDGE_TIMEZONE", description="IANA zone of this edge's days"
+    )
 
     @field_validator("timezone")
     @classmethod

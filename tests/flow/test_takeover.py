@@ -1,4 +1,4 @@
-"""Two gateways, one turn: the second takes over within seconds, and a zombie stands back (C-102)."""
+"""Two gateways, one turn: the second takes over in seconds, a zombie stands back (C-102)."""
 
 import signal
 from collections.abc import Callable

@@ -18,13 +18,10 @@ UNKNOWN = "unknown"
 NOBODY = Place(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
 
 # How a reason begins, by kind; the first that fits any reason of a message is the message's.
+_IMPOSTOR = re.compile(r"topic says (tenant_id|device_id|event_type)")
 _SIGNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    (
-        "security",
-        re.compile(
-            r"topic says (tenant_id|device_id|event_type)|(device|station)\b.*not registered"
-        ),
-    ),
+    ("security", _IMPOSTOR),
+    ("security", re.compile(r"NOT_REGISTERED")),
     ("conflict", re.compile(r"EVENT_ID_CONFLICT")),
     ("size", re.compile(r"payload of \d+ bytes|topic longer than")),
     ("database", re.compile(r"the database refused it")),
@@ -79,16 +76,19 @@ def place(topic: str) -> Place:
 
 
 def concern(topic: str, reasons: Sequence[str]) -> Concern | None:
-    """What a person should hear of at once (C-02, C-05), or None."""
+    """What a person should hear of at once (C-02, C-05), or None.
+
+    Of a device that is not registered the registry tells itself.
+    """
     match kind(reasons):
-        case "security":
+        case "security" if any(_IMPOSTOR.match(reason) for reason in reasons):
             return Concern(
                 "ingress.impostor",
                 subject(place(topic)),
                 "security",
-                "messages on this device's topic speak for somebody else or come from a place "
-                "where no such device is registered; they wait in quarantine. Look at the device "
-                "and at who has its login: `farmiq quarantine ls --kind security`",
+                "messages on this device's topic speak for somebody else; they wait in quarantine. "
+                "Look at the device and at who has its login: "
+                "`farmiq quarantine ls --kind security`",
             )
         case "conflict":
             return Concern(

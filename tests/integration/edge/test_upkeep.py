@@ -17,7 +17,8 @@ from farmiq.edge.disk import Usage
 from farmiq.edge.ingress import gaps, service, store, upkeep
 from farmiq.edge.ingress.gaps import Seen
 from farmiq.edge.ingress.upkeep import Shedder
-from farmiq.plumbing import db, ids
+from farmiq.plumbing import db, ids, log
+from farmiq.plumbing.chores import Daily
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead, settings
@@ -105,7 +106,7 @@ def test_a_short_memory_is_said_at_the_start(
         def warning(self, *_: object, **__: object) -> None:
             said.append("warning")
 
-    monkeypatch.setattr(upkeep.log, "get", lambda _: Log())
+    monkeypatch.setattr(log, "get", lambda _: Log())
     own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS=hours)
     upkeep._say_ttl(own.dedupe_ttl_hours)
     assert said == ([level] if level else [])
@@ -289,7 +290,7 @@ async def test_when_a_chore_was_done_is_remembered_by_the_database(
     async def nothing() -> dict[str, object]:
         return {}
 
-    def chore() -> diary.Daily:
+    def chore() -> Daily:
         made = diary.daily(pool, settings(edge_db, UPKEEP_AT="03:30"), "test", nothing).daily
         assert made is not None
         return made
@@ -304,7 +305,11 @@ async def test_when_a_chore_was_done_is_remembered_by_the_database(
 @pytest.mark.req("RT-13")
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("EDGE_TIMEZONE", "Mars/Olympus"), ("EDGE_TIMEZONE", "../etc/passwd"), ("UPKEEP_AT", "25:00")],
+    [
+        ("FARMIQ_EDGE_TIMEZONE", "Mars/Olympus"),
+        ("FARMIQ_EDGE_TIMEZONE", "../etc/passwd"),
+        ("UPKEEP_AT", "25:00"),
+    ],
 )
 def test_odd_settings_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):

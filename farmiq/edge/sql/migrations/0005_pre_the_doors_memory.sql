@@ -9,6 +9,7 @@ alter table quarantine
   add column last_redriven_at timestamptz;
 grant delete on quarantine to farmiq_edge;
 
+-- For rows that are there already.
 update quarantine set
   gist = trim(split_part(regexp_replace(left(reasons[1], 200), '[`''":0-9].*', ''), ' - at', 1)),
   kind = case

@@ -48,8 +48,7 @@ def test_the_door_s_own_reasons_have_these_kinds(
         ("EVENT_ID_CONFLICT: this event_id came with another content", "conflict"),
         ("the database refused it: division by zero", "database"),
         ("barn.record.created is understood but not recorded at this edge yet", "not_recorded"),
-        ("device 'd-1' is not registered at this place", "security"),
-        ("station 's-1' is not registered there", "security"),
+        ("NOT_REGISTERED: device 'd-1' of tenant 't-1' is not known", "security"),
         ("topic level metricType is not an id: 'topic says tenant_id'", "format"),
     ],
 )
@@ -101,6 +100,7 @@ def test_who_must_look_is_told_the_device() -> None:
     assert (mismatch.severity, conflict.severity) == ("security", "warning")
     assert mismatch.subject == conflict.subject == "t-001/f-001/b-001/d-010"
     assert refusals.concern(TOPIC, ["not JSON: x"]) is None
+    assert refusals.concern(TOPIC, ["NOT_REGISTERED: device 'd-1' is not known"]) is None
 
 
 def test_of_an_event_only_three_names_are_told() -> None:
