@@ -245,6 +245,11 @@ def stack_postgres() -> str | None:
     return os.environ.get("FARMIQ_STACK_POSTGRES") or None
 
 
+def stack_mqtt_sync() -> str:
+    """When local brokers flush to disk: `always` before they acknowledge, or every so often (2m)."""
+    return os.environ.get("FARMIQ_STACK_MQTT_SYNC") or "always"
+
+
 def given_urls() -> dict[str, str]:
     """Engines that the environment names: those are used and not started."""
     return {

@@ -300,8 +300,8 @@ async def test_the_broker_speaks_for_a_client_that_vanished(own: Broker) -> None
     will = Will("iot/status/t/f/b/d", b"gone", retain=False)
     async with own.gateway(topics=["iot/status/#"]) as gateway:
         async with own.device(will=will) as device:
-            assert device._socket is not None
-            device._socket.shutdown(2)
+            assert device._wire is not None
+            device._wire.socket.shutdown(2)
             (said,) = await take(gateway, 1)
         assert (said.topic, said.payload) == ("iot/status/t/f/b/d", b"gone")
 
