@@ -246,7 +246,7 @@ def stack_postgres() -> str | None:
 
 
 def stack_mqtt_sync() -> str:
-    """When local brokers flush to disk: `always` before they acknowledge, or every so often (2m)."""
+    """When local brokers flush to disk: `always` (before they acknowledge), or as often as 2m."""
     return os.environ.get("FARMIQ_STACK_MQTT_SYNC") or "always"
 
 

