@@ -3,14 +3,15 @@
 device --iot/…--> [ingress] --ingress_dedupe, telemetry_raw, sync_outbox, quarantine--> sync
 
 The order is the promise: commit, then PUBACK, then the receipt. A crash between any two of them
-makes the broker or the device send again, and the dedupe absorbs it.
+makes the broker or the device send again, and the dedupe absorbs it. What has arrived is shared
+among a few writers by device; acknowledgements still leave in the order in which messages came.
 """
 
 import asyncio
 import contextlib
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import outbox
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress import store
+from farmiq.edge.ingress import lanes, store
 from farmiq.edge.ingress.accept import accept, sender_and_id
 from farmiq.edge.ingress.store import Refused
 from farmiq.edge.telemetry import store as telemetry
@@ -48,6 +49,15 @@ RETRIED = prometheus_client.Counter(
 )
 WAITING = prometheus_client.Gauge(
     "farmiq_ingress_waiting", "Messages received and waiting for a transaction"
+)
+WAITING_BYTES = prometheus_client.Gauge(
+    "farmiq_ingress_waiting_bytes", "Payload bytes received and waiting for a transaction"
+)
+IN_FLIGHT = prometheus_client.Gauge(
+    "farmiq_ingress_in_flight", "Messages taken by a writer and not acknowledged yet"
+)
+PAUSED = prometheus_client.Gauge(
+    "farmiq_ingress_paused", "1 while so much waits that nothing is read from the broker"
 )
 
 
@@ -78,12 +88,14 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         ) as broker,
         asyncio.TaskGroup() as group,
     ):
-        intake = Intake(pool, broker)
+        intake = Intake(pool, broker, writers=settings.ingress_writers)
         door.ready("ingress.database", lambda: db.problem(pool))
         door.ready("ingress.broker", broker.problem)
         door.ready("ingress.intake", lambda: intake.problem)
-        WAITING.set_function(lambda: broker.waiting)
+        _show(broker, intake)
         group.create_task(intake.send_receipts())
+        for lane in intake.lanes:
+            group.create_task(intake.write(lane))
         while True:
             messages = await broker.batch(
                 most=settings.ingress_batch, linger_s=settings.ingress_linger_ms / 1000
@@ -91,24 +103,72 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             await intake.take(messages)
 
 
-class Intake:
-    """Takes messages: commit, PUBACK, receipt. `problem` says why nothing is being committed."""
+def _show(broker: mqtt.Client, intake: "Intake") -> None:
+    """Backpressure as numbers: they are looked at only when somebody asks."""
+    WAITING.set_function(lambda: broker.waiting)
+    WAITING_BYTES.set_function(lambda: broker.waiting_bytes)
+    IN_FLIGHT.set_function(lambda: intake.in_flight)
+    PAUSED.set_function(lambda: broker.paused)
 
-    def __init__(self, pool: db.Pool, broker: mqtt.Client) -> None:
+
+@dataclass(slots=True)
+class Handful:
+    """Messages taken from the broker together, until every writer's part of them is committed."""
+
+    messages: list[mqtt.Message]
+    parts_left: int
+    outcome: Outcome = field(default_factory=Outcome)
+
+
+Lane = asyncio.Queue[tuple[Handful, list[mqtt.Message]]]
+
+
+class Intake:
+    """Takes messages: commit, PUBACK, receipt. `problem` says why nothing is being committed.
+
+    What it holds is bounded: a writer has one part in its transaction and one waiting, and `take`
+    waits for room.
+    """
+
+    def __init__(self, pool: db.Pool, broker: mqtt.Client, *, writers: int) -> None:
         self._pool, self._broker = pool, broker
+        self.lanes = [Lane(maxsize=1) for _ in range(writers)]
+        self._handfuls: deque[Handful] = deque()
         self._receipts: asyncio.Queue[Outcome] = asyncio.Queue(MOST_RECEIPTS_WAITING)
         self.problem: str | None = None
 
+    @property
+    def in_flight(self) -> int:
+        return sum(len(handful.messages) for handful in self._handfuls)
+
     async def take(self, messages: list[mqtt.Message]) -> None:
-        outcome = await self._until_committed(messages)
-        crash.here("ingress.after_commit")
-        self._broker.ack(messages)
-        crash.here("ingress.after_puback")
-        _count(outcome)
-        REDELIVERED.inc(sum(message.repeated for message in messages))
-        # A receipt that is not sent only means that the device asks again: intake never waits.
-        with contextlib.suppress(asyncio.QueueFull):
-            self._receipts.put_nowait(outcome)
+        """Hand each writer its part."""
+        parts = lanes.share(messages, len(self.lanes))
+        handful = Handful(messages, len(parts))
+        self._handfuls.append(handful)
+        for writer, part in parts.items():
+            await self.lanes[writer].put((handful, part))
+
+    async def write(self, lane: Lane) -> None:
+        """One writer: a transaction for each part, one after the other."""
+        while True:
+            handful, part = await lane.get()
+            handful.outcome += await self._until_committed(part)
+            handful.parts_left -= 1
+            crash.here("ingress.after_commit")
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """In the order in which messages came, as MQTT asks; what is done waits for its turn."""
+        while self._handfuls and not self._handfuls[0].parts_left:
+            done = self._handfuls.popleft()
+            self._broker.ack(done.messages)
+            crash.here("ingress.after_puback")
+            _count(done.outcome)
+            REDELIVERED.inc(sum(message.repeated for message in done.messages))
+            # A receipt that is not sent only means that the device asks again: intake never waits.
+            with contextlib.suppress(asyncio.QueueFull):
+                self._receipts.put_nowait(done.outcome)
 
     async def send_receipts(self) -> None:
         while True:
@@ -119,7 +179,7 @@ class Intake:
         backoff = Backoff(cap_s=5.0)
         while True:
             try:
-                outcome = await _keep(self._pool, messages)
+                outcome = await _keep(self._pool, [(one.topic, one.payload) for one in messages])
             except db.UNAVAILABLE as error:
                 self.problem = f"nothing is being committed: {db.first_line(error)}"
                 log.get(NAME).warning("ingress.database_away", error=db.first_line(error))
@@ -130,23 +190,17 @@ class Intake:
                 return outcome
 
 
-async def _keep(pool: db.Pool, messages: Sequence[mqtt.Message]) -> Outcome:
-    """One transaction for all; if the data of one breaks it, each gets its own (C-81)."""
-    sent = [(message.topic, message.payload) for message in messages]
+async def _keep(pool: db.Pool, sent: list[tuple[str, bytes]]) -> Outcome:
+    """One transaction for all; if the data of one breaks it, each half gets its own (C-81)."""
     try:
         return await keep(pool, sent)
     except psycopg.Error as error:
         if not db.is_data_error(error):
             raise
-    whole = Outcome()
-    for topic, raw in sent:
-        try:
-            whole += await keep(pool, [(topic, raw)])
-        except psycopg.Error as error:
-            if not db.is_data_error(error):
-                raise
-            whole += await _set_aside(pool, topic, raw, error)
-    return whole
+        if len(sent) == 1:
+            return await _set_aside(pool, *sent[0], error)
+    half = len(sent) // 2
+    return await _keep(pool, sent[:half]) + await _keep(pool, sent[half:])
 
 
 Record = Callable[[db.Connection, Sequence[Arrival]], Awaitable[list[BusEvent]]]
@@ -157,18 +211,41 @@ DOMAINS: dict[str, Record] = {
 
 
 async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
-    """The one transaction: dedupe → each domain's record → outbox → quarantine for the rest."""
+    """The one transaction: dedupe → each domain's record → outbox → quarantine for the rest.
+
+    It begins in good faith that what the dedupe has not seen is new, which lets the outbox be
+    copied. If that proves wrong, it starts again and looks first.
+    """
     arrivals, unreadable = _sort(messages)
+    try:
+        return await _keep_sorted(pool, arrivals, unreadable, look_first=False)
+    except psycopg.errors.UniqueViolation:
+        return await _keep_sorted(pool, arrivals, unreadable, look_first=True)
+
+
+async def _keep_sorted(
+    pool: db.Pool, arrivals: list[Arrival], unreadable: list[Refused], *, look_first: bool
+) -> Outcome:
     async with db.transaction(pool) as tx:
-        fresh, conflicts = await _tell_apart(tx, arrivals)
-        new, clashes = await _known_to_the_outbox(tx, fresh)
-        for kind, group in _by_kind(new).items():
-            await outbox.append(tx, await DOMAINS[kind](tx, group))
-        await store.quarantine(tx, [*unreadable, *conflicts, *clashes])
+        new, conflicts = await _tell_apart(tx, arrivals)
+        if look_first:
+            new, clashes = await _known_to_the_outbox(tx, new)
+            conflicts += clashes
+        owed = await _record(tx, new)
+        await (outbox.append if look_first else outbox.append_new)(tx, owed)
+        await store.quarantine(tx, [*unreadable, *conflicts])
         crash.here("ingress.before_commit")
-    wrong = {(message.topic, message.raw) for message in (*conflicts, *clashes)}
-    stored = tuple(one for one in arrivals if (one.topic, one.raw) not in wrong)
-    return Outcome(stored, len(new), (*unreadable, *conflicts, *clashes))
+    wrong = {(message.topic, message.raw) for message in conflicts}
+    stored = [one for one in arrivals if (one.topic, one.raw) not in wrong] if wrong else arrivals
+    return Outcome(tuple(stored), len(new), (*unreadable, *conflicts))
+
+
+async def _record(tx: db.Connection, new: Sequence[Arrival]) -> list[BusEvent]:
+    """Each domain records its own; returns what the cloud is owed for all of it."""
+    owed: list[BusEvent] = []
+    for kind, group in _by_kind(new).items():
+        owed += await DOMAINS[kind](tx, group)
+    return owed
 
 
 def _by_kind(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
@@ -200,15 +277,24 @@ async def _tell_apart(
     tx: db.Connection, arrivals: list[Arrival]
 ) -> tuple[list[Arrival], list[Refused]]:
     """(never seen, same id with another content); what is neither is a repeat (C-05)."""
-    first = {arrival.key: arrival for arrival in reversed(arrivals)}
+    if not arrivals:
+        return [], []
+    first: dict[tuple[str, UUID], Arrival] = {}
+    for one in arrivals:
+        first.setdefault(one.key, one)
     new_keys = await store.first_seen(tx, list(first.values()))
-    hashes = await store.known_hashes(tx, list(first.values()))
+    if len(new_keys) == len(arrivals):
+        return arrivals, []
+    fresh = [one for key, one in first.items() if key in new_keys]
+    hashes = await store.known_hashes(tx, [one for one in arrivals if one.key not in new_keys])
+    hashes |= {one.key: one.content_hash for one in fresh}
     conflicts = [
         Refused(one.topic, one.raw, ["EVENT_ID_CONFLICT: this event_id came with another content"])
         for one in arrivals
-        if hashes[one.key] != one.content_hash
+        # Not known any more: forgotten just now, so it has had its effect long ago.
+        if hashes.get(one.key, one.content_hash) != one.content_hash
     ]
-    return [one for key, one in first.items() if key in new_keys], conflicts
+    return fresh, conflicts
 
 
 async def _known_to_the_outbox(
