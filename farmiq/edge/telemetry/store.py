@@ -1,7 +1,7 @@
 """Telemetry's SQL at the edge."""
 
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, datetime
 
 import psycopg
 from psycopg import sql
@@ -21,20 +21,24 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEven
     return [each.event for each in arrivals]
 
 
+COPY = """
+copy telemetry_raw (id, tenant_id, farm_id, barn_id, device_id, occurred_at,
+  metric_type, metric_value, unit, ingested_at, clock_suspect)
+from stdin (format binary)
+"""
+
+
 async def _copy(tx: db.Connection, arrivals: Sequence[Arrival]) -> None:
     """Raises UniqueViolation if one of them is stored already."""
-    ingested_at = pg_binary.timestamptz(await db.fetch_value(tx, "select fn_now()"))
-    # In the order of their ids: two writers then wait for each other one way only.
+    now = await db.fetch_value(tx, "select fn_now()")
+    await db.copy(tx, COPY, copied(arrivals, ingested_at=now))
+
+
+def copied(arrivals: Sequence[Arrival], *, ingested_at: datetime) -> bytes:
+    """What COPY reads. In the order of ids: two writers then wait for each other one way only."""
+    at = pg_binary.timestamptz(ingested_at)
     in_order = sorted(arrivals, key=lambda each: each.event.event_id.int)
-    await db.copy(
-        tx,
-        """
-        copy telemetry_raw (id, tenant_id, farm_id, barn_id, device_id, occurred_at,
-          metric_type, metric_value, unit, ingested_at, clock_suspect)
-        from stdin (format binary)
-        """,
-        pg_binary.copied([_row(each, ingested_at) for each in in_order], columns=11),
-    )
+    return pg_binary.copied([_row(each, at) for each in in_order], columns=11)
 
 
 def _row(each: Arrival, ingested_at: bytes) -> tuple[bytes, ...]:
