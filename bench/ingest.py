@@ -111,10 +111,11 @@ async def ours(bench: Bench, events: int, *, batch: int | None = None) -> Draine
             options |= {"INGRESS_BATCH_EVENTS": str(batch), "INGRESS_LINGER_MS": "0"}
             options |= {"INGRESS_WRITERS": "1"} if batch == 1 else {}
         async with gateway(bench.engines, options) as running:
+            began = await running.connected_at()
             before = bench.cpu_s(gateway=running.pid)
             ended = await until_stored(bench.admin_url, "telemetry_raw", events, running.check)
             used = per_event(before, bench.cpu_s(gateway=running.pid), events)
-            return Drained(events / (ended - running.connected_at()), used)
+            return Drained(events / (ended - began), used)
 
     return await drain(bench, events, way)
 
@@ -152,13 +153,15 @@ class Running:
         if self.process.poll() is not None:
             raise RuntimeError(f"a measured process ended by itself; see {self.log}")
 
-    def connected_at(self) -> float:
+    async def connected_at(self) -> float:
         """When it had its session at the broker, in seconds since 1970, as its log says."""
-        for line in self.log.read_bytes().splitlines():
-            if b'"mqtt.connected"' in line:
-                said = msgspec.json.decode(line)["timestamp"]
-                return datetime.fromisoformat(said).astimezone(UTC).timestamp()
-        raise RuntimeError(f"no connection to the broker; see {self.log}")
+        while True:
+            self.check()
+            for line in self.log.read_bytes().splitlines():
+                if b'"mqtt.connected"' in line:
+                    said = msgspec.json.decode(line)["timestamp"]
+                    return datetime.fromisoformat(said).astimezone(UTC).timestamp()
+            await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager

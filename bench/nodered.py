@@ -22,7 +22,7 @@ from farmiq import config
 from farmiq.plumbing import ids
 from farmiq.stack import StackError, processes
 
-PACKAGES = ("node-red@5.0.7", "pg@8.23.1")
+PACKAGES = ("node-red@4.1.8", "pg@8.23.1")
 TABLE = "bench_node_red"
 
 _FUNCTION = """
@@ -40,7 +40,7 @@ return null;
 
 def install(downloads: Path, say: Callable[[str], None]) -> Path:
     """Return a folder with Node-RED in it, fetched by npm the first time."""
-    home = downloads.resolve() / "node-red"
+    home = downloads.resolve() / "node-red-4.1.8"
     if (home / "complete").exists():
         return home
     npm = shutil.which("npm")

@@ -213,10 +213,12 @@ DOMAINS: dict[str, Record] = {
 async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
     """The one transaction: dedupe → each domain's record → outbox → quarantine for the rest.
 
-    It begins in good faith that what the dedupe has not seen is new, which lets the outbox be
-    copied. If that proves wrong, it starts again and looks first.
+    Many begin in good faith that what the dedupe has not seen is new, which lets the outbox be
+    copied. If that proves wrong, it starts again and looks first, as a few do at once.
     """
     arrivals, unreadable = _sort(messages)
+    if len(arrivals) < outbox.WORTH_A_COPY:
+        return await _keep_sorted(pool, arrivals, unreadable, look_first=True)
     try:
         return await _keep_sorted(pool, arrivals, unreadable, look_first=False)
     except psycopg.errors.UniqueViolation:
@@ -232,7 +234,8 @@ async def _keep_sorted(
             new, clashes = await _known_to_the_outbox(tx, new)
             conflicts += clashes
         owed = await _record(tx, new)
-        await (outbox.append if look_first else outbox.append_new)(tx, owed)
+        if owed:
+            await (outbox.append if look_first else outbox.append_new)(tx, owed)
         await store.quarantine(tx, [*unreadable, *conflicts])
         crash.here("ingress.before_commit")
     wrong = {(message.topic, message.raw) for message in conflicts}
@@ -305,7 +308,9 @@ async def _known_to_the_outbox(
     An id that it holds for the same tenant is an old replay, which has had its effect; an id that
     is another tenant's, there or in this very batch, is a clash (C-18).
     """
-    holders = await store.outbox_tenants(tx, fresh) if fresh else {}
+    if not fresh:
+        return [], []
+    holders = await store.outbox_tenants(tx, fresh)
     new: list[Arrival] = []
     clashes: list[Refused] = []
     for one in fresh:

@@ -6,6 +6,7 @@ from datetime import date, datetime
 import psycopg
 from psycopg import sql
 
+from farmiq.edge import outbox
 from farmiq.edge.arrival import Arrival
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, pg_binary
@@ -13,12 +14,19 @@ from farmiq.plumbing import db, pg_binary
 
 async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:
     """Keep the readings. An id stored before is left as it is."""
+    if len(arrivals) < outbox.WORTH_A_COPY:
+        await _insert(tx, arrivals)
+    else:
+        await _copy_or_insert(tx, arrivals)
+    return [each.event for each in arrivals]
+
+
+async def _copy_or_insert(tx: db.Connection, arrivals: Sequence[Arrival]) -> None:
     try:
         async with tx.transaction():
             await _copy(tx, arrivals)
     except psycopg.errors.UniqueViolation:
         await _insert(tx, arrivals)
-    return [each.event for each in arrivals]
 
 
 COPY = """
