@@ -85,7 +85,7 @@ def configuration(*, port: int, data: Path, more: Sequence[str] = ()) -> str:
         "persistence true",
         f"persistence_location {data}/",
         "max_queued_messages 0",
-        "max_inflight_messages 0",
+        "max_inflight_messages 1000",
         "log_dest stderr",
         *more,
     )
