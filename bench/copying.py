@@ -26,7 +26,8 @@ async def stage(bench: Bench, events: int) -> float:
     assert not refused  # noqa: S101
 
     async def keep(pool: db.Pool, part: list[Arrival]) -> None:
-        await service._keep_sorted(pool, part, [], look_first=False)  # noqa: SLF001
+        async with db.transaction(pool) as tx:
+            await service.effect(tx, part, look_first=False)
 
     return await _rate(bench, _parts(arrivals), keep)
 

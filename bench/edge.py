@@ -52,7 +52,13 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
     found = _ratios(plan, await _rounds(plan, say))
     if plan.travel:
         found += _travelled(
-            await travel.measure(seconds=plan.seconds, memory_rate=1000, latency_rate=500, say=say)
+            await travel.measure(
+                mosquitto.find(config.state_dir() / "engines", say=say),
+                seconds=plan.seconds,
+                memory_rate=1000,
+                latency_rate=500,
+                say=say,
+            )
         )
     results.save(found, machine=here)
     return found
@@ -182,6 +188,7 @@ def _travelled(one: travel.Travel) -> list[Result]:
                 "broker": "NATS, flushed to disk for every message",
                 "edge commit, ms": _spread(one.edge_ms),
                 "cloud table, ms": _spread(one.cloud_ms),
+                "edge commit of healthy devices while one floods, ms": _spread(one.beside_flood_ms),
                 "events": len(one.edge_ms),
             },
         ),

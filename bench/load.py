@@ -51,11 +51,16 @@ async def end_session(url: str, client_id: str) -> None:
 
 async def fill(engines: Stack, programs: Installation, count: int) -> None:
     """Publish so many readings, QoS 1, and return when the broker has acknowledged all of them."""
+    await publish(engines, programs, messages(count))
+
+
+async def publish(engines: Stack, programs: Installation, sending: Sequence[farm.Sending]) -> None:
+    """As fast as the broker takes them, by one C publisher for every topic."""
     folder = engines.root / "load"
     folder.mkdir(exist_ok=True)
     by_topic: dict[str, list[bytes]] = {}
-    for sending in messages(count):
-        by_topic.setdefault(sending.topic, []).append(sending.raw)
+    for one in sending:
+        by_topic.setdefault(one.topic, []).append(one.raw)
     await asyncio.to_thread(_publish, engines, programs, folder, by_topic)
 
 

@@ -5,11 +5,13 @@ The broker flushes every message to disk, as at a farm. Times are those of the c
 """
 
 import asyncio
+import contextlib
 import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import httpx2
 import psycopg
@@ -21,9 +23,12 @@ from farmiq.demo import provision
 from farmiq.plumbing import ids, mqtt
 from farmiq.simulate import farm
 from farmiq.stack import Stack, processes
+from farmiq.stack.mosquitto import Installation
 
 ENGINES = ("postgres-edge", "postgres-cloud", "mqtt-edge", "rabbitmq", "s3")
 SETTLE_S = 10.0
+FLOOD = 20_000
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 READY_S = 60.0
 
 
@@ -35,10 +40,16 @@ class Travel:
     busy_mb: float
     edge_ms: list[float]
     cloud_ms: list[float]
+    beside_flood_ms: list[float]
 
 
 async def measure(
-    *, seconds: float, memory_rate: int, latency_rate: int, say: Callable[[str], None]
+    programs: Installation,
+    *,
+    seconds: float,
+    memory_rate: int,
+    latency_rate: int,
+    say: Callable[[str], None],
 ) -> Travel:
     root = config.state_dir() / "stacks" / "bench-travel"
     with stack.start(root, engines=ENGINES, say=say) as engines:
@@ -59,13 +70,15 @@ async def measure(
             await _until_travelled(engines, edge)
             edge_ms = _latencies(engines, "EDGE", "telemetry_raw")
             cloud_ms = _latencies(engines, "CLOUD", "telemetry_readings")
+            say(f"travel          one device sends {FLOOD:,} at once beside three healthy ones")
+            beside_flood_ms = await _beside_a_flood(engines, programs, sensors, edge)
             say(f"travel          {memory_rate}/s for {seconds:.0f} s")
             busy = asyncio.create_task(_most_memory_mb(edge))
             await _publish(engines, sensors, rate=memory_rate, seconds=seconds)
             busy.cancel()
             busy_mb = await busy
     stack.remove(root)
-    return Travel(idle_mb, busy_mb, edge_ms, cloud_ms)
+    return Travel(idle_mb, busy_mb, edge_ms, cloud_ms, beside_flood_ms)
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
@@ -101,7 +114,16 @@ async def _sense(url: str, sensor: farm.Device, rate: float, seconds: float) -> 
         for number in range(int(rate * seconds)):
             await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
             sending = load.message(sensor, number)
-            group.create_task(link.publish(sending.topic, sending.raw))
+            group.create_task(_deliver(link, sending))
+
+
+async def _deliver(link: mqtt.Client, sending: farm.Sending) -> None:
+    """As a sensor does: again, until the broker has it."""
+    while True:
+        await link.until_up()
+        with contextlib.suppress(mqtt.Disconnected):
+            return await link.publish(sending.topic, sending.raw)
+        await asyncio.sleep(0.1)
 
 
 async def _until_travelled(engines: Stack, running: Running) -> None:
@@ -111,12 +133,39 @@ async def _until_travelled(engines: Stack, running: Running) -> None:
     await ingest.until_stored(url, "telemetry_readings", row[0] if row else 0, running.check)
 
 
-def _latencies(engines: Stack, site: str, table: str) -> list[float]:
+async def _beside_a_flood(
+    engines: Stack, programs: Installation, sensors: Sequence[farm.Device], running: Running
+) -> list[float]:
+    """What healthy devices see while another sends as fast as the broker takes it."""
+    began = datetime.now(UTC)
+    flooding = asyncio.create_task(
+        load.publish(engines, programs, [load.message(sensors[0], n) for n in range(FLOOD)])
+    )
+    healthy = sensors[1:4]
+    while not flooding.done():
+        await _publish(engines, healthy, rate=60, seconds=1.0)
+    await flooding
+    await _until_travelled(engines, running)
+    names = [sensor.place.device_id for sensor in healthy]
+    return _latencies(engines, "EDGE", "telemetry_raw", devices=names, since=began)
+
+
+def _latencies(
+    engines: Stack,
+    site: str,
+    table: str,
+    *,
+    devices: Sequence[str] = (),
+    since: datetime = LONG_AGO,
+) -> list[float]:
     query = f"""
         select extract(epoch from pg_xact_commit_timestamp(xmin) - occurred_at) * 1000 from {table}
+        where (device_id = any(%s) or cardinality(%s::text[]) = 0) and occurred_at >= %s
     """  # noqa: S608
+    names = list(devices)
     with psycopg.connect(engines.environment[f"FARMIQ_{site}_DB_ADMIN_URL"]) as connection:
-        return [float(ms) for (ms,) in connection.execute(query.encode()).fetchall()]
+        rows = connection.execute(query.encode(), (names, names, since)).fetchall()
+    return [float(ms) for (ms,) in rows]
 
 
 async def _most_memory_mb(running: Running) -> float:

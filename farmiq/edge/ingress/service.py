@@ -8,7 +8,6 @@ among a few writers by device; acknowledgements still leave in the order in whic
 """
 
 import asyncio
-import contextlib
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,19 +23,18 @@ from farmiq.edge import outbox
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress import lanes, store
 from farmiq.edge.ingress.accept import accept, sender_and_id
+from farmiq.edge.ingress.receipts import Receipts
 from farmiq.edge.ingress.store import Refused
 from farmiq.edge.telemetry import store as telemetry
-from farmiq.messages import receipt, topics
 from farmiq.messages import telemetry as telemetry_words
+from farmiq.messages import topics
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
 from farmiq.messages.topics import Place
-from farmiq.plumbing import db, http, ids, log, mqtt
+from farmiq.plumbing import db, http, log, mqtt
 from farmiq.plumbing.backoff import Backoff
 
 NAME = "edge-ingress-gateway"
-
-MOST_RECEIPTS_WAITING = 100
 
 TAKEN = prometheus_client.Counter(
     "farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"]
@@ -93,7 +91,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         door.ready("ingress.broker", broker.problem)
         door.ready("ingress.intake", lambda: intake.problem)
         _show(broker, intake)
-        group.create_task(intake.send_receipts())
+        group.create_task(intake.receipts.keep_sending())
         for lane in intake.lanes:
             group.create_task(intake.write(lane))
         while True:
@@ -134,7 +132,7 @@ class Intake:
         self._pool, self._broker = pool, broker
         self.lanes = [Lane(maxsize=1) for _ in range(writers)]
         self._handfuls: deque[Handful] = deque()
-        self._receipts: asyncio.Queue[Outcome] = asyncio.Queue(MOST_RECEIPTS_WAITING)
+        self.receipts = Receipts(broker)
         self.problem: str | None = None
 
     @property
@@ -166,13 +164,7 @@ class Intake:
             crash.here("ingress.after_puback")
             _count(done.outcome)
             REDELIVERED.inc(sum(message.repeated for message in done.messages))
-            # A receipt that is not sent only means that the device asks again: intake never waits.
-            with contextlib.suppress(asyncio.QueueFull):
-                self._receipts.put_nowait(done.outcome)
-
-    async def send_receipts(self) -> None:
-        while True:
-            await _send_receipts(self._broker, await self._receipts.get())
+            self.receipts.add(by_sender(done.outcome))
 
     async def _until_committed(self, messages: list[mqtt.Message]) -> Outcome:
         """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
@@ -211,36 +203,46 @@ DOMAINS: dict[str, Record] = {
 
 
 async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
-    """The one transaction: dedupe → each domain's record → outbox → quarantine for the rest.
+    """The one transaction: the effect of what is right → quarantine for the rest.
 
     Many begin in good faith that what the dedupe has not seen is new, which lets the outbox be
     copied. If that proves wrong, it starts again and looks first, as a few do at once.
     """
-    arrivals, unreadable = _sort(messages)
-    if len(arrivals) < outbox.WORTH_A_COPY:
-        return await _keep_sorted(pool, arrivals, unreadable, look_first=True)
+    if len(messages) < outbox.WORTH_A_COPY:
+        return await _keep_together(pool, messages, look_first=True)
     try:
-        return await _keep_sorted(pool, arrivals, unreadable, look_first=False)
+        return await _keep_together(pool, messages, look_first=False)
     except psycopg.errors.UniqueViolation:
-        return await _keep_sorted(pool, arrivals, unreadable, look_first=True)
+        return await _keep_together(pool, messages, look_first=True)
 
 
-async def _keep_sorted(
-    pool: db.Pool, arrivals: list[Arrival], unreadable: list[Refused], *, look_first: bool
+async def _keep_together(
+    pool: db.Pool, messages: Sequence[tuple[str, bytes]], *, look_first: bool
 ) -> Outcome:
+    arrivals, unreadable = _sort(messages)
     async with db.transaction(pool) as tx:
-        new, conflicts = await _tell_apart(tx, arrivals)
-        if look_first:
-            new, clashes = await _known_to_the_outbox(tx, new)
-            conflicts += clashes
-        owed = await _record(tx, new)
-        if owed:
-            await (outbox.append if look_first else outbox.append_new)(tx, owed)
-        await store.quarantine(tx, [*unreadable, *conflicts])
+        outcome = await effect(tx, arrivals, look_first=look_first)
+        outcome += Outcome(refused=tuple(unreadable))
+        await store.quarantine(tx, outcome.refused)
         crash.here("ingress.before_commit")
+    return outcome
+
+
+async def effect(tx: db.Connection, arrivals: list[Arrival], *, look_first: bool = True) -> Outcome:
+    """Dedupe → each domain's record → outbox, in the caller's transaction.
+
+    Unless it looks first, it raises UniqueViolation for an id that only the outbox remembers.
+    """
+    new, conflicts = await _tell_apart(tx, arrivals)
+    if look_first:
+        new, clashes = await _known_to_the_outbox(tx, new)
+        conflicts += clashes
+    owed = await _record(tx, new)
+    if owed:
+        await (outbox.append if look_first else outbox.append_new)(tx, owed)
     wrong = {(message.topic, message.raw) for message in conflicts}
     stored = [one for one in arrivals if (one.topic, one.raw) not in wrong] if wrong else arrivals
-    return Outcome(tuple(stored), len(new), (*unreadable, *conflicts))
+    return Outcome(tuple(stored), len(new), tuple(conflicts))
 
 
 async def _record(tx: db.Connection, new: Sequence[Arrival]) -> list[BusEvent]:
@@ -335,22 +337,6 @@ def _count(outcome: Outcome) -> None:
     TAKEN.labels(outcome="new").inc(outcome.new_count)
     TAKEN.labels(outcome="repeated").inc(len(outcome.stored) - outcome.new_count)
     TAKEN.labels(outcome="quarantined").inc(len(outcome.refused))
-
-
-async def _send_receipts(broker: mqtt.Client, outcome: Outcome) -> None:
-    """Receipts speed a device up; one that is lost only means that the device asks again."""
-    now = datetime.now(UTC)
-    sending = [
-        broker.publish(
-            topics.receipts(place),
-            receipt.write(place, stored=ids_, refused=refused, event_id=ids.new(), now=now),
-        )
-        for place, (ids_, refused) in by_sender(outcome).items()
-    ]
-    results = await asyncio.gather(*sending, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, mqtt.Disconnected):
-            raise result
 
 
 def by_sender(outcome: Outcome) -> dict[Place, tuple[tuple[UUID, ...], dict[UUID, str]]]:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from farmiq.edge import outbox
 from farmiq.edge.ingress import lanes, service
-from farmiq.messages import topics
+from farmiq.edge.ingress.receipts import Receipts
+from farmiq.messages import envelope, receipt, topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.mqtt import Message
@@ -217,6 +218,50 @@ class TestGoodFaith:
         values = [row[5] for row in contents(edge_db)["telemetry_raw"]]
         assert 7.5 in values
         assert 99 not in values
+
+
+# --- receipts
+
+
+class Told:
+    """A broker that counts what is published."""
+
+    def __init__(self) -> None:
+        self.receipts: list[receipt.Receipt] = []
+        self.longest = 0
+
+    async def publish(self, _topic: str, payload: bytes) -> None:
+        self.longest = max(self.longest, len(payload))
+        self.receipts.append(receipt.read(envelope.read(payload).payload))
+
+
+async def test_a_device_is_told_of_many_in_few_messages_of_a_size_that_may_be_sent(
+    tasks: asyncio.TaskGroup,
+) -> None:
+    broker, place = Told(), Place("t-1", "f-1", "b-1", "d-1")
+    waiting = Receipts(broker)  # type: ignore[arg-type]
+    tasks.create_task(waiting.keep_sending())
+    stored = [tuple(ids.new() for _ in range(500)) for _ in range(10)]
+    refused = {ids.new(): "x" * 500 for _ in range(500)}
+    for some in stored:
+        waiting.add({place: (some, {})})
+    waiting.add({place: ((), refused)})
+
+    await until(lambda: sum(len(one.event_ids) for one in broker.receipts) == 5_000)
+    assert sum(len(one.rejected) for one in broker.receipts) == 500
+    assert len(broker.receipts) == 3
+    assert broker.longest < topics.MAX_PAYLOAD_BYTES
+
+
+async def test_receipts_that_pile_up_are_dropped_and_nobody_who_does_not_ask_gets_any() -> None:
+    place, other = Place("t-1", "f-1", "b-1", "d-1"), Place("t-1", "f-1", "b-1", "d-2")
+    broker = Told()
+    waiting = Receipts(broker, wanted=lambda asked: asked == place)  # type: ignore[arg-type]
+    for _ in range(60):
+        waiting.add({place: (tuple(ids.new() for _ in range(500)), {}), other: ((ids.new(),), {})})
+    await waiting._send()
+
+    assert sum(len(one.event_ids) for one in broker.receipts) == 20_000
 
 
 # --- two at once
