@@ -84,7 +84,14 @@ class EdgeSettings(_Settings):
         8081, alias="FARMIQ_EDGE_HTTP_PORT", ge=1, le=65535, description="port to listen on"
     )
     ingress_batch: int = Field(
-        500, alias="INGRESS_BATCH_EVENTS", ge=1, description="most messages in one transaction"
+        2000, alias="INGRESS_BATCH_EVENTS", ge=1, description="most messages in one transaction"
+    )
+    ingress_writers: int = Field(
+        2,
+        alias="INGRESS_WRITERS",
+        ge=1,
+        le=4,
+        description="transactions at the same time; all messages of one device share one",
     )
     ingress_linger_ms: int = Field(
         5, alias="INGRESS_LINGER_MS", ge=0, description="how long a transaction waits for company"
@@ -309,6 +316,11 @@ def state_dir() -> Path:
 def stack_postgres() -> str | None:
     """Which of Debian's PostgreSQL local stacks start, such as 15; None: the one of the wheel."""
     return os.environ.get("FARMIQ_STACK_POSTGRES") or None
+
+
+def stack_mqtt_sync() -> str:
+    """When local brokers flush to disk: `always` (before they acknowledge), or as often as 2m."""
+    return os.environ.get("FARMIQ_STACK_MQTT_SYNC") or "always"
 
 
 def given_urls() -> dict[str, str]:

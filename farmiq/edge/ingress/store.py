@@ -9,7 +9,7 @@ from psycopg import sql
 
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress.gaps import MOST_GAPS, Seen
-from farmiq.plumbing import db
+from farmiq.plumbing import db, pg_binary
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,24 @@ class Boot:
 
 
 async def first_seen(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[tuple[str, UUID]]:
-    """Note the arrivals; returns the keys never seen before."""
-    rows = await db.fetch_all(
-        tx,
-        sql.SQL("""
-            insert into ingress_dedupe (tenant_id, event_id, content_hash)
-            select * from unnest(%s::text[], %s::uuid[], %s::bytea[])
-            on conflict on constraint ingress_dedupe_tenant_event_key do nothing
-            returning tenant_id, event_id
-        """),
-        *_columns(arrivals),
+    """Note the arrivals; returns the keys never seen before.
+
+    In the order of their keys: two writers then wait for each other one way only.
+    """
+    in_order = sorted(arrivals, key=lambda each: (each.event.tenant_id, each.event.event_id.int))
+    cursor = await tx.execute(
+        """
+        insert into ingress_dedupe (tenant_id, event_id, content_hash, first_seen_at)
+        select each.*, clock.now
+        from unnest(%s::text[], %s::uuid[], %s::bytea[]) each, (select fn_now() as now) clock
+        on conflict on constraint ingress_dedupe_tenant_event_key do nothing
+        returning tenant_id, event_id
+        """,
+        _packed(in_order),
     )
-    return {(tenant_id, event_id) for tenant_id, event_id in rows}
+    if cursor.rowcount == len(in_order):
+        return {each.key for each in in_order}
+    return {(tenant_id, event_id) for tenant_id, event_id in await cursor.fetchall()}
 
 
 async def known_hashes(
@@ -57,7 +63,7 @@ async def known_hashes(
             join unnest(%s::text[], %s::uuid[]) as a(tenant_id, event_id)
               on a.tenant_id = d.tenant_id and a.event_id = d.event_id
         """),
-        *_columns(arrivals)[:2],
+        *_packed(arrivals)[:2],
     )
     return {(tenant_id, event_id): bytes(digest) for tenant_id, event_id, digest in rows}
 
@@ -163,9 +169,9 @@ def _multirange(spans: Sequence[tuple[int, int]]) -> str:
     return "{" + ",".join(f"[{low},{high}]" for low, high in spans) + "}"
 
 
-def _columns(arrivals: Sequence[Arrival]) -> tuple[list[str], list[UUID], list[bytes]]:
+def _packed(arrivals: Sequence[Arrival]) -> tuple[db.Texts, db.Uuids, db.Byteas]:
     return (
-        [arrival.event.tenant_id for arrival in arrivals],
-        [arrival.event.event_id for arrival in arrivals],
-        [arrival.content_hash for arrival in arrivals],
+        db.Texts(pg_binary.name(each.event.tenant_id) for each in arrivals),
+        db.Uuids(pg_binary.uuid(each.event.event_id) for each in arrivals),
+        db.Byteas(pg_binary.bytea(each.content_hash) for each in arrivals),
     )
