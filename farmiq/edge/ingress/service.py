@@ -8,7 +8,7 @@ makes the broker or the device send again, and the dedupe absorbs it.
 
 import asyncio
 import contextlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,12 +19,16 @@ import psycopg
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
-from farmiq.edge import outbox
+from farmiq.edge import alerts, outbox
 from farmiq.edge.arrival import Arrival
+from farmiq.edge.devices import record as devices
+from farmiq.edge.devices import store as devices_store
 from farmiq.edge.ingress import store
 from farmiq.edge.ingress.accept import accept, sender_and_id
 from farmiq.edge.ingress.store import Refused
+from farmiq.edge.registry import Registry
 from farmiq.edge.telemetry import store as telemetry
+from farmiq.messages import device as device_words
 from farmiq.messages import receipt, topics
 from farmiq.messages import telemetry as telemetry_words
 from farmiq.messages.bus import BusEvent
@@ -96,6 +100,7 @@ class Intake:
 
     def __init__(self, pool: db.Pool, broker: mqtt.Client) -> None:
         self._pool, self._broker = pool, broker
+        self._registry = Registry()
         self._receipts: asyncio.Queue[Outcome] = asyncio.Queue(MOST_RECEIPTS_WAITING)
         self.problem: str | None = None
 
@@ -112,14 +117,14 @@ class Intake:
 
     async def send_receipts(self) -> None:
         while True:
-            await _send_receipts(self._broker, await self._receipts.get())
+            await _send_receipts(self._broker, await self._receipts.get(), self._registry)
 
     async def _until_committed(self, messages: list[mqtt.Message]) -> Outcome:
         """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
         backoff = Backoff(cap_s=5.0)
         while True:
             try:
-                outcome = await _keep(self._pool, messages)
+                outcome = await _keep(self._pool, messages, self._registry)
             except db.UNAVAILABLE as error:
                 self.problem = f"nothing is being committed: {db.first_line(error)}"
                 log.get(NAME).warning("ingress.database_away", error=db.first_line(error))
@@ -130,18 +135,18 @@ class Intake:
                 return outcome
 
 
-async def _keep(pool: db.Pool, messages: Sequence[mqtt.Message]) -> Outcome:
+async def _keep(pool: db.Pool, messages: Sequence[mqtt.Message], registry: Registry) -> Outcome:
     """One transaction for all; if the data of one breaks it, each gets its own (C-81)."""
     sent = [(message.topic, message.payload) for message in messages]
     try:
-        return await keep(pool, sent)
+        return await keep(pool, sent, registry)
     except psycopg.Error as error:
         if not db.is_data_error(error):
             raise
     whole = Outcome()
     for topic, raw in sent:
         try:
-            whole += await keep(pool, [(topic, raw)])
+            whole += await keep(pool, [(topic, raw)], registry)
         except psycopg.Error as error:
             if not db.is_data_error(error):
                 raise
@@ -153,22 +158,55 @@ Record = Callable[[db.Connection, Sequence[Arrival]], Awaitable[list[BusEvent]]]
 # Which domain records what (C-81). What nobody records yet waits in quarantine.
 DOMAINS: dict[str, Record] = {
     telemetry_words.READING: telemetry.record,
+    device_words.STATUS: devices.statuses,
+    device_words.BUFFER_DROPPED: devices.dropped,
+    device_words.COMMAND_ANSWERED: devices.answers,
 }
 
 
-async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
-    """The one transaction: dedupe → each domain's record → outbox → quarantine for the rest."""
+async def keep(
+    pool: db.Pool, messages: Sequence[tuple[str, bytes]], registry: Registry | None = None
+) -> Outcome:
+    """The one transaction: dedupe → each domain's record → outbox → quarantine for the rest.
+
+    Without a copy of the registry the table itself is asked.
+    """
+    registry = registry or Registry()
     arrivals, unreadable = _sort(messages)
     async with db.transaction(pool) as tx:
+        arrivals, strangers = await _registered(tx, arrivals, registry)
+        unreadable += strangers
         fresh, conflicts = await _tell_apart(tx, arrivals)
         new, clashes = await _known_to_the_outbox(tx, fresh)
         for kind, group in _by_kind(new).items():
             await outbox.append(tx, await DOMAINS[kind](tx, group))
+        if heard := registry.to_note(new):
+            await devices_store.seen(tx, heard)
         await store.quarantine(tx, [*unreadable, *conflicts, *clashes])
         crash.here("ingress.before_commit")
     wrong = {(message.topic, message.raw) for message in (*conflicts, *clashes)}
     stored = tuple(one for one in arrivals if (one.topic, one.raw) not in wrong)
     return Outcome(stored, len(new), (*unreadable, *conflicts, *clashes))
+
+
+async def _registered(
+    tx: db.Connection, arrivals: Sequence[Arrival], registry: Registry
+) -> tuple[list[Arrival], list[Refused]]:
+    """(of devices that are where they are registered, the rest); C-02."""
+    judged = [*zip(arrivals, await registry.problems(tx, arrivals), strict=True)]
+    strangers = [Refused(one.topic, one.raw, [why]) for one, why in judged if why]
+    concerns = Counter(_concern(one, why, registry) for one, why in judged if why)
+    await alerts.raise_all(tx, concerns)
+    return [one for one, why in judged if not why], strangers
+
+
+def _concern(arrival: Arrival, why: str, registry: Registry) -> alerts.Alert:
+    """Names that nobody registered are anybody's to invent: they share one alert."""
+    place = arrival.place
+    known = registry.knows(place)
+    subject = f"{place.tenant_id}/{place.device_id}" if known else "unknown devices"
+    told = why if known else "messages of devices that are not registered wait in quarantine"
+    return alerts.Alert("device.not_registered", subject, "security", told)
 
 
 def _by_kind(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
@@ -246,8 +284,11 @@ def _count(outcome: Outcome) -> None:
     TAKEN.labels(outcome="quarantined").inc(len(outcome.refused))
 
 
-async def _send_receipts(broker: mqtt.Client, outcome: Outcome) -> None:
-    """Receipts speed a device up; one that is lost only means that the device asks again."""
+async def _send_receipts(broker: mqtt.Client, outcome: Outcome, registry: Registry) -> None:
+    """Receipts speed a device up; one that is lost only means that the device asks again.
+
+    Only devices that want them get any (C-91).
+    """
     now = datetime.now(UTC)
     sending = [
         broker.publish(
@@ -255,6 +296,7 @@ async def _send_receipts(broker: mqtt.Client, outcome: Outcome) -> None:
             receipt.write(place, stored=ids_, refused=refused, event_id=ids.new(), now=now),
         )
         for place, (ids_, refused) in by_sender(outcome).items()
+        if registry.wants_receipts(place)
     ]
     results = await asyncio.gather(*sending, return_exceptions=True)
     for result in results:
