@@ -20,7 +20,9 @@ _VIOLATION = re.compile(
     r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+ - "
     r"(?P<client>.*) - (?P<what>Publish|Subscription) Violation - (?P<rest>.*)"
 )
-_LOGIN = re.compile(r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+.* - authentication error")
+_LOGIN = re.compile(
+    r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+.* - authentication error(?P<rest>.*)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def read(line: str) -> Refusal | None:
         what = f"client {found['client']} tried to {did}: {found['rest']}"
         return Refusal(PERMISSION, found["host"], _printable(what))
     if found := _LOGIN.search(line):
-        return Refusal(LOGIN, found["host"], "wrong user or password")
+        return Refusal(LOGIN, found["host"], _printable(f"no such login{found['rest']}"))
     return None
 
 
