@@ -20,9 +20,7 @@ _VIOLATION = re.compile(
     r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+ - "
     r"(?P<client>.*) - (?P<what>Publish|Subscription) Violation - (?P<rest>.*)"
 )
-_LOGIN = re.compile(
-    r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+.* - authentication error(?P<rest>.*)"
-)
+_LOGIN = re.compile(r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+.* - authentication error(?P<rest>.*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
+import msgspec
 import psycopg
 import pytest
 
 from farmiq import stack
 from farmiq.config import EdgeSettings
+from farmiq.contracts import devices as contract
 from farmiq.edge import access, registry
 from farmiq.edge.devices import api, desk, entry, liveness, record, store
 from farmiq.edge.devices import service as devices
@@ -552,6 +554,8 @@ class TestApi:
         assert again.status_code == 409
         one = f"{api.ROUTE}/t-1/new.1:x"
         shown = (await client.get(one, headers=admin)).json()
+        msgspec.convert(shown, contract.OneDevice)
+        msgspec.convert(made.json(), contract.DeviceLogin)
         assert (shown["state"], shown["heartbeat_s"], shown["commands"]) == ("never seen", 60, [])
         assert not any("secret" in name or "password" in name for name in shown)
         rotated = (await client.post(f"{one}/rotate", headers=admin)).json()
@@ -575,6 +579,7 @@ class TestApi:
         while True:
             query = {"limit": "7", "tenant_id": "hillside", **({"after": after} if after else {})}
             answer = await client.get(api.ROUTE, params=query, headers=keys["viewer"])
+            msgspec.convert(answer.json(), contract.DevicePage)
             seen += [each["device_id"] for each in answer.json()["devices"]]
             after = answer.json()["next"] or ""
             if not after:
@@ -591,6 +596,7 @@ class TestApi:
         assert (queued.status_code, queued.json()["state"]) == (202, "queued")
         follow = f"{route}/{queued.json()['command_id']}"
         shown = (await client.get(follow, headers=keys["viewer"])).json()
+        msgspec.convert(shown, contract.QueuedCommand)
         assert (shown["name"], shown["args"]) == ("set_interval", {"seconds": 5})
         other = follow.replace("/d-1/", "/d-2/")
         assert (await client.get(other, headers=keys["viewer"])).status_code == 404
