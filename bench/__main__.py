@@ -37,6 +37,7 @@ async def _rounds(rounds: int, events: int, say: Callable[[str], None]) -> list[
     found = []
     with stack.start(root, engines=("postgres-edge", "mqtt-edge"), say=say) as engines:
         migrations.apply(engines.environment["FARMIQ_EDGE_DB_ADMIN_URL"], SQL["edge"])
+        await ingest.register(engines.environment["FARMIQ_EDGE_DB_ADMIN_URL"])
         for number in range(1, rounds + 1):
             one = await ingest.measure(engines, events=events, few=max(200, events // 10))
             say(

@@ -8,12 +8,13 @@ one by one   the same with one transaction per message
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 import psycopg
 
 from farmiq.config import EdgeSettings
+from farmiq.edge.devices import desk, entry
 from farmiq.edge.ingress import service
 from farmiq.messages import topics
 from farmiq.plumbing import http, ids, mqtt
@@ -30,6 +31,18 @@ class Round:
     ceiling: float
     ours: float
     one_by_one: float
+
+
+async def register(admin_url: str) -> None:
+    """The door takes messages of registered devices only. Safe to repeat."""
+    devices = [
+        entry.read({**asdict(each.place), "wants_receipts": True})
+        for each in farm.farm("bench", barns=PUBLISHERS)
+    ]
+    async with await psycopg.AsyncConnection.connect(admin_url) as connection:
+        known = {line for line, *_ in await desk.taken(connection, list(enumerate(devices)))}
+        lacking = [device for line, device in enumerate(devices) if line not in known]
+        await desk.add_all(connection, lacking, actor="bench")
 
 
 async def measure(engines: Stack, *, events: int, few: int) -> Round:
