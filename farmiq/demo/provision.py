@@ -63,6 +63,7 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
         "FARMIQ_DEVICES_LOGINS_FILE": str(logins),
         "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['FARMIQ_CLOUD_HTTP_PORT']}",
         "FARMIQ_EDGE_CLUSTER_ID": "edge-demo",
+        "FARMIQ_EDGE_MQTT_CLIENT_ID": _client_id(kept),
     }
     site = Site(environment, EMAIL, password)
     _write(root, site)
@@ -95,6 +96,12 @@ def _write(root: Path, site: Site) -> None:
         ),
         encoding="utf-8",
     )
+
+
+def _client_id(kept: Site | None) -> str:
+    """Stays the same, and nobody guesses it: whoever knew it could end the gateway's session."""
+    known = kept.environment.get("FARMIQ_EDGE_MQTT_CLIENT_ID") if kept else None
+    return known or f"edge-ingress-gateway-{secrets.token_hex(8)}"
 
 
 def _keys(root: Path) -> dict[str, str]:
