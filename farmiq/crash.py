@@ -24,7 +24,7 @@ POINTS = {
 
 
 class UnknownPointError(Exception):
-    """FARMIQ_CRASH_AT names no crash point."""
+    """FARMIQ_CRASH_AT names no crash point, or no time at which to die there."""
 
 
 _armed: str | None = None
@@ -38,6 +38,10 @@ def arm(setting: str | None) -> None:
     if name and name not in POINTS:
         raise UnknownPointError(
             f"no crash point is called {name!r}; there are: {', '.join(POINTS)}"
+        )
+    if count and not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise UnknownPointError(
+            f"after {name}: comes which time to die there, 1 or more, and not {count!r}"
         )
     _armed, _passes_left = name or None, int(count or 1)
 
