@@ -82,7 +82,7 @@ async def _rounds(plan: Plan, say: Say) -> list[Round]:
 
 async def _prepare(bench: Bench) -> None:
     migrations.apply(bench.admin_url, SQL["edge"])
-    load.register(bench.admin_url, load.devices())
+    await load.register(bench.admin_url, load.devices())
     async with db.pool(bench.engines.environment["FARMIQ_EDGE_DB_URL"], name="bench") as pool:
         await upkeep.make_months(pool, today=datetime.now(UTC).date())
 

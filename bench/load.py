@@ -3,10 +3,14 @@
 import asyncio
 import subprocess
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psycopg
+
+from farmiq.edge.devices import desk, entry
 from farmiq.plumbing import ids, mqtt
 from farmiq.simulate import farm
 from farmiq.stack import Stack
@@ -21,9 +25,13 @@ def devices() -> list[farm.Device]:
     return farm.farm(TENANT_ID, barns=DEVICES, steady=True)[::3]
 
 
-def register(admin_url: str, sensors: Sequence[farm.Device]) -> None:
-    """Whatever the edge must know of a device before it takes its messages: as yet nothing."""
-    del admin_url, sensors
+async def register(admin_url: str, sensors: Sequence[farm.Device]) -> None:
+    """The door takes messages of registered devices only. Safe to repeat."""
+    wanted = [entry.read({**asdict(one.place), "wants_receipts": True}) for one in sensors]
+    async with await psycopg.AsyncConnection.connect(admin_url) as connection:
+        known = {line for line, *_ in await desk.taken(connection, list(enumerate(wanted)))}
+        lacking = [device for line, device in enumerate(wanted) if line not in known]
+        await desk.add_all(connection, lacking, actor="bench")
 
 
 def message(device: farm.Device, seq: int) -> farm.Sending:

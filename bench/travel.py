@@ -54,9 +54,8 @@ async def measure(
     root = config.state_dir() / "stacks" / "bench-travel"
     with stack.start(root, engines=ENGINES, say=say) as engines:
         _keep_commit_times(engines)
-        site = provision.provision(root, engines.environment)
+        site = await provision.provision(root, engines.environment, barns=load.DEVICES)
         sensors = farm.farm(provision.TENANT_ID, barns=load.DEVICES, steady=True)[::3]
-        load.register(engines.environment["FARMIQ_EDGE_DB_ADMIN_URL"], sensors)
         async with (
             ingest.service(root, "cloud", site.environment) as cloud,
             ingest.service(root, "edge", site.environment) as edge,

@@ -204,6 +204,40 @@ class EdgeSettings(_Settings):
         gt=0,
         description="longest pause between probes of a cloud that is away",
     )
+    devices_round_s: float = Field(
+        1,
+        alias="DEVICES_ROUND_SECONDS",
+        gt=0,
+        description="how often it is looked which devices fell silent",
+    )
+    command_days: int = Field(
+        90,
+        alias="DEVICE_COMMAND_RETENTION_DAYS",
+        ge=1,
+        description="how long commands that ended are kept",
+    )
+    broker_users_file: Path | None = Field(
+        None,
+        alias="FARMIQ_EDGE_BROKER_USERS_FILE",
+        description="where the broker (NATS) reads its users from; we write it from the registry",
+    )
+    broker_own_users: str = Field(
+        "GATEWAY",
+        alias="FARMIQ_EDGE_BROKER_OWN_USERS",
+        description="users of the broker who are no devices: names in own-users.conf beside it",
+        pattern=r"^[A-Z_]+(,[A-Z_]+)*$",
+    )
+    broker_pid_file: Path | None = Field(
+        None,
+        alias="FARMIQ_EDGE_BROKER_PID_FILE",
+        description="pid file of the broker, which gets SIGHUP when its users change; "
+        "without it something else must reload the broker",
+    )
+    broker_log_file: Path | None = Field(
+        None,
+        alias="FARMIQ_EDGE_BROKER_LOG_FILE",
+        description="log of the broker; what it refuses becomes a security alert",
+    )
 
 
 class CloudSettings(_Settings):

@@ -114,10 +114,13 @@ class Farm:
         counts = self.cloud("select device_id, metric_type, reading_count from telemetry_latest")
         found = check.miscounted(series, {(row[0], row[1]): row[2] for row in counts})
         kept = sorted(self.edge("select id from telemetry_raw"))
+        # Statuses of devices travel too; readings are those that the journal knows.
+        sent = self.sent().contents
+        noted = self.edge("select event_id from ingress_dedupe")
         for where, ids in {
-            "sync_outbox": self.edge("select id from sync_outbox"),
-            "ingress_dedupe": self.edge("select event_id from ingress_dedupe"),
-            "ingestion_dedupe": self.cloud("select event_id from ingestion_dedupe"),
+            "sync_outbox": self.edge(_OWED),
+            "ingress_dedupe": [row for row in noted if str(row[0]) in sent],
+            "ingestion_dedupe": self.cloud(_ACCEPTED),
         }.items():
             if sorted(ids) != kept:
                 found += (f"{where}: {len(ids)} ids, telemetry_raw: {len(kept)}",)
@@ -182,6 +185,8 @@ class Farm:
 
 
 _READINGS = "select {}::text, device_id, metric_type, metric_value, unit, occurred_at from {}"
+_OWED = "select id from sync_outbox where event_type = 'telemetry.ingested'"
+_ACCEPTED = "select event_id from ingestion_dedupe where event_type = 'telemetry.ingested'"
 _NAMES = ("device_id", "metric_type", "metric_value", "unit", "occurred_at")
 
 

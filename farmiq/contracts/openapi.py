@@ -12,7 +12,7 @@ import msgspec
 
 from farmiq import __version__
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import schemas
+from farmiq.contracts import devices, schemas
 from farmiq.edge.ingress.api import Chosen, Closing
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
 from farmiq.messages.bus import BusEvent
@@ -225,7 +225,7 @@ class Version(msgspec.Struct, kw_only=True):
 TYPES = {
     "edge": (
         Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
-        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps,
+        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, *devices.TYPES,
     ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
@@ -243,7 +243,8 @@ WRONG = {
 
 def document(site: str) -> dict[str, Any]:
     """The document of `edge` or `cloud`."""
-    paths = {**_always(), **(_cloud() if site == "cloud" else _edge())}
+    edge = {**_edge(), **devices.paths(ErrorBody)}
+    paths = {**_always(), **(_cloud() if site == "cloud" else edge)}
     return {
         "openapi": "3.1.0",
         "info": {

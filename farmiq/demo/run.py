@@ -75,7 +75,7 @@ async def running(
     """Everything up on these engines; on leaving, all but them is stopped."""
     started_at = time.monotonic()
     root = engines.root
-    site = provision.provision(root, engines.environment)
+    site = await provision.provision(root, engines.environment, barns=barns)
     journal = root / "journals" / f"{time.time_ns()}.jsonl"
     children: list[Child] = []
     try:

@@ -98,21 +98,10 @@ def message(
         metric_value=value(metric, at=at, chance=chance, day_s=day_s),
         unit=metric.unit,
     )
-    envelope = Envelope(
-        schema_version=SCHEMA_VERSION,
-        event_id=event_id,
-        trace_id=f"trace-{event_id}",
-        tenant_id=device.place.tenant_id,
-        device_id=device.place.device_id,
-        event_type=telemetry.READING,
-        ts=at,
-        payload=msgspec.Raw(msgspec.json.encode(reading)),
-        seq=seq,
-    )
     return Sending(
         event_id,
         topics.telemetry(device.place, metric.name),
-        msgspec.json.encode(envelope),
+        wrapped(device, telemetry.READING, reading, event_id=event_id, at=at, seq=seq),
         check.content(
             device_id=device.place.device_id,
             metric_type=reading.metric_type,
@@ -120,4 +109,29 @@ def message(
             unit=reading.unit,
             occurred_at=at,
         ),
+    )
+
+
+def wrapped(
+    device: Device,
+    kind: str,
+    payload: msgspec.Struct,
+    *,
+    event_id: UUID,
+    at: datetime,
+    seq: int | msgspec.UnsetType = msgspec.UNSET,
+) -> bytes:
+    """A payload in the envelope of the device."""
+    return msgspec.json.encode(
+        Envelope(
+            schema_version=SCHEMA_VERSION,
+            event_id=event_id,
+            trace_id=f"trace-{event_id}",
+            tenant_id=device.place.tenant_id,
+            device_id=device.place.device_id,
+            event_type=kind,
+            ts=at,
+            payload=msgspec.Raw(msgspec.json.encode(payload)),
+            seq=seq,
+        )
     )

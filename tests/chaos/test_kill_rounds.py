@@ -101,11 +101,13 @@ async def test_kill_of_an_engine_that_nothing_uses_yet_harms_nobody(
     result.check()
 
 
-@pytest.mark.parametrize("victim", ["edge-telemetry-timeseries", "cloud-console"])
+@pytest.mark.parametrize(
+    "victim", ["edge-devices-registry", "edge-telemetry-timeseries", "cloud-console"]
+)
 async def test_kill_of_a_service_beside_the_way_harms_nobody(
     battered: Battered, victim: str, record_property: Record
 ) -> None:
-    """Nothing passes through these two; others deliver while they are dead."""
+    """Nothing passes through these; others deliver while they are dead."""
 
     async def kill() -> None:
         battered.farm.kill(victim)

@@ -64,6 +64,7 @@ def _no_payload_in_any_log(farm: Farm) -> None:
     "victim",
     [
         "edge-ingress-gateway",
+        "edge-devices-registry",
         "edge-telemetry-timeseries",
         "edge-sync-forwarder",
         "cloud-ingestion",

@@ -8,7 +8,7 @@ among a few writers by device; acknowledgements still leave in the order in whic
 """
 
 import asyncio
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,13 +19,17 @@ import psycopg
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
-from farmiq.edge import lease, outbox
+from farmiq.edge import alerts, lease, outbox
 from farmiq.edge.arrival import Arrival
+from farmiq.edge.devices import record as devices
+from farmiq.edge.devices import store as devices_store
 from farmiq.edge.ingress import api, gaps, lanes, quarantine, refusals, store, upkeep
 from farmiq.edge.ingress.accept import accept, sender_and_id
 from farmiq.edge.ingress.receipts import Receipts
 from farmiq.edge.ingress.store import Refused
+from farmiq.edge.registry import Registry
 from farmiq.edge.telemetry import store as telemetry
+from farmiq.messages import device as device_words
 from farmiq.messages import telemetry as telemetry_words
 from farmiq.messages import topics
 from farmiq.messages.bus import BusEvent
@@ -115,7 +119,7 @@ async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: 
         ) as broker,
         asyncio.TaskGroup() as group,
     ):
-        intake = Intake(pool, broker, writers=settings.ingress_writers)
+        intake = Intake(pool, broker, Registry(), writers=settings.ingress_writers)
         with door.readying(
             {"ingress.broker": broker.problem, "ingress.intake": lambda: intake.problem}
         ):
@@ -158,11 +162,13 @@ class Intake:
     waits for room.
     """
 
-    def __init__(self, pool: db.Pool, broker: mqtt.Client, *, writers: int) -> None:
-        self._pool, self._broker = pool, broker
+    def __init__(
+        self, pool: db.Pool, broker: mqtt.Client, registry: Registry, *, writers: int
+    ) -> None:
+        self._pool, self._broker, self._registry = pool, broker, registry
         self.lanes = [Lane(maxsize=1) for _ in range(writers)]
         self._handfuls: deque[Handful] = deque()
-        self.receipts = Receipts(broker)
+        self.receipts = Receipts(broker, wanted=registry.wants_receipts)
         self.problem: str | None = None
 
     @property
@@ -201,7 +207,8 @@ class Intake:
         backoff = Backoff(cap_s=5.0)
         while True:
             try:
-                outcome = await _keep(self._pool, [(one.topic, one.payload) for one in messages])
+                sent = [(one.topic, one.payload) for one in messages]
+                outcome = await _keep(self._pool, sent, self._registry)
             except db.UNAVAILABLE as error:
                 self.problem = f"nothing is being committed: {db.first_line(error)}"
                 log.get(NAME).warning("ingress.database_away", error=db.first_line(error))
@@ -212,45 +219,52 @@ class Intake:
                 return outcome
 
 
-async def _keep(pool: db.Pool, sent: list[tuple[str, bytes]]) -> Outcome:
+async def _keep(pool: db.Pool, sent: list[tuple[str, bytes]], registry: Registry) -> Outcome:
     """One transaction for all; if the data of one breaks it, each half gets its own (C-81)."""
     try:
-        return await keep(pool, sent)
+        return await keep(pool, sent, registry)
     except psycopg.Error as error:
         if not db.is_data_error(error):
             raise
         if len(sent) == 1:
             return await _set_aside(pool, *sent[0], error)
     half = len(sent) // 2
-    return await _keep(pool, sent[:half]) + await _keep(pool, sent[half:])
+    return await _keep(pool, sent[:half], registry) + await _keep(pool, sent[half:], registry)
 
 
 Record = Callable[[db.Connection, Sequence[Arrival]], Awaitable[list[BusEvent]]]
 # Which domain records what (C-81). What nobody records yet waits in quarantine.
 DOMAINS: dict[str, Record] = {
     telemetry_words.READING: telemetry.record,
+    device_words.STATUS: devices.statuses,
+    device_words.BUFFER_DROPPED: devices.dropped,
+    device_words.COMMAND_ANSWERED: devices.answers,
 }
 
 
-async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
+async def keep(
+    pool: db.Pool, messages: Sequence[tuple[str, bytes]], registry: Registry | None = None
+) -> Outcome:
     """The one transaction: the effect of what is right → quarantine for the rest.
 
     Many begin in good faith that what the dedupe has not seen is new, which lets the outbox be
-    copied. If that proves wrong, it starts again and looks first, as a few do at once.
+    copied. If that proves wrong, it starts again and looks first, as a few do at once. Without a
+    copy of the registry the table itself is asked.
     """
+    registry = registry or Registry()
     if len(messages) < outbox.WORTH_A_COPY:
-        return await _keep_together(pool, messages, look_first=True)
+        return await _keep_together(pool, messages, registry, look_first=True)
     try:
-        return await _keep_together(pool, messages, look_first=False)
+        return await _keep_together(pool, messages, registry, look_first=False)
     except psycopg.errors.UniqueViolation:
-        return await _keep_together(pool, messages, look_first=True)
+        return await _keep_together(pool, messages, registry, look_first=True)
 
 
 async def _keep_together(
-    pool: db.Pool, messages: Sequence[tuple[str, bytes]], *, look_first: bool
+    pool: db.Pool, messages: Sequence[tuple[str, bytes]], registry: Registry, *, look_first: bool
 ) -> Outcome:
     async with db.transaction(pool) as tx:
-        outcome = await effect(tx, messages, look_first=look_first)
+        outcome = await effect(tx, messages, registry=registry, look_first=look_first)
         await quarantine.put(tx, outcome.refused)
         crash.here("ingress.before_commit")
     return outcome
@@ -261,15 +275,20 @@ async def effect(
     messages: Sequence[tuple[str, bytes]],
     received_at: Sequence[datetime] | None = None,
     *,
+    registry: Registry | None = None,
     look_first: bool = True,
 ) -> Outcome:
     """What messages do, in the caller's transaction; what is refused is only said.
 
     `received_at` is when each was first received, if that was not now.
     """
-    arrivals, refused = sort(messages, received_at)
+    registry = registry or Registry()
+    understood, refused = sort(messages, received_at)
+    arrivals, strangers = await _registered(tx, understood, registry)
     outcome = await take_effect(tx, arrivals, look_first=look_first)
-    return Outcome(refused=tuple(refused)) + outcome
+    if heard := registry.to_note(arrivals):
+        await devices_store.seen(tx, heard)
+    return Outcome(refused=(*refused, *strangers)) + outcome
 
 
 async def take_effect(tx: db.Connection, arrivals: list[Arrival], *, look_first: bool) -> Outcome:
@@ -309,6 +328,26 @@ async def _record(tx: db.Connection, new: Sequence[Arrival]) -> list[BusEvent]:
     for kind, group in _by_kind(new).items():
         owed += await DOMAINS[kind](tx, group)
     return owed
+
+
+async def _registered(
+    tx: db.Connection, arrivals: Sequence[Arrival], registry: Registry
+) -> tuple[list[Arrival], list[Refused]]:
+    """(of devices that are where they are registered, the rest); C-02."""
+    judged = [*zip(arrivals, await registry.problems(tx, arrivals), strict=True)]
+    strangers = [Refused(one.topic, one.raw, [why]) for one, why in judged if why]
+    concerns = Counter(_concern(one, why, registry) for one, why in judged if why)
+    await alerts.raise_all(tx, concerns)
+    return [one for one, why in judged if not why], strangers
+
+
+def _concern(arrival: Arrival, why: str, registry: Registry) -> alerts.Alert:
+    """Names that nobody registered are anybody's to invent: they share one alert."""
+    place = arrival.place
+    known = registry.knows(place)
+    subject = f"{place.tenant_id}/{place.device_id}" if known else "unknown devices"
+    told = why if known else "messages of devices that are not registered wait in quarantine"
+    return alerts.Alert("device.not_registered", subject, "security", told)
 
 
 def _by_kind(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:

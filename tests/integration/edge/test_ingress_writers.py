@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from farmiq.edge import outbox
 from farmiq.edge.ingress import lanes, service
 from farmiq.edge.ingress.receipts import Receipts
+from farmiq.edge.registry import Registry
 from farmiq.messages import envelope, receipt, topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
@@ -378,17 +379,19 @@ async def test_ids_of_a_broken_batch_are_found_by_halving(
     keep, transactions = service.keep, 0
     poison = ids.new()
 
-    async def allergic(source: db.Pool, batch: list[tuple[str, bytes]]) -> service.Outcome:
+    async def allergic(
+        source: db.Pool, batch: list[tuple[str, bytes]], registry: Registry
+    ) -> service.Outcome:
         nonlocal transactions
         transactions += 1
         if any(str(poison).encode() in raw for _, raw in batch):
             raise psycopg.errors.NumericValueOutOfRange("no such number")
-        return await keep(source, batch)
+        return await keep(source, batch, registry)
 
     monkeypatch.setattr(service, "keep", allergic)
     batch = [sent(number) for number in range(1000)]
     batch[633] = sent(633, event_id=poison)
-    outcome = await service._keep(pool, batch)
+    outcome = await service._keep(pool, batch, Registry())
 
     assert (outcome.new_count, len(outcome.refused)) == (999, 1)
     assert "no such number" in outcome.refused[0].reasons[0]

@@ -25,6 +25,7 @@ SENT_ON = {
     "iot/event": {
         "feed.dispensed", "feed.imported", "weighvision.image.captured", "barn.record.created",
         "device.buffer.dropped",
+        "device.command.answered",
     },
     "iot/status": {"device.status"},
     "iot/weighvision": {
