@@ -333,7 +333,7 @@ async def test_acknowledgements_keep_the_order_although_a_later_part_is_committe
     held: Held, tasks: asyncio.TaskGroup
 ) -> None:
     broker = Listener()
-    intake = service.Intake(None, broker, writers=2)  # type: ignore[arg-type]
+    intake = service.Intake(None, broker, Registry(), writers=2)  # type: ignore[arg-type]
     for lane in intake.lanes:
         tasks.create_task(intake.write(lane))
     quick = device_of(1)
@@ -351,7 +351,7 @@ async def test_acknowledgements_keep_the_order_although_a_later_part_is_committe
 async def test_what_is_taken_is_bounded_while_a_writer_stands_still(
     held: Held, tasks: asyncio.TaskGroup
 ) -> None:
-    intake = service.Intake(None, Listener(), writers=2)  # type: ignore[arg-type]
+    intake = service.Intake(None, Listener(), Registry(), writers=2)  # type: ignore[arg-type]
     for lane in intake.lanes:
         tasks.create_task(intake.write(lane))
     taken = 0
