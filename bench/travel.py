@@ -28,6 +28,7 @@ from farmiq.stack.mosquitto import Installation
 ENGINES = ("postgres-edge", "postgres-cloud", "mqtt-edge", "rabbitmq", "s3")
 SETTLE_S = 10.0
 FLOOD = 20_000
+MOST_UNCONFIRMED = 50
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 READY_S = 60.0
 
@@ -52,6 +53,7 @@ async def measure(
     say: Callable[[str], None],
 ) -> Travel:
     root = config.state_dir() / "stacks" / "bench-travel"
+    stack.remove(root)  # what an interrupted run has left
     with stack.start(root, engines=ENGINES, say=say) as engines:
         _keep_commit_times(engines)
         site = await provision.provision(root, engines.environment, barns=load.DEVICES)
@@ -109,20 +111,22 @@ async def _sense(url: str, sensor: farm.Device, rate: float, seconds: float) -> 
         asyncio.TaskGroup() as group,
     ):
         await link.until_up()
+        turn = asyncio.Semaphore(MOST_UNCONFIRMED)
         began = time.monotonic()
         for number in range(int(rate * seconds)):
             await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
             sending = load.message(sensor, number)
-            group.create_task(_deliver(link, sending))
+            group.create_task(_deliver(link, sending, turn))
 
 
-async def _deliver(link: mqtt.Client, sending: farm.Sending) -> None:
-    """As a sensor does: again, until the broker has it."""
-    while True:
-        await link.until_up()
-        with contextlib.suppress(mqtt.Disconnected):
-            return await link.publish(sending.topic, sending.raw)
-        await asyncio.sleep(0.1)
+async def _deliver(link: mqtt.Client, sending: farm.Sending, turn: asyncio.Semaphore) -> None:
+    """As a sensor does: again, until the broker has it, and not all at once."""
+    async with turn:
+        while True:
+            await link.until_up()
+            with contextlib.suppress(mqtt.Disconnected):
+                return await link.publish(sending.topic, sending.raw)
+            await asyncio.sleep(0.1)
 
 
 async def _until_travelled(engines: Stack, running: Running) -> None:
