@@ -293,10 +293,23 @@ async def size(connection: db.Connection) -> tuple[int, int]:
     return rows[0][0], rows[0][1]
 
 
-async def oldest(
-    connection: db.Connection, *, days: float, most_bytes: int, most: int
-) -> list[UUID]:
-    """What must go, oldest first: older than `days`, or more than `most_bytes` with the newer."""
+async def expired(connection: db.Connection, *, days: float, most: int) -> list[UUID]:
+    """What did not come for so many days, oldest first."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select quarantine_id from quarantine
+        where last_received_at < (select fn_now()) - %s * interval '1 day'
+        order by last_received_at, quarantine_id limit %s
+        """,
+        days,
+        most,
+    )
+    return [row[0] for row in rows]
+
+
+async def beyond(connection: db.Connection, *, most_bytes: int, most: int) -> list[UUID]:
+    """What, with all that is newer, takes more than so many bytes, oldest first."""
     rows = await db.fetch_all(
         connection,
         f"""
@@ -304,11 +317,9 @@ async def oldest(
           select quarantine_id, last_received_at,
             sum({_BYTES}) over (order by last_received_at desc, quarantine_id desc) as with_newer
           from quarantine) q
-        where with_newer > %s or last_received_at < (select fn_now()) - %s * interval '1 day'
-        order by last_received_at, quarantine_id limit %s
+        where with_newer > %s order by last_received_at, quarantine_id limit %s
         """,  # noqa: S608
         most_bytes,
-        days,
         most,
     )
     return [row[0] for row in rows]

@@ -119,9 +119,10 @@ async def drop_oldest(pool: db.Pool, *, days: float, most_bytes: int, reason: st
     gone = 0
     while True:
         async with db.transaction(pool) as tx:
-            old = await quarantine.oldest(
-                tx, days=days, most_bytes=most_bytes, most=QUARANTINE_PORTION
-            )
+            old = await quarantine.expired(tx, days=days, most=QUARANTINE_PORTION)
+            # Adding up row by row is only worth it when the sum is known to be too much.
+            if not old and (await quarantine.size(tx))[1] > most_bytes:
+                old = await quarantine.beyond(tx, most_bytes=most_bytes, most=QUARANTINE_PORTION)
             topics = await quarantine.drop(tx, old) if old else []
             if topics:
                 await losses.of_quarantine(tx, map(refusals.place, topics), reason=reason)
