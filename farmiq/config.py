@@ -1,13 +1,23 @@
 """Settings: frozen, per site, read once. This is the only file that reads the environment."""
 
 import os
+import zoneinfo
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from farmiq.plumbing.tls import Tls
+
+
+def _known_zone(name: str) -> str:
+    if name not in zoneinfo.available_timezones():
+        raise ValueError(f"no time zone is called {name!r}: give one such as Asia/Bangkok")
+    return name
+
+
+IanaZone = Annotated[str, AfterValidator(_known_zone)]
 
 
 class SettingsError(Exception):
@@ -87,6 +97,37 @@ class EdgeSettings(_Settings):
     )
     ingress_linger_ms: int = Field(
         5, alias="INGRESS_LINGER_MS", ge=0, description="how long a transaction waits for company"
+    )
+    timezone: IanaZone = Field(
+        "UTC",
+        alias="FARMIQ_EDGE_TIMEZONE",
+        description="IANA zone of the days of farms that have none of their own (farmiq farm set)",
+    )
+    telemetry_raw_days: int = Field(
+        90,
+        alias="TELEMETRY_RAW_RETENTION_DAYS",
+        ge=1,
+        le=36500,
+        description="how long readings are kept; late ones are aggregated as far back as this",
+    )
+    telemetry_agg_days: int = Field(
+        365,
+        alias="TELEMETRY_AGG_RETENTION_DAYS",
+        ge=1,
+        le=36500,
+        description="how long aggregates by minute, hour and day are kept",
+    )
+    telemetry_agg_every_s: float = Field(
+        2,
+        alias="TELEMETRY_AGG_EVERY_SECONDS",
+        gt=0,
+        description="pause between rounds of making aggregates",
+    )
+    telemetry_settle_s: float = Field(
+        30,
+        alias="TELEMETRY_AGG_SETTLE_SECONDS",
+        ge=0,
+        description="how long a bucket waits for late readings before it is owed to the cloud",
     )
     cloud_url: str = Field(
         alias="FARMIQ_CLOUD_URL", description="cloud-ingestion, for example https://cloud.example"

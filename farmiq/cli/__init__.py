@@ -14,7 +14,7 @@ from uuid import UUID
 
 import typer
 
-from farmiq.cli import alert, key, terminal
+from farmiq.cli import alert, farm, key, metric, terminal
 from farmiq.cli import stack as stack_commands
 from farmiq.cli.terminal import AsJson, StackName
 
@@ -38,6 +38,8 @@ keys = typer.Typer(no_args_is_help=True, help="Keys that edges sign their tokens
 app.add_typer(keys, name="keys")
 app.add_typer(key.app, name="key")
 app.add_typer(alert.app, name="alert")
+app.add_typer(farm.app, name="farm")
+app.add_typer(metric.app, name="metric")
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 
