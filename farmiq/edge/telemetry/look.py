@@ -151,7 +151,7 @@ async def count_readings(connection: db.Connection, asked: Range, *, most: int) 
             and (%(metric)s::text is null or r.metric_type = %(metric)s)
             and (%(farm)s::text is null or r.farm_id = %(farm)s)
             and (%(barn)s::text is null or r.barn_id = %(barn)s)
-          limit %(most)s) some
+          limit %(most)s) counted
         """,
         {**_places(asked.place), "from": asked.starts_at, "to": asked.ends_at, "most": most},
     )

@@ -645,7 +645,7 @@ async def delete_raw(
     """Go through the next readings of this time and delete those the cloud has (C-42)."""
     cursor = await tx.execute(
         """
-        with some as (
+        with portion as (
           select r.id, r.occurred_at, not exists (select from sync_outbox o where o.id = r.id
             and o.status in ('pending', 'claimed', 'sending', 'dlq')) as synced
           from telemetry_raw r
@@ -655,14 +655,14 @@ async def delete_raw(
             and (r.occurred_at, r.id) > (%(after_at)s, %(after_id)s)
           order by r.occurred_at, r.id limit %(most)s
         ), gone as (
-          delete from telemetry_raw r using some
-          where some.synced and r.id = some.id and r.occurred_at = some.occurred_at
+          delete from telemetry_raw r using portion
+          where portion.synced and r.id = portion.id and r.occurred_at = portion.occurred_at
             and r.occurred_at >= %(starts_at)s and r.occurred_at < %(before)s
           returning 1
         )
-        select (select count(*) from some), (select count(*) from gone), last.occurred_at, last.id
+        select (select count(*) from portion), (select count(*) from gone), last.occurred_at, last.id
         from (select 1) one left join (
-          select occurred_at, id from some order by occurred_at desc, id desc limit 1) last on true
+          select occurred_at, id from portion order by occurred_at desc, id desc limit 1) last on true
         """,
         {
             "tenant_id": tenant_id,
@@ -682,7 +682,7 @@ async def delete_suspect(
     """As `delete_raw`, for readings whose time is suspect: they age by their arrival (C-19)."""
     cursor = await tx.execute(
         """
-        with some as (
+        with portion as (
           select r.id, r.occurred_at, r.ingested_at, not exists (select from sync_outbox o
             where o.id = r.id and o.status in ('pending', 'claimed', 'sending', 'dlq')) as synced
           from telemetry_raw_default r
@@ -691,13 +691,13 @@ async def delete_suspect(
             and (r.ingested_at, r.id) > (%(after_at)s, %(after_id)s)
           order by r.ingested_at, r.id limit %(most)s
         ), gone as (
-          delete from telemetry_raw_default r using some
-          where some.synced and r.id = some.id and r.occurred_at = some.occurred_at
+          delete from telemetry_raw_default r using portion
+          where portion.synced and r.id = portion.id and r.occurred_at = portion.occurred_at
           returning 1
         )
-        select (select count(*) from some), (select count(*) from gone), last.ingested_at, last.id
+        select (select count(*) from portion), (select count(*) from gone), last.ingested_at, last.id
         from (select 1) one left join (
-          select ingested_at, id from some order by ingested_at desc, id desc limit 1) last on true
+          select ingested_at, id from portion order by ingested_at desc, id desc limit 1) last on true
         """,
         {"before": before, "after_at": after[0], "after_id": after[1], "most": most},
     )

@@ -26,12 +26,12 @@ begin
       'including defaults including constraints including indexes)', partition_name);
   end if;
   execute format(
-    'with some as (
+    'with portion as (
        select id, occurred_at from public.telemetry_raw_default
        where occurred_at >= %L and occurred_at < %L limit %s),
      moved as (
-       delete from public.telemetry_raw_default d using some
-       where d.id = some.id and d.occurred_at = some.occurred_at returning d.*)
+       delete from public.telemetry_raw_default d using portion
+       where d.id = portion.id and d.occurred_at = portion.occurred_at returning d.*)
      insert into public.%I select * from moved on conflict do nothing',
     starts_at, ends_at, most, partition_name);
   return most;

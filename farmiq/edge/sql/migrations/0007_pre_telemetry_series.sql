@@ -115,3 +115,24 @@ create table telemetry_rezoned (
   constraint telemetry_rezoned_pkey primary key (tenant_id, device_id, metric_type)
 );
 grant select, insert, delete on telemetry_rezoned to farmiq_edge;
+
+-- What was recorded before has no marks: a mark per tenant and day, and the series there are.
+insert into telemetry_dirty (first_at, tenants, devices, metrics, first_minutes, last_minutes,
+  owed_metrics)
+select min(to_timestamp(first * 60)), array_agg(tenant_id), array_agg(device_id),
+  array_agg(metric_type), array_agg(first), array_agg(last), '{}'
+from (
+  select tenant_id, device_id, metric_type,
+    min(floor(extract(epoch from occurred_at) / 60))::bigint as first,
+    max(floor(extract(epoch from occurred_at) / 60))::bigint as last
+  from telemetry_raw
+  group by tenant_id, device_id, metric_type, date_bin('1 hour', occurred_at, 'epoch')) hours
+group by tenant_id, first / 1440;
+
+insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
+  metric_value, unit, occurred_at, ingested_at, clock_suspect)
+select distinct on (tenant_id, device_id, metric_type) tenant_id, device_id, metric_type, farm_id,
+  barn_id, id, metric_value, unit, occurred_at, ingested_at, clock_suspect
+from telemetry_raw
+order by tenant_id, device_id, metric_type, clock_suspect,
+  case when clock_suspect then ingested_at else least(occurred_at, ingested_at) end desc, id desc;
