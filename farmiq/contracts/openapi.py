@@ -6,6 +6,7 @@ the routes that exist.
 
 from datetime import datetime
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 
@@ -77,6 +78,52 @@ class LatestReadings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     readings: list[LatestReading]
 
 
+class NewestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    metric_value: float
+    unit: str
+    occurred_at: datetime
+    ingested_at: datetime
+    clock_suspect: bool
+    event_id: UUID
+
+
+class NewestReadings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`next_cursor` asks for the next page; null: there is none."""
+
+    readings: list[NewestReading]
+    next_cursor: str | None
+
+
+class TelemetryBucket(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    bucket_start_at: datetime
+    bucket_end_at: datetime
+    avg_value: float
+    min_value: float
+    max_value: float
+    count: int
+    unit: str
+
+
+class TelemetryRange(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Points by device, metric and time: readings if `bucket` is raw, else buckets."""
+
+    bucket: Literal["raw", "1m", "1h", "1d"]
+    from_: datetime = msgspec.field(name="from")
+    to: datetime
+    points: list[dict[str, Any]]
+    next_cursor: str | None
+
+
 class Health(msgspec.Struct, kw_only=True):
     status: Literal["ok"]
 
@@ -94,7 +141,10 @@ class Version(msgspec.Struct, kw_only=True):
 
 
 TYPES = {
-    "edge": (Health, Readiness, Version, ErrorBody),
+    "edge": (
+        Health, Readiness, Version, ErrorBody, NewestReadings, TelemetryRange, NewestReading,
+        TelemetryBucket,
+    ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
     ),
@@ -111,7 +161,7 @@ WRONG = {
 
 def document(site: str) -> dict[str, Any]:
     """The document of `edge` or `cloud`."""
-    paths = {**_always(), **(_cloud() if site == "cloud" else {})}
+    paths = {**_always(), **(_cloud() if site == "cloud" else _edge())}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -127,7 +177,7 @@ def document(site: str) -> dict[str, Any]:
 
 def _security(site: str) -> dict[str, Any]:
     if site != "cloud":
-        return {}
+        return {"securitySchemes": {"edgeKey": {"type": "http", "scheme": "bearer"}}}
     return {
         "securitySchemes": {
             "edgeToken": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -146,6 +196,61 @@ def _always() -> dict[str, Any]:
         ),
         "/metrics": _get("Metrics for Prometheus", {"200": metrics}),
         "/version": _get("Name and version", {"200": _answer("Both.", Version)}),
+    }
+
+
+def _edge() -> dict[str, Any]:
+    wrong = {
+        "400": _answer("VALIDATION_ERROR: `details` names every wrong parameter.", ErrorBody),
+        "401": _answer("UNAUTHENTICATED: no key, or not a good one.", ErrorBody),
+        "503": _answer("UNAVAILABLE: the database is away.", ErrorBody),
+    }
+    place = [
+        _parameter("farm", "Of this farm only."),
+        _parameter("barn", "Of this barn only."),
+        _parameter("device", "Of this device only."),
+        _parameter("metric", "Of this metric only."),
+        _parameter("limit", "Rows of a page.", type="integer", minimum=1, maximum=5000),
+        _parameter("cursor", "The `next_cursor` of the page before."),
+    ]
+    page = _answer("A page of points, or all of them as CSV.", TelemetryRange)
+    page["content"]["text/csv"] = {"schema": {"type": "string"}}
+    return {
+        "/api/v1/telemetry/latest": _get(
+            "The newest reading of every series",
+            {"200": _answer("A page of readings.", NewestReadings), **wrong},
+            security=[{"edgeKey": []}],
+            parameters=[_parameter("tenant", "Of this tenant only."), *place],
+        ),
+        "/api/v1/telemetry/range": _get(
+            "Readings or buckets of a time",
+            {"200": page, **wrong},
+            security=[{"edgeKey": []}],
+            parameters=[
+                _parameter("tenant", "Whose.", required=True),
+                _parameter("from", "Not before this.", required=True, format="date-time"),
+                _parameter("to", "Before this.", required=True, format="date-time"),
+                _parameter(
+                    "bucket",
+                    "Default: the finest that gives at most about a thousand points.",
+                    enum=["raw", "1m", "1h", "1d"],
+                ),
+                _parameter("format", "CSV has no pages.", enum=["json", "csv"]),
+                *place,
+            ],
+        ),
+    }
+
+
+def _parameter(
+    name: str, description: str, *, required: bool = False, **schema: Any
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": description,
+        "schema": {"type": "string", **schema},
     }
 
 
