@@ -83,10 +83,14 @@ def newest(arrivals: Sequence[Arrival]) -> list[Arrival]:
     """The newest of each series: by its time if that is believed, else by its arrival."""
     found: dict[Series, Arrival] = {}
     for each in arrivals:
-        series = (each.place.tenant_id, each.place.device_id, each.payload.metric_type)
-        if series not in found or _age(found[series]) < _age(each):
-            found[series] = each
-    return [found[series] for series in sorted(found)]
+        key = series(each)
+        if key not in found or _age(found[key]) < _age(each):
+            found[key] = each
+    return [found[key] for key in sorted(found)]
+
+
+def series(each: Arrival) -> Series:
+    return each.place.tenant_id, each.place.device_id, each.payload.metric_type
 
 
 def _age(each: Arrival) -> tuple[bool, datetime]:

@@ -18,7 +18,8 @@ from farmiq.messages import ids, telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
-MOST_HOURS = 2000
+MOST_HOURS = 1000
+MOST_NAMED = 50_000  # hours that marks name, the same ones again and again included
 MOST_TOLD = 500
 
 REMADE = prometheus_client.Counter(
@@ -87,8 +88,8 @@ async def once(
     async with db.transaction(pool) as tx:
         if not await store.lead(tx):
             return Done()
-        marks = await store.marks(tx, most=most_hours)
-        done = await _remake(tx, marks, timezone=timezone) if marks else Done()
+        marks, touched = await _portion(tx, most_hours=most_hours)
+        done = await _remake(tx, marks, touched, timezone=timezone) if marks else Done()
         told = await _tell(tx, settle_s=settle_s)
     _count(done)
     TOLD.inc(told)
@@ -108,8 +109,22 @@ async def all_marked(pool: db.Pool, *, timezone: str, portions: int = 1000) -> b
 _NEVER_S = 1e9  # telling the cloud is not what is waited for
 
 
-async def _remake(tx: db.Connection, marks: Sequence[int], *, timezone: str) -> Done:
-    touched = await store.marked(tx, marks)
+async def _portion(tx: db.Connection, *, most_hours: int) -> tuple[list[int], list[Span]]:
+    """As many marks as name about `most_hours` different hours of series, but at least one.
+
+    Many marks of the same hours, as a busy minute leaves them, are one portion.
+    """
+    marks = await store.marks(tx, most=MOST_NAMED)
+    while True:
+        touched = await store.marked(tx, marks)
+        if len(touched) <= most_hours or len(marks) == 1:
+            return marks, touched
+        marks = marks[: len(marks) // 2]
+
+
+async def _remake(
+    tx: db.Connection, marks: Sequence[int], touched: Sequence[Span], *, timezone: str
+) -> Done:
     raw_from = await store.raw_from(tx)
     open_ = [span for span in touched if span.hour_at >= raw_from]
     zones = Zones(await store.zones(tx), timezone)

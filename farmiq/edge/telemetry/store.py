@@ -52,56 +52,68 @@ async def mark(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[str]:
     metrics that are synced as aggregates.
     """
     touched = buckets.spans(arrivals)
-    firsts = buckets.newest(arrivals)
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
-            with owed as (
+            with named as (
+              select %s::text[] as tenants, %s::text[] as devices, %s::text[] as metrics
+            ), owed as (
               select coalesce(array_agg(metric_type), '{}') as metrics
               from metric_settings where sync = 'agg'
             ), marked as (
               insert into telemetry_dirty (marked_at, first_at, tenants, devices, metrics,
                 first_minutes, last_minutes, owed_metrics)
-              select fn_now(), %s, %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],
-                owed.metrics
-              from owed
-            ), added as (
-              insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id,
-                event_id, metric_value, unit, occurred_at, ingested_at, clock_suspect)
-              select n.tenant_id, n.device_id, n.metric_type, n.farm_id, n.barn_id,
-                n.event_id, n.metric_value, n.unit, n.occurred_at, now(), n.clock_suspect
-              from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::uuid[],
-                %s::float8[], %s::text[], %s::timestamptz[], %s::bool[])
-                as n(tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
-                  metric_value, unit, occurred_at, clock_suspect)
-              where not exists (select from telemetry_latest l
-                where l.tenant_id = n.tenant_id and l.device_id = n.device_id
-                  and l.metric_type = n.metric_type)
-              on conflict on constraint telemetry_latest_pkey do nothing
+              select fn_now(), %s, named.*, %s::bigint[], %s::bigint[], owed.metrics
+              from named, owed
             )
-            select unnest(metrics) from owed
+            select null, null, unnest(metrics) from owed
+            union all
+            select n.tenant_id, n.device_id, n.metric_type
+            from named, unnest(named.tenants, named.devices, named.metrics)
+              as n(tenant_id, device_id, metric_type)
+            where not exists (select from telemetry_latest l
+              where l.tenant_id = n.tenant_id and l.device_id = n.device_id
+                and l.metric_type = n.metric_type)
         """),
+        *_series(touched),
         buckets.at_minute(min(span.first for span in touched)),
-        [span.tenant_id for span in touched],
-        [span.device_id for span in touched],
-        [span.metric_type for span in touched],
         [span.first for span in touched],
         [span.last for span in touched],
-        [each.place.tenant_id for each in firsts],
-        [each.place.device_id for each in firsts],
-        [each.payload.metric_type for each in firsts],
-        [each.place.farm_id for each in firsts],
-        [each.place.barn_id for each in firsts],
-        [each.event.event_id for each in firsts],
-        [each.payload.metric_value for each in firsts],
-        [each.payload.unit for each in firsts],
-        [each.event.occurred_at for each in firsts],
-        [each.clock_suspect for each in firsts],
     )
-    return {metric_type for (metric_type,) in rows}
+    if new := {tuple(row) for row in rows if row[0] is not None}:
+        await add_series(
+            tx, [each for each in buckets.newest(arrivals) if buckets.series(each) in new]
+        )
+    return {metric_type for tenant_id, _, metric_type in rows if tenant_id is None}
+
+
+async def add_series(tx: db.Connection, firsts: Sequence[Arrival]) -> None:
+    await tx.execute(
+        """
+        insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id,
+          event_id, metric_value, unit, occurred_at, clock_suspect, ingested_at)
+        select n.*, now()
+        from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::uuid[],
+          %s::float8[], %s::text[], %s::timestamptz[], %s::bool[]) n
+        on conflict on constraint telemetry_latest_pkey do nothing
+        """,
+        (
+            [each.place.tenant_id for each in firsts],
+            [each.place.device_id for each in firsts],
+            [each.payload.metric_type for each in firsts],
+            [each.place.farm_id for each in firsts],
+            [each.place.barn_id for each in firsts],
+            [each.event.event_id for each in firsts],
+            [each.payload.metric_value for each in firsts],
+            [each.payload.unit for each in firsts],
+            [each.event.occurred_at for each in firsts],
+            [each.clock_suspect for each in firsts],
+        ),
+    )
 
 
 # Buckets are made by one at a time, whoever it is: a bucket read early must not be written late.
+# Their statements are not prepared: a plan made while a month is empty is wrong when it is full.
 
 
 async def lead(tx: db.Connection) -> bool:
@@ -218,6 +230,7 @@ async def remake_minutes(tx: db.Connection, touched: Sequence[Span]) -> int:
             [span.last for span in touched],
             [span.owed for span in touched],
         ),
+        prepare=False,
     )
     return cursor.rowcount
 
@@ -246,8 +259,7 @@ async def remake_hours(
     tx: db.Connection, touched: Sequence[Span]
 ) -> list[tuple[Series, datetime, str]]:
     """Make the hours from their minutes; returns (series, hour, farm) of those that changed."""
-    rows = await db.fetch_all(
-        tx,
+    cursor = await tx.execute(
         """
         insert into telemetry_agg as a (id, tenant_id, farm_id, barn_id, device_id, "window",
           bucket_start_at, bucket_end_at, metric_type, unit, avg_value, min_value, max_value,
@@ -282,11 +294,14 @@ async def remake_hours(
           or (excluded.owed and not a.owed and a.told_count <> excluded.count)
         returning tenant_id, device_id, metric_type, bucket_start_at, farm_id
         """,
-        *_series(touched),
-        [span.hour_at for span in touched],
-        [span.owed for span in touched],
+        (
+            *_series(touched),
+            [span.hour_at for span in touched],
+            [span.owed for span in touched],
+        ),
+        prepare=False,
     )
-    return [((row[0], row[1], row[2]), row[3], row[4]) for row in rows]
+    return [((row[0], row[1], row[2]), row[3], row[4]) for row in await cursor.fetchall()]
 
 
 async def remake_days(
@@ -357,6 +372,7 @@ async def remake_days(
             [(day.tenant_id, day.device_id, day.metric_type) in owed for day in days],
             fallback,
         ),
+        prepare=False,
     )
     return cursor.rowcount
 
@@ -412,6 +428,7 @@ async def renew_latest(tx: db.Connection, touched: Sequence[Span]) -> int:
             [span.first for span in touched],
             [span.last for span in touched],
         ),
+        prepare=False,
     )
     return cursor.rowcount
 
@@ -660,9 +677,11 @@ async def delete_raw(
             and r.occurred_at >= %(starts_at)s and r.occurred_at < %(before)s
           returning 1
         )
-        select (select count(*) from portion), (select count(*) from gone), last.occurred_at, last.id
+        select (select count(*) from portion), (select count(*) from gone), last.occurred_at,
+          last.id
         from (select 1) one left join (
-          select occurred_at, id from portion order by occurred_at desc, id desc limit 1) last on true
+          select occurred_at, id from portion
+          order by occurred_at desc, id desc limit 1) last on true
         """,
         {
             "tenant_id": tenant_id,
@@ -695,9 +714,11 @@ async def delete_suspect(
           where portion.synced and r.id = portion.id and r.occurred_at = portion.occurred_at
           returning 1
         )
-        select (select count(*) from portion), (select count(*) from gone), last.ingested_at, last.id
+        select (select count(*) from portion), (select count(*) from gone), last.ingested_at,
+          last.id
         from (select 1) one left join (
-          select ingested_at, id from portion order by ingested_at desc, id desc limit 1) last on true
+          select ingested_at, id from portion
+          order by ingested_at desc, id desc limit 1) last on true
         """,
         {"before": before, "after_at": after[0], "after_id": after[1], "most": most},
     )

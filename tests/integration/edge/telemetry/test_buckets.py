@@ -138,7 +138,9 @@ async def test_a_portion_is_bounded(pool: db.Pool) -> None:
     for day in range(30):
         await keep(pool, [Reading(now - timedelta(days=day, hours=hour), 1.0) for hour in range(4)])
     done = await once(pool, timezone="UTC", most_hours=10)
-    assert (done.marks, done.hours) == (3, 12)
+    assert (done.marks, done.hours) == (1, 4)
+    done = await once(pool, timezone="UTC", most_hours=40)
+    assert (done.marks, done.hours) == (7, 28)
 
 
 @pytest.mark.parametrize(
