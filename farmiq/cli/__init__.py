@@ -14,7 +14,7 @@ from uuid import UUID
 
 import typer
 
-from farmiq.cli import alert, farm, key, metric, terminal
+from farmiq.cli import alert, bench, farm, key, metric, quarantine, terminal
 from farmiq.cli import stack as stack_commands
 from farmiq.cli.terminal import AsJson, StackName
 
@@ -40,6 +40,8 @@ app.add_typer(key.app, name="key")
 app.add_typer(alert.app, name="alert")
 app.add_typer(farm.app, name="farm")
 app.add_typer(metric.app, name="metric")
+app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(bench.app, name="bench")
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 

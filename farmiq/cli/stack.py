@@ -108,12 +108,15 @@ def fetch(
 ) -> None:
     """Get ahead of time what a first start would download; nothing is installed on the system."""
     from farmiq import config, stack
-    from farmiq.stack import debian, rabbitmq
+    from farmiq.stack import debian, mosquitto, rabbitmq
 
     downloads = config.state_dir() / "engines"
     say = _quiet if as_json else typer.echo
     try:
-        places = {"rabbitmq": str(rabbitmq.find(downloads, say=say).scripts)}
+        places = {
+            "rabbitmq": str(rabbitmq.find(downloads, say=say).scripts),
+            "mosquitto": str(mosquitto.find(downloads, say=say).broker),
+        }
         if browser:
             places["chromium"] = str(debian.chromium_path(downloads, say=say))
     except stack.StackError as problem:

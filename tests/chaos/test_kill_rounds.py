@@ -26,7 +26,13 @@ BESIDE = ("telemetry.in_partition_upkeep",)
 Record = Callable[[str, object], None]
 
 
-@pytest.mark.parametrize("point", [point for point in crash.POINTS if point not in BESIDE])
+# Points of a command, not of a service: tests of their own reach those.
+ELSEWHERE = {"quarantine.in_redrive": "tests/integration/edge/test_redrive.py"}
+
+
+@pytest.mark.parametrize(
+    "point", [point for point in crash.POINTS if point not in {*ELSEWHERE, *BESIDE}]
+)
 async def test_death_at_a_crash_point(
     battered: Battered, point: str, record_property: Record
 ) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import prometheus_client
 
 from farmiq.config import EdgeSettings
+from farmiq.edge import diary
 from farmiq.edge.telemetry import api, remake, store, upkeep
 from farmiq.plumbing import chores, db, http
 from farmiq.plumbing.chores import Chore
@@ -19,7 +20,6 @@ from farmiq.plumbing.chores import Chore
 NAME = "edge-telemetry-timeseries"
 
 HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
 
 DIRTY = prometheus_client.Gauge(
     "farmiq_telemetry_dirty_marks", "Marks whose buckets have to be made again"
@@ -59,7 +59,7 @@ def all_chores(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
     return [
         Chore("telemetry.months", HOUR_S, make_months),
         Chore("telemetry.buckets", settings.telemetry_agg_every_s, make_buckets),
-        Chore("telemetry.retention", DAY_S, forget),
+        diary.daily(pool, settings, "telemetry.retention", forget),
     ]
 
 

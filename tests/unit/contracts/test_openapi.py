@@ -18,6 +18,7 @@ from farmiq.cloud.console.pages import Pages
 from farmiq.cloud.ingestion import service as ingestion
 from farmiq.contracts import openapi
 from farmiq.contracts.openapi import BatchAccepted, ErrorBody, LatestReadings, OutboxBatch
+from farmiq.edge.ingress.api import Desk
 from farmiq.edge.telemetry import api as edge_telemetry
 from farmiq.plumbing import http
 from tests.unit.contracts.test_asyncapi import looked_up, refs
@@ -36,6 +37,7 @@ def routes(site: str) -> FastAPI:
         door.app.add_route(ingestion.ROUTE, nothing_there, methods=["POST"])
         Pages(nothing, nothing, nothing, cookie_secure=False).add_to(door.app)
     else:
+        Desk(nothing, nothing).add_to(door.app)
         edge_telemetry.add_to(door.app, nothing)
     return door.app
 
