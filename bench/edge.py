@@ -5,7 +5,6 @@ import os
 import statistics
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,7 @@ async def _prepare(bench: Bench) -> None:
     migrations.apply(bench.admin_url, SQL["edge"])
     await load.register(bench.admin_url, load.devices())
     async with db.pool(bench.engines.environment["FARMIQ_EDGE_DB_URL"], name="bench") as pool:
-        await upkeep.make_months(pool, today=datetime.now(UTC).date())
+        await upkeep.make_months(pool, keep_days=90)
 
 
 async def _round(bench: Bench, plan: Plan, home: Path | None, say: Say) -> Round:

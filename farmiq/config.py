@@ -96,6 +96,32 @@ class EdgeSettings(_Settings):
     ingress_linger_ms: int = Field(
         5, alias="INGRESS_LINGER_MS", ge=0, description="how long a transaction waits for company"
     )
+    telemetry_raw_days: int = Field(
+        90,
+        alias="TELEMETRY_RAW_RETENTION_DAYS",
+        ge=1,
+        le=36500,
+        description="how long readings are kept; late ones are aggregated as far back as this",
+    )
+    telemetry_agg_days: int = Field(
+        365,
+        alias="TELEMETRY_AGG_RETENTION_DAYS",
+        ge=1,
+        le=36500,
+        description="how long aggregates by minute, hour and day are kept",
+    )
+    telemetry_agg_every_s: float = Field(
+        2,
+        alias="TELEMETRY_AGG_EVERY_SECONDS",
+        gt=0,
+        description="pause between rounds of making aggregates",
+    )
+    telemetry_settle_s: float = Field(
+        30,
+        alias="TELEMETRY_AGG_SETTLE_SECONDS",
+        ge=0,
+        description="how long a bucket waits for late readings before it is owed to the cloud",
+    )
     ingress_lease_s: float = Field(
         5,
         alias="INGRESS_LEASE_SECONDS",
@@ -143,7 +169,9 @@ class EdgeSettings(_Settings):
         description="when daily upkeep runs, in FARMIQ_EDGE_TIMEZONE",
     )
     timezone: str = Field(
-        "UTC", alias="FARMIQ_EDGE_TIMEZONE", description="IANA zone of this edge's days"
+        "UTC",
+        alias="FARMIQ_EDGE_TIMEZONE",
+        description="IANA zone of this edge's days, and of farms that have none (farmiq farm set)",
     )
 
     @field_validator("timezone")

@@ -35,6 +35,8 @@ SERVICES = (
         writes=(
             "ingress_dedupe",
             "telemetry_raw",
+            "telemetry_dirty",
+            "telemetry_latest",
             "device_state",
             "sync_outbox",
             "device_seq",
@@ -64,8 +66,15 @@ SERVICES = (
         "edge-telemetry-timeseries",
         "edge",
         "farmiq.edge.telemetry.service",
-        reads=("the calendar",),
-        writes=("partitions of telemetry_raw",),
+        reads=("telemetry_dirty", "telemetry_raw", "farms", "metric_settings", "the calendar"),
+        writes=(
+            "telemetry_agg",
+            "telemetry_latest",
+            "sync_outbox",
+            "partitions of telemetry_raw",
+            "GET /api/v1/telemetry/latest",
+            "GET /api/v1/telemetry/range",
+        ),
     ),
     Service(
         "edge-sync-forwarder",

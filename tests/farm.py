@@ -139,6 +139,8 @@ class Farm:
     def empty_tables(self) -> None:
         """As on the first day; the services go on."""
         _execute(self.edge_db, "truncate telemetry_raw, sync_outbox, ingress_dedupe, quarantine")
+        _execute(self.edge_db, "truncate telemetry_agg, telemetry_dirty")
+        _execute(self.edge_db, "truncate telemetry_latest")
         _execute(self.edge_db, "truncate sync_state, device_seq, alerts, loss_ledger")
         _execute(self.cloud_db, "truncate telemetry_readings, telemetry_latest, ingestion_dedupe")
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import typer
 
-from farmiq.cli import alert, bench, device, key, quarantine, terminal
+from farmiq.cli import alert, bench, device, farm, key, metric, quarantine, terminal
 from farmiq.cli import stack as stack_commands
 from farmiq.cli.terminal import AsJson, StackName
 
@@ -38,6 +38,8 @@ keys = typer.Typer(no_args_is_help=True, help="Keys that edges sign their tokens
 app.add_typer(keys, name="keys")
 app.add_typer(key.app, name="key")
 app.add_typer(alert.app, name="alert")
+app.add_typer(farm.app, name="farm")
+app.add_typer(metric.app, name="metric")
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(bench.app, name="bench")
 app.add_typer(device.app, name="device")

@@ -205,6 +205,52 @@ class AllGaps(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     devices: list[DeviceGaps]
 
 
+class NewestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    metric_value: float
+    unit: str
+    occurred_at: datetime
+    ingested_at: datetime
+    clock_suspect: bool
+    event_id: UUID
+
+
+class NewestReadings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`next_cursor` asks for the next page; null: there is none."""
+
+    readings: list[NewestReading]
+    next_cursor: str | None
+
+
+class TelemetryBucket(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    bucket_start_at: datetime
+    bucket_end_at: datetime
+    avg_value: float
+    min_value: float
+    max_value: float
+    count: int
+    unit: str
+
+
+class TelemetryRange(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Points by device, metric and time: readings if `bucket` is raw, else buckets."""
+
+    bucket: Literal["raw", "1m", "1h", "1d"]
+    from_: datetime = msgspec.field(name="from")
+    to: datetime
+    points: list[dict[str, Any]]
+    next_cursor: str | None
+
+
 class Health(msgspec.Struct, kw_only=True):
     status: Literal["ok"]
 
@@ -225,7 +271,8 @@ class Version(msgspec.Struct, kw_only=True):
 TYPES = {
     "edge": (
         Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
-        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, *devices.TYPES,
+        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
+        NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
     ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
@@ -348,11 +395,35 @@ def _edge() -> dict[str, Any]:
         ),
         "/api/v1/losses": _ask("What was dropped on purpose, newest first", Losses, *page),
         "/api/v1/devices/gaps": _ask("Which numbers of which devices are missing", AllGaps),
+        **_edge_telemetry(),
+    }
+
+
+def _edge_telemetry() -> dict[str, Any]:
+    place = (
+        *(_query(name) for name in ("tenant", "farm", "barn", "device", "metric", "cursor")),
+        _query("limit", "integer"),
+    )
+    span = _ask(
+        "Readings or buckets of a time: by page, or all of them as CSV",
+        TelemetryRange,
+        *({**one, "required": one["name"] == "tenant"} for one in place),
+        *({**_query(name, "date-time"), "required": True} for name in ("from", "to")),
+        {**_query("bucket"), "schema": {"enum": ["raw", "1m", "1h", "1d"]}},
+        {**_query("format"), "schema": {"enum": ["json", "csv"]}},
+    )
+    span["get"]["responses"]["200"]["content"]["text/csv"] = {"schema": {"type": "string"}}
+    return {
+        "/api/v1/telemetry/latest": _ask(
+            "The newest reading of every series", NewestReadings, *place
+        ),
+        "/api/v1/telemetry/range": span,
     }
 
 
 def _query(name: str, kind: str = "string") -> dict[str, Any]:
-    schema = {"type": "string", "format": "uuid"} if kind == "uuid" else {"type": kind}
+    texts = ("uuid", "date-time")
+    schema = {"type": "string", "format": kind} if kind in texts else {"type": kind}
     return {"name": name, "in": "query", "required": False, "schema": schema}
 
 

@@ -13,6 +13,7 @@ from farmiq.edge import alerts, diary, disk, losses
 from farmiq.edge.disk import Levels, Usage
 from farmiq.edge.ingress import gaps, quarantine, refusals, store
 from farmiq.edge.ingress.store import Boot
+from farmiq.edge.telemetry import upkeep as telemetry
 from farmiq.plumbing import db, log
 from farmiq.plumbing.chores import Chore
 
@@ -158,8 +159,8 @@ def by_device(boots: Sequence[Boot]) -> list[tuple[list[Boot], list[gaps.Gap]]]:
 def shedders(pool: db.Pool, settings: EdgeSettings) -> list[Shedder]:
     """What can be spared, in this order; never anything that the cloud has not got.
 
-    (a) quarantine down to half its bound, onto the ledger; (b) ids past their time. Delivered
-    readings whose local copy is older than a week come third: telemetry adds its own here.
+    (a) quarantine down to half its bound, onto the ledger; (b) ids past their time; (c) delivered
+    readings whose local copy is older than a week.
     """
 
     async def half_of_quarantine() -> int:
@@ -173,7 +174,14 @@ def shedders(pool: db.Pool, settings: EdgeSettings) -> list[Shedder]:
     async def expired_ids() -> int:
         return int(str((await forget_ids(pool, settings))["count"]))
 
-    return [Shedder("quarantine", half_of_quarantine), Shedder("dedupe", expired_ids)]
+    async def delivered_readings() -> int:
+        return await telemetry.shed_delivered_raw(pool, timezone=settings.timezone)
+
+    return [
+        Shedder("quarantine", half_of_quarantine),
+        Shedder("dedupe", expired_ids),
+        Shedder("telemetry", delivered_readings),
+    ]
 
 
 def read_usage(path: str) -> Usage:

@@ -314,7 +314,9 @@ class Held:
         self.let_go = asyncio.Event()
         self.kept: list[str] = []
 
-    async def keep(self, _pool: Any, sent: list[tuple[str, bytes]]) -> service.Outcome:
+    async def keep(
+        self, _pool: Any, sent: list[tuple[str, bytes]], _registry: Any
+    ) -> service.Outcome:
         device_id = sent[0][0].split("/")[5]
         if device_id == self.slow:
             await self.let_go.wait()

@@ -22,6 +22,7 @@ from farmiq.contracts.openapi import BatchAccepted, ErrorBody, LatestReadings, O
 from farmiq.edge.devices import api as devices
 from farmiq.edge.devices import entry
 from farmiq.edge.ingress.api import Desk
+from farmiq.edge.telemetry import api as edge_telemetry
 from farmiq.plumbing import http
 from tests.unit.contracts.test_asyncapi import looked_up, refs
 from tests.unit.messages import samples
@@ -41,6 +42,7 @@ def routes(site: str) -> FastAPI:
     else:
         Desk(nothing, nothing).add_to(door.app)
         devices.add_to(door.app, nothing)
+        edge_telemetry.add_to(door.app, nothing)
     return door.app
 
 
