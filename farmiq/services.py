@@ -32,7 +32,15 @@ SERVICES = (
         "edge",
         "farmiq.edge.ingress.service",
         reads=tuple(f"mqtt {topic}" for topic in topics.UP),
-        writes=("ingress_dedupe", "telemetry_raw", "sync_outbox", "quarantine", "mqtt iot/ack/…"),
+        writes=(
+            "ingress_dedupe",
+            "telemetry_raw",
+            "feed_intakes",
+            "barn_records",
+            "sync_outbox",
+            "quarantine",
+            "mqtt iot/ack/…",
+        ),
     ),
     Service(
         "edge-telemetry-timeseries",
@@ -40,6 +48,20 @@ SERVICES = (
         "farmiq.edge.telemetry.service",
         reads=("the calendar",),
         writes=("partitions of telemetry_raw",),
+    ),
+    Service(
+        "edge-feed-intake",
+        "edge",
+        "farmiq.edge.feed.service",
+        reads=("telemetry_raw", "silo_settings", "POST /api/v1/feed/lots"),
+        writes=(
+            "feed_intakes",
+            "feed_lots",
+            "silo_states",
+            "sync_outbox",
+            "GET /api/v1/feed/lots",
+            "GET /api/v1/feed/intakes",
+        ),
     ),
     Service(
         "edge-sync-forwarder",

@@ -1,6 +1,6 @@
 """Ingress: MQTT in, one transaction, everything owed written down.
 
-device --iot/…--> [ingress] --ingress_dedupe, telemetry_raw, sync_outbox, quarantine--> sync
+device --iot/…--> [ingress] --ingress_dedupe, telemetry_raw, feed_intakes, …, sync_outbox--> sync
 
 The order is the promise: commit, then PUBACK, then the receipt. A crash between any two of them
 makes the broker or the device send again, and the dedupe absorbs it.
@@ -21,10 +21,14 @@ from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import outbox
 from farmiq.edge.arrival import Arrival
+from farmiq.edge.barn import store as barn
+from farmiq.edge.feed import store as feed
 from farmiq.edge.ingress import store
 from farmiq.edge.ingress.accept import accept, sender_and_id
 from farmiq.edge.ingress.store import Refused
 from farmiq.edge.telemetry import store as telemetry
+from farmiq.messages import barn as barn_words
+from farmiq.messages import feed as feed_words
 from farmiq.messages import receipt, topics
 from farmiq.messages import telemetry as telemetry_words
 from farmiq.messages.bus import BusEvent
@@ -153,6 +157,9 @@ Record = Callable[[db.Connection, Sequence[Arrival]], Awaitable[list[BusEvent]]]
 # Which domain records what (C-81). What nobody records yet waits in quarantine.
 DOMAINS: dict[str, Record] = {
     telemetry_words.READING: telemetry.record,
+    feed_words.DISPENSED: feed.record,
+    feed_words.IMPORTED: feed.record,
+    barn_words.RECORD_CREATED: barn.record,
 }
 
 
