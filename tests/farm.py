@@ -107,6 +107,21 @@ class Farm:
             for rows in (edge, cloud)
         )
 
+    def doubled(self) -> tuple[str, ...]:
+        """What keys cannot show: sums of the cloud, and steps on the way, that do not agree."""
+        series = self.cloud("select device_id, metric_type from telemetry_readings")
+        counts = self.cloud("select device_id, metric_type, reading_count from telemetry_latest")
+        found = check.miscounted(series, {(row[0], row[1]): row[2] for row in counts})
+        kept = sorted(self.edge("select id from telemetry_raw"))
+        for where, ids in {
+            "sync_outbox": self.edge("select id from sync_outbox"),
+            "ingress_dedupe": self.edge("select event_id from ingress_dedupe"),
+            "ingestion_dedupe": self.cloud("select event_id from ingestion_dedupe"),
+        }.items():
+            if sorted(ids) != kept:
+                found += (f"{where}: {len(ids)} ids, telemetry_raw: {len(kept)}",)
+        return found
+
     async def until_quiet(self) -> None:
         """Everything that was acknowledged has reached the cloud's tables."""
 

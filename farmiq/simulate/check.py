@@ -44,6 +44,21 @@ def compare(
     )
 
 
+def miscounted(
+    stored: Iterable[tuple[str, ...]], counted: Mapping[tuple[str, ...], int]
+) -> tuple[str, ...]:
+    """Series whose running count is not the number of their rows: some effect was had twice.
+
+    A table's key keeps a row from standing twice; only a sum shows that it was added twice.
+    """
+    rows = Counter(stored)
+    return tuple(
+        f"{' '.join(series)}: {rows[series]} stored, {counted.get(series, 0)} counted"
+        for series in sorted({*rows, *counted})
+        if rows[series] != counted.get(series, 0)
+    )
+
+
 def content(
     *, device_id: str, metric_type: str, metric_value: float, unit: str, occurred_at: datetime
 ) -> str:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from farmiq import services, stack
@@ -44,8 +44,10 @@ class Result:
     recovery_s: float
     edge: Findings
     cloud: Findings
+    doubled: tuple[str, ...]
 
     def check(self) -> None:
+        assert self.doubled == ()
         for found in (self.edge, self.cloud):
             assert (found.lost, found.twice, found.invented, found.changed) == ((), (), (), ())
 
@@ -60,9 +62,14 @@ class Result:
             "kind": self.kind,
             "events": self.events,
             "lost": len({*self.edge.lost, *self.cloud.lost}),
-            "twice": len({*self.edge.twice, *self.cloud.twice}),
+            "twice": len({*self.edge.twice, *self.cloud.twice, *self.doubled}),
             "recovery_s": self.recovery_s,
         }
+
+
+def grown(before: Mapping[int, int], after: Mapping[int, int]) -> int:
+    """How much counters grew; one of a process that was started since has grown from nothing."""
+    return sum(count - before.get(process, 0) for process, count in after.items())
 
 
 @dataclass
@@ -110,11 +117,9 @@ class Battered:
         await self.farm.until_ready(*(service.name for service in services.SERVICES))
         await self.farm.until_quiet()
         edge, cloud = self.farm.findings()
-        redelivered = sum(
-            count - delivered_again.get(process, 0)
-            for process, count in self._delivered_again().items()
-        )
-        return Result(kind, edge.sent, unresolved, redelivered, recovery_s, edge, cloud)
+        redelivered = grown(delivered_again, self._delivered_again())
+        doubled = self.farm.doubled()
+        return Result(kind, edge.sent, unresolved, redelivered, recovery_s, edge, cloud, doubled)
 
     async def _fresh(self, *, without: str | None) -> None:
         """All engines and services run, from empty tables and a new journal."""

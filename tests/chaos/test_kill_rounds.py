@@ -91,7 +91,7 @@ async def test_kill_of_an_engine_that_nothing_uses_yet_harms_nobody(
         battered.engines.restart(engine)
 
     result = await battered.round(
-        f"kill {engine}", fault=kill, repair=start_again, busy="cloud-telemetry-service"
+        f"kill {engine} (unused)", fault=kill, repair=start_again, busy="cloud-telemetry-service"
     )
     record_property("fault", result.summary())
     result.check()
@@ -110,7 +110,7 @@ async def test_kill_of_a_service_beside_the_way_harms_nobody(
         battered.farm.start(victim)
 
     result = await battered.round(
-        f"kill {victim}", fault=kill, repair=start_again, busy="cloud-telemetry-service"
+        f"kill {victim} (beside)", fault=kill, repair=start_again, busy="cloud-telemetry-service"
     )
     record_property("fault", result.summary())
     result.check()

@@ -72,6 +72,17 @@ def test_the_content_of_a_reading_changes_with_every_part_of_it_and_not_with_the
     assert check.content(**same, occurred_at=at + timedelta(microseconds=1)) != text  # type: ignore[arg-type]
 
 
+def test_an_effect_that_was_had_twice_shows_in_the_count_although_every_row_stands_once() -> None:
+    stored = [("d-1", "temperature")] * 3 + [("d-2", "humidity")]
+
+    assert check.miscounted(stored, {("d-1", "temperature"): 3, ("d-2", "humidity"): 1}) == ()
+    assert check.miscounted(stored, {("d-1", "temperature"): 4, ("d-9", "ghost"): 2}) == (
+        "d-1 temperature: 3 stored, 4 counted",
+        "d-2 humidity: 1 stored, 0 counted",
+        "d-9 ghost: 0 stored, 2 counted",
+    )
+
+
 names = st.sampled_from("abcdefgh")
 
 
