@@ -11,7 +11,7 @@ import msgspec
 
 from farmiq import __version__
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import schemas
+from farmiq.contracts import feed, schemas
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.ids import Id
 
@@ -94,7 +94,7 @@ class Version(msgspec.Struct, kw_only=True):
 
 
 TYPES = {
-    "edge": (Health, Readiness, Version, ErrorBody),
+    "edge": (Health, Readiness, Version, ErrorBody, *feed.TYPES),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
     ),
@@ -111,7 +111,7 @@ WRONG = {
 
 def document(site: str) -> dict[str, Any]:
     """The document of `edge` or `cloud`."""
-    paths = {**_always(), **(_cloud() if site == "cloud" else {})}
+    paths = {**_always(), **(_cloud() if site == "cloud" else _edge())}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -126,8 +126,8 @@ def document(site: str) -> dict[str, Any]:
 
 
 def _security(site: str) -> dict[str, Any]:
-    if site != "cloud":
-        return {}
+    if site == "edge":
+        return {"securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer"}}}
     return {
         "securitySchemes": {
             "edgeToken": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -147,6 +147,10 @@ def _always() -> dict[str, Any]:
         "/metrics": _get("Metrics for Prometheus", {"200": metrics}),
         "/version": _get("Name and version", {"200": _answer("Both.", Version)}),
     }
+
+
+def _edge() -> dict[str, Any]:
+    return feed.paths(ErrorBody)
 
 
 def _cloud() -> dict[str, Any]:

@@ -39,19 +39,19 @@ Rows = Callable[[db.Connection, Mapping[str, Any]], Awaitable[list[dict[str, Any
 
 
 class Asked(BaseModel):
-    """Which rows, newest first. `after` is the `next` of the page before."""
+    """Which rows, newest first. `cursor` is the `next_cursor` of the page before."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    tenant_id: Id | None = None
-    farm_id: Id | None = None
-    barn_id: Id | None = None
-    device_id: Id | None = None
-    feed_lot_id: Id | None = None
+    tenant: Id | None = None
+    farm: Id | None = None
+    barn: Id | None = None
+    device: Id | None = None
+    lot: Id | None = None
     begin: AwareDatetime | None = Field(None, alias="from")
     end: AwareDatetime | None = Field(None, alias="to")
     limit: int = Field(100, ge=1, le=MOST_ROWS)
-    after: str | None = Field(None, max_length=256)
+    cursor: str | None = Field(None, max_length=256)
     format: Literal["json", "csv"] = "json"
 
 
@@ -124,7 +124,7 @@ class Api:
 
     async def _page(self, request: Request, asked: Asked, page: Page) -> Response:
         await access.require(request, self._pool, "viewer")
-        after_at, after_id = _place(asked.after) if asked.after else (None, None)
+        after_at, after_id = _place(asked.cursor) if asked.cursor else (None, None)
         # One more than asked for says whether there is a next page.
         wanted = {**asked.model_dump(), "after_at": after_at, "after_id": after_id}
         try:
@@ -137,7 +137,7 @@ class Api:
         following = _cursor(rows[asked.limit - 1], page.key) if more else None
         if asked.format == "csv":
             return _csv(shown, following)
-        return JSONResponse({page.name: shown, "next": following})
+        return JSONResponse({page.name: shown, "next_cursor": following})
 
     def _away(self, error: BaseException) -> HttpError:
         self._log.warning("feed.database_away", error=db.first_line(error))
@@ -223,7 +223,7 @@ def _place(cursor: str) -> tuple[datetime, UUID]:
         at, _, key = text.partition("|")
         return datetime.fromisoformat(at).astimezone(UTC), UUID(key)
     except (binascii.Error, ValueError, OverflowError):
-        raise HttpError(400, "`after` is not a `next` that this edge gave") from None
+        raise HttpError(400, "`cursor` is not a `next_cursor` that this edge gave") from None
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,5 +242,5 @@ def _csv(rows: list[dict[str, Any]], following: str | None) -> Response:
         writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\r\n")
         writer.writeheader()
         writer.writerows(rows)
-    headers = {"Link": f'<?after={following}>; rel="next"'} if following else None
+    headers = {"Link": f'<?cursor={following}>; rel="next"'} if following else None
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)

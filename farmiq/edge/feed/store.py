@@ -159,11 +159,11 @@ async def lots(connection: db.Connection, asked: Mapping[str, Any]) -> list[dict
             select event_id, tenant_id, farm_id, barn_id, device_id, feed_lot_id, quantity_kg,
               occurred_at, recorded_at, recorded_by
             from feed_lots
-            where (%(tenant_id)s::text is null or tenant_id = %(tenant_id)s)
-              and (%(farm_id)s::text is null or farm_id = %(farm_id)s)
-              and (%(barn_id)s::text is null or barn_id = %(barn_id)s)
-              and (%(device_id)s::text is null or device_id = %(device_id)s)
-              and (%(feed_lot_id)s::text is null or feed_lot_id = %(feed_lot_id)s)
+            where (%(tenant)s::text is null or tenant_id = %(tenant)s)
+              and (%(farm)s::text is null or farm_id = %(farm)s)
+              and (%(barn)s::text is null or barn_id = %(barn)s)
+              and (%(device)s::text is null or device_id = %(device)s)
+              and (%(lot)s::text is null or feed_lot_id = %(lot)s)
               and (%(begin)s::timestamptz is null or occurred_at >= %(begin)s)
               and (%(end)s::timestamptz is null or occurred_at < %(end)s)
               and (%(after_at)s::timestamptz is null
@@ -184,11 +184,11 @@ async def intakes(connection: db.Connection, asked: Mapping[str, Any]) -> list[d
             select intake_id, tenant_id, farm_id, barn_id, device_id, source, feed_lot_id,
               quantity_kg, occurred_at, recorded_at, parent_event_id, clock_suspect
             from feed_intakes
-            where (%(tenant_id)s::text is null or tenant_id = %(tenant_id)s)
-              and (%(farm_id)s::text is null or farm_id = %(farm_id)s)
-              and (%(barn_id)s::text is null or barn_id = %(barn_id)s)
-              and (%(device_id)s::text is null or device_id = %(device_id)s)
-              and (%(feed_lot_id)s::text is null or feed_lot_id = %(feed_lot_id)s)
+            where (%(tenant)s::text is null or tenant_id = %(tenant)s)
+              and (%(farm)s::text is null or farm_id = %(farm)s)
+              and (%(barn)s::text is null or barn_id = %(barn)s)
+              and (%(device)s::text is null or device_id = %(device)s)
+              and (%(lot)s::text is null or feed_lot_id = %(lot)s)
               and (%(begin)s::timestamptz is null or occurred_at >= %(begin)s)
               and (%(end)s::timestamptz is null or occurred_at < %(end)s)
               and (%(after_at)s::timestamptz is null

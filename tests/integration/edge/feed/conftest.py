@@ -57,7 +57,7 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
 @pytest.fixture
 def keys(edge_db: Database) -> dict[str, str]:
     """A key of each role."""
-    made = {role: access.new_key() for role in access.ROLES}
+    made: dict[str, str] = {role: access.new_key() for role in access.ROLES}
     with psycopg.connect(edge_db.admin_url) as connection:
         for role, key in made.items():
             connection.execute(

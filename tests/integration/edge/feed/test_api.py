@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import psycopg
 import pytest
 
+from farmiq.contracts.feed import FeedIntakes, FeedLot
 from farmiq.edge.feed import store
 from farmiq.edge.ingress import service
 from farmiq.edge.sync import store as sync
@@ -52,6 +54,7 @@ async def test_a_lot_is_stored_owed_and_answered(
     async with db.transaction(pool) as tx:
         (owed,) = await sync.claim(tx, claimed_by="test", most=5, lease_s=30)
     assert json.loads(bus.write(owed.event())) == documented
+    assert msgspec.json.decode(answer.text, type=FeedLot).quantity_kg == 5000
     assert rows(edge_db, "select actor, action, subject from audit_log") == [
         ("the operator", "feed.lot.add", "t-001/lot-001")
     ]
@@ -161,35 +164,38 @@ async def test_pages_follow_each_other_without_gap_or_overlap(
     ]
     await service.keep(pool, messages)
     found: list[dict[str, Any]] = []
-    after = ""
-    while after is not None:
-        query = {"limit": "4", **({"after": after} if after else {})}
+    query: dict[str, str] | None = {"limit": "4"}
+    while query:
         page = (await api.get("/api/v1/feed/intakes", params=query)).json()
         found += page["intakes"]
-        after = page["next"]
+        cursor = page["next_cursor"]
+        query = {"limit": "4", "cursor": cursor} if cursor else None
     assert sorted(each["quantity_kg"] for each in found) == list(range(25))
+    msgspec.convert(page, FeedIntakes, strict=False)
     order = [(each["occurred_at"], each["intake_id"]) for each in found]
     assert order == sorted(order, reverse=True)
 
 
 async def test_filters_by_barn_device_lot_and_time(api: httpx2.AsyncClient, pool: db.Pool) -> None:
     at = datetime.now(UTC).replace(microsecond=0)
-    for n, (barn, device, lot) in enumerate(
-        (("b-1", "x", "l-1"), ("b-2", "x", "l-2"), ("b-2", "y", "l-2"))
-    ):
-        place = Place("t-1", "f-1", barn, device)
-        payload = {"quantity_kg": n, "feed_lot_id": lot}
-        await service.keep(
-            pool, [said("feed.dispensed", payload, place=place, ts=at + timedelta(minutes=n))]
+    for n, (place, lot) in enumerate(
+        (
+            (Place("t-1", "f-1", "b-1", "d-1"), "l-1"),
+            (Place("t-001", "f-001", "b-001", "d-010"), "l-2"),
+            (Place("t-001", "f-001", "b-001", "d-020"), "l-2"),
         )
+    ):
+        payload = {"quantity_kg": n, "feed_lot_id": lot}
+        sent = said("feed.dispensed", payload, place=place, ts=at + timedelta(minutes=n))
+        await service.keep(pool, [sent])
     minute = (at + timedelta(minutes=1)).isoformat()
     for query, expected in (
-        ({"barn_id": "b-2"}, {1, 2}),
-        ({"device_id": "x"}, {0, 1}),
-        ({"device_id": "x", "barn_id": "b-2"}, {1}),
-        ({"feed_lot_id": "l-2"}, {1, 2}),
-        ({"tenant_id": "t-2"}, set()),
-        ({"farm_id": "f-1", "tenant_id": "t-1"}, {0, 1, 2}),
+        ({"barn": "b-001"}, {1, 2}),
+        ({"device": "d-010"}, {1}),
+        ({"device": "d-010", "barn": "b-1"}, set()),
+        ({"lot": "l-2"}, {1, 2}),
+        ({"tenant": "t-2"}, set()),
+        ({"farm": "f-1", "tenant": "t-1"}, {0}),
         ({"from": minute}, {1, 2}),
         ({"to": minute}, {0}),
         ({"from": minute, "to": minute}, set()),
@@ -203,8 +209,8 @@ async def test_filters_by_barn_device_lot_and_time(api: httpx2.AsyncClient, pool
 async def test_lots_can_be_listed(api: httpx2.AsyncClient) -> None:
     for n in range(3):
         await api.post("/api/v1/feed/lots", json={**LOT, "feed_lot_id": f"lot-{n}"})
-    page = (await api.get("/api/v1/feed/lots", params={"limit": 2, "barn_id": "b-1"})).json()
-    rest = (await api.get("/api/v1/feed/lots", params={"after": page["next"]})).json()
+    page = (await api.get("/api/v1/feed/lots", params={"limit": 2, "barn": "b-1"})).json()
+    rest = (await api.get("/api/v1/feed/lots", params={"cursor": page["next_cursor"]})).json()
     names = [each["feed_lot_id"] for each in (*page["lots"], *rest["lots"])]
     assert sorted(names) == ["lot-0", "lot-1", "lot-2"]
     table = await api.get("/api/v1/feed/lots", params={"format": "csv", "limit": 2})
@@ -216,10 +222,10 @@ async def test_lots_can_be_listed(api: httpx2.AsyncClient) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        {"limit": "0"}, {"limit": "1001"}, {"limit": "x"}, {"after": "x"}, {"after": "////"},
-        {"from": "noon"}, {"from": "2025-01-01T00:00:00"}, {"format": "xml"}, {"barn": "b-1"},
-        {"barn_id": "a\x00b"}, {"barn_id": "a/b"}, {"after": "a" * 300},
-        {"after": "OTk5OS0xMi0zMVQyMzo1OTo1OS0xNDowMHx4"},
+        {"limit": "0"}, {"limit": "1001"}, {"limit": "x"}, {"cursor": "x"}, {"cursor": "////"},
+        {"from": "noon"}, {"from": "2025-01-01T00:00:00"}, {"format": "xml"}, {"barn_id": "b-1"},
+        {"barn": "a\x00b"}, {"barn": "a/b"}, {"cursor": "a" * 300},
+        {"cursor": "OTk5OS0xMi0zMVQyMzo1OTo1OS0xNDowMHx4"},
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["lots", "intakes"])
@@ -260,7 +266,7 @@ async def _talk(api: httpx2.AsyncClient, pool: db.Pool) -> str:
     await api.post("/api/v1/feed/lots", json=body, headers={"x-trace-id": "trace-9"})
     await api.post("/api/v1/feed/lots", json={**body, "quantity_kg": 77124.25})
     await api.post("/api/v1/feed/lots", json={**body, "canary-field": "canary-value"})
-    await api.get("/api/v1/feed/lots", params={"feed_lot_id": "canary-lot"})
+    await api.get("/api/v1/feed/lots", params={"lot": "canary-lot"})
     payload = {"quantity_kg": 77125.25, "feed_lot_id": "canary-dispensed"}
     await service.keep(pool, [said("feed.dispensed", payload)])
     return event_id

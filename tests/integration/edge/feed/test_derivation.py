@@ -24,7 +24,8 @@ from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import rows, said
 
-SILO = Place("t-1", "f-1", "b-1", "silo-1")
+SILO = Place("t-001", "f-001", "b-001", "d-020")
+OTHER = Place("t-001", "f-001", "b-001", "d-010")
 BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=6)
 # Three meals, a refill, one more meal, and a scale that wavers by 3 kg.
 LEVELS = [3000.0] * 20 + [2940.0] * 20 + [2880.0] * 20 + [4880.0] * 20 + [4800.0] * 20
@@ -41,7 +42,7 @@ def weight(n: int, value: float, *, unit: str = "kg", at: datetime | None = None
         event_id=UUID(int=0x0190_0000_0000_7000_8000_0000_0000_0000 + n),
         ts=at or BEGIN + timedelta(minutes=n),
     )
-    return "iot/telemetry/t-1/f-1/b-1/silo-1/silo.weight", raw
+    return "iot/telemetry/t-001/f-001/b-001/d-020/silo.weight", raw
 
 
 def a_morning() -> list[Message]:
@@ -81,14 +82,15 @@ def expected() -> list[tuple[UUID, float]]:
             UUID(body["event_id"]),
             datetime.fromisoformat(body["ts"]),
             body["payload"]["value"],
-            "f-1",
-            "b-1",
+            SILO.farm_id,
+            SILO.barn_id,
         )
         for body in (json.loads(raw) for _, raw in a_morning())
     ]
     _, falls = silo.derive(State(), readings, Limits(noise_kg=10, refill_kg=200))
     return [
-        (fall.intake_id(tenant_id="t-1", device_id="silo-1"), fall.quantity_kg) for fall in falls
+        (fall.intake_id(tenant_id=SILO.tenant_id, device_id=SILO.device_id), fall.quantity_kg)
+        for fall in falls
     ]
 
 
@@ -112,7 +114,7 @@ async def test_falls_of_weight_become_intakes_that_the_cloud_is_owed(
     found = intakes(edge_db)
     assert len(found) == 3
     assert sum(row[1] for row in found) == pytest.approx(TOTAL_KG, abs=10)
-    assert {row[4:] for row in found} == {("SILO_AUTO", "f-1", "b-1", "silo-1")}
+    assert {row[4:] for row in found} == {("SILO_AUTO", "f-001", "b-001", "d-020")}
     owed = rows(
         edge_db,
         "select id, event_type, payload_json from sync_outbox "
@@ -201,7 +203,7 @@ async def test_a_device_that_dispenses_itself_is_not_counted_twice(
     await derivation.derive(pool, settle_s=0)
     assert rows(edge_db, "select quantity_kg from feed_intakes") == [(60.0,)]
     assert rows(edge_db, "select kind, subject, seen_count from alerts") == [
-        ("feed.derivation_off", "t-1/silo-1", 3)
+        ("feed.derivation_off", "t-001/d-020", 3)
     ]
 
 
@@ -209,7 +211,9 @@ async def test_another_device_that_dispenses_does_not_matter(
     pool: db.Pool, edge_db: Database
 ) -> None:
     await switch_on(edge_db)
-    await service.keep(pool, [*a_morning(), said("feed.dispensed", {"quantity_kg": 60}, ts=BEGIN)])
+    await service.keep(
+        pool, [*a_morning(), said("feed.dispensed", {"quantity_kg": 60}, ts=BEGIN, place=OTHER)]
+    )
     await derivation.derive(pool, settle_s=0)
     assert len(intakes(edge_db)) == 3
 

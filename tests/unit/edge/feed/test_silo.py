@@ -80,7 +80,8 @@ def test_any_split_and_any_repetition_give_the_same_intakes(
     every = readings(weights)
     state, whole = silo.derive(State(), every, LIMITS)
 
-    again, parts, begin = State(), [], 0
+    again, begin = State(), 0
+    parts: list[Fall] = []
     while begin < len(every):
         end = rng.randint(begin + 1, len(every))
         some = [*every[begin:end], *rng.choices(every[:end], k=rng.randint(0, 5))]
