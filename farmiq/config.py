@@ -188,11 +188,17 @@ class CloudSettings(_Settings):
         gt=0,
         description="how long a sign-in to the console lasts",
     )
-    cookie_secure: bool = Field(
-        False,
+    cookie_secure_given: bool | None = Field(
+        None,
         alias="CONSOLE_COOKIE_SECURE",
-        description="true behind HTTPS: browsers then send the cookie over HTTPS only",
+        description="true: browsers send the cookie over HTTPS only; set it behind a TLS proxy; "
+        "default: true if we serve HTTPS ourselves",
     )
+
+    @property
+    def cookie_secure(self) -> bool:
+        given = self.cookie_secure_given
+        return self.tls.serves() if given is None else given
 
 
 class AdminSettings(_Settings):

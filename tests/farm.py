@@ -135,14 +135,19 @@ class Farm:
         series = self.cloud("select device_id, metric_type from telemetry_readings")
         counts = self.cloud("select device_id, metric_type, reading_count from telemetry_latest")
         found = check.miscounted(series, {(row[0], row[1]): row[2] for row in counts})
-        kept = sorted(self.edge("select id from telemetry_raw"))
+        kept = sorted(
+            self.edge(
+                "select id from telemetry_raw union all select intake_id from feed_intakes "
+                "union all select event_id from barn_records"
+            )
+        )
         for where, ids in {
             "sync_outbox": self.edge("select id from sync_outbox"),
             "ingress_dedupe": self.edge("select event_id from ingress_dedupe"),
             "ingestion_dedupe": self.cloud("select event_id from ingestion_dedupe"),
         }.items():
             if sorted(ids) != kept:
-                found += (f"{where}: {len(ids)} ids, telemetry_raw: {len(kept)}",)
+                found += (f"{where}: {len(ids)} ids, kept at the edge: {len(kept)}",)
         return found
 
     async def until_quiet(self) -> None:
