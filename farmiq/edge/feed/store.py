@@ -256,7 +256,8 @@ async def settled_readings(
     """The next weights in the order of their time, up to the first that arrived just now.
 
     One that arrived within `settle_s` holds itself and all later ones back: others of its time
-    may still be on the way. A time that cannot be right says nothing about order.
+    may still be on the way. Only the first `most` are looked at: one behind them holds none of
+    them back. A time that cannot be right says nothing about order.
     """
     begin = after.at if after else of.derive_since
     cursor = await tx.execute(
@@ -269,13 +270,14 @@ async def settled_readings(
                 and lower(unit) = any(%(units)s)
                 and occurred_at >= %(begin)s
                 and (%(after_id)s::uuid is null or (occurred_at, id) > (%(begin)s, %(after_id)s))
+              order by occurred_at, id limit %(most)s
             )
             select id, occurred_at, metric_value, unit, farm_id, barn_id from unread
             where occurred_at < coalesce((
               select min(u.occurred_at) from unread u
               where u.ingested_at > (select fn_now()) - %(settle_s)s * interval '1 second'
             ), 'infinity')
-            order by occurred_at, id limit %(most)s
+            order by occurred_at, id
         """,
         {
             "tenant_id": of.tenant_id,
