@@ -4,8 +4,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from farmiq.plumbing.tls import Tls
 
@@ -88,6 +89,65 @@ class EdgeSettings(_Settings):
     ingress_linger_ms: int = Field(
         5, alias="INGRESS_LINGER_MS", ge=0, description="how long a transaction waits for company"
     )
+    ingress_lease_s: float = Field(
+        5,
+        alias="INGRESS_LEASE_SECONDS",
+        ge=1,
+        description="a second gateway takes over when the first was silent for so long",
+    )
+    dedupe_ttl_hours: float = Field(
+        72,
+        alias="INGRESS_DEDUPE_TTL_HOURS",
+        gt=0,
+        description="how long an event's id is remembered at the door; above 96 a device that "
+        "replays its whole buffer late meets it still",
+    )
+    quarantine_max_bytes: int = Field(
+        256 * 2**20,
+        alias="QUARANTINE_MAX_BYTES",
+        ge=2**20,
+        description="most bytes of messages in quarantine; the oldest go first, onto the ledger",
+    )
+    quarantine_retention_days: float = Field(
+        90,
+        alias="QUARANTINE_RETENTION_DAYS",
+        gt=0,
+        description="how long a message stays in quarantine after it was last received",
+    )
+    disk_paths: str = Field(
+        "/",
+        alias="EDGE_DISK_PATHS",
+        description="a path on each disk that the database and the broker write to, commas between",
+    )
+    disk_warn_percent: float = Field(
+        85, alias="DISK_WARN_PERCENT", gt=0, le=100, description="disk use that raises an alert"
+    )
+    disk_shed_percent: float = Field(
+        92,
+        alias="DISK_SHED_PERCENT",
+        gt=0,
+        le=100,
+        description="disk use at which what can be spared is removed, never anything unsynced",
+    )
+    upkeep_at: str = Field(
+        "02:00",
+        alias="UPKEEP_AT",
+        pattern=r"^([01]\d|2[0-3]):[0-5]\d$",
+        description="when daily upkeep runs, in FARMIQ_EDGE_TIMEZONE",
+    )
+    timezone: str = Field(
+        "UTC", alias="FARMIQ_EDGE_TIMEZONE", description="IANA zone of this edge's days"
+    )
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ValueError, OSError, ZoneInfoNotFoundError):
+            raise ValueError(f"{name!r} is no time zone, such as Europe/Berlin") from None
+        return name
+
     feed_settle_s: float = Field(
         300,
         alias="FEED_SETTLE_SECONDS",

@@ -37,13 +37,14 @@ class Farm:
     ports: dict[str, int]
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
-    def start(self, name: str, *, crash_at: str = "") -> None:
+    def start(self, name: str, *, crash_at: str = "", called: str = "") -> None:
+        """Start a service; `called` is what a second one of it is known by here."""
         service = next(each for each in services.SERVICES if each.name == name)
         extra = {
-            f"FARMIQ_{service.site.upper()}_HTTP_PORT": str(self.ports[name]),
+            f"FARMIQ_{service.site.upper()}_HTTP_PORT": str(self.ports[called or name]),
             "FARMIQ_CRASH_AT": crash_at,
         }
-        self.running[name] = self._spawn(name, "run", name, extra=extra)
+        self.running[called or name] = self._spawn(called or name, "run", name, extra=extra)
 
     def kill(self, name: str) -> None:
         """SIGKILL, by pid."""
@@ -166,6 +167,7 @@ class Farm:
         """As on the first day; the services go on."""
         _execute(self.edge_db, "truncate telemetry_raw, sync_outbox, ingress_dedupe, quarantine")
         _execute(self.edge_db, "truncate sync_state, feed_intakes, barn_records, silo_states")
+        _execute(self.edge_db, "truncate device_seq, alerts, loss_ledger")
         _execute(self.cloud_db, "truncate telemetry_readings, telemetry_latest, ingestion_dedupe")
 
     def stop_one(self, name: str) -> None:

@@ -55,7 +55,7 @@ class FeedIntakes(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 TYPES = (LotReceived, FeedLot, FeedLots, FeedIntakes)
-KEY: list[dict[str, list[str]]] = [{"apiKey": []}]
+KEY: list[dict[str, list[str]]] = [{"key": []}]
 _ASKED = {
     "tenant": "Only this tenant's.",
     "farm": "Only this farm's.",

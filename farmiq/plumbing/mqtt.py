@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -71,7 +71,9 @@ class Client:
         will: Will | None = None,
         tls: Tls | None = None,
         backoff: Backoff | None = None,
+        permit: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`permit` is awaited before every connecting: a second client of one id ends the first."""
         self._url = urlsplit(url)
         self._address = address(url)
         self._topics = [(topic, 1) for topic in topics]
@@ -79,6 +81,7 @@ class Client:
         self._most_waiting_bytes = most_waiting_bytes
         self._waiting_bytes = 0
         self._backoff = backoff or Backoff()
+        self._permit = permit
         self._log = log.get(client_id)
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -153,6 +156,8 @@ class Client:
 
     async def keep_connected(self) -> None:
         while not self._closing:
+            if self._permit is not None:
+                await self._permit()
             try:
                 await self._connect_once()
                 await self._tend()

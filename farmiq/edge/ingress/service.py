@@ -19,11 +19,11 @@ import psycopg
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
-from farmiq.edge import outbox
+from farmiq.edge import lease, outbox
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.barn import store as barn
 from farmiq.edge.feed import store as feed
-from farmiq.edge.ingress import store
+from farmiq.edge.ingress import api, gaps, quarantine, refusals, store, upkeep
 from farmiq.edge.ingress.accept import accept, sender_and_id
 from farmiq.edge.ingress.store import Refused
 from farmiq.edge.telemetry import store as telemetry
@@ -34,7 +34,7 @@ from farmiq.messages import telemetry as telemetry_words
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
 from farmiq.messages.topics import Place
-from farmiq.plumbing import db, http, ids, log, mqtt
+from farmiq.plumbing import chores, db, http, ids, log, mqtt
 from farmiq.plumbing.backoff import Backoff
 
 NAME = "edge-ingress-gateway"
@@ -43,6 +43,9 @@ MOST_RECEIPTS_WAITING = 100
 
 TAKEN = prometheus_client.Counter(
     "farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"]
+)
+REFUSED = prometheus_client.Counter(
+    "farmiq_ingress_refused_total", "Messages put into quarantine, by kind", ["kind"]
 )
 REDELIVERED = prometheus_client.Counter(
     "farmiq_ingress_redelivered_total", "Messages the broker delivered not for the first time"
@@ -62,37 +65,64 @@ class Outcome:
     stored: tuple[Arrival, ...] = ()
     new_count: int = 0
     refused: tuple[Refused, ...] = ()
+    # Stored ones that only the outbox still knew, by their id alone.
+    absorbed: tuple[Arrival, ...] = ()
 
     def __add__(self, other: "Outcome") -> "Outcome":
         return Outcome(
             self.stored + other.stored,
             self.new_count + other.new_count,
             self.refused + other.refused,
+            self.absorbed + other.absorbed,
         )
 
 
 async def run(settings: EdgeSettings, door: http.Door) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME) as pool,
+        # Chores and questions never wait for intake, nor intake for them.
+        db.pool(settings.db_url.get_secret_value(), name=f"{NAME}-desk") as desk,
+        asyncio.TaskGroup() as group,
+    ):
+        turn = lease.Turn(
+            pool,
+            name=settings.mqtt_client_id,
+            holder=lease.holder(settings.http_port),
+            lasts_s=settings.ingress_lease_s,
+        )
+        door.ready("ingress.database", lambda: db.problem(pool))
+        door.ready("ingress.turn", turn.problem)
+        door.note("ingress", turn.note)
+        api.Desk(desk, effect).add_to(door.app)
+        for chore in upkeep.chores_of(desk, settings):
+            group.create_task(chores.keep_doing(chore))
+        await turn.take_turns(lambda: _listen(settings, door, pool, turn))
+
+
+async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: lease.Turn) -> None:
+    """While it is this gateway's turn: everything that devices send."""
+    async with (
         mqtt.connected(
             settings.mqtt_url.get_secret_value(),
             client_id=settings.mqtt_client_id,
             topics=topics.UP,
             tls=settings.tls,
+            permit=turn.confirm,
         ) as broker,
         asyncio.TaskGroup() as group,
     ):
         intake = Intake(pool, broker)
-        door.ready("ingress.database", lambda: db.problem(pool))
-        door.ready("ingress.broker", broker.problem)
-        door.ready("ingress.intake", lambda: intake.problem)
-        WAITING.set_function(lambda: broker.waiting)
-        group.create_task(intake.send_receipts())
-        while True:
-            messages = await broker.batch(
-                most=settings.ingress_batch, linger_s=settings.ingress_linger_ms / 1000
-            )
-            await intake.take(messages)
+        with door.readying(
+            {"ingress.broker": broker.problem, "ingress.intake": lambda: intake.problem}
+        ):
+            WAITING.set_function(lambda: broker.waiting)
+            group.create_task(intake.send_receipts())
+            while True:
+                messages = await broker.batch(
+                    most=settings.ingress_batch, linger_s=settings.ingress_linger_ms / 1000
+                )
+                await turn.confirm()
+                await intake.take(messages)
 
 
 class Intake:
@@ -164,18 +194,37 @@ DOMAINS: dict[str, Record] = {
 
 
 async def keep(pool: db.Pool, messages: Sequence[tuple[str, bytes]]) -> Outcome:
-    """The one transaction: dedupe → each domain's record → outbox → quarantine for the rest."""
-    arrivals, unreadable = _sort(messages)
+    """The one transaction: the effect of what is right → quarantine for the rest."""
     async with db.transaction(pool) as tx:
-        fresh, conflicts = await _tell_apart(tx, arrivals)
-        new, clashes = await _known_to_the_outbox(tx, fresh)
-        for kind, group in _by_kind(new).items():
-            await outbox.append(tx, await DOMAINS[kind](tx, group))
-        await store.quarantine(tx, [*unreadable, *conflicts, *clashes])
+        outcome = await effect(tx, messages)
+        await quarantine.put(tx, outcome.refused)
         crash.here("ingress.before_commit")
+    return outcome
+
+
+async def effect(
+    tx: db.Connection,
+    messages: Sequence[tuple[str, bytes]],
+    received_at: Sequence[datetime] | None = None,
+) -> Outcome:
+    """Dedupe → each domain's record → outbox, in the caller's transaction.
+
+    `received_at` is when each was first received, if that was not now.
+    """
+    arrivals, unreadable = _sort(messages, received_at or [datetime.now(UTC)] * len(messages))
+    fresh, conflicts = await _tell_apart(tx, arrivals)
+    new, clashes = await _known_to_the_outbox(tx, fresh)
+    for kind, group in _by_kind(new).items():
+        await outbox.append(tx, await DOMAINS[kind](tx, group))
+    await store.note_seqs(tx, gaps.seen(new))
+    refused = (*unreadable, *conflicts, *clashes)
     wrong = {(message.topic, message.raw) for message in (*conflicts, *clashes)}
     stored = tuple(one for one in arrivals if (one.topic, one.raw) not in wrong)
-    return Outcome(stored, len(new), (*unreadable, *conflicts, *clashes))
+    known = {one.key for one in new}
+    absorbed = tuple(
+        one for one in fresh if one.key not in known and (one.topic, one.raw) not in wrong
+    )
+    return Outcome(stored, len(new), refused, absorbed)
 
 
 def _by_kind(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
@@ -185,13 +234,14 @@ def _by_kind(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
     return groups
 
 
-def _sort(messages: Sequence[tuple[str, bytes]]) -> tuple[list[Arrival], list[Refused]]:
-    now = datetime.now(UTC)
+def _sort(
+    messages: Sequence[tuple[str, bytes]], received_at: Sequence[datetime]
+) -> tuple[list[Arrival], list[Refused]]:
     arrivals: list[Arrival] = []
     refused: list[Refused] = []
-    for topic, raw in messages:
+    for (topic, raw), at in zip(messages, received_at, strict=True):
         try:
-            arrival = accept(topic, raw, now=now)
+            arrival = accept(topic, raw, now=at)
         except Invalid as invalid:
             refused.append(Refused(topic, raw, invalid.reasons))
             continue
@@ -243,7 +293,7 @@ async def _known_to_the_outbox(
 async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: psycopg.Error) -> Outcome:
     refused = Refused(topic, raw, [f"the database refused it: {db.first_line(error)}"])
     async with db.transaction(pool) as tx:
-        await store.quarantine(tx, [refused])
+        await quarantine.put(tx, [refused])
     return Outcome(refused=(refused,))
 
 
@@ -251,6 +301,8 @@ def _count(outcome: Outcome) -> None:
     TAKEN.labels(outcome="new").inc(outcome.new_count)
     TAKEN.labels(outcome="repeated").inc(len(outcome.stored) - outcome.new_count)
     TAKEN.labels(outcome="quarantined").inc(len(outcome.refused))
+    for message in outcome.refused:
+        REFUSED.labels(kind=refusals.kind(message.reasons)).inc()
 
 
 async def _send_receipts(broker: mqtt.Client, outcome: Outcome) -> None:

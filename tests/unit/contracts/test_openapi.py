@@ -19,6 +19,7 @@ from farmiq.cloud.ingestion import service as ingestion
 from farmiq.contracts import openapi
 from farmiq.contracts.openapi import BatchAccepted, ErrorBody, LatestReadings, OutboxBatch
 from farmiq.edge.feed.api import Api
+from farmiq.edge.ingress.api import Desk
 from farmiq.plumbing import http
 from tests.unit.contracts.test_asyncapi import looked_up, refs
 from tests.unit.messages import samples
@@ -32,11 +33,12 @@ def routes(site: str) -> FastAPI:
     """The routes of a site, without what is behind them."""
     door = http.Door(title=site, version="0")
     nothing: Any = None
-    if site == "edge":
-        Api(nothing, service="test").add_to(door.app)
     if site == "cloud":
         door.app.add_route(ingestion.ROUTE, nothing_there, methods=["POST"])
         Pages(nothing, nothing, nothing, cookie_secure=False).add_to(door.app)
+    else:
+        Desk(nothing, nothing).add_to(door.app)
+        Api(nothing, service="test").add_to(door.app)
     return door.app
 
 
