@@ -183,6 +183,16 @@ class EdgeSettings(_Settings):
             raise ValueError(f"{name!r} is no time zone, such as Europe/Berlin") from None
         return name
 
+    feed_settle_s: float = Field(
+        300,
+        alias="FEED_SETTLE_SECONDS",
+        ge=0,
+        description="how long a silo's weight waits for others of its time before intakes are "
+        "derived from it",
+    )
+    feed_derive_s: float = Field(
+        60, alias="FEED_DERIVE_SECONDS", gt=0, description="how often intakes are derived"
+    )
     cloud_url: str = Field(
         alias="FARMIQ_CLOUD_URL", description="cloud-ingestion, for example https://cloud.example"
     )

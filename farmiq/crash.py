@@ -17,6 +17,7 @@ POINTS = {
     "sync.after_claim": "rows are leased; nothing was sent",
     "sync.after_answer": "the cloud has said yes; the rows are still leased",
     "sync.before_settle_commit": "rows are marked as delivered, not committed",
+    "feed.in_derivation": "intakes, events and state of a silo are written, not committed",
     "ingestion.after_note": "ids are noted, not committed; nothing is on the bus",
     "ingestion.after_publish": "the bus has confirmed; the ids are not committed",
     "ingestion.after_commit": "committed and on the bus; the edge has no answer",

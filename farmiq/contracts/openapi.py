@@ -12,7 +12,7 @@ import msgspec
 
 from farmiq import __version__
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import devices, schemas
+from farmiq.contracts import devices, feed, schemas
 from farmiq.edge.ingress.api import Chosen, Closing
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
 from farmiq.messages.bus import BusEvent
@@ -273,6 +273,7 @@ TYPES = {
         Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
         QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
         NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
+        *feed.TYPES,
     ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
@@ -396,6 +397,7 @@ def _edge() -> dict[str, Any]:
         "/api/v1/losses": _ask("What was dropped on purpose, newest first", Losses, *page),
         "/api/v1/devices/gaps": _ask("Which numbers of which devices are missing", AllGaps),
         **_edge_telemetry(),
+        **feed.paths(ErrorBody),
     }
 
 

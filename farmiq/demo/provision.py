@@ -55,6 +55,7 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
     with psycopg.connect(engines["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
         company_id = add_company(connection, TENANT_ID, name="Hillside Farm", timezone="UTC")
         add_user(connection, EMAIL, company_id=company_id, password=password, role="admin")
+    _derive_intakes(engines["FARMIQ_EDGE_DB_ADMIN_URL"])
     ports = {name: str(_free_port(port)) for name, port in PREFERRED_PORTS.items()}
     environment = {
         **engines,
@@ -64,10 +65,24 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
         "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['FARMIQ_CLOUD_HTTP_PORT']}",
         "FARMIQ_EDGE_CLUSTER_ID": "edge-demo",
         "FARMIQ_EDGE_MQTT_CLIENT_ID": _client_id(kept),
+        # The demo's days are short, and so is its patience.
+        "FEED_SETTLE_SECONDS": "5",
+        "FEED_DERIVE_SECONDS": "5",
     }
     site = Site(environment, EMAIL, password)
     _write(root, site)
     return site
+
+
+def _derive_intakes(edge_url: str) -> None:
+    """Barns without a feeder: the weight of the silo tells what was eaten."""
+    with psycopg.connect(edge_url) as connection:
+        for device_id in ("barn-2-silo", "barn-4-silo"):
+            connection.execute(
+                "insert into silo_settings (tenant_id, device_id, derive_intake) "
+                "values (%s, %s, true) on conflict do nothing",
+                (TENANT_ID, device_id),
+            )
 
 
 def _migrate(root: Path, engines: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ commands: `ping`, and `set_interval` with {"seconds": …}.
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Mapping
@@ -56,9 +57,12 @@ class Sensor:
 
     async def measure(self) -> None:
         await asyncio.sleep(random.random() * self._interval_s)
-        while True:
+        for number in itertools.count():
             for metric in self._device.metrics:
                 self._add(metric)
+            for habit in self._device.habits:
+                if number % habit.every == 0:
+                    self._tell(habit)
             await asyncio.sleep(self._interval_s * random.uniform(0.9, 1.1))
 
     async def send(self, url: str) -> None:
@@ -78,7 +82,21 @@ class Sensor:
             group.create_task(self._listen(broker))
             group.create_task(self._say_how_it_is(broker))
 
-    def _add(self, metric: farm.Metric) -> None:
+    def _tell(self, habit: farm.Habit) -> None:
+        self._seq += 1
+        self._unsent.append(
+            farm.happening(
+                self._device,
+                habit,
+                at=datetime.now(UTC),
+                event_id=ids.new(),
+                seq=self._seq,
+                chance=random.random(),
+            )
+        )
+        self._added.set()
+
+    def _add(self, metric: farm.Metric | farm.Level) -> None:
         self._seq += 1
         self._unsent.append(
             farm.message(

@@ -26,8 +26,11 @@ BESIDE = ("telemetry.in_partition_upkeep",)
 Record = Callable[[str, object], None]
 
 
-# Points of a command, not of a service: tests of their own reach those.
-ELSEWHERE = {"quarantine.in_redrive": "tests/integration/edge/test_redrive.py"}
+# Points of a command, or beside the way of what devices send: tests of their own reach those.
+ELSEWHERE = {
+    "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
+    "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",
+}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,8 @@ async def test_kill_of_an_engine_that_nothing_uses_yet_harms_nobody(
 
 
 @pytest.mark.parametrize(
-    "victim", ["edge-devices-registry", "edge-telemetry-timeseries", "cloud-console"]
+    "victim",
+    ["edge-devices-registry", "edge-telemetry-timeseries", "edge-feed-intake", "cloud-console"],
 )
 async def test_kill_of_a_service_beside_the_way_harms_nobody(
     battered: Battered, victim: str, record_property: Record

@@ -1,6 +1,6 @@
 """Ingress: MQTT in, one transaction, everything owed written down.
 
-device --iot/…--> [ingress] --ingress_dedupe, telemetry_raw, sync_outbox, quarantine--> sync
+device --iot/…--> [ingress] --ingress_dedupe, telemetry_raw, feed_intakes, …, sync_outbox--> sync
 
 The order is the promise: commit, then PUBACK, then the receipt. A crash between any two of them
 makes the broker or the device send again, and the dedupe absorbs it. What has arrived is shared
@@ -21,15 +21,19 @@ from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, lease, outbox
 from farmiq.edge.arrival import Arrival
+from farmiq.edge.barn import store as barn
 from farmiq.edge.devices import record as devices
 from farmiq.edge.devices import store as devices_store
+from farmiq.edge.feed import store as feed
 from farmiq.edge.ingress import api, gaps, lanes, quarantine, refusals, store, upkeep
 from farmiq.edge.ingress.accept import accept, sender_and_id
 from farmiq.edge.ingress.receipts import Receipts
 from farmiq.edge.ingress.store import Refused
 from farmiq.edge.registry import Registry
 from farmiq.edge.telemetry import store as telemetry
+from farmiq.messages import barn as barn_words
 from farmiq.messages import device as device_words
+from farmiq.messages import feed as feed_words
 from farmiq.messages import telemetry as telemetry_words
 from farmiq.messages import topics
 from farmiq.messages.bus import BusEvent
@@ -239,6 +243,9 @@ DOMAINS: dict[str, Record] = {
     device_words.STATUS: devices.statuses,
     device_words.BUFFER_DROPPED: devices.dropped,
     device_words.COMMAND_ANSWERED: devices.answers,
+    feed_words.DISPENSED: feed.record,
+    feed_words.IMPORTED: feed.record,
+    barn_words.RECORD_CREATED: barn.record,
 }
 
 

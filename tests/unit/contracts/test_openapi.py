@@ -21,6 +21,7 @@ from farmiq.contracts.devices import TYPES as DEVICE_TYPES
 from farmiq.contracts.openapi import BatchAccepted, ErrorBody, LatestReadings, OutboxBatch
 from farmiq.edge.devices import api as devices
 from farmiq.edge.devices import entry
+from farmiq.edge.feed.api import Api
 from farmiq.edge.ingress.api import Desk
 from farmiq.edge.telemetry import api as edge_telemetry
 from farmiq.plumbing import http
@@ -43,6 +44,7 @@ def routes(site: str) -> FastAPI:
         Desk(nothing, nothing).add_to(door.app)
         devices.add_to(door.app, nothing)
         edge_telemetry.add_to(door.app, nothing)
+        Api(nothing, service="test").add_to(door.app)
     return door.app
 
 
