@@ -190,7 +190,7 @@ class SeqGap(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class DeviceGaps(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`not_listed` of the missing numbers lie in older gaps than those that are listed."""
+    """`not_listed` of the missing numbers lie in lower gaps than those that are listed."""
 
     tenant_id: str
     device_id: str

@@ -21,6 +21,7 @@ from farmiq.messages import check
 from farmiq.plumbing import db, http
 
 MOST_ON_A_PAGE = 1000
+MOST_GAPS_OF_A_DEVICE = 64
 MOST_BODY_BYTES = 1024 * 1024
 # One request must end while somebody waits for it; a larger job is for the command.
 MOST_PER_REQUEST = 5_000
@@ -295,8 +296,8 @@ def _device(boots: list[Boot], found: list[gaps.Gap]) -> dict[str, Any]:
         "highest_seq": max(boot.seen.spans[-1][1] for boot in boots),
         "missing": sum(gap.count for gap in found) + forgotten,
         "missing_since": min(since, default=None),
-        "not_listed": forgotten,
-        "gaps": [asdict(gap) for gap in found],
+        "not_listed": forgotten + sum(gap.count for gap in found[:-MOST_GAPS_OF_A_DEVICE]),
+        "gaps": [asdict(gap) for gap in found[-MOST_GAPS_OF_A_DEVICE:]],
     }
 
 

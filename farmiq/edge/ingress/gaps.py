@@ -11,8 +11,8 @@ from datetime import datetime
 
 from farmiq.edge.arrival import Arrival
 
-# Of one boot; what is missing below them is only counted.
-MOST_GAPS = 64
+# Of one boot; what is missing below them is only counted, and not recognised if it comes after all.
+MOST_GAPS = 512
 _LONGEST_BOOT_ID = 128
 
 # First and last number of a row without holes, both included.

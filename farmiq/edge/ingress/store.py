@@ -79,23 +79,25 @@ async def outbox_tenants(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict
 
 
 async def note_seqs(tx: db.Connection, seen: Sequence[Seen]) -> None:
-    """Add what a batch brought to what was seen before (C-84)."""
+    """Add what a batch brought to what was seen before (C-84).
+
+    Bounded is the sum alone: what one batch leaves out may be there already.
+    """
     if not seen:
         return
     await tx.execute(
         """
         insert into device_seq as d
-          (tenant_id, device_id, boot_id, seen, forgotten, first_at, updated_at, missing_since)
-        select s.tenant_id, s.device_id, s.boot_id, b.bounded, b.forgotten, s.first_at, clock.now,
-          case when b.bounded <> range_merge(b.bounded)::int8multirange then clock.now end
+          (tenant_id, device_id, boot_id, seen, first_at, updated_at, missing_since)
+        select s.tenant_id, s.device_id, s.boot_id, s.seen, s.first_at, clock.now,
+          case when s.seen <> range_merge(s.seen)::int8multirange then clock.now end
         from unnest(%(tenants)s::text[], %(devices)s::text[], %(boots)s::text[],
             %(seen)s::text[]::int8multirange[], %(first)s::timestamptz[])
           as s(tenant_id, device_id, boot_id, seen, first_at),
-          fn_seq_bounded(s.seen, %(most)s) b,
           (select fn_now() as now) clock
         on conflict on constraint device_seq_pkey do update set
           (seen, forgotten, missing_since) = (
-            select b.bounded, d.forgotten + excluded.forgotten + b.forgotten,
+            select b.bounded, d.forgotten + b.forgotten,
               case when b.bounded <> range_merge(b.bounded)::int8multirange
                 then coalesce(d.missing_since, excluded.updated_at) end
             from fn_seq_bounded(d.seen + excluded.seen, %(most)s) b),

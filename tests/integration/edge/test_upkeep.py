@@ -166,6 +166,19 @@ async def test_gaps_are_few_however_many_numbers_are_left_out(pool: db.Pool) -> 
     assert (await seen(pool, "even")).seen.spans[-1] == (10**9, 10**9)
 
 
+async def test_numbers_that_come_in_any_order_within_a_thousand_leave_no_trace(
+    pool: db.Pool,
+) -> None:
+    rng = Random(7)
+    for start in range(0, 10_000, 1_000):
+        block = list(range(start, start + 1_000))
+        rng.shuffle(block)
+        for first in range(0, 1_000, 100):
+            await note(pool, block[first : first + 100], "shuffled")
+    boot = await seen(pool, "shuffled")
+    assert (boot.seen.spans, boot.forgotten, boot.missing_since) == (((0, 9_999),), 0, None)
+
+
 async def test_old_boots_and_too_many_of_them_are_forgotten(
     pool: db.Pool, edge_db: Database
 ) -> None:
