@@ -105,18 +105,25 @@ async def send_commands(pool: db.Pool, broker: mqtt.Client) -> dict[str, object]
         expired = await store.expire_commands(tx)
     if broker.problem() is not None:
         return {"expired": expired}
-    async with db.transaction(pool) as tx:
-        due = await store.commands_to_send(tx, again_s=COMMAND_AGAIN_S, most=MOST_COMMANDS)
-        sent = 0
-        for row in due:
-            try:
-                await broker.publish(desk.command_address(row), command_message(row))
-            except mqtt.Disconnected as error:
-                log.get(NAME).warning("devices.command_not_sent", reason=str(error))
-                break
-            await store.mark_sent(tx, row["command_id"])
-            sent += 1
+    sent = 0
+    while sent < MOST_COMMANDS and await _send_one(pool, broker):
+        sent += 1
     return {"sent": sent, "expired": expired}
+
+
+async def _send_one(pool: db.Pool, broker: mqtt.Client) -> bool:
+    """A transaction each: a device's answer must not wait for other devices' commands."""
+    async with db.transaction(pool) as tx:
+        row = await store.command_to_send(tx, again_s=COMMAND_AGAIN_S)
+        if row is None:
+            return False
+        try:
+            await broker.publish(desk.command_address(row), command_message(row))
+        except mqtt.Disconnected as error:
+            log.get(NAME).warning("devices.command_not_sent", reason=str(error))
+            return False
+        await store.mark_sent(tx, row["command_id"])
+        return True
 
 
 def command_message(row: dict[str, Any]) -> bytes:

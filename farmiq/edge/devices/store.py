@@ -300,9 +300,9 @@ async def queue_command(
     )
 
 
-async def commands_to_send(tx: db.Connection, *, again_s: float, most: int) -> list[dict[str, Any]]:
-    """Commands that nobody has sent yet, or that no device has owned to; ours until we commit."""
-    return await _shown(
+async def command_to_send(tx: db.Connection, *, again_s: float) -> dict[str, Any] | None:
+    """The oldest that nobody has sent yet, or that no device has owned to; ours until we commit."""
+    rows = await _shown(
         tx,
         """
         select c.command_id, c.tenant_id, d.farm_id, d.barn_id, c.device_id, c.name, c.args,
@@ -312,11 +312,12 @@ async def commands_to_send(tx: db.Connection, *, again_s: float, most: int) -> l
         where c.state in ('queued', 'sent') and c.expires_at > (select fn_now())
           and d.revoked_at is null
           and (c.sent_at is null or c.sent_at <= (select fn_now()) - make_interval(secs => %s))
-        order by c.created_at limit %s
+        order by c.created_at limit 1
         for update of c skip locked
         """,
-        (again_s, most),
+        (again_s,),
     )
+    return rows[0] if rows else None
 
 
 async def mark_sent(tx: db.Connection, command_id: UUID) -> None:

@@ -414,7 +414,7 @@ class TestService:
             payload = json.loads(bytes(worn.payload))
             assert arrived.topic == topics.command(NEW, "ping")
             assert (payload["command_id"], payload["args"]) == (str(command_id), {"a": 1})
-            assert await edge.state(command_id) == "sent"
+            await until(partial(edge.is_in, command_id, "sent"))
             for outcome in ("delivered", "applied", "failed"):
                 answer = said(
                     "device.command.answered",

@@ -59,8 +59,8 @@ def test_all_that_is_wrong_with_an_event_is_named(seed: int) -> None:
 
 def test_every_harm_comes_up_beside_others() -> None:
     rng = Random(1)
-    drafts = [bad_input.harmed_message(rng) for _ in range(2_000)]
-    drafts += [bad_input.harmed_event(rng) for _ in range(2_000)]
+    drafts = [bad_input.harmed_message(rng) for _ in range(4_000)]
+    drafts += [bad_input.harmed_event(rng) for _ in range(4_000)]
 
     said = {words for draft in drafts for words in draft.said}
     for words in (
