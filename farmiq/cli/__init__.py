@@ -14,7 +14,7 @@ from uuid import UUID
 
 import typer
 
-from farmiq.cli import alert, key, terminal
+from farmiq.cli import alert, key, outbox, terminal
 from farmiq.cli import stack as stack_commands
 from farmiq.cli.terminal import AsJson, StackName
 
@@ -38,6 +38,7 @@ keys = typer.Typer(no_args_is_help=True, help="Keys that edges sign their tokens
 app.add_typer(keys, name="keys")
 app.add_typer(key.app, name="key")
 app.add_typer(alert.app, name="alert")
+app.add_typer(outbox.app, name="outbox")
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 

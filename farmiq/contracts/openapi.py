@@ -12,6 +12,8 @@ import msgspec
 from farmiq import __version__
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
 from farmiq.contracts import schemas
+from farmiq.edge.sync import api as sync
+from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStatus
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.ids import Id
 
@@ -94,7 +96,7 @@ class Version(msgspec.Struct, kw_only=True):
 
 
 TYPES = {
-    "edge": (Health, Readiness, Version, ErrorBody),
+    "edge": (Health, Readiness, Version, ErrorBody, SyncStatus, OutboxPage, OutboxChoice, OutboxMoved),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
     ),
@@ -104,14 +106,14 @@ WRONG = {
     "401": "UNAUTHENTICATED: no token, or not a good one.",
     "403": "FORBIDDEN: the token does not speak for a tenant, or the tenant is not known.",
     "413": f"PAYLOAD_TOO_LARGE: more than {MOST_EVENTS} events or {MOST_BYTES} bytes.",
-    "415": "UNSUPPORTED_MEDIA_TYPE: send application/json.",
+    "415": "UNSUPPORTED_MEDIA_TYPE: send application/json, as it is or compressed with gzip.",
     "503": "UNAVAILABLE: the database or the bus is away; try again after Retry-After.",
 }
 
 
 def document(site: str) -> dict[str, Any]:
     """The document of `edge` or `cloud`."""
-    paths = {**_always(), **(_cloud() if site == "cloud" else {})}
+    paths = {**_always(), **(_cloud() if site == "cloud" else _edge())}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -127,7 +129,7 @@ def document(site: str) -> dict[str, Any]:
 
 def _security(site: str) -> dict[str, Any]:
     if site != "cloud":
-        return {}
+        return {"securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer"}}}
     return {
         "securitySchemes": {
             "edgeToken": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -149,6 +151,59 @@ def _always() -> dict[str, Any]:
     }
 
 
+# What any route of the edge may answer instead: access.require and a database that is away.
+_EDGE_WRONG = {
+    "400": "VALIDATION_ERROR: not valid; `details` says what.",
+    "401": "UNAUTHENTICATED: no key, or not a good one (`farmiq key add` makes one).",
+    "403": "FORBIDDEN: the key's role does not suffice.",
+    "503": "UNAVAILABLE: the edge's database is away; try again after Retry-After.",
+}
+
+
+def _edge() -> dict[str, Any]:
+    return {
+        sync.STATUS: _edge_get("How delivery to the cloud goes (viewer)", SyncStatus),
+        sync.OUTBOX: _edge_get(
+            "Events owed or delivered to the cloud, newest id first (viewer)",
+            OutboxPage,
+            parameters=_query(sync.Listed),
+        ),
+        sync.REDRIVE: _edge_post("Send events of the dlq again (admin)", OutboxChoice, OutboxMoved),
+        sync.UNCLAIM: _edge_post(
+            "Free events held beyond their lease (admin)", OutboxChoice, OutboxMoved
+        ),
+    }
+
+
+def _edge_get(summary: str, kind: Any, **more: Any) -> dict[str, Any]:
+    answers = {"200": _answer("So it is.", kind), **_edge_wrong()}
+    return _get(summary, answers, security=[{"apiKey": []}], **more)
+
+
+def _edge_post(summary: str, asked: Any, kind: Any) -> dict[str, Any]:
+    return {
+        "post": {
+            "summary": summary,
+            "security": [{"apiKey": []}],
+            "requestBody": {"required": True, "content": _json(asked)},
+            "responses": {"200": _answer("Done, or what would be done.", kind), **_edge_wrong()},
+        }
+    }
+
+
+def _edge_wrong() -> dict[str, Any]:
+    return {status: _answer(why, ErrorBody) for status, why in _EDGE_WRONG.items()}
+
+
+def _query(kind: Any) -> list[dict[str, Any]]:
+    """The fields of a type as parameters of a query."""
+    properties = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    return [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in properties.items()
+    ]
+
+
 def _cloud() -> dict[str, Any]:
     return {
         "/api/v1/ingestion/batch": {
@@ -156,6 +211,7 @@ def _cloud() -> dict[str, Any]:
                 "summary": "Ingest edge outbox batch",
                 "operationId": "postBatch",
                 "security": [{"edgeToken": []}],
+                "description": "The body may be sent with Content-Encoding: gzip.",
                 "requestBody": {"required": True, "content": _json(OutboxBatch)},
                 "responses": {
                     "202": _answer("Accepted: noted, and confirmed by the bus.", BatchAccepted),

@@ -33,7 +33,7 @@ Word = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
 Moment = Annotated[datetime, Meta(tz=True)]
 
 
-class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class OutboxChoice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Which rows: by ids, by what they have in common, or `all`. At most `limit`, oldest first."""
 
     ids: Annotated[list[UUID], Meta(min_length=1, max_length=desk.MOST)] | None = None
@@ -63,7 +63,7 @@ class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return found
 
 
-class Moved(msgspec.Struct, kw_only=True):
+class OutboxMoved(msgspec.Struct, kw_only=True):
     """What was moved, or with `dry_run` what would have been."""
 
     count: int
@@ -189,7 +189,7 @@ def add_to(app: FastAPI, pool: db.Pool, watch: Watch) -> None:
             moved = await by(
                 tx, choice, limit=asked.limit, actor=caller.name, dry_run=asked.dry_run
             )
-        return _json(Moved(count=len(moved), ids=moved, dry_run=asked.dry_run))
+        return _json(OutboxMoved(count=len(moved), ids=moved, dry_run=asked.dry_run))
 
     async def post_redrive(request: Request) -> Response:
         return await move(request, desk.redrive)
@@ -229,14 +229,14 @@ def _json(value: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
 
 
-async def _body(request: Request) -> Chosen:
+async def _body(request: Request) -> OutboxChoice:
     raw = bytearray()
     async for part in request.stream():
         raw += part
         if len(raw) > _MOST_BODY:
             raise HttpError(413, f"send at most {_MOST_BODY} bytes")
     try:
-        return msgspec.json.decode(bytes(raw) or b"{}", type=Chosen)
+        return msgspec.json.decode(bytes(raw) or b"{}", type=OutboxChoice)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _not_valid("body", error) from None
 

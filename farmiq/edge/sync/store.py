@@ -120,8 +120,11 @@ async def owing(tx: db.Connection) -> list[Tenant]:
         return await cursor.fetchall()
 
 
-# The documented claim (003), for one tenant that does not pause (C-21), in two arms that differ in
-# nothing but the index they walk: rows never tried, and rows tried before, of which few at a time.
+# The documented claim (003), for one tenant that does not pause (C-21), in two arms, each with its
+# index: rows never tried in their order, and rows tried before, of which the few that have been due
+# longest (asked for in the documented order, those would be sought among all that wait). Priority
+# is read as bigint because only the first arm's index is ordered so: none else tempts the planner.
+# The array makes it look rows up by their key however small the table is.
 CLAIM = """
 with fresh as (
   select id, priority, occurred_at, status = 'claimed' as reclaimed
@@ -133,7 +136,7 @@ with fresh as (
     and attempt_count = 0 and tenant_id = %(tenant_id)s
     and not exists (select from sync_state s
       where s.tenant_id = %(tenant_id)s and s.paused_until > (select fn_now()))
-  order by priority desc, occurred_at asc
+  order by priority::bigint desc, occurred_at asc
   limit %(most)s
   for update skip locked
 ), again as (
@@ -146,7 +149,7 @@ with fresh as (
     and attempt_count > 0 and tenant_id = %(tenant_id)s
     and not exists (select from sync_state s
       where s.tenant_id = %(tenant_id)s and s.paused_until > (select fn_now()))
-  order by priority desc, occurred_at asc
+  order by next_attempt_at asc
   limit %(few)s
   for update skip locked
 ), candidates as (
@@ -161,11 +164,12 @@ set
   claimed_at = (select fn_now()),
   lease_expires_at = (select fn_now()) + (%(lease_s)s || ' seconds')::interval,
   updated_at = (select fn_now())
-from candidates c
-where o.id = c.id
+where o.id = any(array(select id from candidates))
 returning o.id, o.tenant_id,
   coalesce(o.payload_size_bytes, octet_length(o.payload_json::text)) as size_bytes,
-  o.attempt_count, o.last_error_code, o.claimed_at, c.reclaimed, o.priority, o.occurred_at
+  o.attempt_count, o.last_error_code, o.claimed_at,
+  o.id = any(array(select id from candidates where reclaimed)) as reclaimed,
+  o.priority, o.occurred_at
 """
 
 

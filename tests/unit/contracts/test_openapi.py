@@ -18,6 +18,7 @@ from farmiq.cloud.console.pages import Pages
 from farmiq.cloud.ingestion import service as ingestion
 from farmiq.contracts import openapi
 from farmiq.contracts.openapi import BatchAccepted, ErrorBody, LatestReadings, OutboxBatch
+from farmiq.edge.sync import api as sync
 from farmiq.plumbing import http
 from tests.unit.contracts.test_asyncapi import looked_up, refs
 from tests.unit.messages import samples
@@ -34,6 +35,8 @@ def routes(site: str) -> FastAPI:
     if site == "cloud":
         door.app.add_route(ingestion.ROUTE, nothing_there, methods=["POST"])
         Pages(nothing, nothing, nothing, cookie_secure=False).add_to(door.app)
+    else:
+        sync.add_to(door.app, nothing, nothing)
     return door.app
 
 

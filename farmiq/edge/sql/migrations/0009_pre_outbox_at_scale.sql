@@ -3,7 +3,8 @@
 
 -- A claim walks these two, so that its cost grows neither with what was delivered, nor with what
 -- waits for a retry, nor with what a paused tenant owes (C-20, C-21).
-create index sync_outbox_fresh_idx on sync_outbox (tenant_id, priority desc, occurred_at)
+create index sync_outbox_fresh_idx
+  on sync_outbox (tenant_id, (priority::bigint) desc, occurred_at)
   where status in ('pending', 'claimed') and attempt_count = 0;
 create index sync_outbox_again_idx on sync_outbox (tenant_id, next_attempt_at)
   where status in ('pending', 'claimed') and attempt_count > 0;
