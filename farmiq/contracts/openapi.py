@@ -96,7 +96,9 @@ class Version(msgspec.Struct, kw_only=True):
 
 
 TYPES = {
-    "edge": (Health, Readiness, Version, ErrorBody, SyncStatus, OutboxPage, OutboxChoice, OutboxMoved),
+    "edge": (
+        Health, Readiness, Version, ErrorBody, SyncStatus, OutboxPage, OutboxChoice, OutboxMoved,
+    ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
     ),

@@ -76,8 +76,9 @@ class Forwarder:
 
     async def _send_all(self, tenant: Tenant, rows: Sequence[Claimed]) -> bool:
         """Whether the cloud could be reached; if not, what was not sent yet is handed back."""
-        parts = pace.parts(rows, most_bytes=MOST_BYTES, outage_codes=verdict.OUTAGE_CODES)
-        for number, part in enumerate(parts):
+        plan = pace.plan(rows, most_bytes=MOST_BYTES, outage_codes=verdict.OUTAGE_CODES)
+        await self._hand_back(plan.back)
+        for number, part in enumerate(plan.parts):
             async with db.transaction(self._pool) as tx:
                 mine = await store.start_sending(
                     tx, part, claimed_by=self._me, lease_s=self._settings.sync_lease_s
@@ -86,12 +87,14 @@ class Forwarder:
             crash.here("sync.after_sending")
             away = await self._deliver(tenant.tenant_id, mine) if mine else None
             if away is not None:
-                left = [row for rest in parts[number + 1 :] for row in rest]
-                if left:
-                    async with db.transaction(self._pool) as tx:
-                        await store.hand_back(tx, left, claimed_by=self._me)
+                await self._hand_back([row for rest in plan.parts[number + 1 :] for row in rest])
                 return False
         return True
+
+    async def _hand_back(self, rows: Sequence[Claimed]) -> None:
+        if rows:
+            async with db.transaction(self._pool) as tx:
+                await store.hand_back(tx, rows, claimed_by=self._me)
 
     async def _deliver(self, tenant_id: str, rows: Sequence[Sending]) -> verdict.Away | None:
         """Send and settle; an outage ends it, and is returned."""

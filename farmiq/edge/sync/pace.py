@@ -7,7 +7,7 @@ travel apart from those that never did: what is wrong with them must not hold th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 LEASE_EXPIRED = "LEASE_EXPIRED"
 
@@ -48,20 +48,34 @@ class Pace:
         return Pace(self.most, min(self.most, self.now * 2))
 
 
-def parts(rows: Sequence[R], *, most_bytes: int, outage_codes: Sequence[str]) -> list[list[R]]:
-    """The rows as they are sent: the healthy in batches that fit, then each suspect alone.
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[R]):
+    """What is sent in which requests, and what is handed back first."""
+
+    parts: list[list[R]]
+    back: list[R]
+
+
+def plan(rows: Sequence[R], *, most_bytes: int, outage_codes: Sequence[str]) -> Plan[R]:
+    """The healthy in batches that fit, then each suspect alone.
 
     Rows that a forwarder held when it stopped go together the first time: most often it was just
-    stopped. If it happens to them again, each has to show by itself that it was not the cause.
+    stopped. If it happens to them again, one of them may be the cause, so they go last and one at
+    a time, and whoever sends one holds no other: a death then counts against that one alone.
     """
+    stranded = [row for row in rows if _stranded(row) and row.attempt_count == 1]
+    deadly = [row for row in rows if _stranded(row) and row.attempt_count > 1]
     healthy = [row for row in rows if _healthy(row, outage_codes)]
-    stranded = [row for row in rows if _stranded(row)]
-    apart = [row for row in rows if not _healthy(row, outage_codes) and not _stranded(row)]
-    return [
-        *_fitting(healthy, most_bytes),
-        *_fitting(stranded, most_bytes),
-        *([row] for row in sorted(apart, key=lambda row: row.attempt_count)),
-    ]
+    apart = [row for row in rows if not _stranded(row) and not _healthy(row, outage_codes)]
+    return Plan(
+        [
+            *_fitting(healthy, most_bytes),
+            *_fitting(stranded, most_bytes),
+            *([row] for row in apart),
+            *([row] for row in deadly[:1]),
+        ],
+        deadly[1:],
+    )
 
 
 def halves(rows: Sequence[T]) -> tuple[list[T], list[T]]:
@@ -79,7 +93,7 @@ def _healthy(row: Row, outage_codes: Sequence[str]) -> bool:
 
 
 def _stranded(row: Row) -> bool:
-    return row.attempt_count == 1 and row.last_error_code == LEASE_EXPIRED
+    return row.attempt_count > 0 and row.last_error_code == LEASE_EXPIRED
 
 
 def _fitting(rows: Sequence[R], most_bytes: int) -> list[list[R]]:

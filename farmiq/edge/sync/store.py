@@ -82,41 +82,42 @@ class Again:
 Held = TypeVar("Held", Claimed, Sending)
 
 
+OWING = """
+with recursive fresh as (
+  (select tenant_id from sync_outbox
+   where status in ('pending', 'claimed') and attempt_count = 0
+   order by tenant_id limit 1)
+  union all
+  select (select o.tenant_id from sync_outbox o
+    where o.status in ('pending', 'claimed') and o.attempt_count = 0
+      and o.tenant_id > fresh.tenant_id
+    order by o.tenant_id limit 1)
+  from fresh where fresh.tenant_id is not null
+), again as (
+  (select tenant_id from sync_outbox
+   where status in ('pending', 'claimed') and attempt_count > 0
+   order by tenant_id limit 1)
+  union all
+  select (select o.tenant_id from sync_outbox o
+    where o.status in ('pending', 'claimed') and o.attempt_count > 0
+      and o.tenant_id > again.tenant_id
+    order by o.tenant_id limit 1)
+  from again where again.tenant_id is not null
+)
+select t.tenant_id, coalesce(s.consecutive_failures, 0) as failures,
+  coalesce(d.level, 0) as level
+from (select tenant_id from fresh union select tenant_id from again) t
+left join sync_state s on s.tenant_id = t.tenant_id
+left join sync_drain d on d.tenant_id = t.tenant_id
+where t.tenant_id is not null
+  and (s.paused_until is null or s.paused_until <= (select fn_now()))
+"""
+
+
 async def owing(tx: db.Connection) -> list[Tenant]:
     """The tenants with unsent rows that do not pause; costs by tenants, not by rows (C-21)."""
     async with tx.cursor(row_factory=class_row(Tenant)) as cursor:
-        await cursor.execute(
-            """
-            with recursive fresh as (
-              (select tenant_id from sync_outbox
-               where status in ('pending', 'claimed') and attempt_count = 0
-               order by tenant_id limit 1)
-              union all
-              select (select o.tenant_id from sync_outbox o
-                where o.status in ('pending', 'claimed') and o.attempt_count = 0
-                  and o.tenant_id > fresh.tenant_id
-                order by o.tenant_id limit 1)
-              from fresh where fresh.tenant_id is not null
-            ), again as (
-              (select tenant_id from sync_outbox
-               where status in ('pending', 'claimed') and attempt_count > 0
-               order by tenant_id limit 1)
-              union all
-              select (select o.tenant_id from sync_outbox o
-                where o.status in ('pending', 'claimed') and o.attempt_count > 0
-                  and o.tenant_id > again.tenant_id
-                order by o.tenant_id limit 1)
-              from again where again.tenant_id is not null
-            )
-            select t.tenant_id, coalesce(s.consecutive_failures, 0) as failures,
-              coalesce(d.level, 0) as level
-            from (select tenant_id from fresh union select tenant_id from again) t
-            left join sync_state s on s.tenant_id = t.tenant_id
-            left join sync_drain d on d.tenant_id = t.tenant_id
-            where t.tenant_id is not null
-              and (s.paused_until is null or s.paused_until <= (select fn_now()))
-            """
-        )
+        await cursor.execute(OWING)
         return await cursor.fetchall()
 
 
@@ -387,7 +388,7 @@ async def waiting_at(tx: db.Connection, tenant_id: str, *, level: int, most: int
         """
         select count(*) from (select from sync_outbox
           where status in ('pending', 'claimed') and attempt_count = 0
-            and tenant_id = %s and priority >= %s limit %s) some
+            and tenant_id = %s and priority::bigint >= %s limit %s) those
         """,
         tenant_id,
         level,

@@ -93,7 +93,7 @@ def judge(answer: Answer, *, count: int) -> Verdict:
 
 def backoff_ms(attempt: int, *, base_s: float, cap_s: float, jitter_ms: float) -> float:
     """003's formula to the letter: min(2^attempt · base · 1000 + jitter, cap · 1000)."""
-    return min(2.0 ** min(attempt, 64) * base_s * 1000 + jitter_ms, cap_s * 1000)
+    return float(min(2.0 ** min(attempt, 64) * base_s * 1000 + jitter_ms, cap_s * 1000))
 
 
 def attempts_after(attempts: int, *, most: int, outage: bool, last_code: str | None) -> int:

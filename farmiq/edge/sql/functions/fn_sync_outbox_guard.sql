@@ -3,6 +3,9 @@
 create or replace function fn_sync_outbox_guard() returns trigger
 language plpgsql
 as $$
+declare
+  -- Never null: a comparison with null would be neither yes nor no, and let everything through.
+  by_hand text := coalesce(current_setting('farmiq.outbox_by_hand', true), '');
 begin
   if new.payload_json is distinct from old.payload_json then
     raise exception 'sync_outbox.payload_json is immutable (event %)', old.id
@@ -16,10 +19,8 @@ begin
       or new.status = 'sending'
         and (new.claimed_by, new.claimed_at) is not distinct from (old.claimed_by, old.claimed_at))
     -- Out of the dlq only by hand (C-17), in a transaction that says so and writes the audit log.
-    or old.status = 'dlq' and new.status = 'pending'
-      and current_setting('farmiq.outbox_by_hand', true) = 'redrive'
-    or old.status = 'dlq' and new.status = 'failed'
-      and current_setting('farmiq.outbox_by_hand', true) = 'discard'
+    or old.status = 'dlq' and new.status = 'pending' and by_hand = 'redrive'
+    or old.status = 'dlq' and new.status = 'failed' and by_hand = 'discard'
   ) then
     raise exception 'sync_outbox: % → % is not a move of event %', old.status, new.status, old.id
       using errcode = 'integrity_constraint_violation',
