@@ -112,7 +112,8 @@ async def test_unclaim_frees_expired_leases_of_both_kinds_and_leaves_live_ones(
         for lease in ("-1 s", "1 min"):
             owe_many(edge_db, 2)
             force(edge_db, "update sync_outbox set status = %s, claimed_by = 'x', "
-                  "claimed_at = now(), lease_expires_at = now() + %s::interval where status = 'pending'",
+                  "claimed_at = now(), lease_expires_at = now() + %s::interval "
+                  "where status = 'pending'",
                   (status, lease))  # fmt: skip
     answer = await ask("POST", api.UNCLAIM, body={"all": True})
     assert answer.json()["count"] == 4
