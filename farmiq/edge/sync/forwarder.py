@@ -26,7 +26,7 @@ SETTLED = prometheus_client.Counter(
     "farmiq_sync_events_total", "Events settled by the forwarder", ["outcome"]
 )
 RECLAIMED = prometheus_client.Counter(
-    "farmiq_sync_reclaimed_total", "Events claimed again because a lease had ended"
+    "farmiq_sync_reclaimed_total", "Events claimed again or freed because a lease had ended"
 )
 LOST = prometheus_client.Counter(
     "farmiq_sync_leases_lost_total", "Events whose lease ended before they were settled"

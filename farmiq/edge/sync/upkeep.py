@@ -10,6 +10,7 @@ from farmiq.edge.alerts import Alert
 from farmiq.edge.sync import archive, verdict, watch
 from farmiq.edge.sync import retention as store
 from farmiq.edge.sync import store as outbox
+from farmiq.edge.sync.forwarder import RECLAIMED
 from farmiq.edge.sync.states import State
 from farmiq.edge.sync.verdict import MAX_ATTEMPTS
 from farmiq.plumbing import db
@@ -34,6 +35,7 @@ async def reap(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
             await _tell(tx, [tenant_id for tenant_id, status in freed if status == "dlq"])
             if freed:
                 crash.here("sync.before_reap_commit")
+        RECLAIMED.inc(len(freed))
         count.update(status for _, status in freed)
         if len(freed) < AT_ONCE:
             return {"freed": count["pending"], "set_aside": count["dlq"]}
