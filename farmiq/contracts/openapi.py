@@ -6,12 +6,15 @@ the routes that exist.
 
 from datetime import datetime
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 
 from farmiq import __version__
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import schemas
+from farmiq.contracts import devices, feed, schemas
+from farmiq.edge.ingress.api import Chosen, Closing
+from farmiq.edge.ingress.refusals import Kind as RefusalKind
 from farmiq.edge.sync import api as sync
 from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStatus
 from farmiq.messages.bus import BusEvent
@@ -79,15 +82,187 @@ class LatestReadings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     readings: list[LatestReading]
 
 
+class QuarantineRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A message that could not be taken. `truncated`: its bytes were cut, it cannot be redriven."""
+
+    quarantine_id: UUID
+    topic: str
+    kind: RefusalKind
+    gist: str
+    reasons: list[str]
+    raw_size_bytes: int
+    truncated: bool
+    received_count: int
+    first_received_at: datetime
+    last_received_at: datetime
+    redriven_count: int
+    last_redriven_at: datetime | None
+
+
+class QuarantineCount(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    kind: RefusalKind
+    reason: str
+    rows: int
+    messages: int
+
+
+class QuarantinePage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`next` is the `before` of the next page; null on the last. Totals are of all messages."""
+
+    rows: list[QuarantineRow]
+    next: UUID | None
+    counts: list[QuarantineCount]
+    total_rows: int
+    total_bytes: int
+
+
+class QuarantinedMessage(QuarantineRow, kw_only=True, forbid_unknown_fields=True):
+    raw_base64: str
+
+
+class QuarantineResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What became of the chosen ones; `gone` ones were discarded, or taken by somebody else."""
+
+    chosen: int
+    truncated: int
+    conflicts: int
+    accepted: int
+    refused: int
+    gone: int
+    dry_run: bool
+
+
+class EdgeAlert(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    alert_id: UUID
+    kind: str
+    subject: str
+    severity: Literal["info", "warning", "security", "critical"]
+    message: str
+    seen_count: int
+    raised_at: datetime
+    last_seen_at: datetime
+    closed_at: datetime | None
+    closed_by: str | None
+
+
+class EdgeAlerts(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    alerts: list[EdgeAlert]
+    next: UUID | None
+
+
+class AlertClosed(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    closed: bool
+
+
+class Loss(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What was dropped on purpose, by a device or by this edge."""
+
+    loss_id: UUID
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    event_class: str = msgspec.field(name="class")
+    count: int
+    first_seq: int
+    last_seq: int
+    reason: str
+    occurred_at: datetime
+    recorded_at: datetime
+
+
+class LossTotal(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    event_class: str = msgspec.field(name="class")
+    count: int
+
+
+class Losses(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    losses: list[Loss]
+    next: UUID | None
+    totals: list[LossTotal]
+
+
+class SeqGap(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`boot_id` is that of the numbers after the gap."""
+
+    boot_id: str
+    first_missing: int
+    last_missing: int
+
+
+class DeviceGaps(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`not_listed` of the missing numbers lie in older gaps than those that are listed."""
+
+    tenant_id: str
+    device_id: str
+    highest_seq: int
+    missing: int
+    missing_since: datetime | None
+    not_listed: int
+    gaps: list[SeqGap]
+
+
+class AllGaps(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    devices: list[DeviceGaps]
+
+
+class NewestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    metric_value: float
+    unit: str
+    occurred_at: datetime
+    ingested_at: datetime
+    clock_suspect: bool
+    event_id: UUID
+
+
+class NewestReadings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`next_cursor` asks for the next page; null: there is none."""
+
+    readings: list[NewestReading]
+    next_cursor: str | None
+
+
+class TelemetryBucket(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    bucket_start_at: datetime
+    bucket_end_at: datetime
+    avg_value: float
+    min_value: float
+    max_value: float
+    count: int
+    unit: str
+
+
+class TelemetryRange(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Points by device, metric and time: readings if `bucket` is raw, else buckets."""
+
+    bucket: Literal["raw", "1m", "1h", "1d"]
+    from_: datetime = msgspec.field(name="from")
+    to: datetime
+    points: list[dict[str, Any]]
+    next_cursor: str | None
+
+
 class Health(msgspec.Struct, kw_only=True):
     status: Literal["ok"]
 
 
 class Readiness(msgspec.Struct, kw_only=True):
-    """`problems` names what does not work, in words."""
+    """`problems` names what does not work, in words; `notes` what is odd but right."""
 
     status: Literal["ready", "not ready"]
     problems: dict[str, str]
+    notes: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Version(msgspec.Struct, kw_only=True):
@@ -97,7 +272,10 @@ class Version(msgspec.Struct, kw_only=True):
 
 TYPES = {
     "edge": (
-        Health, Readiness, Version, ErrorBody, SyncStatus, OutboxPage, OutboxChoice, OutboxMoved,
+        Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
+        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
+        NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
+        *feed.TYPES, SyncStatus, OutboxPage, OutboxChoice, OutboxMoved,
     ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
@@ -115,7 +293,8 @@ WRONG = {
 
 def document(site: str) -> dict[str, Any]:
     """The document of `edge` or `cloud`."""
-    paths = {**_always(), **(_cloud() if site == "cloud" else _edge())}
+    edge = {**_edge(), **devices.paths(ErrorBody)}
+    paths = {**_always(), **(_cloud() if site == "cloud" else edge)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -131,7 +310,7 @@ def document(site: str) -> dict[str, Any]:
 
 def _security(site: str) -> dict[str, Any]:
     if site != "cloud":
-        return {"securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer"}}}
+        return {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
     return {
         "securitySchemes": {
             "edgeToken": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -151,59 +330,6 @@ def _always() -> dict[str, Any]:
         "/metrics": _get("Metrics for Prometheus", {"200": metrics}),
         "/version": _get("Name and version", {"200": _answer("Both.", Version)}),
     }
-
-
-# What any route of the edge may answer instead: access.require and a database that is away.
-_EDGE_WRONG = {
-    "400": "VALIDATION_ERROR: not valid; `details` says what.",
-    "401": "UNAUTHENTICATED: no key, or not a good one (`farmiq key add` makes one).",
-    "403": "FORBIDDEN: the key's role does not suffice.",
-    "503": "UNAVAILABLE: the edge's database is away; try again after Retry-After.",
-}
-
-
-def _edge() -> dict[str, Any]:
-    return {
-        sync.STATUS: _edge_get("How delivery to the cloud goes (viewer)", SyncStatus),
-        sync.OUTBOX: _edge_get(
-            "Events owed or delivered to the cloud, newest id first (viewer)",
-            OutboxPage,
-            parameters=_query(sync.Listed),
-        ),
-        sync.REDRIVE: _edge_post("Send events of the dlq again (admin)", OutboxChoice, OutboxMoved),
-        sync.UNCLAIM: _edge_post(
-            "Free events held beyond their lease (admin)", OutboxChoice, OutboxMoved
-        ),
-    }
-
-
-def _edge_get(summary: str, kind: Any, **more: Any) -> dict[str, Any]:
-    answers = {"200": _answer("So it is.", kind), **_edge_wrong()}
-    return _get(summary, answers, security=[{"apiKey": []}], **more)
-
-
-def _edge_post(summary: str, asked: Any, kind: Any) -> dict[str, Any]:
-    return {
-        "post": {
-            "summary": summary,
-            "security": [{"apiKey": []}],
-            "requestBody": {"required": True, "content": _json(asked)},
-            "responses": {"200": _answer("Done, or what would be done.", kind), **_edge_wrong()},
-        }
-    }
-
-
-def _edge_wrong() -> dict[str, Any]:
-    return {status: _answer(why, ErrorBody) for status, why in _EDGE_WRONG.items()}
-
-
-def _query(kind: Any) -> list[dict[str, Any]]:
-    """The fields of a type as parameters of a query."""
-    properties = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
-    return [
-        {"name": name, "in": "query", "required": False, "schema": schema}
-        for name, schema in properties.items()
-    ]
 
 
 def _cloud() -> dict[str, Any]:
@@ -229,6 +355,125 @@ def _cloud() -> dict[str, Any]:
             },
             security=[{"signIn": []}],
         ),
+    }
+
+
+# What every route of the edge may answer besides.
+EDGE_WRONG = {
+    "400": "VALIDATION_ERROR: not valid; `details` says what.",
+    "401": "UNAUTHENTICATED: no key, or one that is not known (farmiq key add).",
+    "403": "FORBIDDEN: the key's role does not reach.",
+    "503": "UNAVAILABLE: the edge's database is away; try again after Retry-After.",
+}
+
+
+def _edge() -> dict[str, Any]:
+    page = (_query("before", "uuid"), _query("limit", "integer"))
+    chosen = (
+        *(_query(name) for name in ("kind", "reason", "topic")),
+        _query("older_than_hours", "number"),
+        _query("newer_than_hours", "number"),
+    )
+    one = {**_query("quarantine_id", "uuid"), "in": "path", "required": True}
+    return {
+        "/api/v1/quarantine": _ask(
+            "Messages that could not be taken, newest first, and how many by reason",
+            QuarantinePage,
+            *chosen,
+            *page,
+        ),
+        "/api/v1/quarantine/{quarantine_id}": _ask(
+            "One of them, with its bytes", QuarantinedMessage, one, missing="There is none."
+        ),
+        "/api/v1/quarantine/redrive": _act(
+            "Send some through the door once more", Chosen, QuarantineResult
+        ),
+        "/api/v1/quarantine/discard": _act(
+            "Give some up for good, onto the loss ledger", Chosen, QuarantineResult
+        ),
+        "/api/v1/alerts": _ask(
+            "What a person should look at, newest first", EdgeAlerts, _query("closed"), *page
+        ),
+        "/api/v1/alerts/close": _act(
+            "An alert was dealt with", Closing, AlertClosed, missing="No such alert is open."
+        ),
+        "/api/v1/losses": _ask("What was dropped on purpose, newest first", Losses, *page),
+        "/api/v1/devices/gaps": _ask("Which numbers of which devices are missing", AllGaps),
+        **_edge_telemetry(),
+        **_edge_sync(),
+        **feed.paths(ErrorBody),
+    }
+
+
+def _edge_telemetry() -> dict[str, Any]:
+    place = (
+        *(_query(name) for name in ("tenant", "farm", "barn", "device", "metric", "cursor")),
+        _query("limit", "integer"),
+    )
+    span = _ask(
+        "Readings or buckets of a time: by page, or all of them as CSV",
+        TelemetryRange,
+        *({**one, "required": one["name"] == "tenant"} for one in place),
+        *({**_query(name, "date-time"), "required": True} for name in ("from", "to")),
+        {**_query("bucket"), "schema": {"enum": ["raw", "1m", "1h", "1d"]}},
+        {**_query("format"), "schema": {"enum": ["json", "csv"]}},
+    )
+    span["get"]["responses"]["200"]["content"]["text/csv"] = {"schema": {"type": "string"}}
+    return {
+        "/api/v1/telemetry/latest": _ask(
+            "The newest reading of every series", NewestReadings, *place
+        ),
+        "/api/v1/telemetry/range": span,
+    }
+
+
+def _edge_sync() -> dict[str, Any]:
+    listed = msgspec.json.schema(sync.Listed)["$defs"]["Listed"]["properties"]
+    parameters = ({**_query(name), "schema": schema} for name, schema in listed.items())
+    return {
+        sync.STATUS: _ask("How delivery to the cloud goes", SyncStatus),
+        sync.OUTBOX: _ask(
+            "Events owed or delivered to the cloud, newest id first", OutboxPage, *parameters
+        ),
+        sync.REDRIVE: _act("Send events of the dlq again (for admins)", OutboxChoice, OutboxMoved),
+        sync.UNCLAIM: _act(
+            "Free events held beyond their lease (for admins)", OutboxChoice, OutboxMoved
+        ),
+    }
+
+
+def _query(name: str, kind: str = "string") -> dict[str, Any]:
+    texts = ("uuid", "date-time")
+    schema = {"type": "string", "format": kind} if kind in texts else {"type": kind}
+    return {"name": name, "in": "query", "required": False, "schema": schema}
+
+
+def _ask(summary: str, answer: Any, *parameters: Any, missing: str = "") -> dict[str, Any]:
+    """A route that a viewer may call."""
+    more = {"security": [{"key": []}], **({"parameters": list(parameters)} if parameters else {})}
+    return _get(summary, _edge_answers(answer, missing), **more)
+
+
+def _act(summary: str, body: Any, answer: Any, *, missing: str = "") -> dict[str, Any]:
+    """A route that an operator may call."""
+    return {
+        "post": {
+            "summary": summary,
+            "security": [{"key": []}],
+            "requestBody": {"required": True, "content": _json(body)},
+            "responses": {
+                **_edge_answers(answer, missing),
+                "413": _answer("PAYLOAD_TOO_LARGE: choose with a filter instead.", ErrorBody),
+            },
+        }
+    }
+
+
+def _edge_answers(answer: Any, missing: str) -> dict[str, Any]:
+    wrong = {**EDGE_WRONG, **({"404": f"NOT_FOUND: {missing}"} if missing else {})}
+    return {
+        "200": _answer("It is answered.", answer),
+        **{status: _answer(why, ErrorBody) for status, why in sorted(wrong.items())},
     }
 
 

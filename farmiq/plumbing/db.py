@@ -5,8 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
+from psycopg import adapt, pq
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from farmiq.plumbing import pg_binary
 
 Connection = psycopg.AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
@@ -61,18 +64,33 @@ async def problem(source: Pool) -> str | None:
     return None
 
 
-# A role may also become any role it is a member of, so those count as itself.
+# A role may also become any role it is a member of, so those count as itself. Whoever owns a
+# function that policies ask, or the place where it lies, can put another in its stead.
 _POWERS = """
 select r.rolname,
   case
     when r.rolsuper then 'is a superuser'
     when r.rolbypassrls then 'bypasses row level security'
-    else 'owns ' || (
-      select format('%I.%I', n.nspname, c.relname)
-      from pg_class c join pg_namespace n on n.oid = c.relnamespace
-      where c.relowner = r.oid and c.relkind in ('r', 'p', 'v', 'm')
-        and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
-      order by 1 limit 1)
+    when r.rolcreaterole then 'may create roles and give itself others'
+    when r.rolreplication then 'may replicate the whole server'
+    when r.rolname = 'pg_execute_server_program' then 'runs programs on the server'
+    when r.rolname in ('pg_read_server_files', 'pg_write_server_files')
+      then 'reads or writes files of the server'
+    else 'owns ' || coalesce(
+      (select format('the database %I', d.datname) from pg_database d
+       where d.datdba = r.oid and d.datname = current_database()),
+      (select format('%I.%I', n.nspname, c.relname)
+       from pg_class c join pg_namespace n on n.oid = c.relnamespace
+       where c.relowner = r.oid and c.relkind in ('r', 'p', 'v', 'm', 'f')
+         and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
+       order by 1 limit 1),
+      (select format('the function %I.%I', n.nspname, p.proname)
+       from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+       where p.proowner = r.oid and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
+       order by 1 limit 1),
+      (select format('the schema %I', n.nspname) from pg_namespace n
+       where n.nspowner = r.oid and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
+       order by 1 limit 1))
   end
 from pg_roles r
 where pg_has_role(session_user, r.oid, 'member')
@@ -83,8 +101,13 @@ order by r.rolname <> session_user, r.rolname
 def role_problem(url: str) -> str | None:
     """Why row level security would not hold for the login of this address, or None."""
     with psycopg.connect(url, connect_timeout=5) as connection:
-        found = [row for row in connection.execute(_POWERS).fetchall() if row[1] is not None]
-        me = connection.execute("select session_user").fetchone()
+        return login_problem(connection)
+
+
+def login_problem(connection: psycopg.Connection) -> str | None:
+    """The same for the login of a connection that is open."""
+    found = [row for row in connection.execute(_POWERS).fetchall() if row[1] is not None]
+    me = connection.execute("select session_user").fetchone()
     if not found or me is None:
         return None
     role, power = found[0]
@@ -99,6 +122,41 @@ def is_data_error(error: psycopg.Error) -> bool:
 
 def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+class Texts(list[bytes]):
+    """A text[] parameter, its elements in binary form (pg_binary)."""
+
+    oid, element = 1009, 25
+
+
+class Uuids(list[bytes]):
+    oid, element = 2951, 2950
+
+
+class Byteas(list[bytes]):
+    oid, element = 1001, 17
+
+
+def _dumper(kind: Any) -> type[adapt.Dumper]:
+    class Packed(adapt.Dumper):
+        format = pq.Format.BINARY
+        oid = kind.oid
+
+        def dump(self, obj: Any) -> bytes:
+            return pg_binary.array(kind.element, obj)
+
+    return Packed
+
+
+for _kind in (Texts, Uuids, Byteas):
+    psycopg.adapters.register_dumper(_kind, _dumper(_kind))
+
+
+async def copy(connection: Connection, sql: Any, rows: bytes) -> None:
+    """Run `copy … from stdin (format binary)` with what pg_binary.copied made."""
+    async with connection.cursor() as cursor, cursor.copy(sql) as link:
+        await link.write(rows)
 
 
 async def fetch_all(connection: Connection, sql: Any, *args: Any) -> list[TupleRow]:

@@ -91,37 +91,3 @@ def test_what_runs_before_the_new_code_only_adds(site: str) -> None:
     for file in migrations.read(SQL[site])[1:]:
         if file.phase == "pre":
             assert additive.problems(file.sql) == [], file.name
-
-
-@pytest.mark.req("UP-03")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "drop table users",
-        "alter table users drop column email",
-        "alter table users alter column email type varchar(10)",
-        "alter table users alter email set data type text",
-        "ALTER TABLE users ALTER COLUMN email SET NOT NULL",
-        "alter table users add column\n  age int not null",
-        "alter table users add column a int, add column b int not null",
-        "alter table users rename to people",
-        "truncate users",
-        "select 1; /* fine */ drop index users_idx",
-    ],
-)
-def test_what_would_break_running_code_is_found(text: str) -> None:
-    assert additive.problems(text)
-
-
-@pytest.mark.req("UP-03")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "create table a (n int not null); create index a_n_idx on a (n);",
-        "alter table a add column b int not null default 0, add column c text",
-        "-- drop nothing\nalter table a alter column b drop not null",
-        "alter table a alter column b set default 1",
-    ],
-)
-def test_what_only_adds_is_not_found(text: str) -> None:
-    assert additive.problems(text) == []

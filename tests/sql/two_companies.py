@@ -107,17 +107,17 @@ def check_all_seeded(url: str, made: Two) -> None:
 
 def owner(connection: psycopg.Connection, table: str, made: Two, company_id: UUID) -> Any:
     """How a row of this table says that it is of this company."""
-    known = "company_id" in catalog.columns_seen_by(connection, f"public.{table}")
+    known = "company_id" in catalog.columns_seen_by(connection, catalog.qualified(table))
     return company_id if known else made.tenant(company_id)
 
 
 def owners(connection: psycopg.Connection, table: str) -> set[Any]:
     """Whose rows this connection sees in a table. Fails for a table that does not say."""
-    names = catalog.columns_seen_by(connection, f"public.{table}")
+    names = catalog.columns_seen_by(connection, catalog.qualified(table))
     column = next((name for name in ("company_id", "tenant_id") if name in names), None)
     assert column, f"{table} has neither company_id nor tenant_id: whose are its rows?"
     query = sql.SQL("select distinct {} from {}").format(
-        sql.Identifier(column), sql.Identifier("public", table)
+        sql.Identifier(column), sql.Identifier(*catalog.qualified(table).split("."))
     )
     return {row[0] for row in connection.execute(query).fetchall()}
 

@@ -12,6 +12,7 @@ import random
 import httpx2
 
 from farmiq.config import EdgeSettings
+from farmiq.edge import diary
 from farmiq.edge.sync import api, upkeep
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
@@ -61,5 +62,5 @@ def _chores(settings: EdgeSettings, pool: db.Pool) -> list[Chore]:
     return [
         Chore("sync.reap", settings.sync_lease_s / 2, lambda: upkeep.reap(pool, settings)),
         Chore("sync.sweep", 60.0, lambda: upkeep.sweep(pool, settings)),
-        Chore("sync.forget", 24 * 3600.0, lambda: upkeep.forget(pool, settings)),
+        diary.daily(pool, settings, "sync.retention", lambda: upkeep.forget(pool, settings)),
     ]

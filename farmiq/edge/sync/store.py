@@ -13,6 +13,7 @@ from farmiq.edge.sync.states import State
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
+_LEAVE_OUT = ("feed.", "barn.")
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -57,14 +58,16 @@ class Sending:
     claimed_at: datetime
 
     def event(self) -> BusEvent:
+        """Feed and barn leave out what they do not have (002); all others say null (001)."""
+        absent = msgspec.UNSET if self.event_type.startswith(_LEAVE_OUT) else None
         return BusEvent(
             event_id=self.id,
             event_type=self.event_type,
             tenant_id=self.tenant_id,
             farm_id=self.farm_id,
             barn_id=self.barn_id,
-            device_id=self.device_id,
-            session_id=self.session_id,
+            device_id=self.device_id or absent,
+            session_id=self.session_id or absent,
             occurred_at=self.occurred_at,
             trace_id=self.trace_id,
             payload=msgspec.Raw(self.payload.encode()),

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from farmiq import config, process
-from farmiq.plumbing import db, ids
+from farmiq.plumbing import db
 from tests.conftest import Database
 
 
@@ -18,27 +17,72 @@ def test_the_services_login_is_taken(cloud_db: Database) -> None:
     assert db.role_problem(cloud_db.url) is None
 
 
-@pytest.mark.parametrize(
-    ("right", "said"),
-    [
-        ("alter role {} bypassrls", "{} bypasses row level security"),
-        ("alter role {} superuser", "{} is a superuser"),
-        ("create table {0}_table (); alter table {0}_table owner to {0}", "owns public.{}_table"),
-        ("create role {0}_able bypassrls; grant {0}_able to {0}", "can become {}_able, which"),
-    ],
+FUNCTION = "create function planted() returns int language sql as 'select 1'; "
+# How a login gets the power, with `planted` for the login, and what is said of it.
+POWERS = {
+    "alter role planted bypassrls": "planted bypasses row level security",
+    "alter role planted superuser": "planted is a superuser",
+    "alter role planted createrole": "planted may create roles and give itself others",
+    "alter role planted replication": "planted may replicate the whole server",
+    "create table t (); alter table t owner to planted": "planted owns public.t",
+    "create schema x; create table x.t (); alter table x.t owner to planted": "planted owns x.t",
+    "create view v as select 1; alter view v owner to planted": "planted owns public.v",
+    "create foreign data wrapper w; create server s foreign data wrapper w; "
+    "create foreign table t () server s; alter table t owner to planted": "planted owns public.t",
+    f"{FUNCTION} alter function planted() owner to planted": (
+        "planted owns the function public.planted"
+    ),
+    "create schema x authorization planted": "planted owns the schema x",
+    "do $$ begin "
+    "execute format('alter database %I owner to planted', current_database()); end $$": (
+        "planted owns the database"
+    ),
+    "create role able bypassrls; grant able to planted": (
+        "planted can become able, which bypasses row level security"
+    ),
+    "create role able createrole; create role between; grant able to between; "
+    "grant between to planted": "planted can become able, which may create roles",
+    "grant farmiq_jobs to planted": (
+        "planted can become farmiq_jobs, which owns the function public.begin_session"
+    ),
+    "grant pg_execute_server_program to planted": (
+        "planted can become pg_execute_server_program, which runs programs on the server"
+    ),
+    "grant pg_write_server_files to planted": (
+        "planted can become pg_write_server_files, which reads or writes files of the server"
+    ),
+    "grant pg_read_server_files to planted": (
+        "planted can become pg_read_server_files, which reads or writes files of the server"
+    ),
+}
+HARMLESS = (
+    "alter role planted createdb",
+    "grant pg_monitor to planted",
+    "create role able; grant able to planted",
+    "create sequence s; alter sequence s owner to planted",
 )
-def test_powers_are_named(cloud_db: Database, right: str, said: str) -> None:
-    name = f"r{ids.new().hex[-12:]}"
-    make = f"create role {name} login password 'x' in role farmiq_service; {right.format(name)}"
-    url = psycopg.conninfo.make_conninfo(cloud_db.admin_url, user=name, password="x")
-    with psycopg.connect(cloud_db.admin_url, autocommit=True) as owner:
-        owner.execute(make.encode())
-        try:
-            assert said.format(name) in (db.role_problem(url) or "")
-        finally:
-            owner.execute(sql.SQL("drop owned by {}").format(sql.Identifier(name)))
-            for role in (name, f"{name}_able"):
-                owner.execute(sql.SQL("drop role if exists {}").format(sql.Identifier(role)))
+
+
+@pytest.mark.req("DB2-08")
+@pytest.mark.parametrize("right", POWERS)
+def test_powers_are_named(cloud_db: Database, right: str) -> None:
+    assert POWERS[right] in (_said_of_a_login_with(cloud_db, right) or "")
+
+
+@pytest.mark.parametrize("right", HARMLESS)
+def test_a_login_without_them_is_taken(cloud_db: Database, right: str) -> None:
+    assert _said_of_a_login_with(cloud_db, right) is None
+
+
+def _said_of_a_login_with(database: Database, right: str) -> str | None:
+    with psycopg.connect(database.admin_url) as owner:
+        owner.execute("create role planted login in role farmiq_service")
+        owner.execute(right.encode())
+        owner.execute("set local session authorization planted")
+        said = db.login_problem(owner)
+        # Roles belong to the whole server, where other tests run.
+        owner.rollback()
+    return said
 
 
 async def test_services_do_not_start_under_the_owner(cloud_db: Database) -> None:

@@ -1,0 +1,91 @@
+"""Every function that people may call, how each is called, and what an answer must not hold."""
+
+import re
+from collections.abc import Iterator
+from uuid import UUID
+
+import psycopg
+
+from tests.sql.two_companies import Two, email, looking
+
+# A security definer function looks further than its caller may, so it has to check the company
+# itself (C-76): whatever stands here is called by everybody, with their own values and the others'.
+CALLS = {
+    "begin_session(text)": (
+        "select begin_session(%(token)s)",
+        "select begin_session(%(foreign_id)s::text)",
+        "select begin_session('')",
+        "select begin_session(null)",
+    ),
+    "set_active_company_context(uuid)": (
+        "select set_active_company_context(%(own_id)s)",
+        "select set_active_company_context(%(foreign_id)s)",
+        "select set_active_company_context(null)",
+    ),
+    "get_active_company_id()": (
+        "select get_active_company_id()",
+        "select get_active_company_id() from set_config('farmiq.company_id', %(foreign_id)s, true)",
+    ),
+    "get_active_tenant_id()": (
+        "select get_active_tenant_id()",
+        "select get_active_tenant_id() from set_config('farmiq.company_id', %(foreign_id)s, true)",
+    ),
+    "get_selectable_companies()": (
+        "select * from get_selectable_companies()",
+        "select g from get_selectable_companies() g where g.company_id = %(foreign_id)s",
+    ),
+    "fn_now()": ("select fn_now()",),
+    # A trigger's: called by hand it only says so.
+    "fn_companies_tenant_id()": ("select fn_companies_tenant_id()",),
+}
+
+# Who calls, and what is foreign to them; None is a login that has not said who it is.
+CALLERS: dict[str | None, tuple[str, ...]] = {
+    "ann": ("two",),
+    "bea": ("one",),
+    None: ("one", "two"),
+}
+
+
+def answers(url: str, two: Two, statement: str, caller: str | None) -> list[str]:
+    """What in the answer to this call is not the caller's to see."""
+    with looking(url, two.tokens[caller] if caller else None) as connection:
+        rows = _rows(connection, statement, _values(two, caller))
+        connection.rollback()
+    text = "\n".join(str(value) for row in rows for value in row)
+    return [mark for mark in _foreign(two, caller) if re.search(rf"\b{mark}\b", text)]
+
+
+def _rows(
+    connection: psycopg.Connection, statement: str, values: dict[str, str]
+) -> list[tuple[object, ...]]:
+    """The answer; a refusal answers with its text, which must not tell either."""
+    try:
+        with connection.transaction():
+            return connection.execute(statement.encode(), values).fetchall()
+    except psycopg.Error as error:
+        # A call that is written wrongly is no refusal.
+        if str(error.sqlstate).startswith("42") and error.sqlstate != "42501":
+            raise
+        # Whoever names an id may read it back: what counts is what the answer adds to it.
+        said = str(error)
+        for known in values.values():
+            said = said.replace(known, "") if known else said
+        return [(said,)]
+
+
+def _values(two: Two, caller: str | None) -> dict[str, str]:
+    own = two.home(caller or "ann")
+    foreign = two.two if own == two.one else two.one
+    token = two.tokens[caller] if caller else "not a token"
+    return {"token": token, "own_id": str(own), "foreign_id": str(foreign)}
+
+
+def _foreign(two: Two, caller: str | None) -> Iterator[str]:
+    """Words that stand in rows of the others and in nobody else's."""
+    companies: dict[str, UUID] = {"one": two.one, "two": two.two}
+    people = {"one": ("ann", "sue"), "two": ("bea",)}
+    for tenant in CALLERS[caller]:
+        yield tenant
+        yield str(companies[tenant])
+        yield from (re.escape(email(name)) for name in people[tenant])
