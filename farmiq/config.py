@@ -276,6 +276,28 @@ class EdgeSettings(_Settings):
         alias="FARMIQ_EDGE_BROKER_LOG_FILE",
         description="log of the broker; what it refuses becomes a security alert",
     )
+    sync_gzip: bool = Field(True, alias="SYNC_GZIP", description="batches travel compressed")
+    sync_stall_s: float = Field(
+        600,
+        alias="SYNC_STALL_SECONDS",
+        gt=0,
+        description="a backlog that has not fallen for so long raises an alert",
+    )
+    outbox_retention_days: float = Field(
+        30,
+        alias="OUTBOX_RETENTION_DAYS",
+        gt=0,
+        description="how long delivered, set aside and discarded events stay in the outbox",
+    )
+    outbox_archive_dir: Path | None = Field(
+        None,
+        alias="OUTBOX_ARCHIVE_DIR",
+        description="where events go that were never delivered, before they leave the outbox; "
+        "default: outbox-archive in FARMIQ_STATE_DIR",
+    )
+
+    def outbox_archive(self) -> Path:
+        return self.outbox_archive_dir or state_dir() / "outbox-archive"
 
 
 class CloudSettings(_Settings):

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import typer
 
-from farmiq.cli import alert, bench, device, farm, key, metric, quarantine, silo, terminal
+from farmiq.cli import alert, bench, device, farm, key, metric, outbox, quarantine, silo, terminal
 from farmiq.cli import stack as stack_commands
 from farmiq.cli.terminal import AsJson, StackName
 
@@ -44,6 +44,7 @@ app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(bench.app, name="bench")
 app.add_typer(device.app, name="device")
 app.add_typer(silo.app, name="silo")
+app.add_typer(outbox.app, name="outbox")
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 

@@ -15,6 +15,8 @@ from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
 from farmiq.contracts import devices, feed, schemas
 from farmiq.edge.ingress.api import Chosen, Closing
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
+from farmiq.edge.sync import api as sync
+from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStatus
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.ids import Id
 
@@ -273,7 +275,7 @@ TYPES = {
         Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
         QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
         NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
-        *feed.TYPES,
+        *feed.TYPES, SyncStatus, OutboxPage, OutboxChoice, OutboxMoved,
     ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
@@ -284,7 +286,7 @@ WRONG = {
     "401": "UNAUTHENTICATED: no token, or not a good one.",
     "403": "FORBIDDEN: the token does not speak for a tenant, or the tenant is not known.",
     "413": f"PAYLOAD_TOO_LARGE: more than {MOST_EVENTS} events or {MOST_BYTES} bytes.",
-    "415": "UNSUPPORTED_MEDIA_TYPE: send application/json.",
+    "415": "UNSUPPORTED_MEDIA_TYPE: send application/json, as it is or compressed with gzip.",
     "503": "UNAVAILABLE: the database or the bus is away; try again after Retry-After.",
 }
 
@@ -337,6 +339,7 @@ def _cloud() -> dict[str, Any]:
                 "summary": "Ingest edge outbox batch",
                 "operationId": "postBatch",
                 "security": [{"edgeToken": []}],
+                "description": "The body may be sent with Content-Encoding: gzip.",
                 "requestBody": {"required": True, "content": _json(OutboxBatch)},
                 "responses": {
                     "202": _answer("Accepted: noted, and confirmed by the bus.", BatchAccepted),
@@ -397,6 +400,7 @@ def _edge() -> dict[str, Any]:
         "/api/v1/losses": _ask("What was dropped on purpose, newest first", Losses, *page),
         "/api/v1/devices/gaps": _ask("Which numbers of which devices are missing", AllGaps),
         **_edge_telemetry(),
+        **_edge_sync(),
         **feed.paths(ErrorBody),
     }
 
@@ -420,6 +424,21 @@ def _edge_telemetry() -> dict[str, Any]:
             "The newest reading of every series", NewestReadings, *place
         ),
         "/api/v1/telemetry/range": span,
+    }
+
+
+def _edge_sync() -> dict[str, Any]:
+    listed = msgspec.json.schema(sync.Listed)["$defs"]["Listed"]["properties"]
+    parameters = ({**_query(name), "schema": schema} for name, schema in listed.items())
+    return {
+        sync.STATUS: _ask("How delivery to the cloud goes", SyncStatus),
+        sync.OUTBOX: _ask(
+            "Events owed or delivered to the cloud, newest id first", OutboxPage, *parameters
+        ),
+        sync.REDRIVE: _act("Send events of the dlq again (for admins)", OutboxChoice, OutboxMoved),
+        sync.UNCLAIM: _act(
+            "Free events held beyond their lease (for admins)", OutboxChoice, OutboxMoved
+        ),
     }
 
 

@@ -59,9 +59,9 @@ class Observer:
             """
             select (select count(*) from telemetry_raw),
               (select coalesce(sum(received_count), 0) from quarantine),
-              (select count(*) from sync_outbox where status in ('pending', 'claimed')),
+              (select count(*) from sync_outbox where status in ('pending', 'claimed', 'sending')),
               (select extract(epoch from clock_timestamp() - min(created_at))
-                 from sync_outbox where status in ('pending', 'claimed')),
+                 from sync_outbox where status in ('pending', 'claimed', 'sending')),
               (select count(*) from sync_outbox where status = 'dlq'),
               (select count(*) from sync_outbox where status = 'acked'),
               (select count(*) from feed_intakes where parent_event_id is null)

@@ -1,6 +1,7 @@
 """The outbox: what the cloud is owed, appended in the transaction of the effect itself."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 from psycopg import sql
@@ -22,14 +23,15 @@ async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[tuple[str
         sql.SQL("""
             insert into sync_outbox (id, tenant_id, farm_id, barn_id, device_id, session_id,
               event_type, occurred_at, trace_id, payload_json, payload_size_bytes,
-              next_attempt_at, created_at)
+              priority, next_attempt_at, created_at, updated_at)
             select e.id, e.tenant_id, e.farm_id, e.barn_id, e.device_id, e.session_id,
               e.event_type, e.occurred_at, e.trace_id, e.payload::jsonb, octet_length(e.payload),
-              clock.now, clock.now
+              coalesce(d.level, 0), clock.now, clock.now, clock.now
             from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::uuid[],
               %s::text[], %s::timestamptz[], %s::text[], %s::text[])
               as e(id, tenant_id, farm_id, barn_id, device_id, session_id,
-                event_type, occurred_at, trace_id, payload),
+                event_type, occurred_at, trace_id, payload)
+              left join sync_drain d on d.tenant_id = e.tenant_id,
               (select fn_now() as now) clock
             on conflict do nothing
             returning tenant_id, id
@@ -54,22 +56,37 @@ async def append_new(tx: db.Connection, events: Sequence[BusEvent]) -> None:
     Raises psycopg.errors.UniqueViolation if one is: then nothing of this transaction can stay, and
     the caller starts again with `append`.
     """
-    at = pg_binary.timestamptz(await db.fetch_value(tx, "select fn_now()"))
+    now, levels = await _now_and_levels(tx)
+    at = pg_binary.timestamptz(now)
     # In the order of their ids: two writers then wait for each other one way only.
-    rows = [_row(event, at) for event in sorted(events, key=lambda event: event.event_id.int)]
+    rows = [
+        _row(event, at, levels.get(event.tenant_id, 0))
+        for event in sorted(events, key=lambda event: event.event_id.int)
+    ]
     await db.copy(
         tx,
         """
         copy sync_outbox (id, tenant_id, farm_id, barn_id, device_id, session_id,
           event_type, occurred_at, trace_id, payload_json, payload_size_bytes,
-          next_attempt_at, created_at, updated_at)
+          priority, next_attempt_at, created_at, updated_at)
         from stdin (format binary)
         """,
-        pg_binary.copied(rows, columns=14),
+        pg_binary.copied(rows, columns=15),
     )
 
 
-def _row(event: BusEvent, at: bytes) -> tuple[bytes, ...]:
+async def _now_and_levels(tx: db.Connection) -> tuple[datetime, dict[str, int]]:
+    """The time, and the priority of new events by tenant: above a backlog that drains (C-92).
+
+    The forwarder keeps that table; nearly always it is empty.
+    """
+    ((now, levels),) = await db.fetch_all(
+        tx, "select fn_now(), (select jsonb_object_agg(tenant_id, level) from sync_drain)"
+    )
+    return now, levels or {}
+
+
+def _row(event: BusEvent, at: bytes, priority: int) -> tuple[bytes, ...]:
     payload = bytes(event.payload)
     return (
         pg_binary.uuid(event.event_id),
@@ -83,6 +100,7 @@ def _row(event: BusEvent, at: bytes) -> tuple[bytes, ...]:
         pg_binary.text(event.trace_id),
         pg_binary.jsonb(payload),
         pg_binary.int4(len(payload)),
+        pg_binary.int4(priority),
         at,
         at,
         at,

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -30,7 +31,18 @@ Record = Callable[[str, object], None]
 ELSEWHERE = {
     "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
     "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",
+    "sync.after_archive": "tests/integration/edge/sync/test_crash.py",
 }
+# Points that are only reached over what an earlier death left behind.
+AFTER_A_DEATH_AT = {"sync.before_reap_commit": "sync.after_sending"}
+# Points that are only reached while somebody else is slow.
+WHILE_SLOW = {"sync.after_renewal": "cloud-ingestion"}
+
+
+@pytest.mark.parametrize(("point", "file"), ELSEWHERE.items())
+def test_a_point_off_the_way_is_hit_by_a_test_of_its_own(point: str, file: str) -> None:
+    assert point in crash.POINTS
+    assert f'"{point}"' in Path(file).read_text()
 
 
 @pytest.mark.parametrize(
@@ -42,10 +54,20 @@ async def test_death_at_a_crash_point(
     """The service finds a backlog, dies in the middle of it, and the next one carries on."""
     farm, victim = battered.farm, SERVICE_OF[point.partition(".")[0]]
 
-    async def die_there() -> None:
-        farm.start(victim, crash_at=point)
+    async def die_at(place: str) -> None:
+        farm.start(victim, crash_at=place)
         await until(lambda: farm.running[victim].poll() is not None, within_s=40)
         assert farm.running[victim].returncode == -signal.SIGKILL, farm.log(victim)
+
+    async def die_there() -> None:
+        if point in AFTER_A_DEATH_AT:
+            await die_at(AFTER_A_DEATH_AT[point])
+        slow = processes.look(farm.running[WHILE_SLOW[point]].pid) if point in WHILE_SLOW else None
+        if slow is not None:
+            processes.send(slow, signal.SIGSTOP)
+        await die_at(point)
+        if slow is not None:
+            processes.send(slow, signal.SIGCONT)
 
     async def start_again() -> None:
         farm.start(victim)

@@ -7,6 +7,8 @@ before the commit makes the edge send again and the bus see a repeat, which cons
 """
 
 import asyncio
+import zlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import prometheus_client
@@ -127,14 +129,34 @@ async def _body(request: Request) -> bytes:
         != "application/json"
     ):
         raise HttpError(415, "send the batch as application/json")
-    parts: list[bytes] = []
-    size = 0
+    unpack = _unpacker(request.headers.get("content-encoding", ""))
+    body = bytearray()
     async for part in request.stream():
-        size += len(part)
-        if size > batch.MOST_BYTES:
+        body += unpack(part, batch.MOST_BYTES + 1 - len(body))
+        if len(body) > batch.MOST_BYTES:
             raise HttpError(413, f"a batch has at most {batch.MOST_BYTES} bytes")
-        parts.append(part)
-    return b"".join(parts)
+    return bytes(body + unpack(b"", batch.MOST_BYTES + 1 - len(body)))
+
+
+def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
+    """What makes the parts of a body readable: at most so many bytes of it, b"" ends the body."""
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return lambda part, _: part
+    if name != "gzip":
+        raise HttpError(415, "send the batch as it is or with Content-Encoding: gzip")
+    gzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+
+    def unpack(part: bytes, most: int) -> bytes:
+        try:
+            unpacked = gzip.decompress(part, most)
+        except zlib.error as error:
+            raise HttpError(400, f"the body is not gzip: {error}") from None
+        if gzip.unused_data or (not part and not gzip.eof):
+            raise HttpError(400, "the gzip body is cut off or has something behind its end")
+        return unpacked
+
+    return unpack
 
 
 def _read(body: bytes) -> Batch:

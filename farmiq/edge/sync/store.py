@@ -1,23 +1,47 @@
-"""The outbox as the forwarder sees it: claim, settle, pause. Every write is fenced (C-51)."""
+"""The outbox as the forwarder sees it: claim, send, settle, pause. Every write is fenced (C-51)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
-from psycopg import sql
 from psycopg.rows import class_row
 
+from farmiq.edge.sync.states import State
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
 _LEAVE_OUT = ("feed.", "barn.")
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Somebody to whose cloud something is owed, and who does not pause."""
+
+    tenant_id: str
+    failures: int
+    level: int
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """A row that is ours until its lease ends; `claimed_at` is the fence."""
+
+    id: UUID
+    tenant_id: str
+    size_bytes: int
+    attempt_count: int
+    last_error_code: str | None
+    claimed_at: datetime
+    reclaimed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A claimed row with its content, marked as being on its way."""
 
     id: UUID
     tenant_id: str
@@ -32,7 +56,6 @@ class Claimed:
     attempt_count: int
     last_error_code: str | None
     claimed_at: datetime
-    reclaimed: bool
 
     def event(self) -> BusEvent:
         """Feed and barn leave out what they do not have (002); all others say null (001)."""
@@ -51,49 +74,222 @@ class Claimed:
         )
 
 
-async def claim(tx: db.Connection, *, claimed_by: str, most: int, lease_s: int) -> list[Claimed]:
-    """The documented claim; tenants that pause are passed over (C-21)."""
-    async with tx.cursor(row_factory=class_row(Claimed)) as cursor:
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How a row that failed goes back."""
+
+    attempts: int
+    delay_ms: float
+
+
+Held = TypeVar("Held", Claimed, Sending)
+
+
+OWING = """
+with recursive fresh as (
+  (select tenant_id from sync_outbox
+   where status in ('pending', 'claimed') and attempt_count = 0
+   order by tenant_id limit 1)
+  union all
+  select (select o.tenant_id from sync_outbox o
+    where o.status in ('pending', 'claimed') and o.attempt_count = 0
+      and o.tenant_id > fresh.tenant_id
+    order by o.tenant_id limit 1)
+  from fresh where fresh.tenant_id is not null
+), again as (
+  (select tenant_id from sync_outbox
+   where status in ('pending', 'claimed') and attempt_count > 0
+   order by tenant_id limit 1)
+  union all
+  select (select o.tenant_id from sync_outbox o
+    where o.status in ('pending', 'claimed') and o.attempt_count > 0
+      and o.tenant_id > again.tenant_id
+    order by o.tenant_id limit 1)
+  from again where again.tenant_id is not null
+)
+select t.tenant_id, coalesce(s.consecutive_failures, 0) as failures,
+  coalesce(d.level, 0) as level
+from (select tenant_id from fresh union select tenant_id from again) t
+left join sync_state s on s.tenant_id = t.tenant_id
+left join sync_drain d on d.tenant_id = t.tenant_id
+where t.tenant_id is not null
+  and (s.paused_until is null or s.paused_until <= (select fn_now()))
+"""
+
+
+async def owing(tx: db.Connection) -> list[Tenant]:
+    """The tenants with unsent rows that do not pause; costs by tenants, not by rows (C-21)."""
+    async with tx.cursor(row_factory=class_row(Tenant)) as cursor:
+        await cursor.execute(OWING)
+        return await cursor.fetchall()
+
+
+# The documented claim (003), for one tenant that does not pause (C-21), in two arms, each with its
+# index: rows never tried in their order, and rows tried before, of which the few that have been due
+# longest (asked for in the documented order, those would be sought among all that wait). Priority
+# is read as bigint because only the first arm's index is ordered so: none else tempts the planner.
+# The array makes it look rows up by their key however small the table is.
+CLAIM = """
+with fresh as (
+  select id, priority, occurred_at, status = 'claimed' as reclaimed
+  from sync_outbox
+  where
+    status in ('pending', 'claimed')
+    and next_attempt_at <= (select fn_now())
+    and (claimed_by is null or lease_expires_at < (select fn_now()))
+    and attempt_count = 0 and tenant_id = %(tenant_id)s
+    and not exists (select from sync_state s
+      where s.tenant_id = %(tenant_id)s and s.paused_until > (select fn_now()))
+  order by priority::bigint desc, occurred_at asc
+  limit %(most)s
+  for update skip locked
+), again as (
+  select id, priority, occurred_at, status = 'claimed' as reclaimed
+  from sync_outbox
+  where
+    status in ('pending', 'claimed')
+    and next_attempt_at <= (select fn_now())
+    and (claimed_by is null or lease_expires_at < (select fn_now()))
+    and attempt_count > 0 and tenant_id = %(tenant_id)s
+    and not exists (select from sync_state s
+      where s.tenant_id = %(tenant_id)s and s.paused_until > (select fn_now()))
+  order by next_attempt_at asc
+  limit %(few)s
+  for update skip locked
+), candidates as (
+  select id, reclaimed from (select * from fresh union all select * from again) either
+  order by priority desc, occurred_at asc
+  limit %(most)s
+)
+update sync_outbox o
+set
+  status = 'claimed',
+  claimed_by = %(claimed_by)s,
+  claimed_at = (select fn_now()),
+  lease_expires_at = (select fn_now()) + (%(lease_s)s || ' seconds')::interval,
+  updated_at = (select fn_now())
+where o.id = any(array(select id from candidates))
+returning o.id, o.tenant_id,
+  coalesce(o.payload_size_bytes, octet_length(o.payload_json::text)) as size_bytes,
+  o.attempt_count, o.last_error_code, o.claimed_at,
+  o.id = any(array(select id from candidates where reclaimed)) as reclaimed,
+  o.priority, o.occurred_at
+"""
+
+
+async def claim(
+    tx: db.Connection,
+    tenant_id: str,
+    *,
+    claimed_by: str,
+    most: int,
+    lease_s: float,
+    few: int | None = None,
+) -> list[Claimed]:
+    """Lease at most `most` rows, of them at most `few` that were tried before, in their order."""
+    cursor = await tx.execute(
+        CLAIM,
+        {
+            "tenant_id": tenant_id,
+            "claimed_by": claimed_by,
+            "most": most,
+            "few": most if few is None else min(few, most),
+            "lease_s": str(lease_s),
+        },
+    )
+    rows = await cursor.fetchall()
+    # UPDATE … RETURNING does not keep the order of the claim (C-20); a null comes last, as in SQL.
+    rows.sort(key=lambda row: (-row[7], row[8] or _LAST, row[0]))
+    return [Claimed(*row[:7]) for row in rows]
+
+
+async def start_sending(
+    tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str, lease_s: float
+) -> list[Sending]:
+    """Mark the rows as on their way, with a whole lease; returns those that are still ours."""
+    async with tx.cursor(row_factory=class_row(Sending)) as cursor:
         await cursor.execute(
             """
-            with candidates as (
-              select id, status = 'claimed' as reclaimed
-              from sync_outbox
-              where
-                status in ('pending', 'claimed')
-                and next_attempt_at <= (select fn_now())
-                and (claimed_by is null or lease_expires_at < (select fn_now()))
-                and not exists (select from sync_state s
-                  where s.tenant_id = sync_outbox.tenant_id
-                    and s.paused_until > (select fn_now()))
-              order by priority desc, occurred_at asc
-              limit %(most)s
-              for update skip locked
-            )
-            update sync_outbox o
-            set
-              status = 'claimed',
-              claimed_by = %(claimed_by)s,
-              claimed_at = fn_now(),
-              lease_expires_at = fn_now() + (%(lease_s)s || ' seconds')::interval
-            from candidates c
-            where o.id = c.id
-            returning o.id, o.tenant_id, o.farm_id, o.barn_id, o.device_id, o.session_id,
-              o.event_type, o.occurred_at, o.trace_id, o.payload_json::text as payload,
-              o.attempt_count, o.last_error_code, o.claimed_at, c.reclaimed
+            update sync_outbox set status = 'sending', updated_at = (select fn_now()),
+              lease_expires_at = (select fn_now()) + (%s || ' seconds')::interval
+            where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
+            returning id, tenant_id, farm_id, barn_id, device_id, session_id, event_type,
+              occurred_at, trace_id, payload_json::text as payload, attempt_count,
+              last_error_code, claimed_at
             """,
-            {"most": most, "claimed_by": claimed_by, "lease_s": str(lease_s)},
+            (str(lease_s), *_fence(rows, claimed_by)),
         )
-        rows = await cursor.fetchall()
-    # UPDATE … RETURNING does not keep the order of the claim (C-20).
-    return sorted(rows, key=lambda row: (row.tenant_id, row.occurred_at, row.id))
+        found = {row.id: row for row in await cursor.fetchall()}
+    return [found[row.id] for row in rows if row.id in found]
 
 
-async def acked(tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str) -> None:
+async def renew(
+    tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str, lease_s: float
+) -> int:
+    """A whole lease again on what is still ours and not settled; returns how many that are."""
+    cursor = await tx.execute(
+        """
+        update sync_outbox set updated_at = (select fn_now()),
+          lease_expires_at = (select fn_now()) + (%s || ' seconds')::interval
+        where id = any(%s) and claimed_by = %s and claimed_at = %s
+          and status in ('claimed', 'sending')
+        """,
+        (str(lease_s), *_fence(rows, claimed_by)),
+    )
+    return cursor.rowcount
+
+
+async def acked(tx: db.Connection, rows: Sequence[Held], *, claimed_by: str) -> int:
+    """The cloud has them; returns how many were still ours to settle."""
+    cursor = await tx.execute(
+        """
+        update sync_outbox set status = 'acked', last_attempt_at = (select fn_now()),
+          last_error_code = null, last_error_message = null, updated_at = (select fn_now()),
+          claimed_by = null, claimed_at = null, lease_expires_at = null
+        where id = any(%s) and claimed_by = %s and claimed_at = %s
+          and status in ('claimed', 'sending')
+        """,
+        (*_fence(rows, claimed_by),),
+    )
+    return cursor.rowcount
+
+
+async def retry(
+    tx: db.Connection,
+    rows: Mapping[Held, Again],
+    *,
+    claimed_by: str,
+    code: str,
+    message: str,
+) -> int:
+    """Pending again, each after its own delay; returns how many were still ours to settle."""
+    cursor = await tx.execute(
+        """
+        update sync_outbox o set status = 'pending', attempt_count = r.attempts,
+          last_attempt_at = (select fn_now()),
+          next_attempt_at = (select fn_now()) + r.delay_ms * interval '1 millisecond',
+          last_error_code = %s, last_error_message = %s, updated_at = (select fn_now()),
+          claimed_by = null, claimed_at = null, lease_expires_at = null
+        from unnest(%s::int[], %s::float8[], %s::uuid[]) as r(attempts, delay_ms, id)
+        where o.id = r.id and o.claimed_by = %s and o.claimed_at = %s
+          and o.status in ('claimed', 'sending')
+        """,
+        (
+            code,
+            message,
+            [again.attempts for again in rows.values()],
+            [again.delay_ms for again in rows.values()],
+            *_fence(list(rows), claimed_by),
+        ),
+    )
+    return cursor.rowcount
+
+
+async def hand_back(tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str) -> None:
+    """Claimed and not sent: as if it had not been claimed."""
     await tx.execute(
         """
-        update sync_outbox set status = 'acked', last_attempt_at = fn_now(),
-          last_error_code = null, last_error_message = null,
+        update sync_outbox set status = 'pending', updated_at = (select fn_now()),
           claimed_by = null, claimed_at = null, lease_expires_at = null
         where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
         """,
@@ -101,58 +297,44 @@ async def acked(tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str) 
     )
 
 
-async def retry(
-    tx: db.Connection,
-    row: Claimed,
-    *,
-    claimed_by: str,
-    attempts: int,
-    delay_ms: float,
-    code: str,
-    message: str,
-) -> None:
-    await tx.execute(
-        """
-        update sync_outbox set status = 'pending', attempt_count = %s,
-          last_attempt_at = fn_now(),
-          next_attempt_at = fn_now() + %s * interval '1 millisecond',
-          last_error_code = %s, last_error_message = %s,
-          claimed_by = null, claimed_at = null, lease_expires_at = null
-        where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
-        """,
-        (attempts, delay_ms, code, message, *_fence([row], claimed_by)),
-    )
-
-
 async def set_aside(
     tx: db.Connection,
-    rows: Mapping[Claimed, str],
+    rows: Mapping[Held, str],
     *,
     claimed_by: str,
     reason: str,
     code: str,
-) -> None:
+) -> int:
     """To the dlq, each with its own message; only an operator's redrive brings it back."""
-    for row, message in rows.items():
-        await tx.execute(
-            """
-            update sync_outbox set status = 'dlq', attempt_count = attempt_count + 1,
-              last_attempt_at = fn_now(), failed_at = fn_now(),
-              dlq_reason = %s, last_error_code = %s, last_error_message = %s,
-              claimed_by = null, claimed_at = null, lease_expires_at = null
-            where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
-            """,
-            (reason, code, message, *_fence([row], claimed_by)),
-        )
+    cursor = await tx.execute(
+        """
+        update sync_outbox o set status = 'dlq', attempt_count = attempt_count + 1,
+          last_attempt_at = (select fn_now()), failed_at = (select fn_now()),
+          dlq_reason = %s, last_error_code = %s, last_error_message = r.message,
+          updated_at = (select fn_now()),
+          claimed_by = null, claimed_at = null, lease_expires_at = null
+        from unnest(%s::text[], %s::uuid[]) as r(message, id)
+        where o.id = r.id and o.claimed_by = %s and o.claimed_at = %s
+          and o.status in ('claimed', 'sending')
+        """,
+        (reason, code, list(rows.values()), *_fence(list(rows), claimed_by)),
+    )
+    return cursor.rowcount
 
 
 async def note_success(
-    tx: db.Connection, tenant_id: str, *, last: Claimed, batch_id: str, outage_codes: Sequence[str]
-) -> None:
-    """The way is free: what waited because of an outage is due now, and owes nothing for it."""
-    before = await db.fetch_value(
-        tx, "select consecutive_failures from sync_state where tenant_id = %s", tenant_id
-    )
+    tx: db.Connection,
+    tenant_id: str,
+    *,
+    last: Held,
+    batch_id: str,
+    outage_codes: Sequence[str],
+) -> int:
+    """The way is free: what waited because of an outage is due now, and owes nothing for it.
+
+    Returns how many failures in a row this ends.
+    """
+    before = await failures(tx, tenant_id)
     await tx.execute(
         """
         insert into sync_state as s (tenant_id, last_acked_event_id, last_acked_at,
@@ -167,13 +349,19 @@ async def note_success(
         (tenant_id, last.id, batch_id),
     )
     if before:
+        # Rows that somebody is just settling are theirs; waiting for them could end in a circle.
         await tx.execute(
             """
-            update sync_outbox set attempt_count = 0, next_attempt_at = fn_now()
-            where tenant_id = %s and status = 'pending' and last_error_code = any(%s)
+            update sync_outbox set attempt_count = 0, next_attempt_at = (select fn_now()),
+              updated_at = (select fn_now())
+            where id in (select id from sync_outbox
+              where tenant_id = %s and status = 'pending' and attempt_count > 0
+                and last_error_code = any(%s)
+              for update skip locked)
             """,
             (tenant_id, list(outage_codes)),
         )
+    return before
 
 
 async def failures(tx: db.Connection, tenant_id: str) -> int:
@@ -196,18 +384,110 @@ async def note_outage(tx: db.Connection, tenant_id: str, *, pause_s: float) -> N
     )
 
 
-async def backlog(tx: db.Connection) -> tuple[int, float]:
-    """(events not delivered yet, age of the oldest in seconds)."""
-    rows = await db.fetch_all(
+async def waiting_at(tx: db.Connection, tenant_id: str, *, level: int, most: int) -> int:
+    """How many rows wait at this priority or above, counted up to `most`."""
+    found: int = await db.fetch_value(
         tx,
-        sql.SQL("""
-            select count(*), coalesce(extract(epoch from fn_now() - min(created_at)), 0)
-            from sync_outbox where status in ('pending', 'claimed')
-        """),
+        """
+        select count(*) from (select from sync_outbox
+          where status in ('pending', 'claimed') and attempt_count = 0
+            and tenant_id = %s and priority::bigint >= %s limit %s) those
+        """,
+        tenant_id,
+        level,
+        most,
     )
-    count, age_s = rows[0]
-    return int(count), float(age_s)
+    return found
 
 
-def _fence(rows: Sequence[Claimed], claimed_by: str) -> tuple[list[UUID], str, datetime]:
+async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: int) -> None:
+    """New events get this priority (C-92), unless somebody else has just changed it."""
+    if level == 0:
+        await tx.execute(
+            "delete from sync_drain where tenant_id = %s and level = %s", (tenant_id, before)
+        )
+        return
+    await tx.execute(
+        """
+        insert into sync_drain as d (tenant_id, level, since) values (%s, %s, fn_now())
+        on conflict on constraint sync_drain_pkey do update set level = excluded.level
+        where d.level = %s
+        """,
+        (tenant_id, level, before),
+    )
+
+
+async def reap(
+    tx: db.Connection,
+    *,
+    most_attempts: int,
+    base_s: float,
+    cap_s: float,
+    outage_codes: Sequence[str],
+    most: int,
+) -> list[tuple[str, State]]:
+    """Free what was held beyond its lease (C-15); returns (tenant, pending or dlq) of each.
+
+    It counts as an attempt: an event that kills whoever sends it must not do so for ever. What was
+    counted for outages before does not add to that (C-12).
+    """
+    cursor = await tx.execute(
+        """
+            with expired as (
+              select id, case when last_error_code = any(%(outage_codes)s) then 1
+                else attempt_count + 1 end as attempts
+              from sync_outbox
+              where claimed_by is not null and status in ('claimed', 'sending')
+                and lease_expires_at < (select fn_now())
+              limit %(most)s
+              for update skip locked
+            )
+            update sync_outbox o set
+              status = case when attempts >= %(most_attempts)s then 'dlq' else 'pending' end,
+              attempt_count = attempts,
+              last_attempt_at = (select fn_now()),
+              next_attempt_at = case when attempts >= %(most_attempts)s then o.next_attempt_at
+                else (select fn_now()) + interval '1 second' * least(
+                  2.0 ^ least(attempts, 64) * %(base_s)s::float8 + random(), %(cap_s)s::float8) end,
+              last_error_code = 'LEASE_EXPIRED',
+              last_error_message = 'held by ' || o.claimed_by || ', which did not settle it',
+              failed_at = case when attempts >= %(most_attempts)s then (select fn_now()) end,
+              dlq_reason = case when attempts >= %(most_attempts)s
+                then 'max_attempts_exceeded' end,
+              claimed_by = null, claimed_at = null, lease_expires_at = null,
+              updated_at = (select fn_now())
+            from expired e where o.id = e.id
+            returning o.tenant_id, o.status
+        """,
+        {
+            "outage_codes": list(outage_codes),
+            "most": most,
+            "most_attempts": most_attempts,
+            "base_s": base_s,
+            "cap_s": cap_s,
+        },
+    )
+    return [(tenant_id, status) for tenant_id, status in await cursor.fetchall()]
+
+
+async def sweep(
+    tx: db.Connection, *, most_attempts: int, outage_codes: Sequence[str], most: int
+) -> list[str]:
+    """Set aside what waits although it has failed too often (C-14); returns the tenant of each."""
+    cursor = await tx.execute(
+        """
+        update sync_outbox set status = 'dlq', failed_at = (select fn_now()),
+          dlq_reason = 'max_attempts_exceeded', updated_at = (select fn_now())
+        where id in (select id from sync_outbox
+          where status = 'pending' and attempt_count > 0 and attempt_count >= %s
+            and (last_error_code is null or last_error_code <> all(%s))
+          limit %s for update skip locked)
+        returning tenant_id
+        """,
+        (most_attempts, list(outage_codes), most),
+    )
+    return [row[0] for row in await cursor.fetchall()]
+
+
+def _fence(rows: Sequence[Held], claimed_by: str) -> tuple[list[UUID], str, datetime]:
     return [row.id for row in rows], claimed_by, rows[0].claimed_at

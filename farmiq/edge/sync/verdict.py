@@ -19,6 +19,12 @@ OUTAGE_CODES = (
     *(f"HTTP_{status}" for status in sorted(OUTAGE_STATUSES)),
 )
 
+# Why a row is in the dlq (dlq_reason).
+MAX_ATTEMPTS = "max_attempts_exceeded"
+REJECTED = "rejected:VALIDATION_ERROR"
+
+PERSON_CODES = ("HTTP_401", "HTTP_403", "HTTP_404")
+
 ACCEPTED = 202
 BAD_REQUEST = 400
 TOO_LARGE = 413
@@ -87,7 +93,7 @@ def judge(answer: Answer, *, count: int) -> Verdict:
 
 def backoff_ms(attempt: int, *, base_s: float, cap_s: float, jitter_ms: float) -> float:
     """003's formula to the letter: min(2^attempt · base · 1000 + jitter, cap · 1000)."""
-    return min(2.0 ** min(attempt, 64) * base_s * 1000 + jitter_ms, cap_s * 1000)
+    return float(min(2.0 ** min(attempt, 64) * base_s * 1000 + jitter_ms, cap_s * 1000))
 
 
 def attempts_after(attempts: int, *, most: int, outage: bool, last_code: str | None) -> int:
@@ -101,10 +107,21 @@ def attempts_after(attempts: int, *, most: int, outage: bool, last_code: str | N
     return 1 if last_code in OUTAGE_CODES else attempts + 1
 
 
-def pause_s(failures: int, *, longest_s: float, retry_after_s: float | None) -> float:
-    """How long a tenant rests after that many outages in a row."""
+def pause_s(
+    failures: int, *, longest_s: float, retry_after_s: float | None, obeyed_s: float | None = None
+) -> float:
+    """How long a tenant rests after that many outages in a row.
+
+    What the cloud itself asks for (Retry-After) is obeyed, up to `obeyed_s`: a proxy's odd idea of
+    tomorrow must not silence a farm for a day.
+    """
     own = min(2.0 ** min(failures, 16) * 0.5, longest_s)
-    return max(own, min(retry_after_s or 0.0, longest_s))
+    return max(own, min(retry_after_s or 0.0, longest_s if obeyed_s is None else obeyed_s))
+
+
+def needs_a_person(code: str) -> bool:
+    """An outage that waiting does not end: a key, a tenant or an address is wrong."""
+    return code in PERSON_CODES
 
 
 def _blamed(body: Any, count: int) -> dict[int, str]:

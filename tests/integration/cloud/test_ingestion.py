@@ -1,6 +1,7 @@
 """cloud-ingestion over real HTTP, with a real database and a real bus."""
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import AsyncIterator
@@ -341,3 +342,34 @@ async def test_every_log_id_is_a_valid_request_id(client: Client) -> None:
     request_id = str(ids.new())
     answer = await client.post({"events": [event()]}, **{"x-request-id": request_id})
     assert answer.headers["x-request-id"] == request_id
+
+
+async def test_a_compressed_batch_is_taken_like_any_other(client: Client) -> None:
+    body = json.dumps({"batchId": "b-1", "events": [event(), event()]}).encode()
+    answer = await client.post(gzip.compress(body), **{"content-encoding": "gzip"})
+    assert (answer.status_code, answer.json()) == (202, {"accepted": True, "batchId": "b-1"})
+    assert len(await client.bus()) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "status"),
+    [
+        (gzip.compress(b" " * (6 * 1024 * 1024)), "gzip", 413),
+        # A bomb: a kilobyte for a megabyte, so that a small body would fill the memory.
+        (gzip.compress(bytes(64 * 1024 * 1024), compresslevel=9), "gzip", 413),
+        (gzip.compress(b'{"events": []}')[:-4], "gzip", 400),
+        (gzip.compress(b'{"events": []}') + b"more", "gzip", 400),
+        (gzip.compress(b'{"events"') + gzip.compress(b": []}"), "gzip", 400),
+        (b'{"events": []}', "gzip", 400),
+        (b"", "gzip", 400),
+        (b'{"events": []}', "br", 415),
+        (b'{"events": []}', "gzip, gzip", 415),
+    ],
+    ids=["large", "bomb", "cut", "tail", "two", "plain", "empty", "brotli", "twice"],
+)
+async def test_a_body_that_does_not_unpack_within_bounds_gets_its_answer(
+    client: Client, body: bytes, encoding: str, status: int
+) -> None:
+    answer = await client.post(body, **{"content-encoding": encoding})
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) >= {"code", "message", "traceId"}

@@ -23,6 +23,7 @@ from farmiq.edge.devices import api as devices
 from farmiq.edge.devices import entry
 from farmiq.edge.feed.api import Api
 from farmiq.edge.ingress.api import Desk
+from farmiq.edge.sync import api as sync
 from farmiq.edge.telemetry import api as edge_telemetry
 from farmiq.plumbing import http
 from tests.unit.contracts.test_asyncapi import looked_up, refs
@@ -44,6 +45,7 @@ def routes(site: str) -> FastAPI:
         Desk(nothing, nothing).add_to(door.app)
         devices.add_to(door.app, nothing)
         edge_telemetry.add_to(door.app, nothing)
+        sync.add_to(door.app, nothing, nothing)
         Api(nothing, service="test").add_to(door.app)
     return door.app
 

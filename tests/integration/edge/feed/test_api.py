@@ -52,7 +52,8 @@ async def test_a_lot_is_stored_owed_and_answered(
         answer.json().items() >= {**body, "device_id": None, "recorded_by": "the operator"}.items()
     )
     async with db.transaction(pool) as tx:
-        (owed,) = await sync.claim(tx, claimed_by="test", most=5, lease_s=30)
+        claimed = await sync.claim(tx, "t-001", claimed_by="test", most=5, lease_s=30)
+        (owed,) = await sync.start_sending(tx, claimed, claimed_by="test", lease_s=30)
     assert json.loads(bus.write(owed.event())) == documented
     assert msgspec.json.decode(answer.text, type=FeedLot).quantity_kg == 5000
     assert rows(edge_db, "select actor, action, subject from audit_log") == [

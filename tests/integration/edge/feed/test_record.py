@@ -31,9 +31,12 @@ ROWS = {
 
 async def delivered(pool: db.Pool) -> list[dict[str, Any]]:
     """What the forwarder would send, as JSON."""
+    found = []
     async with db.transaction(pool) as tx:
-        claimed = await sync.claim(tx, claimed_by="test", most=500, lease_s=30)
-    return [json.loads(bus.write(row.event())) for row in claimed]
+        for owed in await sync.owing(tx):
+            rows_ = await sync.claim(tx, owed.tenant_id, claimed_by="test", most=500, lease_s=30)
+            found += await sync.start_sending(tx, rows_, claimed_by="test", lease_s=30)
+    return [json.loads(bus.write(row.event())) for row in found]
 
 
 @pytest.mark.req("FB-01", "FB-11", "FB-17")

@@ -1,0 +1,263 @@
+"""The outbox over HTTP: how delivery goes (viewers), and moving what is stuck (admins)."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from msgspec import Meta
+
+from farmiq.edge import access
+from farmiq.edge.sync import desk, states
+from farmiq.edge.sync.desk import Choice
+from farmiq.edge.sync.states import State
+from farmiq.edge.sync.watch import Watch
+from farmiq.plumbing import db
+from farmiq.plumbing.http import HttpError
+
+STATUS = "/api/v1/sync/status"
+OUTBOX = "/api/v1/sync/outbox"
+REDRIVE = "/api/v1/sync/redrive"
+UNCLAIM = "/api/v1/sync/unclaim-stuck"
+
+_MOST_BODY = 1024 * 1024
+_MOST_LISTED = 500
+
+# No NUL: PostgreSQL cannot look for one.
+Word = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
+Moment = Annotated[datetime, Meta(tz=True)]
+
+
+class OutboxChoice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which rows: by ids, by what they have in common, or `all`. At most `limit`, oldest first."""
+
+    ids: Annotated[list[UUID], Meta(min_length=1, max_length=desk.MOST)] | None = None
+    tenant_id: Word | None = None
+    event_type: Word | None = None
+    dlq_reason: Word | None = None
+    last_error_code: Word | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
+    all: bool = False
+    limit: Annotated[int, Meta(ge=1, le=desk.MOST)] = 1000
+    dry_run: bool = False
+
+    def choice(self) -> Choice:
+        """Raises HttpError 400 if nothing was chosen: everything has to be asked for by name."""
+        found = Choice(
+            ids=None if self.ids is None else tuple(self.ids),
+            tenant_id=self.tenant_id,
+            event_type=self.event_type,
+            dlq_reason=self.dlq_reason,
+            last_error_code=self.last_error_code,
+            created_after=self.created_after,
+            created_before=self.created_before,
+        )
+        if not self.all and not found.asks_for_something():
+            raise HttpError(400, 'say which rows: ids, a filter, or "all": true')
+        return found
+
+
+class OutboxMoved(msgspec.Struct, kw_only=True):
+    """What was moved, or with `dry_run` what would have been."""
+
+    count: int
+    ids: list[UUID]
+    dry_run: bool
+
+
+class Listed(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The query of a listing; `after` is the last id of the page before."""
+
+    status: State | None = None
+    tenant_id: Word | None = None
+    event_type: Word | None = None
+    dlq_reason: Word | None = None
+    last_error_code: Word | None = None
+    after: UUID | None = None
+    limit: Annotated[int, Meta(ge=1, le=_MOST_LISTED)] = 100
+
+
+class OutboxRow(msgspec.Struct, kw_only=True):
+    """A row without its payload."""
+
+    id: UUID
+    tenant_id: str
+    farm_id: str | None
+    barn_id: str | None
+    device_id: str | None
+    session_id: UUID | None
+    event_type: str
+    occurred_at: datetime | None
+    trace_id: str | None
+    payload_size_bytes: int | None
+    status: State
+    priority: int
+    attempt_count: int
+    last_attempt_at: datetime | None
+    next_attempt_at: datetime
+    claimed_by: str | None
+    claimed_at: datetime | None
+    lease_expires_at: datetime | None
+    last_error_code: str | None
+    last_error_message: str | None
+    failed_at: datetime | None
+    dlq_reason: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class OutboxPage(msgspec.Struct, kw_only=True):
+    """`next` is the `after` of the next page; null on the last one."""
+
+    rows: list[OutboxRow]
+    next: UUID | None
+
+
+class SyncTenant(msgspec.Struct, kw_only=True):
+    """Delivery of one tenant; `live_priority` is above 0 while a backlog drains."""
+
+    tenant_id: str
+    state: Literal["idle", "delivering", "draining", "paused"]
+    waiting: int
+    pending: int
+    claimed: int
+    sending: int
+    dlq: int
+    failed: int
+    oldest_s: float
+    consecutive_failures: int
+    paused_until: datetime | None
+    last_acked_at: datetime | None
+    last_acked_event_id: UUID | None
+    last_sent_batch_id: str | None
+    live_priority: int
+
+
+class SyncStatus(msgspec.Struct, kw_only=True):
+    """`eta_s` is null while the backlog does not fall; `rate_per_s` is this forwarder's own."""
+
+    waiting: int
+    dlq: int
+    oldest_s: float
+    rate_per_s: float
+    eta_s: float | None
+    tenants: list[SyncTenant]
+
+
+Move = Callable[..., Awaitable[list[UUID]]]
+
+
+def add_to(app: FastAPI, pool: db.Pool, watch: Watch) -> None:
+    """The four routes; each asks who calls before it reads anything."""
+
+    async def get_status(request: Request) -> Response:
+        await access.require(request, pool, "viewer")
+        async with _transaction(pool) as tx:
+            tenants = await desk.status(tx)
+        return _json(_status(tenants, rate=watch.rate, eta_s=watch.eta_s))
+
+    async def get_outbox(request: Request) -> Response:
+        await access.require(request, pool, "viewer")
+        asked = _query(request)
+        choice = Choice(
+            tenant_id=asked.tenant_id,
+            event_type=asked.event_type,
+            dlq_reason=asked.dlq_reason,
+            last_error_code=asked.last_error_code,
+        )
+        statuses = (asked.status,) if asked.status else states.STATES
+        async with _transaction(pool) as tx:
+            rows = await desk.ls(
+                tx, choice, statuses=statuses, limit=asked.limit, after=asked.after
+            )
+        found = [msgspec.convert(row, OutboxRow) for row in rows]
+        return _json(
+            OutboxPage(rows=found, next=found[-1].id if len(found) == asked.limit else None)
+        )
+
+    async def move(request: Request, by: Move) -> Response:
+        caller = await access.require(request, pool, "admin")
+        asked = await _body(request)
+        choice = asked.choice()
+        async with _transaction(pool) as tx:
+            moved = await by(
+                tx, choice, limit=asked.limit, actor=caller.name, dry_run=asked.dry_run
+            )
+        return _json(OutboxMoved(count=len(moved), ids=moved, dry_run=asked.dry_run))
+
+    async def post_redrive(request: Request) -> Response:
+        return await move(request, desk.redrive)
+
+    async def post_unclaim(request: Request) -> Response:
+        return await move(request, desk.unclaim)
+
+    app.add_route(STATUS, get_status, methods=["GET"])
+    app.add_route(OUTBOX, get_outbox, methods=["GET"])
+    app.add_route(REDRIVE, post_redrive, methods=["POST"])
+    app.add_route(UNCLAIM, post_unclaim, methods=["POST"])
+
+
+def _status(tenants: list[desk.TenantStatus], *, rate: float, eta_s: float | None) -> SyncStatus:
+    return SyncStatus(
+        waiting=sum(tenant.waiting for tenant in tenants),
+        dlq=sum(tenant.dlq for tenant in tenants),
+        oldest_s=max((tenant.oldest_s for tenant in tenants), default=0.0),
+        rate_per_s=round(rate, 1),
+        eta_s=eta_s,
+        tenants=[
+            SyncTenant(state=_state(tenant), waiting=tenant.waiting, **asdict(tenant))
+            for tenant in tenants
+        ],
+    )
+
+
+def _state(tenant: desk.TenantStatus) -> Literal["idle", "delivering", "draining", "paused"]:
+    if not tenant.waiting:
+        return "idle"
+    if tenant.consecutive_failures:
+        return "paused"
+    return "draining" if tenant.live_priority else "delivering"
+
+
+def _json(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+async def _body(request: Request) -> OutboxChoice:
+    raw = bytearray()
+    async for part in request.stream():
+        raw += part
+        if len(raw) > _MOST_BODY:
+            raise HttpError(413, f"send at most {_MOST_BODY} bytes")
+    try:
+        return msgspec.json.decode(bytes(raw) or b"{}", type=OutboxChoice)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _not_valid("body", error) from None
+
+
+def _query(request: Request) -> Listed:
+    given = dict(request.query_params)
+    try:
+        return msgspec.convert(given, Listed, strict=False)
+    except msgspec.ValidationError as error:
+        raise _not_valid("query", error) from None
+
+
+def _not_valid(field: str, error: Exception) -> HttpError:
+    reason = str(error).encode(errors="replace").decode()[:500]
+    return HttpError(400, "the request is not valid", details=[{"field": field, "reason": reason}])
+
+
+@asynccontextmanager
+async def _transaction(pool: db.Pool) -> AsyncIterator[db.Connection]:
+    try:
+        async with db.transaction(pool) as tx:
+            yield tx
+    except db.UNAVAILABLE as error:
+        raise HttpError(503, "the edge's database is away", retry_after_s=5) from error

@@ -1,0 +1,105 @@
+"""What a claim costs: counted in pages and rows that PostgreSQL touches, never in time."""
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from farmiq.edge.sync import store
+from tests.conftest import Database
+from tests.integration.edge.sync.owed import owe_many, rows
+
+ASKED = {"tenant_id": "t-1", "claimed_by": "me", "most": 100, "few": 20, "lease_s": "30"}
+
+
+def explain(database: Database, query: str, args: dict[str, Any] | None = None) -> Any:
+    """The plan as it ran, rolled back; by the services' own login."""
+    with psycopg.connect(database.url) as connection:
+        text = f"explain (analyze, buffers, timing off, format json) {query}"
+        row = connection.execute(text.encode(), args).fetchone()
+        connection.rollback()
+    assert row is not None
+    return row[0][0]["Plan"]
+
+
+def touched(plan: Any) -> int:
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def thrown_away(plan: Any) -> int:
+    """Rows that were looked at and did not fit, anywhere in the plan."""
+    text = json.dumps(plan)
+    return sum(int(n) for n in re.findall(r'"Rows Removed by (?:Filter|Join Filter)": (\d+)', text))
+
+
+def settled(database: Database) -> None:
+    """As autovacuum leaves it."""
+    with psycopg.connect(database.admin_url, autocommit=True) as connection:
+        connection.execute("vacuum analyze sync_outbox")
+
+
+def claim(database: Database) -> Any:
+    plan = explain(database, store.CLAIM, ASKED)
+    assert plan["Actual Rows"] == 100
+    return plan
+
+
+@pytest.mark.req("OB-18")
+@pytest.mark.parametrize("analyzed", [True, False], ids=["known", "unknown"])
+def test_a_claim_costs_the_same_whatever_else_is_in_the_outbox(
+    edge_db: Database, *, analyzed: bool
+) -> None:
+    """Ten times the backlog, delivered rows, waiting retries, a paused tenant's: all for free."""
+    owe_many(edge_db, 5_000)
+    settled(edge_db)
+    few = claim(edge_db)
+    owe_many(edge_db, 45_000)
+    owe_many(edge_db, 30_000, status="acked")
+    owe_many(edge_db, 30_000, attempts=3, due=timedelta(hours=1), code="HTTP_500")
+    owe_many(edge_db, 30_000, tenant_id="a-paused-one")
+    if analyzed:
+        settled(edge_db)
+    many = claim(edge_db)
+    # Its own hundred, when it asks which of them were claimed before; nobody else's.
+    assert thrown_away(few) == thrown_away(many) == 100
+    # The rows' own index pages spread wider, so a little more; never in proportion.
+    assert touched(many) < 1.6 * touched(few)
+
+
+def test_who_is_owed_something_is_found_by_tenants_and_not_by_rows(edge_db: Database) -> None:
+    for name in ("t-1", "t-2", "t-3"):
+        owe_many(edge_db, 5_000, tenant_id=name)
+    owe_many(edge_db, 5_000, tenant_id="t-2", attempts=3, due=timedelta(hours=1))
+    settled(edge_db)
+    plan = explain(edge_db, store.OWING)
+    assert plan["Actual Rows"] == 3
+    assert touched(plan) < 120
+
+
+def test_the_reaper_looks_only_at_what_is_held(edge_db: Database) -> None:
+    owe_many(edge_db, 20_000)
+    owe_many(edge_db, 20_000, status="acked")
+    with psycopg.connect(edge_db.admin_url) as connection:
+        connection.execute(
+            "update sync_outbox set status = 'claimed', claimed_by = 'x', claimed_at = now(), "
+            "lease_expires_at = now() + interval '1 min' where id in "
+            "(select id from sync_outbox where status = 'pending' limit 50)"
+        )
+    settled(edge_db)
+    plan = explain(
+        edge_db,
+        "select from sync_outbox where claimed_by is not null and status in ('claimed', 'sending') "
+        "and lease_expires_at < (select fn_now()) limit 2000",
+    )
+    assert "sync_outbox_lease_idx" in json.dumps(plan)
+    assert touched(plan) < 200
+
+
+def test_the_outbox_is_vacuumed_early(edge_db: Database) -> None:
+    ((options,),) = rows(
+        edge_db, "select reloptions from pg_class where oid = 'sync_outbox'::regclass"
+    )
+    assert "autovacuum_vacuum_scale_factor=0.01" in options

@@ -1,0 +1,79 @@
+"""How much is sent at once, and what travels apart."""
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.edge.sync import pace
+from farmiq.edge.sync.pace import LEASE_EXPIRED, Pace
+
+OUTAGES = ("NETWORK_ERROR",)
+
+
+@dataclass(frozen=True)
+class Row:
+    number: int
+    size_bytes: int = 100
+    attempt_count: int = 0
+    last_error_code: str | None = None
+
+
+def numbers(parts: list[list[Row]]) -> list[list[int]]:
+    return [[row.number for row in part] for part in parts]
+
+
+def test_a_batch_that_did_not_get_through_makes_the_next_one_small() -> None:
+    slow = Pace(500, 500).slower()
+    assert slow.now == pace.PROBE_EVENTS
+    while (slower := slow.slower()) != slow:
+        slow = slower
+    assert slow.now == 1
+
+
+def test_each_that_gets_through_doubles_it_up_to_the_most() -> None:
+    found = [Pace(500, 1)]
+    while found[-1].now < 500:
+        found.append(found[-1].faster())
+    assert [one.now for one in found] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 500]
+    assert found[-1].faster() == found[-1]
+
+
+def test_what_failed_on_its_own_travels_alone_behind_the_healthy() -> None:
+    rows = [
+        Row(1, attempt_count=2, last_error_code="HTTP_500"),
+        Row(2),
+        Row(3, attempt_count=4, last_error_code="NETWORK_ERROR"),
+        Row(4, attempt_count=1, last_error_code=LEASE_EXPIRED),
+        Row(5, attempt_count=1, last_error_code=LEASE_EXPIRED),
+        Row(6, attempt_count=2, last_error_code=LEASE_EXPIRED),
+        Row(7, attempt_count=1, last_error_code="HTTP_500"),
+        Row(8),
+        Row(9, attempt_count=3, last_error_code=LEASE_EXPIRED),
+    ]
+    plan = pace.plan(rows, most_bytes=10_000_000, outage_codes=OUTAGES)
+    assert numbers(plan.parts) == [[2, 3, 8], [4, 5], [1], [7], [6]]
+    assert numbers([plan.back]) == [[9]]  # it may be what kills forwarders, and so may 6
+
+
+@given(
+    st.lists(st.integers(0, 300_000), max_size=60),
+    st.integers(1_000_000, 6_000_000),
+)
+def test_no_part_is_larger_than_a_batch_may_be_and_none_is_lost(
+    sizes: list[int], most_bytes: int
+) -> None:
+    rows = [Row(number, size_bytes=size) for number, size in enumerate(sizes)]
+    plan = pace.plan(rows, most_bytes=most_bytes, outage_codes=OUTAGES)
+    assert [row for part in plan.parts for row in part] == rows
+    assert plan.back == []
+    for part in plan.parts:
+        assert part
+        assert sum(row.size_bytes + pace.ENVELOPE_BYTES for row in part) <= most_bytes
+
+
+def test_new_events_get_a_higher_priority_when_too_many_wait_at_theirs() -> None:
+    assert pace.next_level(0, waiting_at_level=pace.BACKLOG_ROWS) == 0
+    assert pace.next_level(0, waiting_at_level=pace.BACKLOG_ROWS + 1) == 1
+    assert pace.next_level(1, waiting_at_level=5) == 1
+    assert pace.next_level(1, waiting_at_level=pace.BACKLOG_ROWS + 1) == 2

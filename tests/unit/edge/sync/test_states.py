@@ -1,0 +1,33 @@
+"""The life of an outbox row: the documented moves, and ours beside them."""
+
+import pytest
+
+from farmiq.edge.sync import states
+
+DOCUMENTED = {
+    ("pending", "claimed"), ("pending", "pending"), ("pending", "dlq"),
+    ("claimed", "sending"), ("claimed", "acked"), ("claimed", "pending"), ("claimed", "dlq"),
+    ("sending", "acked"), ("sending", "pending"), ("sending", "dlq"),
+}  # fmt: skip
+# C-14: claimed again after its lease; a lease of a row being sent is renewed (D-70).
+OURS = {("claimed", "claimed"), ("sending", "sending")}
+
+
+@pytest.mark.req("OB-01", "OB-02", "OB-03", "OB-04", "OB-05", "OB-06", "OB-07", "OB-08")
+def test_the_moves_are_the_documented_ones_and_the_two_of_leases() -> None:
+    assert set(states.MOVES) == DOCUMENTED | OURS
+
+
+@pytest.mark.req("OB-09")
+def test_nothing_leaves_a_terminal_state_by_itself() -> None:
+    for before in states.TERMINAL:
+        assert not any(states.may(before, after) for after in states.STATES)
+    assert states.may("dlq", "pending", by_hand="redrive")
+    assert states.may("dlq", "failed", by_hand="discard")
+    assert not states.may("dlq", "failed", by_hand="redrive")
+    assert not states.may("acked", "pending", by_hand="redrive")
+
+
+def test_every_state_is_owed_or_terminal() -> None:
+    assert {*states.OWED, *states.TERMINAL} == set(states.STATES)
+    assert set(states.HELD) < set(states.OWED)
