@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from farmiq.plumbing.tls import Tls
 
@@ -172,6 +172,13 @@ class CloudSettings(_Settings):
         gt=0,
         description="longest wait for the bus to confirm a batch",
     )
+    bus_retry_s: tuple[float, ...] = Field(
+        (1, 5, 30, 120),
+        alias="BUS_RETRY_SECONDS",
+        min_length=1,
+        description="how long an event that failed waits before each new try, growing, such as "
+        "1,5,30,120; after the last it is a dead letter",
+    )
     sign_in_hours: float = Field(
         12,
         alias="CONSOLE_SIGN_IN_HOURS",
@@ -184,6 +191,18 @@ class CloudSettings(_Settings):
         description="true: browsers send the cookie over HTTPS only; set it behind a TLS proxy; "
         "default: true if we serve HTTPS ourselves",
     )
+
+    @field_validator("bus_retry_s", mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+
+    @field_validator("bus_retry_s")
+    @classmethod
+    def _growing(cls, given: tuple[float, ...]) -> tuple[float, ...]:
+        if any(wait < 0.001 for wait in given) or sorted(set(given)) != list(given):  # noqa: PLR2004
+            raise ValueError("each wait has to be longer than the one before, from 0.001 on")
+        return given
 
     @property
     def cookie_secure(self) -> bool:
@@ -225,6 +244,8 @@ def template(name: str) -> str:
     for variable, field in settings.variables().items():
         lines += ["", f"# {field.description}"]
         default = "" if field.is_required() or field.default is None else field.default
+        if isinstance(default, tuple):
+            default = ",".join(f"{part:g}" for part in default)
         lines.append(f'{variable}=""' if field.is_required() else f'#{variable}="{default}"')
     return "\n".join(lines) + "\n"
 

@@ -16,12 +16,16 @@ SERVICE_OF = {
     "ingress": "edge-ingress-gateway",
     "sync": "edge-sync-forwarder",
     "ingestion": "cloud-ingestion",
-    "telemetry": "cloud-telemetry-service",
+    "landing": "cloud-telemetry-service",
 }
 Record = Callable[[str, object], None]
 
 
-@pytest.mark.parametrize("point", crash.POINTS)
+# The others lie on no reading's way: the tests of those ways kill there.
+ON_THE_WAY = [point for point in crash.POINTS if point.partition(".")[0] in SERVICE_OF]
+
+
+@pytest.mark.parametrize("point", ON_THE_WAY)
 async def test_death_at_a_crash_point(
     battered: Battered, point: str, record_property: Record
 ) -> None:
