@@ -49,6 +49,12 @@ class _Settings(BaseModel):
             raise SettingsError(cls._explain(error)) from None
 
     @classmethod
+    def load_some(cls, environment: Mapping[str, str]) -> Self:
+        """For commands that need a few settings only: what must be set elsewhere may be missing."""
+        required = {name: "-" for name, field in cls.variables().items() if field.is_required()}
+        return cls.load({**required, **environment})
+
+    @classmethod
     def variables(cls) -> dict[str, Any]:
         return {str(field.alias): field for field in cls.model_fields.values()}
 
@@ -179,6 +185,18 @@ class CloudSettings(_Settings):
         description="how long an event that failed waits before each new try, growing, such as "
         "1,5,30,120; after the last it is a dead letter",
     )
+    bus_outage_days: float = Field(
+        7,
+        alias="BUS_OUTAGE_DAYS",
+        gt=0,
+        description="queues are sized to hold what comes while a consumer is away for so long",
+    )
+    bus_scale: float = Field(
+        1,
+        alias="BUS_SCALE",
+        gt=0,
+        description="how much more comes than 20 readings and about as many other events a second",
+    )
     sign_in_hours: float = Field(
         12,
         alias="CONSOLE_SIGN_IN_HOURS",
@@ -211,7 +229,7 @@ class CloudSettings(_Settings):
 
 
 class AdminSettings(_Settings):
-    """For `farmiq migrate` and `farmiq trace`: the owners of the two databases."""
+    """For `farmiq migrate`, `trace` and `topology`: the owners of the databases and of the bus."""
 
     edge_db_url: SecretStr | None = Field(
         None,
@@ -222,6 +240,11 @@ class AdminSettings(_Settings):
         None,
         alias="FARMIQ_CLOUD_DB_ADMIN_URL",
         description="PostgreSQL of the cloud, as the owner of its tables",
+    )
+    rabbitmq_api_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_RABBITMQ_API_URL",
+        description="management API of cloud-rabbitmq, as an administrator, for farmiq topology",
     )
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import typer
 
-from farmiq.cli import alert, key, terminal
+from farmiq.cli import alert, key, terminal, topology
 from farmiq.cli import stack as stack_commands
 from farmiq.cli.terminal import AsJson, StackName
 
@@ -38,8 +38,13 @@ keys = typer.Typer(no_args_is_help=True, help="Keys that edges sign their tokens
 app.add_typer(keys, name="keys")
 app.add_typer(key.app, name="key")
 app.add_typer(alert.app, name="alert")
+app.add_typer(topology.app, name="topology")
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
+
+
+# Errors of these say in a sentence what an engine or a setting did.
+_EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config")
 
 
 def main() -> None:
@@ -51,7 +56,9 @@ def main() -> None:
     except (OSError, ValueError) as error:
         _say_and_exit(error)
     except Exception as error:
-        if type(error).__module__.partition(".")[0] != "psycopg":
+        if type(error).__module__ not in _EXPLAIN_THEMSELVES and (
+            type(error).__module__.partition(".")[0] != "psycopg"
+        ):
             raise
         _say_and_exit(error)
 

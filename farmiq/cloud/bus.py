@@ -17,6 +17,9 @@ from farmiq.plumbing.consume import Route
 
 UNROUTED_EXCHANGE = "farmiq.unrouted.exchange"
 UNROUTED_QUEUE = "farmiq.cloud-ingestion.unrouted.queue"
+# Leads to every queue by its name. Through the default exchange every login that may set a message
+# aside could write into every queue; on this one the broker checks the names (topic permissions).
+RETRY_EXCHANGE = "farmiq.retry.exchange"
 
 # How long a message that failed waits before it is tried again; after the last it is dead (C-39).
 DELAYS_S = (1.0, 5.0, 30.0, 120.0)
@@ -43,7 +46,8 @@ class Work:
         return f"farmiq.{self.service}.{self.purpose}-retry-{_spoken(delay_s)}.queue"
 
     def route(self, delays_s: tuple[float, ...] = DELAYS_S) -> Route:
-        return Route(self.queue, tuple(self.retry(delay) for delay in delays_s), self.dead_letters)
+        retries = tuple(self.retry(delay) for delay in delays_s)
+        return Route(self.queue, retries, self.dead_letters, RETRY_EXCHANGE)
 
 
 def _spoken(delay_s: float) -> str:
@@ -71,6 +75,7 @@ TELEMETRY_DEAD_LETTERS = TELEMETRY.dead_letters
 
 EXCHANGES = (
     Exchange(UNROUTED_EXCHANGE),
+    Exchange(RETRY_EXCHANGE),
     *(
         Exchange(name, alternate=UNROUTED_EXCHANGE)
         for name in sorted({kind.exchange for kind in BUS.values()})
@@ -81,14 +86,20 @@ _UNROUTED = Queue(UNROUTED_QUEUE, bindings=((UNROUTED_EXCHANGE, "#"),))
 
 def _work_queue(work: Work) -> Queue:
     bindings = tuple((BUS[kind].exchange, kind) for kind in work.event_types)
-    return Queue(work.queue, bindings=bindings, dead_letters=work.dead_letters)
+    by_name = (RETRY_EXCHANGE, work.queue)
+    return Queue(work.queue, bindings=(*bindings, by_name), dead_letters=work.dead_letters)
 
 
 def _set_aside(work: Work, delays_s: tuple[float, ...]) -> Iterator[Queue]:
-    yield Queue(work.dead_letters)
+    yield Queue(work.dead_letters, bindings=((RETRY_EXCHANGE, work.dead_letters),))
     for delay_s in delays_s:
-        ttl_ms = round(delay_s * 1000)
-        yield Queue(work.retry(delay_s), dead_letters=work.queue, ttl_ms=ttl_ms)
+        name = work.retry(delay_s)
+        yield Queue(
+            name,
+            bindings=((RETRY_EXCHANGE, name),),
+            dead_letters=work.queue,
+            ttl_ms=round(delay_s * 1000),
+        )
 
 
 # What has to be there before anything is published: with a queue missing, its events would go to
@@ -98,9 +109,15 @@ TOPOLOGY = Topology(EXCHANGES, (_UNROUTED, *map(_work_queue, WORKS)))
 
 def part(work: Work, delays_s: tuple[float, ...] = DELAYS_S) -> Topology:
     """What the consumer of one queue needs."""
-    sources = {BUS[kind].exchange for kind in work.event_types} | {UNROUTED_EXCHANGE}
+    sources = {BUS[kind].exchange for kind in work.event_types}
+    sources |= {UNROUTED_EXCHANGE, RETRY_EXCHANGE}
     exchanges = tuple(each for each in EXCHANGES if each.name in sources)
     return Topology(exchanges, (*_set_aside(work, delays_s), _work_queue(work)))
+
+
+def most_waiting(work: Work, *, days: float, scale: float) -> int:
+    """How many events come while the consumer is away for so long: the cap of its queue."""
+    return round(work.events_per_s * scale * days * 86400)
 
 
 def whole(delays_s: tuple[float, ...] = DELAYS_S) -> Topology:

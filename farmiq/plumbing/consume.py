@@ -52,11 +52,15 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A queue, the queues in which its failed messages wait, shortest first, and the last one."""
+    """A queue, the queues in which its failed messages wait, shortest first, and the last one.
+
+    `exchange` leads to each of them by its name; the default exchange does so for every queue.
+    """
 
     queue: str
     retries: tuple[str, ...]
     dead_letters: str
+    exchange: str = ""
 
     @property
     def most_attempts(self) -> int:
@@ -190,14 +194,14 @@ class Consumer:
                     deliveries.ROUTING_KEY: each.routing_key,
                 },
             )
-            await publish(outbox, queue, each.body, again)
+            await publish(outbox, queue, each.body, again, exchange=self._route.exchange)
             return
         attempts = each.attempts + 1
         target = self._route.next(attempts=attempts, final=verdict.final)
         properties = deliveries.set_aside(
             each, queue=queue, attempts=attempts, reason=verdict.reason, at=datetime.now(UTC)
         )
-        await publish(outbox, target, each.body, properties)
+        await publish(outbox, target, each.body, properties, exchange=self._route.exchange)
         is_dead = target == self._route.dead_letters
         say = self._log.error if is_dead else self._log.warning
         say(
@@ -298,11 +302,17 @@ async def confirming(opened: AbstractConnection) -> aiormq.abc.AbstractChannel:
 
 
 async def publish(
-    channel: aiormq.abc.AbstractChannel, queue: str, body: bytes, properties: Properties
+    channel: aiormq.abc.AbstractChannel,
+    queue: str,
+    body: bytes,
+    properties: Properties,
+    *,
+    exchange: str = "",
 ) -> None:
-    """Straight into a queue; returns when the broker has confirmed that it is kept there."""
+    """To a queue by its name; returns when the broker has confirmed that it is kept."""
     await channel.basic_publish(
         body,
+        exchange=exchange,
         routing_key=queue,
         properties=properties,
         mandatory=True,
