@@ -20,6 +20,7 @@ POINTS = {
     "ingestion.after_commit": "committed and on the bus; the edge has no answer",
     "landing.before_commit": "kept, not committed; not acknowledged to the bus",
     "landing.after_commit": "committed; not acknowledged to the bus",
+    "dlq.after_publish": "redriven letters are confirmed and audited; still among the dead",
     "consume.after_set_aside": "confirmed where it waits next; not acknowledged where it was",
 }
 

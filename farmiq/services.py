@@ -91,6 +91,25 @@ SERVICES = (
     _landing("cloud-sync-service", "sync", "ingest", "sync_events"),
     _landing("cloud-analytics-service", "analytics", "kpi", "kpi_events"),
     Service(
+        "cloud-deadletter-service",
+        "cloud",
+        "farmiq.cloud.deadletter.service",
+        reads=(
+            "farmiq.*.dlq.queue",
+            "farmiq.cloud-ingestion.unrouted.queue",
+            "sign_ins",
+            "memberships",
+            "POST /api/v1/dead-letters/redrive",
+            "POST /api/v1/dead-letters/discard",
+        ),
+        writes=(
+            "farmiq.retry.exchange",
+            "farmiq.*.exchange",
+            "dead_letter_actions",
+            "GET /api/v1/dead-letters",
+        ),
+    ),
+    Service(
         "cloud-console",
         "cloud",
         "farmiq.cloud.console.service",

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import typer
 
-from farmiq.cli import alert, key, terminal, topology
+from farmiq.cli import alert, dlq, key, terminal, topology
 from farmiq.cli import stack as stack_commands
 from farmiq.cli.terminal import AsJson, StackName
 
@@ -39,6 +39,7 @@ app.add_typer(keys, name="keys")
 app.add_typer(key.app, name="key")
 app.add_typer(alert.app, name="alert")
 app.add_typer(topology.app, name="topology")
+app.add_typer(dlq.app, name="dlq")
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 

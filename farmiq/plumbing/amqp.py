@@ -6,7 +6,7 @@ Every queue is a quorum queue; what dies in one moves on at least once, with its
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -223,6 +223,21 @@ async def publisher(
         yield opened
     finally:
         await opened.close()
+
+
+async def depths(url: str, queues: Iterable[str], *, tls: Tls | None = None) -> dict[str, int]:
+    """Messages waiting in each of these queues; those that are not there are left out."""
+    found = {}
+    async with connection(url, name="depths", tls=tls) as opened:
+        channel = await opened.channel()
+        for name in queues:
+            try:
+                declared = await channel.declare_queue(name, passive=True)
+            except aiormq.exceptions.ChannelNotFoundEntity:
+                channel = await opened.channel()
+                continue
+            found[name] = declared.declaration_result.message_count or 0
+    return found
 
 
 async def depth(url: str, queue: str, *, tls: Tls | None = None) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -30,6 +30,9 @@ from farmiq.plumbing.tls import Tls
 # A broker takes messages away that are held for half an hour, and counts it as a delivery.
 HOLD_S = 600.0
 PUBLISH_TIMEOUT_S = 10.0
+# Messages looked at together: the largest ones must fit into memory so many times.
+WINDOW = 200
+BROWSE_PATIENCE_S = 3.0
 
 REDELIVERED = prometheus_client.Counter(
     "farmiq_bus_redelivered_total", "Messages the bus delivered not for the first time", ["queue"]
@@ -272,6 +275,15 @@ class Inbox:
             self._any.clear()
         return taken
 
+    async def collect(self, count: int, *, within_s: float) -> list[Delivery]:
+        """Exactly so many, or what has come when nothing more does for so long."""
+        found: list[Delivery] = []
+        with contextlib.suppress(TimeoutError):
+            while len(found) < count:
+                async with asyncio.timeout(within_s):
+                    found += await self.batch(most=count - len(found), linger_s=0.0)
+        return found
+
     async def _wait_for(self, count: int, linger_s: float) -> None:
         self._wanted = count
         self._enough.clear()
@@ -294,6 +306,31 @@ async def subscribe(opened: AbstractConnection, queue: str, *, prefetch: int) ->
     channel.closing.add_done_callback(lambda _: inbox.close())
     await channel.basic_consume(queue, inbox.arrive)
     return inbox
+
+
+async def browse(
+    opened: AbstractConnection, queue: str, *, window: int = WINDOW
+) -> AsyncIterator[tuple[Inbox, list[Delivery]]]:
+    """What waits in a queue now, oldest first, a window of it at a time.
+
+    Only a window is in memory. Whoever deals with a message acknowledges it; the others are the
+    broker's all the time and lie in the queue again when the connection closes, or breaks.
+    """
+    channel = await _underlay(opened, confirms=False)
+    inbox = Inbox(channel)
+    channel.closing.add_done_callback(lambda _: inbox.close())
+    left = (await channel.queue_declare(queue, passive=True)).message_count or 0
+    while left > 0:
+        # Each subscription may hold a window; those before it go on holding theirs.
+        wanted = min(window, left)
+        await channel.basic_qos(prefetch_count=wanted)
+        subscription = await channel.basic_consume(queue, inbox.arrive)
+        found = await inbox.collect(wanted, within_s=BROWSE_PATIENCE_S)
+        await channel.basic_cancel(str(subscription.consumer_tag))
+        if not found:
+            return
+        left -= len(found)
+        yield inbox, found
 
 
 async def confirming(opened: AbstractConnection) -> aiormq.abc.AbstractChannel:

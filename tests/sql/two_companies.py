@@ -46,6 +46,10 @@ SEED = {
         insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
           metric_value, unit, occurred_at, reading_count)
         values (%(tenant)s, 'd', 'temperature', 'f', 'b', %(id)s, 1, 'C', now(), 1)""",
+    "dead_letter_actions": """
+        insert into dead_letter_actions
+          (action_id, actor, action, queue, tenant_id, reason, outcome, body_sha256)
+        values (%(id)s, 'a', 'redrive', 'q', %(tenant)s, 'r', 'redriven', 'x')""",
     "telemetry_aggregates": _EVENT.format("telemetry_aggregates"),
     "weighvision_events": _EVENT.format("weighvision_events"),
     "media_events": _EVENT.format("media_events"),
