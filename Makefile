@@ -40,7 +40,7 @@ check: $(READY) ## style, types, import contracts
 	@$(VENV)/bin/lint-imports
 
 bench: $(READY) ## measure us and a ceiling in the same run, print the ratios
-	@$(PY) -m bench $(ARGS)
+	@$(FARMIQ) bench ingest $(ARGS)
 
 requirements: $(READY) ## each requirement and the tests that show it (JSON=1 for scripts)
 	@$(PY) -m tests.house.requirements $(if $(JSON),--json)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
@@ -89,10 +90,114 @@ class EdgeSettings(_Settings):
         8081, alias="FARMIQ_EDGE_HTTP_PORT", ge=1, le=65535, description="port to listen on"
     )
     ingress_batch: int = Field(
-        500, alias="INGRESS_BATCH_EVENTS", ge=1, description="most messages in one transaction"
+        2000, alias="INGRESS_BATCH_EVENTS", ge=1, description="most messages in one transaction"
+    )
+    ingress_writers: int = Field(
+        2,
+        alias="INGRESS_WRITERS",
+        ge=1,
+        le=4,
+        description="transactions at the same time; all messages of one device share one",
     )
     ingress_linger_ms: int = Field(
         5, alias="INGRESS_LINGER_MS", ge=0, description="how long a transaction waits for company"
+    )
+    telemetry_raw_days: int = Field(
+        90,
+        alias="TELEMETRY_RAW_RETENTION_DAYS",
+        ge=1,
+        le=36500,
+        description="how long readings are kept; late ones are aggregated as far back as this",
+    )
+    telemetry_agg_days: int = Field(
+        365,
+        alias="TELEMETRY_AGG_RETENTION_DAYS",
+        ge=1,
+        le=36500,
+        description="how long aggregates by minute, hour and day are kept",
+    )
+    telemetry_agg_every_s: float = Field(
+        2,
+        alias="TELEMETRY_AGG_EVERY_SECONDS",
+        gt=0,
+        description="pause between rounds of making aggregates",
+    )
+    telemetry_settle_s: float = Field(
+        30,
+        alias="TELEMETRY_AGG_SETTLE_SECONDS",
+        ge=0,
+        description="how long a bucket waits for late readings before it is owed to the cloud",
+    )
+    ingress_lease_s: float = Field(
+        5,
+        alias="INGRESS_LEASE_SECONDS",
+        ge=1,
+        description="a second gateway takes over when the first was silent for so long",
+    )
+    dedupe_ttl_hours: float = Field(
+        72,
+        alias="INGRESS_DEDUPE_TTL_HOURS",
+        gt=0,
+        description="how long an event's id is remembered at the door; above 96 a device that "
+        "replays its whole buffer late meets it still",
+    )
+    quarantine_max_bytes: int = Field(
+        256 * 2**20,
+        alias="QUARANTINE_MAX_BYTES",
+        ge=2**20,
+        description="most bytes of messages in quarantine; the oldest go first, onto the ledger",
+    )
+    quarantine_retention_days: float = Field(
+        90,
+        alias="QUARANTINE_RETENTION_DAYS",
+        gt=0,
+        description="how long a message stays in quarantine after it was last received",
+    )
+    disk_paths: str = Field(
+        "/",
+        alias="EDGE_DISK_PATHS",
+        description="a path on each disk that the database and the broker write to, commas between",
+    )
+    disk_warn_percent: float = Field(
+        85, alias="DISK_WARN_PERCENT", gt=0, le=100, description="disk use that raises an alert"
+    )
+    disk_shed_percent: float = Field(
+        92,
+        alias="DISK_SHED_PERCENT",
+        gt=0,
+        le=100,
+        description="disk use at which what can be spared is removed, never anything unsynced",
+    )
+    upkeep_at: str = Field(
+        "02:00",
+        alias="UPKEEP_AT",
+        pattern=r"^([01]\d|2[0-3]):[0-5]\d$",
+        description="when daily upkeep runs, in FARMIQ_EDGE_TIMEZONE",
+    )
+    timezone: str = Field(
+        "UTC",
+        alias="FARMIQ_EDGE_TIMEZONE",
+        description="IANA zone of this edge's days, and of farms that have none (farmiq farm set)",
+    )
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ValueError, OSError, ZoneInfoNotFoundError):
+            raise ValueError(f"{name!r} is no time zone, such as Europe/Berlin") from None
+        return name
+
+    feed_settle_s: float = Field(
+        300,
+        alias="FEED_SETTLE_SECONDS",
+        ge=0,
+        description="how long a silo's weight waits for others of its time before intakes are "
+        "derived from it",
+    )
+    feed_derive_s: float = Field(
+        60, alias="FEED_DERIVE_SECONDS", gt=0, description="how often intakes are derived"
     )
     cloud_url: str = Field(
         alias="FARMIQ_CLOUD_URL", description="cloud-ingestion, for example https://cloud.example"
@@ -142,6 +247,40 @@ class EdgeSettings(_Settings):
         alias="SYNC_BREAKER_MAX_SECONDS",
         gt=0,
         description="longest pause between probes of a cloud that is away",
+    )
+    devices_round_s: float = Field(
+        1,
+        alias="DEVICES_ROUND_SECONDS",
+        gt=0,
+        description="how often it is looked which devices fell silent",
+    )
+    command_days: int = Field(
+        90,
+        alias="DEVICE_COMMAND_RETENTION_DAYS",
+        ge=1,
+        description="how long commands that ended are kept",
+    )
+    broker_users_file: Path | None = Field(
+        None,
+        alias="FARMIQ_EDGE_BROKER_USERS_FILE",
+        description="where the broker (NATS) reads its users from; we write it from the registry",
+    )
+    broker_own_users: str = Field(
+        "GATEWAY",
+        alias="FARMIQ_EDGE_BROKER_OWN_USERS",
+        description="users of the broker who are no devices: names in own-users.conf beside it",
+        pattern=r"^[A-Z_]+(,[A-Z_]+)*$",
+    )
+    broker_pid_file: Path | None = Field(
+        None,
+        alias="FARMIQ_EDGE_BROKER_PID_FILE",
+        description="pid file of the broker, which gets SIGHUP when its users change; "
+        "without it something else must reload the broker",
+    )
+    broker_log_file: Path | None = Field(
+        None,
+        alias="FARMIQ_EDGE_BROKER_LOG_FILE",
+        description="log of the broker; what it refuses becomes a security alert",
     )
 
 
@@ -293,6 +432,11 @@ def state_dir() -> Path:
 def stack_postgres() -> str | None:
     """Which of Debian's PostgreSQL local stacks start, such as 15; None: the one of the wheel."""
     return os.environ.get("FARMIQ_STACK_POSTGRES") or None
+
+
+def stack_mqtt_sync() -> str:
+    """When local brokers flush to disk: `always` (before they acknowledge), or as often as 2m."""
+    return os.environ.get("FARMIQ_STACK_MQTT_SYNC") or "always"
 
 
 def given_urls() -> dict[str, str]:

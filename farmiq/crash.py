@@ -12,9 +12,12 @@ POINTS = {
     "ingress.before_commit": "everything written, nothing committed, nothing acknowledged",
     "ingress.after_commit": "committed; the broker has no PUBACK, the device no receipt",
     "ingress.after_puback": "acknowledged to the broker; the device has no receipt",
+    "telemetry.in_partition_upkeep": "a month's partition is made and filled, not committed",
+    "quarantine.in_redrive": "effects written and rows taken out, nothing committed",
     "sync.after_claim": "rows are leased; nothing was sent",
     "sync.after_answer": "the cloud has said yes; the rows are still leased",
     "sync.before_settle_commit": "rows are marked as delivered, not committed",
+    "feed.in_derivation": "intakes, events and state of a silo are written, not committed",
     "ingestion.after_note": "ids are noted, not committed; nothing is on the bus",
     "ingestion.after_publish": "the bus has confirmed; the ids are not committed",
     "ingestion.after_commit": "committed and on the bus; the edge has no answer",
@@ -26,7 +29,7 @@ POINTS = {
 
 
 class UnknownPointError(Exception):
-    """FARMIQ_CRASH_AT names no crash point."""
+    """FARMIQ_CRASH_AT names no crash point, or no time at which to die there."""
 
 
 _armed: str | None = None
@@ -40,6 +43,10 @@ def arm(setting: str | None) -> None:
     if name and name not in POINTS:
         raise UnknownPointError(
             f"no crash point is called {name!r}; there are: {', '.join(POINTS)}"
+        )
+    if count and not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise UnknownPointError(
+            f"after {name}: comes which time to die there, 1 or more, and not {count!r}"
         )
     _armed, _passes_left = name or None, int(count or 1)
 

@@ -8,7 +8,8 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import dict_row
 
-from farmiq.cloud.bus import TELEMETRY_QUEUE
+from farmiq.cloud.bus import TELEMETRY_QUEUE, UNROUTED_QUEUE
+from farmiq.messages.telemetry import INGESTED
 from farmiq.plumbing import amqp
 
 
@@ -27,6 +28,12 @@ _EDGE = {
     "telemetry_raw": """
         select device_id, metric_type, metric_value, unit, occurred_at, ingested_at
         from telemetry_raw where id = %s""",
+    "feed_intakes": """
+        select device_id, source, quantity_kg, parent_event_id, occurred_at, recorded_at
+        from feed_intakes where intake_id = %s""",
+    "barn_records": """
+        select device_id, record_type, recorded_at as occurred_at, stored_at as recorded_at
+        from barn_records where event_id = %s""",
     "sync_outbox": """
         select status, attempt_count, created_at, last_attempt_at, last_error_code, dlq_reason
         from sync_outbox where id = %s""",
@@ -80,17 +87,36 @@ async def _waiting(amqp_url: str | None) -> int | None:
 
 def _edge_hops(edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
     raw, seen, owed = edge["telemetry_raw"], edge["ingress_dedupe"], edge["sync_outbox"]
+    told = next((table for table in ("feed_intakes", "barn_records") if edge[table]), None)
     hops = []
     if refused := edge["quarantine"]:
         reasons = "; ".join(refused["reasons"])
         hops.append(Hop("edge", "quarantine", refused["first_received_at"], reasons))
-        if raw is None:
+        if raw is None and told is None:
             return hops
+    if told:
+        return [*hops, *_told_hops(told, edge), *_owed_hops(owed)]
     if raw:
         hops.append(Hop("device", f"{raw['device_id']}", raw["occurred_at"], _reading(raw)))
     hops.append(Hop("edge", "ingress_dedupe", _at(seen, "first_seen_at"), "first seen"))
     hops.append(Hop("edge", "telemetry_raw", _at(raw, "ingested_at"), "stored at the edge"))
-    hops.append(Hop("edge", "sync_outbox", _at(owed, "created_at"), "owed to the cloud"))
+    return [*hops, *_owed_hops(owed)]
+
+
+def _told_hops(table: str, edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
+    """Of feed and barn; what was made from another event was not seen at the door."""
+    row, seen = edge[table] or {}, edge["ingress_dedupe"]
+    made = row.get("parent_event_id")
+    what = f"{row['source']} {row['quantity_kg']:g} kg" if "source" in row else row["record_type"]
+    hops = [Hop("device", str(row["device_id"]), row["occurred_at"], what)]
+    if made is None:
+        hops.append(Hop("edge", "ingress_dedupe", _at(seen, "first_seen_at"), "first seen"))
+    note = f"made from event {made}" if made else "stored at the edge"
+    return [*hops, Hop("edge", table, row["recorded_at"], note)]
+
+
+def _owed_hops(owed: dict[str, Any] | None) -> list[Hop]:
+    hops = [Hop("edge", "sync_outbox", _at(owed, "created_at"), "owed to the cloud")]
     if owed:
         delivered = owed["last_attempt_at"] if owed["status"] == "acked" else None
         hops.append(Hop("edge", "edge-sync-forwarder", delivered, _delivery(owed)))
@@ -101,6 +127,12 @@ def _cloud_hops(cloud: dict[str, dict[str, Any] | None], waiting: int | None) ->
     noted, kept = cloud["ingestion_dedupe"], cloud["telemetry_readings"]
     received = _at(noted, "received_at")
     batch = f"accepted in {noted['batch_id']}" if noted else "not received yet"
+    if noted and noted["event_type"] != INGESTED:
+        waits = "confirmed by the bus; no service takes it yet, it waits there"
+        return [
+            Hop("cloud", "ingestion_dedupe", received, batch),
+            Hop("cloud", UNROUTED_QUEUE, received, waits),
+        ]
     depth = "unknown" if waiting is None else str(waiting)
     queue = "confirmed by the bus" if noted else "not published yet"
     if noted and not kept:

@@ -3,16 +3,19 @@
 Pure and seeded: the same seed gives the same cases. Among the bad ones stand good ones that only
 look odd; `good` says what must become of each. A later part adds a damage by adding a function to
 MESSAGE_DAMAGES or BODY_DAMAGES; new event types come in by themselves, from the samples.
+Damages that can stand beside others in one message are HARMS: all of them must be named.
 """
 
 import copy
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
 from farmiq.messages import catalogue, topics
@@ -58,6 +61,12 @@ def healthy(rng: Random) -> Sent:
     return Sent("healthy", topic, _json(envelope), good=True)
 
 
+def numbered(rng: Random, seq: int) -> Sent:
+    """A reading as it should be, by a device that numbers its messages."""
+    topic, envelope = _reading(rng)
+    return Sent("numbered", topic, _json({**envelope, "seq": seq, "boot_id": "one"}), good=True)
+
+
 def bodies(seed: int, count: int, *, tenant_id: str) -> Iterator[Posted]:
     """`count` bodies for the ingestion route, by an edge that speaks for `tenant_id`."""
     rng = Random(seed)
@@ -74,13 +83,10 @@ def bodies(seed: int, count: int, *, tenant_id: str) -> Iterator[Posted]:
 # --- what is damaged
 
 
-def _id(rng: Random, version: int = 7) -> str:
-    return str(UUID(int=rng.getrandbits(128), version=version)) if version <= 5 else _v7(rng)
-
-
-def _v7(rng: Random) -> str:
-    bits = rng.getrandbits(128)
-    return str(UUID(int=bits & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62))
+def _id(rng: Random, version: int = 7, variant: int = 0x2) -> str:
+    """Of any version, also of those that this Python cannot make itself."""
+    bits = rng.getrandbits(128) & ~(0xF << 76) & ~(0x3 << 62)
+    return str(UUID(int=bits | version << 76 | variant << 62))
 
 
 def _sample(rng: Random) -> tuple[str, dict[str, Any]]:
@@ -203,7 +209,10 @@ NESTS = (
     b"[" * DEPTH + b"]" * DEPTH, b'{"a":' * DEPTH + b"1" + b"}" * DEPTH, b"[" * 40 + b"]" * 40,
     b"[" * 900 + b"]" * 900, b'[{"a":' * 25 + b"0" + b"}]" * 25,
 )  # fmt: skip
-VERSIONS = ("2.0", "0.9", "", "one", "10.0", " 1.0", "v1", "1,0", "-1.0", "\u0661.0")
+VERSIONS = (
+    "2.0", "0.9", "", "one", "10.0", " 1.0", "v1", "1,0", "-1.0", "\u0661.0", "1.", "1.x; drop",
+    "1.0.0", "1.\u0661", "1.0\n",
+)  # fmt: skip
 NO_MOMENTS = (
     "2025-01-02T10:00:00", "2025-01-02", "yesterday", "", "2025-13-01T00:00:00Z",
     "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2025-01-02T25:00:00Z", "1735812000",
@@ -235,6 +244,14 @@ ODD_TOPICS = (
     "iot/event/t-001/f-001/b-001/d-010/telemetry.reading", "device/aa:bb/data", "device//cmd",
     "iot/weighvision/t-001/f-001/b-001/s-1/session/7/weighvision.weight.recorded",
     "$SYS/broker/load", "iot/telemetry/\ud800/f/b/d/m", "iot/telemetry/" + "x" * 600, "ä" * 300,
+    "iot/telemetry//f-001/b-001/d-010/temperature", "iot/telemetry/t-001/f-001/b-001/d-010/",
+    "iot/telemetry//////", "iot/status/t-001/f-001/b-001/", "iot/status/t-001//b-001/d-010",
+    "iot/status/t-001/f-001/b-001/d-010/online", "iot/event/t-001/f-001/b-001/d-010/",
+    "iot/telemetry/t-001/f-001/b-001/d-010/-x", "iot/telemetry/t-001/f-001/b-001/.d/temperature",
+    "iot/telemetry/t-001/f-001/b-001/d-010/temp..era'ture", "iot/event/t-001/f-001/b-001//x.y",
+    "iot/telemetry/t-001/f-001/b-001/" + "d" * 129 + "/temperature", "iot/status/$SYS/f/b/d",
+    "iot/weighvision/t-001/f-001/b-001/s-1/session//weighvision.weight.recorded",
+    "iot/weighvision/t-001/f-001/b-001/s-1/sessions/018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0301/x",
 )  # fmt: skip
 
 
@@ -333,8 +350,16 @@ def _message_on_anothers_topic(rng: Random, name: str) -> Sent:
 
 def _good_uuid_of_another_version(rng: Random, name: str) -> Sent:
     topic, envelope = _reading(rng)
-    envelope["event_id"] = _id(rng, rng.choice([1, 3, 4, 5]))
+    envelope["event_id"] = _id(rng, rng.randrange(16), rng.choice([0x2, 0x2, 0, 0x3]))
     return Sent(name, topic, _json(envelope), good=True)
+
+
+def _good_with_a_wrong_clock(rng: Random, name: str) -> Sent:
+    """Kept as it was sent, and flagged (C-44)."""
+    topic, envelope = _reading(rng)
+    year = rng.choice([1900, 1970, 1999, 2038, 2100, 9999])
+    ts = f"{year}-{rng.randint(1, 12):02}-{rng.randint(2, 28):02}T{rng.randrange(24):02}:00:00Z"
+    return Sent(name, topic, _json({**envelope, "ts": ts}), good=True)
 
 
 def _good_but_odd(rng: Random, name: str) -> Sent:
@@ -380,6 +405,7 @@ MESSAGE_DAMAGES: dict[str, Callable[[Random, str], Sent]] = {
     "wrong in many places": partial(wrong_in_many_places, places=200),
     "wrong amount": _message_with_a_wrong_amount,
     "good: another uuid": _good_uuid_of_another_version,
+    "good: wrong clock": _good_with_a_wrong_clock,
     "good: odd": _good_but_odd,
 }
 
@@ -502,3 +528,210 @@ BODY_DAMAGES: dict[str, Body] = {
     "good: another uuid": _body_of_another_uuid,
     "good": _good_body,
 }
+
+
+# --- several damages in one
+
+
+@dataclass(slots=True)
+class Draft:
+    """A good message or event, to be harmed. `taken`: what no other harm may touch any more.
+
+    `said`: words that must stand in the reasons, some for each harm. `texts` go into the holes.
+    """
+
+    kind: catalogue.MqttType | catalogue.BusType
+    body: dict[str, Any]
+    topic: str = ""
+    taken: set[str] = field(default_factory=set)
+    said: list[str] = field(default_factory=list)
+    texts: list[bytes] = field(default_factory=list)
+
+    def raw(self) -> bytes:
+        raw = _json(self.body)
+        for index, text in enumerate(self.texts):
+            raw = raw.replace(_json(f"{HOLE}{index}"), text)
+        return raw
+
+    def take(self, *names: str) -> bool:
+        """Whether they were free; they are taken now."""
+        free = self.taken.isdisjoint(names)
+        self.taken.update(names if free else ())
+        return free
+
+
+Harm = Callable[[Random, Draft], None]
+
+
+def harmed_message(rng: Random) -> Draft:
+    """A message for the edge with two or three harms."""
+    kind = rng.choice(list(catalogue.MQTT.values()))
+    sample = samples.from_device(kind.name, rng.choice(kind.topics))
+    body = {**copy.deepcopy(sample.envelope), "event_id": _id(rng)}
+    return _harmed(rng, Draft(kind, body, sample.topic), (*HARMS, *MESSAGE_HARMS))
+
+
+def harmed_event(rng: Random) -> Draft:
+    """An event for the bus with two or three harms."""
+    kind = catalogue.BUS[rng.choice(list(catalogue.BUS))]
+    body = {**copy.deepcopy(samples.on_the_bus(kind.name)), "event_id": _id(rng)}
+    return _harmed(rng, Draft(kind, body), (*HARMS, *EVENT_HARMS))
+
+
+def _harmed(rng: Random, draft: Draft, harms: tuple[Harm, ...]) -> Draft:
+    wanted = rng.randint(2, 3)
+    while len(draft.said) < wanted:
+        rng.choice(harms)(rng, draft)
+    return draft
+
+
+def _lost(rng: Random, draft: Draft) -> None:
+    names = REQUIRED if draft.topic else ["event_id", "tenant_id", *REQUIRED_ON_BUS]
+    name = rng.choice([name for name in names if name in draft.body and name != "payload"])
+    if _spares_the_type(draft, name) and draft.take(name):
+        del draft.body[name]
+        draft.said.append(f"missing required field `{name}` - at `$`")
+
+
+def _needs_the_type(draft: Draft) -> bool:
+    """Without its type nothing is known of a payload, nor whether an event needs a place."""
+    draft.taken.add("type needed")
+    return "no type" not in draft.taken
+
+
+def _spares_the_type(draft: Draft, name: str = "event_type") -> bool:
+    if name != "event_type":
+        return True
+    draft.taken.add("no type")
+    return "type needed" not in draft.taken
+
+
+def _payload_lost(rng: Random, draft: Draft) -> None:
+    fields = msgspec.structs.fields(draft.kind.payload)
+    needed = [each.encode_name for each in fields if each.required]
+    name = rng.choice([*needed, "metric_value"])
+    if name in draft.body["payload"] and _needs_the_type(draft) and draft.take(f"payload.{name}"):
+        del draft.body["payload"][name]
+        draft.said.append(f"missing required field `{name}`")
+
+
+def _retyped(rng: Random, draft: Draft) -> None:
+    """A field, however deep, holds a list or an object where something plain is expected."""
+    path = rng.choice([p for p in _spots(draft.body) if not _is_nested(_at(draft.body, p))])
+    old = _at(draft.body, path)
+    if isinstance(old, str) and old.startswith(HOLE):
+        return
+    inside = path[0] == "payload"
+    fits = _needs_the_type(draft) if inside else _spares_the_type(draft, path[0])
+    if fits and draft.take(f"payload.{path[1]}" if inside else path[0]):
+        _put(draft.body, path, rng.choice([[old], {"x": old}]))
+        draft.said.append(f" - at `{_place(path)}`")
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _place(path: tuple[Any, ...]) -> str:
+    return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+
+
+ODD_TEXTS = {
+    rb'"a\u0000b"': "contains a NUL character",
+    rb'[{"y": "\ud800"}]': "contains a lone surrogate, which is half a character",
+    b"1e400": "a number out of range",
+    b"-1" + b"0" * 5000: "a number out of range",
+    b"1e-400": "a number that cannot be kept exactly",
+}
+
+
+def _unkeepable(rng: Random, draft: Draft) -> None:
+    """In a field that nobody knows."""
+    text, why = rng.choice(list(ODD_TEXTS.items()))
+    inner, place = rng.choice([(draft.body, "$"), (draft.body["payload"], "$.payload")])
+    name = f"new_{len(draft.texts)}"
+    inner[name] = f"{HOLE}{len(draft.texts)}"
+    draft.texts.append(text)
+    draft.said.append(f"{why} - at `{place}.{name}")
+
+
+def _said_twice(rng: Random, draft: Draft) -> None:
+    inner, place = rng.choice([(draft.body, "$"), (draft.body["payload"], "$.payload")])
+    name = f"new_{len(draft.texts)}"
+    inner[name] = f"{HOLE}{len(draft.texts)}"
+    draft.texts.append(b'1, "%s": 1' % name.encode())
+    draft.said.append(f"the key {name!r} stands there more than once - at `{place}`")
+
+
+def _valued(name: str, values: tuple[str, ...]) -> Harm:
+    def harm(rng: Random, draft: Draft) -> None:
+        if draft.take(name):
+            draft.body[name] = rng.choice(values)
+            draft.said.append(f" - at `$.{name}`")
+
+    return harm
+
+
+def _miscounted(rng: Random, draft: Draft) -> None:
+    amounts = [each for each in NO_AMOUNTS if each[0] == draft.kind.name]
+    if not amounts:
+        return
+    _, name, value = rng.choice(amounts)
+    # Whether a record's value may be negative is a question of what it records.
+    names = [f"payload.{each}" for each in (name, "record_type")]
+    if name in draft.body["payload"] and _needs_the_type(draft) and draft.take(*names):
+        draft.body["payload"][name] = value
+        draft.said.append(" - at `$.payload")
+
+
+def _of_unknown_version(rng: Random, draft: Draft) -> None:
+    if draft.take("schema_version"):
+        draft.body["schema_version"] = rng.choice(VERSIONS)
+        draft.said.append("is not understood, expected 1 or 1.<digits>")
+
+
+def _on_a_foreign_topic(rng: Random, draft: Draft) -> None:
+    if draft.take("tenant_id", "topic"):
+        draft.topic = draft.topic.replace("t-001", rng.choice(FOREIGN))
+        draft.said.append("topic says tenant_id")
+
+
+def _foreign(rng: Random, draft: Draft) -> None:
+    if draft.take("tenant_id", "topic"):
+        draft.body["tenant_id"] = rng.choice(FOREIGN)
+        draft.said.append("topic says tenant_id 't-001'")
+
+
+def _of_no_type(rng: Random, draft: Draft) -> None:  # noqa: ARG001 - all harms are called alike
+    announced = draft.topic.endswith(f"/{draft.kind.name}")
+    if announced and _spares_the_type(draft) and draft.take("event_type"):
+        draft.topic = f"{draft.topic.rpartition('/')[0]}/feed.eaten"
+        draft.body["event_type"] = "feed.eaten"
+        draft.said.append("does not carry 'feed.eaten'")
+
+
+def _without_a_place(rng: Random, draft: Draft) -> None:
+    assert isinstance(draft.kind, catalogue.BusType)
+    name = rng.choice(["farm_id", "barn_id"])
+    if not draft.kind.place_optional and _needs_the_type(draft) and draft.take(name):
+        draft.body[name] = None
+        draft.said.append(f"`{name}` must not be null")
+
+
+def _unregistered(rng: Random, draft: Draft) -> None:
+    if _spares_the_type(draft) and draft.take("event_type"):
+        draft.body["event_type"] = rng.choice(["weather.guessed", "telemetry", "x"])
+        draft.said.append("is not registered")
+
+
+HARMS: tuple[Harm, ...] = (
+    _lost, _payload_lost, _retyped, _unkeepable, _said_twice, _miscounted,
+    _valued("event_id", NO_UUIDS),
+)  # fmt: skip
+MESSAGE_HARMS: tuple[Harm, ...] = (
+    _of_unknown_version, _on_a_foreign_topic, _foreign, _of_no_type, _valued("ts", NO_MOMENTS),
+)  # fmt: skip
+EVENT_HARMS: tuple[Harm, ...] = (
+    _without_a_place, _unregistered, _valued("tenant_id", NO_IDS),
+    _valued("occurred_at", NO_MOMENTS),
+)  # fmt: skip

@@ -26,6 +26,7 @@ from farmiq import stack
 from farmiq.plumbing import ids, migrations
 from farmiq.process import SQL
 from farmiq.stack import debian
+from tests import devices
 from tests.chaos.summary import fault_lines
 from tests.engines import Engines, state_dir
 
@@ -176,6 +177,8 @@ def _template(engines: dict[str, str], site: str) -> str:
             if known.fetchone() is None:
                 connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
                 migrations.apply(_with_db(_admin(engines, site), name), SQL[site])
+                if site == "edge":
+                    devices.register_known(_with_db(_admin(engines, site), name))
     return name
 
 

@@ -44,13 +44,14 @@ class Farm:
     ports: dict[str, int]
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
-    def start(self, name: str, *, crash_at: str = "") -> None:
+    def start(self, name: str, *, crash_at: str = "", called: str = "") -> None:
+        """Start a service; `called` is what a second one of it is known by here."""
         service = next(each for each in services.SERVICES if each.name == name)
         extra = {
-            f"FARMIQ_{service.site.upper()}_HTTP_PORT": str(self.ports[name]),
+            f"FARMIQ_{service.site.upper()}_HTTP_PORT": str(self.ports[called or name]),
             "FARMIQ_CRASH_AT": crash_at,
         }
-        self.running[name] = self._spawn(name, "run", name, extra=extra)
+        self.running[called or name] = self._spawn(called or name, "run", name, extra=extra)
 
     def kill(self, name: str) -> None:
         """SIGKILL, by pid."""
@@ -110,23 +111,54 @@ class Farm:
         edge = self.edge(_READINGS.format("id", "telemetry_raw"))
         cloud = self.cloud(_READINGS.format("event_id", "telemetry_readings"))
         return tuple(
-            check.compare(tally.contents, _contents(rows), unconfirmed=tally.unconfirmed)
-            for rows in (edge, cloud)
+            check.compare(tally.contents, [*_contents(rows), *told], unconfirmed=tally.unconfirmed)
+            for rows, told in ((edge, self._told("true")), (cloud, self._told(_DELIVERED)))
         )
+
+    def _told(self, which: str) -> list[tuple[str, str]]:
+        """Feed and barn records, which have no table in the cloud yet: there, what it confirmed."""
+        intakes = self.edge(_INTAKES.format(which))
+        records = self.edge(_RECORDS.format(which))
+        return [
+            *(
+                (row[0], check.intake(**dict(zip(_OF_INTAKE, row[1:], strict=True))))
+                for row in intakes
+            ),
+            *(
+                (row[0], check.record(**dict(zip(_OF_RECORD, row[1:], strict=True))))
+                for row in records
+            ),
+        ]
+
+    def in_the_cloud(self) -> set[str]:
+        """Ids of readings that are stored and of other events that were accepted."""
+        stored = self.cloud("select event_id::text from telemetry_readings")
+        taken = self.cloud(
+            "select event_id::text from ingestion_dedupe where event_type <> 'telemetry.ingested'"
+        )
+        return {row[0] for row in (*stored, *taken)}
 
     def doubled(self) -> tuple[str, ...]:
         """What keys cannot show: sums of the cloud, and steps on the way, that do not agree."""
         series = self.cloud("select device_id, metric_type from telemetry_readings")
         counts = self.cloud("select device_id, metric_type, reading_count from telemetry_latest")
         found = check.miscounted(series, {(row[0], row[1]): row[2] for row in counts})
-        kept = sorted(self.edge("select id from telemetry_raw"))
+        kept = sorted(
+            self.edge(
+                "select id from telemetry_raw union all select intake_id from feed_intakes "
+                "union all select event_id from barn_records"
+            )
+        )
+        # Statuses of devices travel too; what is counted is what the journal knows.
+        sent = self.sent().contents
+        noted = self.edge("select event_id from ingress_dedupe")
         for where, ids in {
-            "sync_outbox": self.edge("select id from sync_outbox"),
-            "ingress_dedupe": self.edge("select event_id from ingress_dedupe"),
-            "ingestion_dedupe": self.cloud("select event_id from ingestion_dedupe"),
+            "sync_outbox": self.edge(_OWED),
+            "ingress_dedupe": [row for row in noted if str(row[0]) in sent],
+            "ingestion_dedupe": self.cloud(_ACCEPTED),
         }.items():
             if sorted(ids) != kept:
-                found += (f"{where}: {len(ids)} ids, telemetry_raw: {len(kept)}",)
+                found += (f"{where}: {len(ids)} ids, kept at the edge: {len(kept)}",)
         return found
 
     async def until_quiet(self) -> None:
@@ -135,14 +167,19 @@ class Farm:
         def quiet() -> bool:
             (edge,) = self.edge("select count(*) from telemetry_raw")
             (cloud,) = self.cloud("select count(*) from telemetry_readings")
-            return edge[0] >= self.sent().count("ok") and cloud == edge
+            told, delivered = len(self._told("true")), len(self._told(_DELIVERED))
+            arrived = edge[0] + told >= self.sent().count("ok")
+            return arrived and cloud == edge and told == delivered
 
         await until(quiet, within_s=60)
 
     def empty_tables(self) -> None:
         """As on the first day; the services go on."""
         _execute(self.edge_db, "truncate telemetry_raw, sync_outbox, ingress_dedupe, quarantine")
-        _execute(self.edge_db, "truncate sync_state")
+        _execute(self.edge_db, "truncate telemetry_agg, telemetry_dirty")
+        _execute(self.edge_db, "truncate telemetry_latest")
+        _execute(self.edge_db, "truncate sync_state, feed_intakes, barn_records, silo_states")
+        _execute(self.edge_db, "truncate device_seq, alerts, loss_ledger")
         _execute(self.cloud_db, "truncate telemetry_readings, telemetry_latest, ingestion_dedupe")
 
     def stop_one(self, name: str) -> None:
@@ -188,6 +225,21 @@ class Farm:
 
 
 _READINGS = "select {}::text, device_id, metric_type, metric_value, unit, occurred_at from {}"
+_COUNTED = "('telemetry.ingested', 'feed.intake.recorded', 'barn.record.created')"
+_OWED = f"select id from sync_outbox where event_type in {_COUNTED}"  # noqa: S608
+_ACCEPTED = f"select event_id from ingestion_dedupe where event_type in {_COUNTED}"  # noqa: S608
+_INTAKES = """
+    select intake_id::text, i.device_id, source, feed_lot_id, quantity_kg, i.occurred_at
+    from feed_intakes i left join sync_outbox o on o.id = intake_id
+    where parent_event_id is null and {}
+"""
+_RECORDS = """
+    select r.event_id::text, r.device_id, record_id, record_type, value_number, recorded_at
+    from barn_records r left join sync_outbox o on o.id = r.event_id where {}
+"""
+_DELIVERED = "o.status = 'acked'"
+_OF_INTAKE = ("device_id", "source", "feed_lot_id", "quantity_kg", "occurred_at")
+_OF_RECORD = ("device_id", "record_id", "record_type", "value", "recorded_at")
 _NAMES = ("device_id", "metric_type", "metric_value", "unit", "occurred_at")
 
 

@@ -14,7 +14,19 @@ from uuid import UUID
 
 import typer
 
-from farmiq.cli import alert, dlq, key, terminal, topology
+from farmiq.cli import (
+    alert,
+    bench,
+    device,
+    dlq,
+    farm,
+    key,
+    metric,
+    quarantine,
+    silo,
+    terminal,
+    topology,
+)
 from farmiq.cli import stack as stack_commands
 from farmiq.cli.terminal import AsJson, StackName
 
@@ -38,6 +50,12 @@ keys = typer.Typer(no_args_is_help=True, help="Keys that edges sign their tokens
 app.add_typer(keys, name="keys")
 app.add_typer(key.app, name="key")
 app.add_typer(alert.app, name="alert")
+app.add_typer(farm.app, name="farm")
+app.add_typer(metric.app, name="metric")
+app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(bench.app, name="bench")
+app.add_typer(device.app, name="device")
+app.add_typer(silo.app, name="silo")
 app.add_typer(topology.app, name="topology")
 app.add_typer(dlq.app, name="dlq")
 
@@ -352,27 +370,37 @@ def simulate(
     journal: Annotated[
         Path | None, typer.Option(help="Where to write what was sent and answered (JSON lines).")
     ] = None,
+    logins: Annotated[
+        Path | None,
+        typer.Option(help="Logins of the devices, as `farmiq device import --out` writes them."),
+    ] = None,
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a farm over real MQTT: sensors with daily curves; the last barn's link is flaky.
 
-    Publishes to FARMIQ_DEVICES_MQTT_URL (the running demo's, if it is not set).
+    Publishes to FARMIQ_DEVICES_MQTT_URL (the running demo's, if it is not set). Each device
+    connects with its own login (--logins, FARMIQ_DEVICES_LOGINS_FILE, or the demo's); if the
+    address has a user, all share that one.
     """
     from farmiq.plumbing import log
     from farmiq.simulate import farm, runner
 
     log.configure("warning")
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_DEVICES_MQTT_URL")
+    environment = terminal.environment(stack)
+    url = terminal.needed(environment, "FARMIQ_DEVICES_MQTT_URL")
+    devices = farm.farm(tenant, barns=barns, steady=steady)
+    given = logins or (None if "@" in url else environment.get("FARMIQ_DEVICES_LOGINS_FILE"))
     summary = asyncio.run(
         runner.run(
-            farm.farm(tenant, barns=barns, steady=steady),
+            devices,
             url,
             journal,
             interval_s=interval,
             day_s=day,
             seconds=seconds,
             say=(lambda _: None) if as_json else typer.echo,
+            logins=runner.read_logins(Path(given), devices) if given else None,
         )
     )
     terminal.print_json(summary) if as_json else typer.echo(
@@ -435,7 +463,8 @@ def _with_engines(name: str, work: Callable[[Any], Any], *, afresh: bool = False
         if afresh:
             stack.stop(root)
             stack.remove(root)
-        with stack.start(root, given=settings.given_urls(), say=typer.echo) as engines:
+        given = settings.given_urls()
+        with stack.start(root, given=given, say=typer.echo, shared_login=False) as engines:
             return asyncio.run(work(engines))
     except (DemoError, ProvisionError, stack.StackError) as error:
         terminal.fail(str(error))

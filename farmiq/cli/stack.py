@@ -29,7 +29,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")
 
 
 @app.command()
-def up(*, name: Name = "demo", as_json: AsJson = False) -> None:
+def up(
+    *,
+    name: Name = "demo",
+    shared_login: Annotated[
+        bool,
+        typer.Option(
+            "--shared-login",
+            help="One login of the edge's broker for all devices, for experiments on this machine; "
+            "without it each device needs its own (`farmiq device add`).",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Start all engines and leave them running until `farmiq stack down`.
 
     They listen on loopback only. The first start makes databases and passwords, and downloads
@@ -44,7 +56,13 @@ def up(*, name: Name = "demo", as_json: AsJson = False) -> None:
         if not found or not all(state.healthy for state in found):
             _clear(root)
             say = _quiet if as_json else typer.echo
-            stack.start(root, given=config.given_urls(), say=say, detach=True)
+            stack.start(
+                root,
+                given=config.given_urls(),
+                say=say,
+                detach=True,
+                shared_login=shared_login,
+            )
         _print_addresses(stack.attach(root), as_json=as_json)
     except stack.StackError as problem:
         _fail(problem)
@@ -108,12 +126,15 @@ def fetch(
 ) -> None:
     """Get ahead of time what a first start would download; nothing is installed on the system."""
     from farmiq import config, stack
-    from farmiq.stack import debian, rabbitmq
+    from farmiq.stack import debian, mosquitto, rabbitmq
 
     downloads = config.state_dir() / "engines"
     say = _quiet if as_json else typer.echo
     try:
-        places = {"rabbitmq": str(rabbitmq.find(downloads, say=say).scripts)}
+        places = {
+            "rabbitmq": str(rabbitmq.find(downloads, say=say).scripts),
+            "mosquitto": str(mosquitto.find(downloads, say=say).broker),
+        }
         if browser:
             places["chromium"] = str(debian.chromium_path(downloads, say=say))
     except stack.StackError as problem:

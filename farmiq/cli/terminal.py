@@ -48,6 +48,16 @@ def needed(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
+def check_id(text: str) -> None:
+    """Fails for what cannot be the id of a tenant, farm, device or metric."""
+    import re
+
+    from farmiq.messages.ids import ID_PATTERN
+
+    if not re.match(ID_PATTERN, text):
+        fail(f"{text!r} cannot be an id: letters, digits and . _ : -, at most 128", code=2)
+
+
 def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, default=str))
 

@@ -99,9 +99,11 @@ def policies(*, days: float, scale: float, version: int) -> Iterator[Policy]:
     yield Policy("farmiq.retries", r"^farmiq\.[a-z-]+\.[a-z]+-retry-[0-9]+m?s\.queue$", retries)
     # Without reject-publish a full queue would drop its oldest, and those are kept for a person.
     aside: Definition = {"max-length": round(MOST_SET_ASIDE * scale), "overflow": "reject-publish"}
-    if version >= NO_LIMIT_SINCE:
-        aside["delivery-limit"] = -1
-    yield Policy("farmiq.aside", r"^farmiq\.[a-z-]+\.(dlq|unrouted)\.queue$", aside)
+    looked_at_often = {"delivery-limit": -1} if version >= NO_LIMIT_SINCE else {}
+    yield Policy("farmiq.aside", r"^farmiq\.[a-z-]+\.dlq\.queue$", aside | looked_at_often)
+    # No cap for what nobody wants: full, it would block whole batches for one type (C-10).
+    if looked_at_often:
+        yield Policy("farmiq.unrouted", _exactly(UNROUTED_QUEUE), looked_at_often)
 
 
 def logins() -> Iterator[Login]:

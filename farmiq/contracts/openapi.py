@@ -6,6 +6,7 @@ the routes that exist.
 
 from datetime import datetime
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 
@@ -13,7 +14,9 @@ from farmiq import __version__
 from farmiq.cloud.deadletter.api import ROOT as DEAD_LETTERS
 from farmiq.cloud.deadletter.api import DeadLetterOrder
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import schemas
+from farmiq.contracts import devices, feed, schemas
+from farmiq.edge.ingress.api import Chosen, Closing
+from farmiq.edge.ingress.refusals import Kind as RefusalKind
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.ids import Id
 
@@ -79,6 +82,177 @@ class LatestReadings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     readings: list[LatestReading]
 
 
+class QuarantineRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A message that could not be taken. `truncated`: its bytes were cut, it cannot be redriven."""
+
+    quarantine_id: UUID
+    topic: str
+    kind: RefusalKind
+    gist: str
+    reasons: list[str]
+    raw_size_bytes: int
+    truncated: bool
+    received_count: int
+    first_received_at: datetime
+    last_received_at: datetime
+    redriven_count: int
+    last_redriven_at: datetime | None
+
+
+class QuarantineCount(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    kind: RefusalKind
+    reason: str
+    rows: int
+    messages: int
+
+
+class QuarantinePage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`next` is the `before` of the next page; null on the last. Totals are of all messages."""
+
+    rows: list[QuarantineRow]
+    next: UUID | None
+    counts: list[QuarantineCount]
+    total_rows: int
+    total_bytes: int
+
+
+class QuarantinedMessage(QuarantineRow, kw_only=True, forbid_unknown_fields=True):
+    raw_base64: str
+
+
+class QuarantineResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What became of the chosen ones; `gone` ones were discarded, or taken by somebody else."""
+
+    chosen: int
+    truncated: int
+    conflicts: int
+    accepted: int
+    refused: int
+    gone: int
+    dry_run: bool
+
+
+class EdgeAlert(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    alert_id: UUID
+    kind: str
+    subject: str
+    severity: Literal["info", "warning", "security", "critical"]
+    message: str
+    seen_count: int
+    raised_at: datetime
+    last_seen_at: datetime
+    closed_at: datetime | None
+    closed_by: str | None
+
+
+class EdgeAlerts(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    alerts: list[EdgeAlert]
+    next: UUID | None
+
+
+class AlertClosed(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    closed: bool
+
+
+class Loss(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What was dropped on purpose, by a device or by this edge."""
+
+    loss_id: UUID
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    event_class: str = msgspec.field(name="class")
+    count: int
+    first_seq: int
+    last_seq: int
+    reason: str
+    occurred_at: datetime
+    recorded_at: datetime
+
+
+class LossTotal(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    event_class: str = msgspec.field(name="class")
+    count: int
+
+
+class Losses(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    losses: list[Loss]
+    next: UUID | None
+    totals: list[LossTotal]
+
+
+class SeqGap(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`boot_id` is that of the numbers after the gap."""
+
+    boot_id: str
+    first_missing: int
+    last_missing: int
+
+
+class DeviceGaps(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`not_listed` of the missing numbers lie in older gaps than those that are listed."""
+
+    tenant_id: str
+    device_id: str
+    highest_seq: int
+    missing: int
+    missing_since: datetime | None
+    not_listed: int
+    gaps: list[SeqGap]
+
+
+class AllGaps(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    devices: list[DeviceGaps]
+
+
+class NewestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    metric_value: float
+    unit: str
+    occurred_at: datetime
+    ingested_at: datetime
+    clock_suspect: bool
+    event_id: UUID
+
+
+class NewestReadings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`next_cursor` asks for the next page; null: there is none."""
+
+    readings: list[NewestReading]
+    next_cursor: str | None
+
+
+class TelemetryBucket(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    bucket_start_at: datetime
+    bucket_end_at: datetime
+    avg_value: float
+    min_value: float
+    max_value: float
+    count: int
+    unit: str
+
+
+class TelemetryRange(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Points by device, metric and time: readings if `bucket` is raw, else buckets."""
+
+    bucket: Literal["raw", "1m", "1h", "1d"]
+    from_: datetime = msgspec.field(name="from")
+    to: datetime
+    points: list[dict[str, Any]]
+    next_cursor: str | None
+
+
 class DeadLetterGroup(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Letters of one queue that died of the same reason, but for what is particular to each."""
 
@@ -119,10 +293,11 @@ class Health(msgspec.Struct, kw_only=True):
 
 
 class Readiness(msgspec.Struct, kw_only=True):
-    """`problems` names what does not work, in words."""
+    """`problems` names what does not work, in words; `notes` what is odd but right."""
 
     status: Literal["ready", "not ready"]
     problems: dict[str, str]
+    notes: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Version(msgspec.Struct, kw_only=True):
@@ -131,7 +306,12 @@ class Version(msgspec.Struct, kw_only=True):
 
 
 TYPES = {
-    "edge": (Health, Readiness, Version, ErrorBody),
+    "edge": (
+        Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
+        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
+        NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
+        *feed.TYPES,
+    ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
         DeadLetterGroups, DeadLetters, DeadLetterOrder,
@@ -149,7 +329,8 @@ WRONG = {
 
 def document(site: str) -> dict[str, Any]:
     """The document of `edge` or `cloud`."""
-    paths = {**_always(), **(_cloud() if site == "cloud" else {})}
+    edge = {**_edge(), **devices.paths(ErrorBody)}
+    paths = {**_always(), **(_cloud() if site == "cloud" else edge)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -165,7 +346,7 @@ def document(site: str) -> dict[str, Any]:
 
 def _security(site: str) -> dict[str, Any]:
     if site != "cloud":
-        return {}
+        return {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
     return {
         "securitySchemes": {
             "edgeToken": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -211,6 +392,109 @@ def _cloud() -> dict[str, Any]:
             security=[{"signIn": []}],
         ),
         **_dead_letters(),
+    }
+
+
+# What every route of the edge may answer besides.
+EDGE_WRONG = {
+    "400": "VALIDATION_ERROR: not valid; `details` says what.",
+    "401": "UNAUTHENTICATED: no key, or one that is not known (farmiq key add).",
+    "403": "FORBIDDEN: the key's role does not reach.",
+    "503": "UNAVAILABLE: the edge's database is away; try again after Retry-After.",
+}
+
+
+def _edge() -> dict[str, Any]:
+    page = (_query("before", "uuid"), _query("limit", "integer"))
+    chosen = (
+        *(_query(name) for name in ("kind", "reason", "topic")),
+        _query("older_than_hours", "number"),
+        _query("newer_than_hours", "number"),
+    )
+    one = {**_query("quarantine_id", "uuid"), "in": "path", "required": True}
+    return {
+        "/api/v1/quarantine": _ask(
+            "Messages that could not be taken, newest first, and how many by reason",
+            QuarantinePage,
+            *chosen,
+            *page,
+        ),
+        "/api/v1/quarantine/{quarantine_id}": _ask(
+            "One of them, with its bytes", QuarantinedMessage, one, missing="There is none."
+        ),
+        "/api/v1/quarantine/redrive": _act(
+            "Send some through the door once more", Chosen, QuarantineResult
+        ),
+        "/api/v1/quarantine/discard": _act(
+            "Give some up for good, onto the loss ledger", Chosen, QuarantineResult
+        ),
+        "/api/v1/alerts": _ask(
+            "What a person should look at, newest first", EdgeAlerts, _query("closed"), *page
+        ),
+        "/api/v1/alerts/close": _act(
+            "An alert was dealt with", Closing, AlertClosed, missing="No such alert is open."
+        ),
+        "/api/v1/losses": _ask("What was dropped on purpose, newest first", Losses, *page),
+        "/api/v1/devices/gaps": _ask("Which numbers of which devices are missing", AllGaps),
+        **_edge_telemetry(),
+        **feed.paths(ErrorBody),
+    }
+
+
+def _edge_telemetry() -> dict[str, Any]:
+    place = (
+        *(_query(name) for name in ("tenant", "farm", "barn", "device", "metric", "cursor")),
+        _query("limit", "integer"),
+    )
+    span = _ask(
+        "Readings or buckets of a time: by page, or all of them as CSV",
+        TelemetryRange,
+        *({**one, "required": one["name"] == "tenant"} for one in place),
+        *({**_query(name, "date-time"), "required": True} for name in ("from", "to")),
+        {**_query("bucket"), "schema": {"enum": ["raw", "1m", "1h", "1d"]}},
+        {**_query("format"), "schema": {"enum": ["json", "csv"]}},
+    )
+    span["get"]["responses"]["200"]["content"]["text/csv"] = {"schema": {"type": "string"}}
+    return {
+        "/api/v1/telemetry/latest": _ask(
+            "The newest reading of every series", NewestReadings, *place
+        ),
+        "/api/v1/telemetry/range": span,
+    }
+
+
+def _query(name: str, kind: str = "string") -> dict[str, Any]:
+    texts = ("uuid", "date-time")
+    schema = {"type": "string", "format": kind} if kind in texts else {"type": kind}
+    return {"name": name, "in": "query", "required": False, "schema": schema}
+
+
+def _ask(summary: str, answer: Any, *parameters: Any, missing: str = "") -> dict[str, Any]:
+    """A route that a viewer may call."""
+    more = {"security": [{"key": []}], **({"parameters": list(parameters)} if parameters else {})}
+    return _get(summary, _edge_answers(answer, missing), **more)
+
+
+def _act(summary: str, body: Any, answer: Any, *, missing: str = "") -> dict[str, Any]:
+    """A route that an operator may call."""
+    return {
+        "post": {
+            "summary": summary,
+            "security": [{"key": []}],
+            "requestBody": {"required": True, "content": _json(body)},
+            "responses": {
+                **_edge_answers(answer, missing),
+                "413": _answer("PAYLOAD_TOO_LARGE: choose with a filter instead.", ErrorBody),
+            },
+        }
+    }
+
+
+def _edge_answers(answer: Any, missing: str) -> dict[str, Any]:
+    wrong = {**EDGE_WRONG, **({"404": f"NOT_FOUND: {missing}"} if missing else {})}
+    return {
+        "200": _answer("It is answered.", answer),
+        **{status: _answer(why, ErrorBody) for status, why in sorted(wrong.items())},
     }
 
 

@@ -19,17 +19,22 @@ from farmiq.simulate.journal import Tally
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Counts along the way of a reading; ages in seconds, None when there is nothing to be old."""
+    """Counts along the way of an event; ages in seconds, None when there is nothing to be old.
+
+    `edge_stored` counts what devices sent; of it, `edge_readings` have a table in the cloud.
+    """
 
     sent: int
     confirmed: int
     receipted: int
     edge_stored: int
+    edge_readings: int
     repeats_absorbed: int
     quarantined: int
     outbox_waiting: int
     outbox_oldest_s: float | None
     outbox_dlq: int
+    outbox_delivered: int
     cloud_accepted: int
     queue_waiting: int | None
     cloud_stored: int
@@ -57,13 +62,16 @@ class Observer:
               (select count(*) from sync_outbox where status in ('pending', 'claimed')),
               (select extract(epoch from clock_timestamp() - min(created_at))
                  from sync_outbox where status in ('pending', 'claimed')),
-              (select count(*) from sync_outbox where status = 'dlq')
+              (select count(*) from sync_outbox where status = 'dlq'),
+              (select count(*) from sync_outbox where status = 'acked'),
+              (select count(*) from feed_intakes where parent_event_id is null)
+                + (select count(*) from barn_records)
             """,
         )
         cloud = await _row(
             self._cloud,
             """
-            select (select count(*) from ingestion_dedupe),
+            select (select count(*) from ingestion_dedupe where event_type = 'telemetry.ingested'),
               (select count(*) from telemetry_readings),
               (select coalesce(sum(reading_count), 0) from telemetry_latest),
               (select extract(epoch from clock_timestamp() - max(occurred_at))
@@ -74,12 +82,14 @@ class Observer:
             sent=self.tally.count("sent"),
             confirmed=self.tally.count("ok"),
             receipted=self.tally.count("stored"),
-            edge_stored=edge[0],
+            edge_stored=edge[0] + edge[6],
+            edge_readings=edge[0],
             repeats_absorbed=await self._repeats(),
             quarantined=int(edge[1]),
             outbox_waiting=edge[2],
             outbox_oldest_s=_seconds(edge[3]),
             outbox_dlq=edge[4],
+            outbox_delivered=edge[5],
             cloud_accepted=cloud[0],
             queue_waiting=await self._queue(),
             cloud_stored=cloud[1],
@@ -87,11 +97,19 @@ class Observer:
             newest_age_s=_seconds(cloud[3]),
         )
 
-    async def edge_readings(self) -> list[tuple[str, str]]:
-        return await _contents(self._edge, "telemetry_raw", "id")
+    async def at_the_edge(self) -> list[tuple[str, str]]:
+        """(event id, content) of everything that devices sent."""
+        return [
+            *await _readings(self._edge, "telemetry_raw", "id"),
+            *await _told(self._edge, delivered=False),
+        ]
 
-    async def cloud_readings(self) -> list[tuple[str, str]]:
-        return await _contents(self._cloud, "telemetry_readings", "event_id")
+    async def in_the_cloud(self) -> list[tuple[str, str]]:
+        """The same; of what has no table there yet, what the cloud has confirmed to the outbox."""
+        return [
+            *await _readings(self._cloud, "telemetry_readings", "event_id"),
+            *await _told(self._edge, delivered=True),
+        ]
 
     async def _repeats(self) -> int:
         """Messages that came again and changed nothing, as the gateway counts them."""
@@ -137,7 +155,7 @@ async def _row(connection: Any, query: str) -> tuple[Any, ...]:
     return row
 
 
-async def _contents(connection: Any, table: str, key: str) -> list[tuple[str, str]]:
+async def _readings(connection: Any, table: str, key: str) -> list[tuple[str, str]]:
     """(event id, content) of every row, in the checker's words."""
     cursor = await connection.execute(
         sql.SQL(
@@ -157,6 +175,53 @@ async def _contents(connection: Any, table: str, key: str) -> list[tuple[str, st
         )
         for row in await cursor.fetchall()
     ]
+
+
+async def _told(connection: Any, *, delivered: bool) -> list[tuple[str, str]]:
+    """Feed and barn: (event id, content) of what devices told, or of what was delivered of it."""
+    intakes = await connection.execute(
+        """
+        select i.intake_id::text, i.device_id, i.source, i.feed_lot_id, i.quantity_kg, i.occurred_at
+        from feed_intakes i left join sync_outbox o on o.id = i.intake_id and o.status = 'acked'
+        where i.parent_event_id is null and (not %s or o.id is not null)
+        """,
+        (delivered,),
+    )
+    records = await connection.execute(
+        """
+        select r.event_id::text, r.device_id, r.record_id, r.record_type,
+          coalesce(to_jsonb(r.value_number), to_jsonb(r.value_text)), r.recorded_at
+        from barn_records r left join sync_outbox o on o.id = r.event_id and o.status = 'acked'
+        where not %s or o.id is not null
+        """,
+        (delivered,),
+    )
+    return [
+        *((row[0], _intake(row[1:])) for row in await intakes.fetchall()),
+        *((row[0], _record(row[1:])) for row in await records.fetchall()),
+    ]
+
+
+def _intake(row: tuple[Any, ...]) -> str:
+    device_id, source, feed_lot_id, quantity_kg, occurred_at = row
+    return check.intake(
+        device_id=device_id,
+        source=source,
+        feed_lot_id=feed_lot_id,
+        quantity_kg=quantity_kg,
+        occurred_at=occurred_at,
+    )
+
+
+def _record(row: tuple[Any, ...]) -> str:
+    device_id, record_id, record_type, value, recorded_at = row
+    return check.record(
+        device_id=device_id,
+        record_id=record_id,
+        record_type=record_type,
+        value=value if isinstance(value, str) else float(value),
+        recorded_at=recorded_at,
+    )
 
 
 def _seconds(value: Any) -> float | None:

@@ -1,6 +1,7 @@
-"""Everything a farm needs before its services start: schemas, a company, a person, keys, ports."""
+"""Everything a farm needs before its services start: schemas, people, devices, keys, ports."""
 
 import json
+import os
 import secrets
 import socket
 from collections.abc import Mapping
@@ -10,12 +11,17 @@ from pathlib import Path
 import psycopg
 
 from farmiq.cloud.identity.accounts import add_company, add_user
+from farmiq.edge.devices import desk
+from farmiq.edge.devices.entry import Device
 from farmiq.plumbing import migrations, tokens
 from farmiq.process import SQL
+from farmiq.simulate import farm
+from farmiq.simulate.sensors import HEARTBEAT_S
 
 TENANT_ID = "hillside"
 EMAIL = "operator@hillside.farm"
 SETTINGS_FILE = "site.json"
+LOGINS_FILE = "logins.json"
 PREFERRED_PORTS = {"FARMIQ_CLOUD_HTTP_PORT": 8080, "FARMIQ_EDGE_HTTP_PORT": 8081}
 
 
@@ -40,25 +46,43 @@ class Site:
         return f"http://127.0.0.1:{self.environment['FARMIQ_EDGE_HTTP_PORT']}"
 
 
-def provision(root: Path, engines: Mapping[str, str]) -> Site:
-    """Safe to repeat: the password and the keys of a root stay the same."""
+async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Site:
+    """Safe to repeat: the password, the keys and the devices' logins of a root stay the same."""
     _migrate(root, engines)
+    logins = await _register(root, engines["FARMIQ_EDGE_DB_ADMIN_URL"], barns=barns)
     kept = read(root)
     password = kept.password if kept else secrets.token_urlsafe(9)
     with psycopg.connect(engines["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
         company_id = add_company(connection, TENANT_ID, name="Hillside Farm", timezone="UTC")
         add_user(connection, EMAIL, company_id=company_id, password=password, role="admin")
+    _derive_intakes(engines["FARMIQ_EDGE_DB_ADMIN_URL"])
     ports = {name: str(_free_port(port)) for name, port in PREFERRED_PORTS.items()}
     environment = {
         **engines,
         **ports,
         **_keys(root),
+        "FARMIQ_DEVICES_LOGINS_FILE": str(logins),
         "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['FARMIQ_CLOUD_HTTP_PORT']}",
         "FARMIQ_EDGE_CLUSTER_ID": "edge-demo",
+        "FARMIQ_EDGE_MQTT_CLIENT_ID": _client_id(kept),
+        # The demo's days are short, and so is its patience.
+        "FEED_SETTLE_SECONDS": "5",
+        "FEED_DERIVE_SECONDS": "5",
     }
     site = Site(environment, EMAIL, password)
     _write(root, site)
     return site
+
+
+def _derive_intakes(edge_url: str) -> None:
+    """Barns without a feeder: the weight of the silo tells what was eaten."""
+    with psycopg.connect(edge_url) as connection:
+        for device_id in ("barn-2-silo", "barn-4-silo"):
+            connection.execute(
+                "insert into silo_settings (tenant_id, device_id, derive_intake) "
+                "values (%s, %s, true) on conflict do nothing",
+                (TENANT_ID, device_id),
+            )
 
 
 def _migrate(root: Path, engines: Mapping[str, str]) -> None:
@@ -89,11 +113,59 @@ def _write(root: Path, site: Site) -> None:
     )
 
 
+def _client_id(kept: Site | None) -> str:
+    """Stays the same, and nobody guesses it: whoever knew it could end the gateway's session."""
+    known = kept.environment.get("FARMIQ_EDGE_MQTT_CLIENT_ID") if kept else None
+    return known or f"edge-ingress-gateway-{secrets.token_hex(8)}"
+
+
 def _keys(root: Path) -> dict[str, str]:
     private, public = root / "edge-key.json", root / "edge-keys.json"
     if not private.exists():
         tokens.write_new_key(private, public)
     return {"FARMIQ_EDGE_KEY_FILE": str(private), "FARMIQ_EDGE_KEYS_FILE": str(public)}
+
+
+async def _register(root: Path, url: str, *, barns: int) -> Path:
+    """The simulated farm's devices, each with a login that the simulator finds in the file."""
+    file = root / LOGINS_FILE
+    known = json.loads(file.read_text(encoding="utf-8"))["devices"] if file.exists() else []
+    have = {(each["tenant_id"], each["device_id"]) for each in known}
+    devices = [_device(each) for each in farm.farm(TENANT_ID, barns=barns)]
+    lacking = [device for device in devices if device.key not in have]
+    if lacking:
+        made = await _add(url, lacking)
+        _write_private(file, {"devices": [*known, *(each.as_json() for each in made)]})
+    return file
+
+
+def _device(simulated: farm.Device) -> Device:
+    place = simulated.place
+    return Device(
+        tenant_id=place.tenant_id, farm_id=place.farm_id, barn_id=place.barn_id,
+        device_id=place.device_id, kind="silo" if simulated.metrics == farm.SILO else "sensor",
+        firmware="simulated 1.0", wants_receipts=True, heartbeat_s=int(HEARTBEAT_S),
+    )  # fmt: skip
+
+
+async def _add(url: str, devices: list[Device]) -> list[desk.Credentials]:
+    """A device whose login got lost gets another."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        taken = {line for line, *_ in await desk.taken(connection, list(enumerate(devices)))}
+        return [
+            await desk.rotate(connection, device.key, actor="demo")
+            if line in taken
+            else await desk.add(connection, device, actor="demo")
+            for line, device in enumerate(devices)
+        ]
+
+
+def _write_private(file: Path, value: object) -> None:
+    draft = file.with_suffix(".draft")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        json.dump(value, opened, indent=2)
+    draft.replace(file)
 
 
 def _free_port(preferred: int) -> int:

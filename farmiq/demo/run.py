@@ -75,7 +75,7 @@ async def running(
     """Everything up on these engines; on leaving, all but them is stopped."""
     started_at = time.monotonic()
     root = engines.root
-    site = provision.provision(root, engines.environment)
+    site = await provision.provision(root, engines.environment, barns=barns)
     journal = root / "journals" / f"{time.time_ns()}.jsonl"
     children: list[Child] = []
     try:
@@ -115,12 +115,12 @@ async def smoke(engines: stack.Stack, *, seconds: float, say: Say) -> tuple[bool
         figures = await _until_caught_up(farm, say)
         tally = farm.observer.tally
         sent, unknown = tally.contents, tally.unconfirmed
-        edge = check.compare(sent, await farm.observer.edge_readings(), unconfirmed=unknown)
-        cloud = check.compare(sent, await farm.observer.cloud_readings(), unconfirmed=unknown)
+        edge = check.compare(sent, await farm.observer.at_the_edge(), unconfirmed=unknown)
+        cloud = check.compare(sent, await farm.observer.in_the_cloud(), unconfirmed=unknown)
     good = edge.clean and cloud.clean and _counts_agree(figures) and figures.sent > 0
     return good, (
         f"smoke: sent {figures.sent}, stored at the edge {edge.stored}, in the cloud "
-        f"{cloud.stored} (counted {figures.cloud_counted}); "
+        f"{cloud.stored} ({figures.cloud_counted} readings counted); "
         f"lost {len(edge.lost) + len(cloud.lost)}, "
         f"twice {len(edge.twice) + len(cloud.twice) + _overcounted(figures)}, "
         f"invented {len(edge.invented) + len(cloud.invented)}, "
@@ -136,8 +136,8 @@ def _overcounted(figures: Figures) -> int:
 
 def _counts_agree(figures: Figures) -> bool:
     return (
-        figures.edge_stored == figures.cloud_accepted == figures.cloud_stored
-        and figures.cloud_counted == figures.cloud_stored
+        figures.outbox_delivered == figures.cloud_accepted
+        and figures.edge_readings == figures.cloud_stored == figures.cloud_counted
     )
 
 
@@ -177,7 +177,8 @@ def _settled(figures: Figures) -> bool:
         figures.edge_stored >= figures.confirmed
         and figures.outbox_waiting == 0
         and figures.queue_waiting == 0
-        and figures.cloud_stored >= figures.edge_stored
+        and figures.outbox_delivered == figures.cloud_accepted
+        and figures.cloud_stored >= figures.edge_readings
     )
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+from uuid import UUID
 
 from farmiq.plumbing import db, ids
 
@@ -49,3 +50,27 @@ async def close(tx: db.Connection, *, kind: str, subject: str, by: str = "edge")
         (by, kind, subject),
     )
     return cursor.rowcount > 0
+
+
+async def latest(
+    connection: db.Connection, *, closed: bool, before: UUID | None, most: int
+) -> list[dict[str, Any]]:
+    """The alerts, newest first, of which the ids stand before `before`; `closed` ones too."""
+    names = (
+        "alert_id", "kind", "subject", "severity", "message", "seen_count", "raised_at",
+        "last_seen_at", "closed_at", "closed_by",
+    )  # fmt: skip
+    rows = await db.fetch_all(
+        connection,
+        """
+        select alert_id, kind, subject, severity, message, seen_count, raised_at, last_seen_at,
+          closed_at, closed_by
+        from alerts where (%s or closed_at is null) and (%s::uuid is null or alert_id < %s::uuid)
+        order by alert_id desc limit %s
+        """,
+        closed,
+        before,
+        before,
+        most,
+    )
+    return [dict(zip(names, row, strict=True)) for row in rows]

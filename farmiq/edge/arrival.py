@@ -4,10 +4,11 @@ Each domain has `record(tx, arrivals)`: it writes its own tables in the caller's
 returns the events that the cloud is owed for it. The door calls it and appends them to the outbox.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.topics import (
@@ -21,8 +22,7 @@ from farmiq.messages.topics import (
 UpTopic = TelemetryTopic | EventTopic | StatusTopic | SessionTopic
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """One message. `payload` is of the type that the catalogue names for `kind`.
 
     `event` says the same as a bus event, under the id that the device gave it; `content_hash`

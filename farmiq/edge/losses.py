@@ -1,12 +1,20 @@
 """The loss ledger: what was dropped on purpose is written down and told to the cloud (C-83)."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
 
 import msgspec
 
+from farmiq.edge import outbox
 from farmiq.messages import device
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import db
+from farmiq.messages.topics import Place
+from farmiq.plumbing import db, ids
+
+QUARANTINE = "quarantine"
 
 
 async def enter(tx: db.Connection, losses: Sequence[BusEvent]) -> list[BusEvent]:
@@ -35,3 +43,90 @@ async def enter(tx: db.Connection, losses: Sequence[BusEvent]) -> list[BusEvent]
             ),
         )
     return list(losses)
+
+
+async def of_quarantine(tx: db.Connection, places: Iterable[Place], *, reason: str) -> int:
+    """Enter quarantined messages that are dropped, by whose topic they came on; returns how many.
+
+    The cloud is told of tenants that it is owed something for anyway. A tenant that only a wrong
+    topic names stays on this edge's ledger: the cloud would refuse it, again and again (C-104).
+    """
+    counted = Counter(places)
+    entered = [_dropped(place, count, reason) for place, count in _keyed(counted)]
+    await enter(tx, entered)
+    known = await _owed(tx, {each.tenant_id for each in entered})
+    await outbox.append(tx, [each for each in entered if each.tenant_id in known])
+    return counted.total()
+
+
+def _keyed(counted: "Counter[Place]") -> list[tuple[Place, int]]:
+    def levels(item: tuple[Place, int]) -> tuple[str, str, str, str]:
+        place = item[0]
+        return place.tenant_id, place.farm_id, place.barn_id, place.device_id
+
+    return sorted(counted.items(), key=levels)
+
+
+def _dropped(place: Place, count: int, reason: str) -> BusEvent:
+    event_id = ids.new()
+    said = device.DeviceBufferDropped(
+        event_class=QUARANTINE, count=count, first_seq=0, last_seq=0, reason=reason
+    )
+    return BusEvent(
+        event_id=event_id,
+        event_type=device.BUFFER_DROPPED,
+        tenant_id=place.tenant_id,
+        farm_id=place.farm_id,
+        barn_id=place.barn_id,
+        device_id=place.device_id,
+        session_id=None,
+        occurred_at=datetime.now(UTC),
+        trace_id=str(event_id),
+        payload=msgspec.Raw(msgspec.json.encode(said)),
+    )
+
+
+async def _owed(tx: db.Connection, tenants: set[str]) -> set[str]:
+    """Those of the tenants that stand in the outbox, or were delivered for."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select t.tenant_id from unnest(%s::text[]) t(tenant_id)
+        where exists (select from sync_outbox o where o.tenant_id = t.tenant_id)
+          or exists (select from sync_state s where s.tenant_id = t.tenant_id)
+        """,
+        sorted(tenants),
+    )
+    return {row[0] for row in rows}
+
+
+async def latest(
+    connection: db.Connection, *, before: UUID | None, most: int
+) -> list[dict[str, Any]]:
+    """The ledger, newest first, of which the ids stand before `before`."""
+    names = (
+        "loss_id", "tenant_id", "farm_id", "barn_id", "device_id", "class", "count", "first_seq",
+        "last_seq", "reason", "occurred_at", "recorded_at",
+    )  # fmt: skip
+    rows = await db.fetch_all(
+        connection,
+        """
+        select loss_id, tenant_id, farm_id, barn_id, device_id, class, count, first_seq, last_seq,
+          reason, occurred_at, recorded_at
+        from loss_ledger where %s::uuid is null or loss_id < %s::uuid
+        order by loss_id desc limit %s
+        """,
+        before,
+        before,
+        most,
+    )
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+async def totals(connection: db.Connection) -> list[dict[str, Any]]:
+    """What is missing, by tenant and class."""
+    rows = await db.fetch_all(
+        connection,
+        "select tenant_id, class, sum(count)::bigint from loss_ledger group by 1, 2 order by 1, 2",
+    )
+    return [{"tenant_id": row[0], "class": row[1], "count": row[2]} for row in rows]

@@ -6,7 +6,10 @@ from uuid import UUID
 from psycopg import sql
 
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import db
+from farmiq.plumbing import db, pg_binary
+
+# A copy takes a few round trips more than an insert, and less work for every row.
+WORTH_A_COPY = 50
 
 
 async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[tuple[str, UUID]]:
@@ -43,3 +46,44 @@ async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[tuple[str
         [bytes(event.payload).decode() for event in events],
     )
     return {(tenant_id, event_id) for tenant_id, event_id in rows}
+
+
+async def append_new(tx: db.Connection, events: Sequence[BusEvent]) -> None:
+    """Write down events that are not there yet, quickly.
+
+    Raises psycopg.errors.UniqueViolation if one is: then nothing of this transaction can stay, and
+    the caller starts again with `append`.
+    """
+    at = pg_binary.timestamptz(await db.fetch_value(tx, "select fn_now()"))
+    # In the order of their ids: two writers then wait for each other one way only.
+    rows = [_row(event, at) for event in sorted(events, key=lambda event: event.event_id.int)]
+    await db.copy(
+        tx,
+        """
+        copy sync_outbox (id, tenant_id, farm_id, barn_id, device_id, session_id,
+          event_type, occurred_at, trace_id, payload_json, payload_size_bytes,
+          next_attempt_at, created_at, updated_at)
+        from stdin (format binary)
+        """,
+        pg_binary.copied(rows, columns=14),
+    )
+
+
+def _row(event: BusEvent, at: bytes) -> tuple[bytes, ...]:
+    payload = bytes(event.payload)
+    return (
+        pg_binary.uuid(event.event_id),
+        pg_binary.name(event.tenant_id),
+        pg_binary.name(event.farm_id) if event.farm_id else pg_binary.NULL,
+        pg_binary.name(event.barn_id) if event.barn_id else pg_binary.NULL,
+        pg_binary.name(event.device_id) if event.device_id else pg_binary.NULL,
+        pg_binary.uuid(event.session_id) if event.session_id else pg_binary.NULL,
+        pg_binary.name(event.event_type),
+        pg_binary.timestamptz(event.occurred_at),
+        pg_binary.text(event.trace_id),
+        pg_binary.jsonb(payload),
+        pg_binary.int4(len(payload)),
+        at,
+        at,
+        at,
+    )

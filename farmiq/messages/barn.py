@@ -1,11 +1,11 @@
 """Barn records: what people write down about a barn. The same on MQTT and on the bus (C-46)."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from farmiq.messages.ids import Id, Instant
-from farmiq.messages.kinds import Name, Text, Unit, require_utc
+from farmiq.messages.kinds import Name, Rules, Text, Unit, require_utc
 
 RECORD_CREATED = "barn.record.created"
 
@@ -25,7 +25,18 @@ class BarnRecordCreated(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require_utc(self.recorded_at)
-        if (self.record_type == "note") != isinstance(self.value, str):
-            raise ValueError("`value` of a note must be text, of any other record a number")
+        for rule in self.rules:
+            if broken := rule(self):
+                raise ValueError(broken)
+
+    def _text_or_number(self) -> str | None:
+        if (self.record_type == "note") == isinstance(self.value, str):
+            return None
+        return "`value` of a note must be text, of any other record a number"
+
+    def _not_negative(self) -> str | None:
         if self.record_type in _COUNTED and isinstance(self.value, float) and self.value < 0:
-            raise ValueError(f"`value` of {self.record_type} must not be negative")
+            return f"`value` of {self.record_type} must not be negative"
+        return None
+
+    rules: ClassVar[Rules] = (_text_or_number, _not_negative)

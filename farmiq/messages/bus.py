@@ -1,7 +1,7 @@
 """The bus envelope: what the edge's outbox sends and what RabbitMQ carries."""
 
 import hashlib
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -40,8 +40,22 @@ def read(raw: bytes | msgspec.Raw) -> BusEvent:
     """
     try:
         return _read(raw)
-    except check.Invalid as invalid:
-        raise check.Invalid(_everything(bytes(raw)) or invalid.reasons) from None
+    except check.REFUSED as error:
+        body, unkeepable = check.look(raw)
+        raise check.Invalid([*unkeepable, *problems(body)] or [str(error)]) from None
+
+
+def problems(body: Any) -> list[str]:
+    """Everything that keeps a looked-at body from being an event, its payload's faults among it."""
+    found = check.misfits(body, BusEvent, "$")
+    if not isinstance(body, dict):
+        return found
+    event_type = body.get("event_type")
+    found += [*_type_problems(event_type), *_place_problems(event_type, body)]
+    kind = catalogue.BUS.get(str(event_type))
+    if kind is not None and "payload" in body:
+        found += check.misfits(body["payload"], kind.payload, PAYLOAD)
+    return found
 
 
 def write(event: BusEvent) -> bytes:
@@ -60,59 +74,60 @@ def from_reading(envelope: Envelope, place: Place, reading: telemetry.Reading) -
         session_id=None,
         occurred_at=envelope.ts,
         trace_id=envelope.trace_id,
-        payload=msgspec.Raw(msgspec.json.encode(reading)),
+        payload=telemetry.told(reading, envelope.payload),
     )
 
 
 def content_hash(event: BusEvent) -> bytes:
-    """Tells a repeat from another event under the same id (C-05)."""
-    payload = msgspec.json.encode(msgspec.json.decode(event.payload), order="sorted")
-    instant = event.occurred_at.astimezone(UTC).isoformat()
-    parts = (event.event_type.encode(), instant.encode(), payload)
+    """Tells a repeat from another event under the same id (C-05).
+
+    The order of keys, spaces and the zone of the moment do not matter.
+    """
+    parts = (event.event_type.encode(), _instant(event.occurred_at), _in_order(event.payload))
     return hashlib.sha256(b"\x1f".join(parts)).digest()
 
 
+def _instant(at: datetime) -> bytes:
+    """As `isoformat` writes it in UTC, in a fifth of the time."""
+    return msgspec.json.encode(at.astimezone(UTC))[1:-2] + b"+00:00"
+
+
+def _in_order(payload: msgspec.Raw) -> bytes:
+    return _sorted.encode(_any.decode(payload))
+
+
+_any = msgspec.json.Decoder()
+_sorted = msgspec.json.Encoder(order="sorted")
+
+
 def _read(raw: bytes | msgspec.Raw) -> BusEvent:
-    event = check.read(raw, _decoder, BusEvent)
-    reasons = [*check.keepable(raw), *_own_problems(event)]
+    event = _decoder.decode(raw)
+    place = {"farm_id": event.farm_id, "barn_id": event.barn_id}
+    reasons = [
+        *check.keepable(raw),
+        *check.not_in_utc(event.occurred_at, "occurred_at"),
+        *_type_problems(event.event_type),
+        *_place_problems(event.event_type, place),
+    ]
     if reasons:
         raise check.Invalid(reasons)
-    kind = catalogue.BUS[event.event_type]
-    check.read(event.payload, kind.decoder, kind.payload, path=PAYLOAD)
+    catalogue.BUS[event.event_type].decoder.decode(event.payload)
     return event
 
 
-def _own_problems(event: BusEvent) -> list[str]:
-    return [
-        *_type_problems(event.event_type),
-        *_place_problems(event.event_type, {"farm_id": event.farm_id, "barn_id": event.barn_id}),
-        *check.not_in_utc(event.occurred_at, "occurred_at"),
-    ]
+def _type_problems(event_type: Any) -> list[str]:
+    if not isinstance(event_type, str) or event_type in catalogue.BUS:
+        return []
+    return [f"event_type {event_type!r} is not registered"]
 
 
-def _type_problems(event_type: str) -> list[str]:
-    return [] if event_type in catalogue.BUS else [f"event_type {event_type!r} is not registered"]
-
-
-def _place_problems(event_type: str, place: dict[str, Any]) -> list[str]:
+def _place_problems(event_type: Any, said: dict[str, Any]) -> list[str]:
     """Only events about a whole tenant may leave the place open (C-08)."""
-    kind = catalogue.BUS.get(event_type)
+    kind = catalogue.BUS.get(str(event_type))
     if kind is None or kind.place_optional:
         return []
-    return [f"`{name}` must not be null" for name, value in place.items() if value is None]
-
-
-def _everything(raw: bytes) -> list[str]:
-    """The slow path: what the envelope and the payload lack, both listed in one go."""
-    try:
-        event = check.read(raw, _decoder, BusEvent)
-        reasons = [*check.keepable(raw), *_own_problems(event)]
-    except check.Invalid as invalid:
-        reasons = invalid.reasons
-    if check.problems(raw, dict[str, Any]):
-        return reasons
-    body = msgspec.json.decode(raw)
-    kind = catalogue.BUS.get(str(body.get("event_type")))
-    if kind is not None and "payload" in body:
-        reasons = [*reasons, *check.misfits(body["payload"], kind.payload, PAYLOAD)]
-    return reasons
+    return [
+        f"`{name}` must not be null"
+        for name in ("farm_id", "barn_id")
+        if name in said and said[name] is None
+    ]

@@ -111,6 +111,12 @@ MQTT = {
             summary="A device dropped events on purpose, and says which.",
         ),
         _mqtt(
+            device.COMMAND_ANSWERED,
+            device.DeviceCommandAnswered,
+            EventTopic,
+            summary="What became of a command.",
+        ),
+        _mqtt(
             device.STATUS,
             device.DeviceStatus,
             StatusTopic,

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from enum import Enum
 from itertools import islice
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -26,14 +27,26 @@ LONGEST_REASON = 500
 MOST_DECIMALS = 16_383
 
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
-_NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 # Every key ends in `":`, seldom with space between; an escaped quote inside of a text may look so
 # too, which only costs a second look.
 _SPACED_KEY_END = re.compile(rb'"\s+:')
-# Numbers that may need a second look: a long exponent, or a long row of zeros.
-_LONG_EXPONENT = re.compile(rb"\d[eE][+-]?\d{3,}(?:[,\]}\s]|$)")
+# Numbers that may need a second look: in a long message; or small ones, if there is an exponent
+# or a long row of zeros.
+_LONG = MOST_DECIMALS - 100
+_SMALL = 1e-30
+_EXPONENT = re.compile(rb"[0-9][eE]-[0-9]+(?:[,\]}\s]|$)")
 _LONG_ZERO = b"0" * 300
 _NUL = b"\\u0000"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Odd(Enum):
+    """What stands in a looked-at value where no value could be made of what was written."""
+
+    ODD = "odd"
+
+
+ODD = Odd.ODD
 
 
 class Invalid(Exception):  # noqa: N818 - it reads as a verdict: raise Invalid([...])
@@ -46,6 +59,10 @@ class Invalid(Exception):  # noqa: N818 - it reads as a verdict: raise Invalid([
         super().__init__("; ".join(self.reasons))
 
 
+# What a strict decode raises, or a door for what only it asks: reason to look at everything.
+REFUSED = (Invalid, msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
 def read(
     raw: bytes | msgspec.Raw, decoder: "msgspec.json.Decoder[T]", kind: type[T], *, path: str = "$"
 ) -> T:
@@ -56,58 +73,75 @@ def read(
     """
     try:
         value = decoder.decode(raw)
-    except _NOT_JSON:
-        raise Invalid(problems(bytes(raw), kind, path=path)) from None
+    except REFUSED as error:
+        raise Invalid(problems(raw, kind, path=path) or [str(error)]) from None
     # PostgreSQL cannot keep it in text or jsonb; it is rare, so the cheap test leads.
     if _NUL in bytes(raw):
-        found = problems(bytes(raw), kind, path=path)
+        found = problems(raw, kind, path=path)
         if found:
             raise Invalid(found)
     return value
 
 
-def keepable(raw: bytes | msgspec.Raw) -> list[str]:
+def keepable(raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH) -> list[str]:
     """Why these bytes cannot be kept as they are; empty if they can, whatever they say.
 
     They cannot if they are not JSON, hold a NUL or a number that jsonb or a double would change,
     say a key twice (every reader would choose for itself which counts), or are nested too deep.
     """
     try:
-        value = msgspec.json.decode(raw)
-    except _NOT_JSON as error:
-        return [_not_json(error)]
+        value = _decode(raw)
+    except REFUSED as error:
+        return look(raw, levels=levels)[1] or [f"not JSON: {error}"]
     raw = bytes(raw)
-    key_count = _count_keys(value, MAX_DEPTH)
-    if key_count is None:
-        return [_TOO_DEEP]
-    if key_count == _count_key_ends(raw) and _NUL not in raw and not _has_odd_number(raw):
+    small: list[float] = []
+    sound = _count_keys([value], levels + 1, small) == _count_key_ends(raw)
+    if sound and _NUL not in raw and not _has_odd_number(raw, small):
         return []
-    return _some(_unkeepable(_as_written(raw), "$"))
+    return look(raw, levels=levels)[1]
 
 
-def problems(raw: bytes, kind: Any, *, path: str = "$") -> list[str]:
-    """Every reason why these bytes are not a `kind`; empty if they are."""
+def look(raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH) -> tuple[Any, list[str]]:
+    """The slow path: what these bytes say, as far as it can be told, and why they cannot be kept.
+
+    ODD stands where nothing can be told: for the whole of what is not JSON, for a number out of
+    range, for text with half a character. `misfits` passes over it.
+    """
     try:
-        value = msgspec.json.decode(raw)
-    except _NOT_JSON as error:
-        return [_not_json(error)]
-    if _count_keys(value, MAX_DEPTH) is None:
-        return [_TOO_DEEP]
-    found = [_moved(why, path) for why in keepable(raw)]
-    return [*found, *misfits(value, kind, path)] or _whole(raw, kind, path)
+        written = _as_written(bytes(raw))
+        value = _told(written, levels)
+    except RecursionError:
+        return ODD, [_TOO_DEEP]
+    except ValueError as error:
+        return ODD, [f"not JSON: {error}"]
+    return value, _some(_unkeepable(written, "$"))
+
+
+def problems(
+    raw: bytes | msgspec.Raw, kind: Any, *, path: str = "$", levels: int = MAX_DEPTH
+) -> list[str]:
+    """Every reason why these bytes are not a `kind` that can be kept; empty if they are."""
+    value, unkeepable = look(raw, levels=levels)
+    return [*(_moved(why, path) for why in unkeepable), *misfits(value, kind, path)]
 
 
 def misfits(value: Any, kind: Any, path: str) -> list[str]:
-    """Every place in a decoded value that does not fit the type, down through lists and objects."""
-    inside = _some(_inside(value, kind, path))
-    return inside or _misfit(value, kind, path)
+    """Every place in a looked-at value that does not fit the type, down through lists and objects.
+
+    A field that is wrong hides no other, and no rule of its type that does not need it.
+    """
+    return _some(_misfits(value, kind, path))
 
 
 def not_in_utc(at: datetime, name: str) -> list[str]:
     """What is wrong with a moment that only another zone can name; such cannot be kept."""
     if kinds.is_in_utc(at):
         return []
-    return [f"not a moment between the years 1 and 9999 in UTC - at `$.{name}`"]
+    return [f"{_NO_MOMENT} - at `$.{name}`"]
+
+
+_NO_MOMENT = "not a moment between the years 1 and 9999 in UTC"
+_decode = msgspec.json.Decoder().decode
 
 
 def _some(reasons: Iterator[str]) -> list[str]:
@@ -122,36 +156,39 @@ def _shortened(reason: str) -> str:
     return f"{reason[:300]}…{reason[-150:]}"
 
 
-def _not_json(error: Exception) -> str:
-    return _TOO_DEEP if isinstance(error, RecursionError) else f"not JSON: {error}"
+def _count_keys(value: Any, levels: int, small: list[float]) -> int | None:
+    """How many keys all objects have together; None if they are nested deeper than `levels`.
 
-
-def _count_keys(value: Any, levels: int) -> int | None:
-    """How many keys all objects have together; None if they are nested deeper than `levels`."""
-    if type(value) not in _NESTED:
-        return 0
+    `small` collects numbers that may be so, or zero, only because a double holds no smaller one.
+    """
     if levels < 0:
         return None
-    count = len(value) if type(value) is dict else 0
-    for each in value.values() if type(value) is dict else value:
-        if type(each) in _NESTED:
-            more = _count_keys(each, levels - 1)
+    is_object = type(value) is dict
+    count = len(value) if is_object else 0
+    for each in value.values() if is_object else value:
+        kind = type(each)
+        if kind is dict or kind is list:
+            more = _count_keys(each, levels - 1, small)
             if more is None:
                 return None
             count += more
+        elif kind is float and -_SMALL < each < _SMALL:
+            small.append(each)
     return count
-
-
-_NESTED = (dict, list)
 
 
 def _count_key_ends(raw: bytes) -> int:
     return raw.count(b'":') + len(_SPACED_KEY_END.findall(raw))
 
 
-def _has_odd_number(raw: bytes) -> bool:
-    """Cheap, and right to say no; a yes only means to look."""
-    return len(raw) > MOST_DECIMALS or _LONG_ZERO in raw or _LONG_EXPONENT.search(raw) is not None
+def _has_odd_number(raw: bytes, small: list[float]) -> bool:
+    """Cheap, and right to say no; a yes only means to look.
+
+    What has too many decimals is long, or next to nothing.
+    """
+    if len(raw) > _LONG:
+        return True
+    return bool(small) and (_LONG_ZERO in raw or _EXPONENT.search(raw) is not None)
 
 
 class _Object(list[tuple[str, Any]]):
@@ -165,23 +202,58 @@ class _Number(str):
 
 
 def _as_written(raw: bytes) -> Any:
+    """By a reader that lets pass what ours refuses: numbers out of range, halves of characters."""
     return json.loads(
-        raw.decode(), object_pairs_hook=_Object, parse_float=_Number, parse_int=_Number
+        raw.decode(),
+        object_pairs_hook=_Object,
+        parse_float=_Number,
+        parse_int=_Number,
+        parse_constant=_no_constant,
     )
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no value of it")
+
+
+def _told(written: Any, levels: int) -> Any:
+    """The plain value of what was written, ODD in place of what has none."""
+    if isinstance(written, list) and levels < 0:
+        raise RecursionError
+    match written:
+        case _Number():
+            return _number(written)
+        case str():
+            return ODD if _SURROGATE.search(written) else written
+        case _Object():
+            items = ((key, item) for key, item in written if not _SURROGATE.search(key))
+            return {key: _told(item, levels - 1) for key, item in items}
+        case list():
+            return [_told(item, levels - 1) for item in written]
+        case _:
+            return written
+
+
+def _number(written: str) -> Any:
+    try:
+        return _decode(written.encode())
+    except msgspec.DecodeError:
+        return ODD
 
 
 def _unkeepable(value: Any, path: str) -> Iterator[str]:
     match value:
         case _Number():
-            if not _is_kept(value):
+            if _number(value) is ODD:
+                yield f"a number out of range - at `{path}`"
+            elif not _is_kept(value):
                 yield f"a number that cannot be kept exactly - at `{path}`"
         case str():
-            if "\x00" in value:
-                yield f"contains a NUL character - at `{path}`"
+            yield from (f"contains {what} - at `{path}`" for what in _odd_characters(value))
         case _Object():
             yield from _odd_keys(value, path)
             for key, item in value:
-                yield from _unkeepable(item, f"{path}.{key[:64]}")
+                yield from _unkeepable(item, f"{path}.{_shown(key)}")
         case list():
             for index, item in enumerate(value):
                 yield from _unkeepable(item, f"{path}[{index}]")
@@ -191,8 +263,20 @@ def _odd_keys(value: _Object, path: str) -> Iterator[str]:
     counts = Counter(key for key, _ in value)
     for key in (key for key, count in counts.items() if count > 1):
         yield f"the key {key!r} stands there more than once - at `{path}`"
-    if any("\x00" in key for key in counts):
-        yield f"a key contains a NUL character - at `{path}`"
+    for what in dict.fromkeys(what for key in counts for what in _odd_characters(key)):
+        yield f"a key contains {what} - at `{path}`"
+
+
+def _odd_characters(text: str) -> Iterator[str]:
+    if "\x00" in text:
+        yield "a NUL character"
+    if _SURROGATE.search(text):
+        yield "a lone surrogate, which is half a character"
+
+
+def _shown(key: str) -> str:
+    """A reason is told in answers and kept in tables: it must be text itself."""
+    return key[:64] if key.isprintable() else ascii(key[:64])[1:-1]
 
 
 def _is_kept(number: str) -> bool:
@@ -205,33 +289,62 @@ def _is_kept(number: str) -> bool:
     return decimals <= MOST_DECIMALS
 
 
-def _whole(raw: bytes, kind: Any, path: str) -> list[str]:
-    """What only shows when the value is taken whole (for example a number out of range)."""
-    try:
-        msgspec.json.decode(raw, type=kind)
-    except msgspec.DecodeError as error:
-        return [_moved(str(error), path)]
-    return []
-
-
-def _inside(value: Any, kind: Any, path: str) -> Iterator[str]:
-    """Problems of the parts of a value, for types that have parts."""
+def _misfits(value: Any, kind: Any, path: str) -> Iterator[str]:
+    if value is ODD or kind is msgspec.Raw:  # told already, or anything fits
+        return
     for part in _alternatives(kind):
-        if _is_struct(part):
-            if isinstance(value, dict):
-                yield from _fields(value, part, path)
-        elif get_origin(part) in (tuple, list) and isinstance(value, list):
+        if _is_struct(part) and isinstance(value, dict):
+            yield from _fields(value, part, path)
+            yield from _broken_rules(value, part, path)
+            return
+        # The length of a list is limited from below only: an empty one has no items to look at.
+        if get_origin(part) in (tuple, list) and isinstance(value, list) and value:
             for index, item in enumerate(value):
-                yield from misfits(item, get_args(part)[0], f"{path}[{index}]")
+                yield from _misfits(item, get_args(part)[0], f"{path}[{index}]")
+            return
+    yield from _misfit(value, kind, path)
 
 
 def _fields(value: dict[str, Any], kind: Any, path: str) -> Iterator[str]:
     for field in msgspec.structs.fields(kind):
         name = field.encode_name
         if name in value:
-            yield from misfits(value[name], field.type, f"{path}.{name}")
+            yield from _misfits(value[name], field.type, f"{path}.{name}")
         elif field.required:
             yield f"missing required field `{name}` - at `{path}`"
+
+
+def _broken_rules(value: dict[str, Any], kind: Any, path: str) -> Iterator[str]:
+    """What fields of the type must not say together, as far as the fields are right."""
+    rules: kinds.Rules = getattr(kind, "rules", ())
+    for rule in rules:
+        try:
+            broken = rule(_Known(value, kind))
+        except _UnknownError:
+            continue
+        if broken:
+            yield f"{broken} - at `{path}`"
+
+
+class _UnknownError(Exception):
+    """A rule looks at a field that is missing or wrong, so it cannot be asked."""
+
+
+class _Known:
+    """A value as its type would have it; to look at a field that is wrong raises _UnknownError."""
+
+    def __init__(self, value: dict[str, Any], kind: Any) -> None:
+        self._value = value
+        self._fields = {field.name: field for field in msgspec.structs.fields(kind)}
+
+    def __getattr__(self, name: str) -> Any:
+        field = self._fields[name]
+        if field.encode_name not in self._value and not field.required:
+            return field.default
+        found = self._value.get(field.encode_name, ODD)
+        if found is ODD or misfits(found, field.type, "$"):
+            raise _UnknownError
+        return _typed(found, field.type)
 
 
 def _alternatives(kind: Any) -> list[Any]:
@@ -251,14 +364,24 @@ def _is_struct(kind: Any) -> bool:
 
 
 def _misfit(value: Any, kind: Any, path: str) -> list[str]:
-    if _is_struct(kind) and not isinstance(value, dict):
+    if _is_struct(kind):
         return [f"expected an object, got {_name(value)} - at `{path}`"]
-    # Through JSON once more: `convert` knows no way from a value to Raw, which fits anything.
     try:
-        msgspec.json.decode(msgspec.json.encode(value), type=kind)
-    except msgspec.ValidationError as error:
+        typed = _typed(value, kind)
+    except msgspec.DecodeError as error:
         return [_moved(str(error), path)]
+    if isinstance(typed, datetime) and not kinds.is_in_utc(typed):
+        return [f"{_NO_MOMENT} - at `{path}`"]
     return []
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    # Through JSON once more: `convert` knows no way from a value to Raw, which fits anything.
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_null), type=kind)
+
+
+def _null(_: Any) -> None:
+    """Stands for what is odd inside of a value that may hold anything."""
 
 
 def _moved(reason: str, path: str) -> str:

@@ -10,6 +10,7 @@ from farmiq.messages.kinds import Count, Name, Seq, Text, require_utc
 STATUS = "device.status"
 BUFFER_DROPPED = "device.buffer.dropped"
 COMMAND = "device.command"
+COMMAND_ANSWERED = "device.command.answered"
 
 
 class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +47,23 @@ class DeviceBufferDropped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """Which command it is stands in the topic."""
+    """Which command it is stands in the topic.
+
+    It may come more than once under its command_id; the device obeys once, and not after
+    `expires_at` (D-53).
+    """
 
     command_id: Id
     args: dict[str, Any]
+    expires_at: Instant | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        require_utc(self.expires_at)
+
+
+class DeviceCommandAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a command: the device has it, did it, or could not (D-53)."""
+
+    command_id: Id
+    outcome: Literal["delivered", "applied", "failed"]
+    message: Text | msgspec.UnsetType | None = msgspec.UNSET

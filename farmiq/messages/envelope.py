@@ -1,5 +1,7 @@
 """The MQTT envelope: what every message on an `iot/` topic wears."""
 
+import re
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -34,9 +36,15 @@ _decoder = msgspec.json.Decoder(Envelope)
 def read(raw: bytes) -> Envelope:
     """The envelope in these bytes. Raises check.Invalid with every problem found."""
     try:
-        envelope = check.read(raw, _decoder, Envelope)
-    except check.Invalid as invalid:
-        raise check.Invalid([*invalid.reasons, *_version_problems(raw)]) from None
+        return strict(raw)
+    except check.REFUSED as error:
+        body, unkeepable = check.look(raw)
+        raise check.Invalid([*unkeepable, *problems(body)] or [str(error)]) from None
+
+
+def strict(raw: bytes) -> Envelope:
+    """The fast path of `read`: raises one of check.REFUSED, which names the first problem only."""
+    envelope = _decoder.decode(raw)
     reasons = [
         *check.keepable(raw),
         *check.not_in_utc(envelope.ts, "ts"),
@@ -47,22 +55,18 @@ def read(raw: bytes) -> Envelope:
     return envelope
 
 
+def problems(body: Any) -> list[str]:
+    """Everything that keeps a looked-at body from being an envelope, its payload aside."""
+    version = body.get("schema_version") if isinstance(body, dict) else None
+    unknown = _unknown_version(version) if isinstance(version, str) else []
+    return [*check.misfits(body, Envelope, "$"), *unknown]
+
+
 def _unknown_version(version: str) -> list[str]:
-    if version.partition(".")[0] == SCHEMA_VERSION.partition(".")[0]:
+    if version == SCHEMA_VERSION or _UNDERSTOOD.fullmatch(version):
         return []
-    return [f"schema_version {version!r} is not understood, expected 1.x"]
+    return [f"schema_version {version!r} is not understood, expected 1 or 1.<digits>"]
 
 
-class _JustTheVersion(msgspec.Struct):
-    schema_version: str
-
-
-_just_the_version = msgspec.json.Decoder(_JustTheVersion)
-
-
-def _version_problems(raw: bytes) -> list[str]:
-    """Of a body that is wrong otherwise, its version too: that may be why it is."""
-    try:
-        return _unknown_version(_just_the_version.decode(raw).schema_version)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return []
+# A newer minor version only says more, which is ignored.
+_UNDERSTOOD = re.compile(r"1(\.[0-9]{1,9})?")

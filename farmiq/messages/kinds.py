@@ -1,7 +1,8 @@
 """Kinds of values that payloads share: numbers with their bounds, short texts, moments (C-96)."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,6 +18,11 @@ Unit = Annotated[str, msgspec.Meta(max_length=64)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}(?![\s\S])")]
+
+# What fields of a type must say together: each rule is given the value, and says what is wrong
+# with it. A type lists its own in `rules`, so that all of them can be asked when others are broken.
+Rule = Callable[[Any], str | None]
+Rules = tuple[Rule, ...]
 
 
 def require_utc(*moments: datetime | msgspec.UnsetType | None) -> None:

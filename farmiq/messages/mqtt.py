@@ -7,8 +7,6 @@ agree with it (C-02).
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from farmiq.messages import catalogue, check, envelope, telemetry, topics
 from farmiq.messages.catalogue import MqttType
 from farmiq.messages.envelope import Envelope
@@ -31,18 +29,18 @@ def read(topic: str, raw: bytes) -> Message:
     """The message in these bytes. Raises check.Invalid with every problem of topic and body."""
     try:
         return _read(topic, raw)
-    except check.Invalid as invalid:
-        raise check.Invalid(_everything(topic, raw) or invalid.reasons) from None
+    except check.REFUSED as error:
+        raise check.Invalid(_everything(topic, raw) or [str(error)]) from None
 
 
 def _read(topic: str, raw: bytes) -> Message:
     where = topics.parse(topic)
     kind = _kind(where)
-    worn = envelope.read(raw)
+    worn = envelope.strict(raw)
     mismatches = _mismatches(where, _said(worn))
     if mismatches:
         raise check.Invalid(mismatches)
-    payload = check.read(worn.payload, kind.decoder, kind.payload, path=PAYLOAD)
+    payload = kind.decoder.decode(worn.payload)
     if isinstance(where, TelemetryTopic):
         payload = telemetry.of_topic(payload, where.metric_type)
     return Message(where, kind, worn, payload)
@@ -89,17 +87,16 @@ def _expected(where: Topic) -> dict[str, str | None]:
 def _everything(topic: str, raw: bytes) -> list[str]:
     """The slow path: what the topic, the envelope, the payload and the three together lack."""
     where, kind, reasons = _where_and_kind(topic)
-    try:
-        envelope.read(raw)
-    except check.Invalid as invalid:
-        reasons += invalid.reasons
-    body = _body(raw)
-    if where is None or body is None:
+    body, unkeepable = check.look(raw)
+    reasons += [*unkeepable, *envelope.problems(body)]
+    if not isinstance(body, dict):
         return reasons
-    if kind is not None:
+    if where is not None:
         reasons += _mismatches(where, {k: v for k, v in body.items() if isinstance(v, str)})
-        if "payload" in body:
-            reasons += _payload_problems(where, kind, body["payload"])
+    # Where the topic names no type, the body's own word is enough to look at its payload by.
+    kind = kind or catalogue.MQTT.get(str(body.get("event_type")))
+    if kind is not None and "payload" in body:
+        reasons += _payload_problems(where, kind, body["payload"])
     return reasons
 
 
@@ -112,18 +109,8 @@ def _where_and_kind(topic: str) -> tuple[Topic | None, MqttType | None, list[str
         return where, None, [*invalid.reasons]
 
 
-def _body(raw: bytes) -> dict[str, Any] | None:
-    """The body as far as it can be looked into; None if it cannot."""
-    if check.problems(raw, dict[str, Any]):
-        return None
-    found: dict[str, Any] = msgspec.json.decode(raw)
-    return found
-
-
-def _payload_problems(where: Topic, kind: MqttType, payload: Any) -> list[str]:
+def _payload_problems(where: Topic | None, kind: MqttType, payload: Any) -> list[str]:
     found = check.misfits(payload, kind.payload, PAYLOAD)
     if isinstance(where, TelemetryTopic) and isinstance(payload, dict):
-        named = payload.get("metric_type", where.metric_type)
-        if isinstance(named, str) and named != where.metric_type:
-            found.append(telemetry.other_metric(where.metric_type, named))
+        found += telemetry.other_metric(where.metric_type, payload.get("metric_type"))
     return found

@@ -1,12 +1,12 @@
 """Telemetry: one reading of one metric of one device, and what many of them come to."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from farmiq.messages import check
 from farmiq.messages.ids import Id, Instant
-from farmiq.messages.kinds import Count, Unit, require_utc
+from farmiq.messages.kinds import Count, Rules, Unit, require_utc
 
 READING = "telemetry.reading"  # on MQTT
 INGESTED = "telemetry.ingested"  # on the bus
@@ -29,9 +29,13 @@ class ReadingByDevice(msgspec.Struct, frozen=True, kw_only=True):
     metric_value: float | msgspec.UnsetType = msgspec.UNSET
     value: float | msgspec.UnsetType = msgspec.UNSET
 
-    def __post_init__(self) -> None:
+    def _has_a_value(self) -> str | None:
         if self.metric_value is msgspec.UNSET and self.value is msgspec.UNSET:
-            raise ValueError("missing required field `metric_value` (or `value`)")
+            return "missing required field `metric_value` (or `value`)"
+        return None
+
+    # Asked by `of_topic`, which needs the value: asked here it would take as long as the reading.
+    rules: ClassVar[Rules] = (_has_a_value,)
 
 
 class TelemetryAggregated(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,16 +68,50 @@ def read(payload: msgspec.Raw, *, metric_type: str) -> Reading:
 
 
 def of_topic(sent: ReadingByDevice, metric_type: str) -> Reading:
-    """The long form of what was sent. Raises check.Invalid if it names another metric."""
-    if sent.metric_type not in (msgspec.UNSET, metric_type):
-        raise check.Invalid([other_metric(metric_type, sent.metric_type)])
+    """The long form of what was sent. Raises check.Invalid without a value or on another metric."""
     value = sent.value if sent.metric_value is msgspec.UNSET else sent.metric_value
-    assert value is not msgspec.UNSET  # noqa: S101 - the type has made sure
+    if value is msgspec.UNSET or sent.metric_type not in (msgspec.UNSET, metric_type):
+        broken = [f"{why} - at `$`" for rule in sent.rules if (why := rule(sent))]
+        raise check.Invalid([*broken, *other_metric(metric_type, sent.metric_type)])
     return Reading(metric_type=metric_type, metric_value=value, unit=sent.unit)
 
 
-def other_metric(in_topic: str, in_payload: object) -> str:
-    return f"topic says metric {in_topic!r}, payload {in_payload!r}"
+def other_metric(in_topic: str, in_payload: object) -> list[str]:
+    """What is wrong if the payload names another metric than the topic."""
+    if not isinstance(in_payload, str) or in_payload == in_topic:
+        return []
+    return [f"topic says metric {in_topic!r}, payload {in_payload!r}"]
+
+
+def told(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
+    """The payload for the bus: the long form, and every other key as it was sent (C-04, C-109)."""
+    try:
+        plain = _nothing_else.decode(sent)
+    except msgspec.ValidationError:
+        return _told_with_the_rest(reading, sent)
+    if plain.value is not msgspec.UNSET and plain.metric_value is not msgspec.UNSET:
+        return _told_with_the_rest(reading, sent)
+    return msgspec.Raw(msgspec.json.encode(reading))
+
+
+def _told_with_the_rest(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
+    said = _keys.decode(sent)
+    if "metric_value" not in said:
+        del said["value"]  # it has become the metric's value; beside one it is a key like any other
+    return msgspec.Raw(msgspec.json.encode({**said, **msgspec.structs.asdict(reading)}))
+
+
+class _NothingElse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Only what `told` makes the long form of; whether it fits has been seen to."""
+
+    unit: str
+    metric_type: str | msgspec.UnsetType = msgspec.UNSET
+    metric_value: float | msgspec.UnsetType = msgspec.UNSET
+    value: float | msgspec.UnsetType = msgspec.UNSET
+
+
+_nothing_else = msgspec.json.Decoder(_NothingElse)
+_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_ingested(payload: msgspec.Raw) -> Reading:

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
 import prometheus_client
 
@@ -15,15 +17,34 @@ RUNS = prometheus_client.Counter(
 LAST_RUN = prometheus_client.Gauge(
     "farmiq_chore_last_success_seconds", "When a chore last went well, Unix time", ["chore"]
 )
+# A machine's clock may be set while a chore waits for its hour: it looks again that often.
+_LOOK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Daily:
+    """Once on every day of `zone`, at `at` or as soon after as we run at all.
+
+    `last_done` and `done` remember across restarts when it last went well.
+    """
+
+    at: time
+    zone: ZoneInfo
+    last_done: Callable[[], Awaitable[datetime | None]]
+    done: Callable[[datetime], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """`do` does one round and returns what it did, for the log; it may be repeated at will."""
+    """`do` does one round and returns what it did, for the log; it may be repeated at will.
+
+    With `daily` it runs once a day, and every_s does not count.
+    """
 
     name: str
     every_s: float
     do: Callable[[], Awaitable[dict[str, object]]]
+    daily: Daily | None = None
 
 
 async def keep_doing(chore: Chore) -> None:
@@ -31,16 +52,47 @@ async def keep_doing(chore: Chore) -> None:
     backoff = Backoff(cap_s=30.0)
     while True:
         try:
+            if chore.daily is not None:
+                await _until_due(chore.daily)
             done = await chore.do()
+            if chore.daily is not None:
+                await chore.daily.done(datetime.now(UTC))
         except db.UNAVAILABLE as error:
             RUNS.labels(chore=chore.name, outcome="away").inc()
             log.get("chores").warning(
-                "chore.database_away", chore=chore.name, error=db.first_line(error)
+                "chore.database_away", name=chore.name, error=db.first_line(error)
             )
             await backoff.wait()
             continue
         RUNS.labels(chore=chore.name, outcome="done").inc()
         LAST_RUN.labels(chore=chore.name).set_to_current_time()
         if any(done.values()):
-            log.get("chores").info("chore.done", chore=chore.name, **done)
-        await asyncio.sleep(chore.every_s)
+            log.get("chores").info("chore.done", name=chore.name, **done)
+        if chore.daily is None:
+            await asyncio.sleep(chore.every_s)
+
+
+def due_at(last_done: datetime | None, now: datetime, *, at: time, zone: ZoneInfo) -> datetime:
+    """When a daily chore is to run next; not after `now` means now.
+
+    It is the first `at` of a local day after it was last done. An hour that a day has twice counts
+    the first time, one that it lacks counts as the hour after. Done in the future was said by a
+    clock that was wrong then: it counts as never.
+    """
+    if last_done is None or last_done > now:
+        return now
+    day = last_done.astimezone(zone).date()
+    today = datetime.combine(day, at, tzinfo=zone).astimezone(UTC)
+    if today > last_done:
+        return today
+    return datetime.combine(day + timedelta(days=1), at, tzinfo=zone).astimezone(UTC)
+
+
+async def _until_due(daily: Daily) -> None:
+    last_done = await daily.last_done()
+    while True:
+        now = datetime.now(UTC)
+        left_s = (due_at(last_done, now, at=daily.at, zone=daily.zone) - now).total_seconds()
+        if left_s <= 0:
+            return
+        await asyncio.sleep(min(left_s, _LOOK_S))

@@ -5,8 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
+from psycopg import adapt, pq
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from farmiq.plumbing import pg_binary
 
 Connection = psycopg.AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
@@ -129,6 +132,41 @@ def is_outage(error: Exception) -> bool:
 
 def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+class Texts(list[bytes]):
+    """A text[] parameter, its elements in binary form (pg_binary)."""
+
+    oid, element = 1009, 25
+
+
+class Uuids(list[bytes]):
+    oid, element = 2951, 2950
+
+
+class Byteas(list[bytes]):
+    oid, element = 1001, 17
+
+
+def _dumper(kind: Any) -> type[adapt.Dumper]:
+    class Packed(adapt.Dumper):
+        format = pq.Format.BINARY
+        oid = kind.oid
+
+        def dump(self, obj: Any) -> bytes:
+            return pg_binary.array(kind.element, obj)
+
+    return Packed
+
+
+for _kind in (Texts, Uuids, Byteas):
+    psycopg.adapters.register_dumper(_kind, _dumper(_kind))
+
+
+async def copy(connection: Connection, sql: Any, rows: bytes) -> None:
+    """Run `copy … from stdin (format binary)` with what pg_binary.copied made."""
+    async with connection.cursor() as cursor, cursor.copy(sql) as link:
+        await link.write(rows)
 
 
 async def fetch_all(connection: Connection, sql: Any, *args: Any) -> list[TupleRow]:

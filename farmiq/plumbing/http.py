@@ -7,12 +7,14 @@ Always there: /healthz (the process lives), /readyz (its parts work; names what 
 import asyncio
 import contextlib
 import inspect
+import json
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import h11
 import prometheus_client
 import structlog
 import uvicorn
@@ -20,7 +22,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from farmiq.plumbing import ids, log
 from farmiq.plumbing.tls import Tls
@@ -57,15 +61,20 @@ class HttpError(Exception):
 
 
 def error_response(request: Request, error: HttpError) -> JSONResponse:
+    headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else None
+    body = error_body(error, trace=trace_id(request))
+    return JSONResponse(body, status_code=error.status, headers=headers)
+
+
+def error_body(error: HttpError, *, trace: str) -> dict[str, Any]:
     body: dict[str, Any] = {
         "code": CODES.get(error.status, "ERROR"),
         "message": error.message,
-        "traceId": trace_id(request),
+        "traceId": trace,
     }
     if error.details:
         body["details"] = error.details
-    headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else None
-    return JSONResponse({"error": body}, status_code=error.status, headers=headers)
+    return {"error": body}
 
 
 def trace_id(request: Request) -> str:
@@ -82,12 +91,17 @@ class Door:
     app: FastAPI = field(init=False)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _checks: dict[str, Check] = field(default_factory=dict)
+    _notes: dict[str, Check] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.app = FastAPI(title=self.title, version=self.version, docs_url=None, redoc_url=None)
+        # The contract of the routes is `farmiq openapi`; what FastAPI would tell is not all of it.
+        self.app = FastAPI(
+            title=self.title, version=self.version, docs_url=None, redoc_url=None, openapi_url=None
+        )
         self.app.add_exception_handler(HttpError, _on_http_error)
         self.app.add_exception_handler(HTTPException, _on_starlette_error)
         self.app.add_exception_handler(RequestValidationError, _on_invalid_request)
+        self.app.add_exception_handler(ClientDisconnect, _on_gone)
         self.app.add_exception_handler(Exception, _on_any_error)
         self.app.add_middleware(_Identify)
         self.app.add_api_route("/healthz", self._healthz, include_in_schema=False)
@@ -98,6 +112,20 @@ class Door:
     def ready(self, name: str, check: Check) -> None:
         """`check` returns what is wrong in a sentence, or None."""
         self._checks[name] = check
+
+    @contextlib.contextmanager
+    def readying(self, checks: Mapping[str, Check]) -> Iterator[None]:
+        """Checks that count for as long as the block lasts."""
+        self._checks |= checks
+        try:
+            yield
+        finally:
+            for name in checks:
+                self._checks.pop(name, None)
+
+    def note(self, name: str, check: Check) -> None:
+        """`check` returns what a person may want to know, though nothing is wrong, or None."""
+        self._notes[name] = check
 
     async def problems(self) -> dict[str, str]:
         found = {name: await _answer(check) for name, check in self._checks.items()}
@@ -111,7 +139,12 @@ class Door:
 
     async def _readyz(self) -> JSONResponse:
         problems = await self.problems()
-        body = {"status": "not ready" if problems else "ready", "problems": problems}
+        notes = {name: said for name, note in self._notes.items() if (said := await _answer(note))}
+        body = {
+            "status": "not ready" if problems else "ready",
+            "problems": problems,
+            **({"notes": notes} if notes else {}),
+        }
         return JSONResponse(body, status_code=503 if problems else 200)
 
 
@@ -119,6 +152,7 @@ async def serve(door: Door, *, host: str, port: int, tls: Tls | None = None) -> 
     """Serve until cancelled; open requests get a moment to finish."""
     config = uvicorn.Config(
         door.app,
+        http=_Protocol,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -146,6 +180,25 @@ class _QuietServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
         yield
+
+
+class _Protocol(H11Protocol):
+    """What is no HTTP never comes to a route; it gets the standard error body all the same."""
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            trace = str(ids.new())
+            body = json.dumps(error_body(HttpError(400, msg), trace=trace)).encode()
+            headers = [
+                ("content-type", "application/json"),
+                ("content-length", str(len(body))),
+                ("connection", "close"),
+                ("x-trace-id", trace),
+            ]
+            answer = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+            for part in (answer, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(part) or b"")
+        self.transport.close()
 
 
 @contextlib.contextmanager
@@ -256,6 +309,12 @@ async def _on_invalid_request(request: Request, error: Exception) -> Response:
         for item in error.errors()
     ]
     return error_response(request, HttpError(400, "the request is not valid", details=details))
+
+
+async def _on_gone(_: Request, error: Exception) -> Response:
+    """Who sent the body went away in the middle of it, or sent no HTTP; nobody hears this."""
+    log.get("http").debug("http.gone", error=repr(error))
+    return Response(status_code=400)
 
 
 async def _on_any_error(request: Request, error: Exception) -> Response:

@@ -1,9 +1,10 @@
 """MQTT 3.1.1, QoS 1: a connection that comes back by itself and acknowledges when told to.
 
-paho speaks the protocol; the asyncio loop drives its socket, so every callback below runs in the
-loop's own thread. What arrives waits in a bounded buffer: when it is full we stop reading the
-socket, and the broker keeps the rest. Acknowledgements of an earlier connection are dropped,
-because the broker sends those messages again.
+paho speaks the protocol, but for the two packets that come by the thousand: messages are taken
+from the stream of bytes, and acknowledgements written to it, many at once (D-40). The asyncio loop
+drives the socket, so every callback below runs in the loop's own thread. What arrives waits in a
+bounded buffer: when it is full we stop reading the socket, and the broker keeps the rest.
+Acknowledgements of an earlier connection are dropped, because the broker sends those again.
 """
 
 import asyncio
@@ -13,38 +14,32 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from farmiq.plumbing import log
+from farmiq.plumbing import log, mqtt_stream
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.mqtt_stream import Malformed, Message, Stream
 from farmiq.plumbing.tls import Tls
+
+__all__ = ["Client", "Disconnected", "Message", "Will", "address", "connected"]
 
 KEEPALIVE_S = 30
 CONNECT_TIMEOUT_S = 10.0
 PUBLISH_TIMEOUT_S = 20.0
 DEFAULT_PORTS = {"mqtt": 1883, "mqtts": 8883}
+READ_BYTES = 256 * 1024
+# Longer messages are cut: what is taken from a broker stays in memory for a while.
+LONGEST_PACKET = 1024 * 1024
 
 
 class Disconnected(Exception):  # noqa: N818 - a state, not a mistake
     """The connection ended before the broker acknowledged: it may or may not have the message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    topic: str
-    payload: bytes
-    retained: bool
-    repeated: bool
-    # Together these name the delivery; they mean nothing on a later connection.
-    packet_id: int
-    qos: int
-    connection: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,9 @@ class Client:
         will: Will | None = None,
         tls: Tls | None = None,
         backoff: Backoff | None = None,
+        permit: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`permit` is awaited before every connecting: a second client of one id ends the first."""
         self._url = urlsplit(url)
         self._address = address(url)
         self._topics = [(topic, 1) for topic in topics]
@@ -79,6 +76,7 @@ class Client:
         self._most_waiting_bytes = most_waiting_bytes
         self._waiting_bytes = 0
         self._backoff = backoff or Backoff()
+        self._permit = permit
         self._log = log.get(client_id)
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -92,7 +90,9 @@ class Client:
         self._connection = 0
         self._reading_paused = False
         self._closing = False
-        self._socket: Any = None
+        self._wire: _Wire | None = None
+        self._stream = Stream(connection=0, longest=LONGEST_PACKET)
+        self._heard = False
         self._unconfirmed: dict[int, asyncio.Future[None]] = {}
         self._paho = self._make_paho(client_id, keep_session=keep_session, will=will, tls=tls)
 
@@ -103,6 +103,15 @@ class Client:
         """Messages received and not yet taken: the measure of backpressure."""
         return len(self._waiting)
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._waiting_bytes
+
+    @property
+    def paused(self) -> bool:
+        """Whether so much waits that the socket is not read."""
+        return self._reading_paused
+
     def problem(self) -> str | None:
         """Why nothing can arrive, in a sentence, or None."""
         return None if self._up.is_set() else f"broker: {self._why_down}"
@@ -110,28 +119,36 @@ class Client:
     async def until_up(self) -> None:
         await self._up.wait()
 
-    async def batch(self, *, most: int, linger_s: float) -> list[Message]:
-        """The next messages: as soon as there is one, plus what follows within the linger."""
+    async def batch(
+        self, *, most: int, linger_s: float, most_bytes: int = 8 * 2**20
+    ) -> list[Message]:
+        """The next messages: as soon as there is one, plus what follows within the linger.
+
+        At most so many, and no more after the one that reaches `most_bytes`.
+        """
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
         deadline = time.monotonic() + linger_s
-        while len(self._waiting) < most and (left := deadline - time.monotonic()) > 0:
+        while (
+            len(self._waiting) < most
+            and not self._reading_paused
+            and (left := deadline - time.monotonic()) > 0
+        ):
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._arrived.wait()
-        taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
-        self._waiting_bytes -= sum(len(message.payload) for message in taken)
+        taken = self._take(most, most_bytes)
         self._resume_reading()
         # If the connection was lost during the linger, what waited is gone and will come again.
-        return taken or await self.batch(most=most, linger_s=linger_s)
+        return taken or await self.batch(most=most, linger_s=linger_s, most_bytes=most_bytes)
 
     def ack(self, messages: Iterable[Message]) -> None:
         """Tell the broker to forget these. Only ever called after the commit."""
-        for message in messages:
-            if message.connection == self._connection:
-                self._paho.ack(message.packet_id, message.qos)
+        current = [message for message in messages if message.connection == self._connection]
+        if self._wire is not None and current:
+            self._wire.send(mqtt_stream.acknowledgements(current))
 
     async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Returns when the broker has acknowledged. Raises Disconnected if that is not known."""
@@ -153,6 +170,8 @@ class Client:
 
     async def keep_connected(self) -> None:
         while not self._closing:
+            if self._permit is not None:
+                await self._permit()
             try:
                 await self._connect_once()
                 await self._tend()
@@ -177,7 +196,7 @@ class Client:
                     await self._down.wait()
         self._forget_connection()
         # paho closes its socket when it is collected, perhaps after the loop has ended.
-        self._paho.on_socket_close = self._paho.on_socket_unregister_write = None
+        self._paho.on_socket_close = None
 
     async def _connect_once(self) -> None:
         self._down.clear()
@@ -193,11 +212,23 @@ class Client:
     async def _tend(self) -> None:
         """Keepalive, until the connection is gone."""
         while not self._down.is_set():
+            self._hear()
             self._paho.loop_misc()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._down.wait()
         raise Disconnected(self._why_down)
+
+    def _hear(self) -> None:
+        """Tell paho's keepalive of what it did not read itself.
+
+        While we do not read we cannot see an answer to a ping, and do not miss it.
+        """
+        if self._heard or self._reading_paused:
+            self._paho._last_bytes_received = time.monotonic()  # noqa: SLF001
+        if self._reading_paused:
+            self._paho._ping_t = 0  # noqa: SLF001
+        self._heard = False
 
     def _forget_connection(self) -> None:
         self._up.clear()
@@ -215,7 +246,7 @@ class Client:
     def _make_paho(
         self, client_id: str, *, keep_session: bool, will: Will | None, tls: Tls | None
     ) -> paho.Client:
-        client = paho.Client(
+        client = _Paho(
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
             clean_session=not keep_session,
@@ -234,12 +265,10 @@ class Client:
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
-        client.on_message = self._on_message
         client.on_publish = self._on_publish
         client.on_socket_open = self._on_socket_open
         client.on_socket_close = self._on_socket_close
         client.on_socket_register_write = self._on_register_write
-        client.on_socket_unregister_write = self._on_unregister_write
         return client
 
     def _on_connect(self, _c: Any, _u: Any, _flags: Any, reason: Any, _p: Any) -> None:
@@ -275,23 +304,6 @@ class Client:
             self._why_down = f"connection lost: {reason}"
         self._in_loop(self._now_down)
 
-    def _on_message(self, _c: Any, _u: Any, received: paho.MQTTMessage) -> None:
-        self._waiting.append(
-            Message(
-                topic=_topic_text(received),
-                payload=bytes(received.payload),
-                retained=received.retain,
-                repeated=received.dup,
-                packet_id=received.mid,
-                qos=received.qos,
-                connection=self._connection,
-            )
-        )
-        self._arrived.set()
-        self._waiting_bytes += len(received.payload)
-        if self._full(1):
-            self._pause_reading()
-
     def _on_publish(self, _c: Any, _u: Any, mid: int, _reason: Any, _p: Any) -> None:
         confirmed = self._unconfirmed.pop(mid, None)
         if confirmed is not None and not confirmed.done():
@@ -299,58 +311,102 @@ class Client:
 
     # --- the socket in the loop
 
-    def _in_loop(self, act: Callable[..., None], *args: Any) -> None:
+    def _in_loop(self, act: Callable[..., object], *args: Any) -> None:
         """Connecting has a thread of its own; all else must act before paho closes the fd."""
         if threading.get_ident() == self._loop_thread:
             act(*args)
         else:
             self._loop.call_soon_threadsafe(act, *args)
 
-    def _on_socket_open(self, _c: Any, _u: Any, sock: Any) -> None:
+    def _on_socket_open(self, _c: Any, _u: Any, wire: Any) -> None:
         # Small packets must not wait for each other: Nagle cost 40 ms per acknowledgement.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._in_loop(self._watch, sock)
+        wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._in_loop(self._watch, wire)
 
-    def _watch(self, sock: Any) -> None:
-        self._socket = sock
+    def _watch(self, wire: "_Wire") -> None:
+        self._wire = wire
+        wire.lost = self._lose
+        self._stream = Stream(connection=self._connection, longest=LONGEST_PACKET)
         self._reading_paused = False
-        self._loop.add_reader(sock, self._read)
-        if self._paho.want_write():
-            self._loop.add_writer(sock, self._paho.loop_write)
+        self._loop.add_reader(wire.socket, self._read)
 
-    def _on_socket_close(self, _c: Any, _u: Any, _sock: Any) -> None:
+    def _on_socket_close(self, _c: Any, _u: Any, _wire: Any) -> None:
         self._in_loop(self._stop_watching)
 
     def _stop_watching(self) -> None:
-        if self._socket is not None and self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket)
-            self._loop.remove_writer(self._socket)
-        self._socket = None
+        if self._wire is not None and self._wire.fileno() >= 0:
+            self._loop.remove_reader(self._wire.socket)
+            self._loop.remove_writer(self._wire.socket)
+        self._wire = None
 
-    def _on_register_write(self, _c: Any, _u: Any, sock: Any) -> None:
-        self._in_loop(self._add_writer, sock)
+    def _on_register_write(self, _c: Any, _u: Any, wire: Any) -> None:
+        # Not at once: this may be called from within paho's callbacks.
+        self._in_loop(self._loop.call_soon, self._write_pahos, wire)
 
-    def _add_writer(self, sock: Any) -> None:
-        if sock is self._socket and sock.fileno() >= 0:
-            self._loop.add_writer(sock, self._paho.loop_write)
-
-    def _on_unregister_write(self, _c: Any, _u: Any, sock: Any) -> None:
-        self._in_loop(self._remove_writer, sock)
-
-    def _remove_writer(self, sock: Any) -> None:
-        if sock is self._socket and sock.fileno() >= 0:
-            self._loop.remove_writer(sock)
+    def _write_pahos(self, wire: "_Wire") -> None:
+        if wire is self._wire:
+            self._paho.loop_write()
 
     def _read(self) -> None:
-        """One packet."""
-        if not self._reading_paused:
-            self._paho.loop_read()
-            self._read_on()
+        wire = self._wire
+        if wire is None or self._reading_paused:
+            return
+        try:
+            data = wire.socket.recv(READ_BYTES)
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._heard = True
+            self._stream.feed(data)
+            self._sort_out(wire)
+        else:
+            self._lose(wire)
 
-    def _read_on(self) -> None:
+    def _sort_out(self, wire: "_Wire") -> None:
+        """Messages wait for a batch, all else is paho's."""
+        room = self._most_waiting - len(self._waiting)
+        room_bytes = self._most_waiting_bytes - self._waiting_bytes
+        try:
+            messages, others = self._stream.take(most=room, most_bytes=room_bytes)
+        except Malformed as error:
+            self._why_down = f"the broker sent {error}"
+            self._lose(wire)
+            return
+        if messages:
+            self._waiting.extend(messages)
+            self._waiting_bytes += sum(len(message.payload) for message in messages)
+            self._arrived.set()
+        if others:
+            wire.hand_over(others)
+            while wire.handed_over and wire is self._wire:
+                self._paho.loop_read()
+        if self._full(1):
+            self._pause_reading()
+        elif wire is self._wire:
+            self._read_on(wire)
+
+    def _lose(self, wire: "_Wire") -> None:
+        """The connection is broken: paho finds out by reading."""
+        wire.broken = True
+        if wire is self._wire:
+            self._loop.remove_reader(wire.socket)
+            self._paho.loop_read()
+
+    def _read_on(self, wire: "_Wire") -> None:
         """A TLS socket may hold bytes already decrypted that no reader event announces."""
-        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+        if isinstance(wire.socket, ssl.SSLSocket) and wire.socket.pending():
             self._loop.call_soon(self._read)
+
+    def _take(self, most: int, most_bytes: int) -> list[Message]:
+        taken: list[Message] = []
+        while self._waiting and len(taken) < most and most_bytes > 0:
+            message = self._waiting.popleft()
+            taken.append(message)
+            most_bytes -= len(message.payload)
+            self._waiting_bytes -= len(message.payload)
+        return taken
 
     def _full(self, parts: int) -> bool:
         """Whether more waits than 1/`parts` of what may: by count, or by bytes."""
@@ -360,16 +416,84 @@ class Client:
         )
 
     def _pause_reading(self) -> None:
-        if self._socket is not None and not self._reading_paused:
+        if self._wire is not None and not self._reading_paused:
             self._reading_paused = True
-            self._loop.remove_reader(self._socket)
+            self._loop.remove_reader(self._wire.socket)
+            self._arrived.set()
 
     def _resume_reading(self) -> None:
         if self._reading_paused and not self._full(2):
             self._reading_paused = False
-            if self._socket is not None:
-                self._loop.add_reader(self._socket, self._read)
-                self._read_on()
+            if self._wire is not None:
+                self._loop.add_reader(self._wire.socket, self._read)
+                self._sort_out(self._wire)
+
+
+class _Wire:
+    """The socket as paho sees it: it reads what is handed over, and what it sends joins ours."""
+
+    def __init__(self, plain: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self.socket, self._loop = plain, loop
+        self.broken = False
+        self.lost: Callable[[_Wire], None] = lambda _: None
+        self.handed_over = bytearray()
+        self._unsent = bytearray()
+
+    def hand_over(self, data: bytes) -> None:
+        self.handed_over += data
+
+    def recv(self, most: int) -> bytes:
+        if self.broken:
+            return b""
+        if not self.handed_over:
+            raise BlockingIOError
+        data = bytes(self.handed_over[:most])
+        del self.handed_over[:most]
+        return data
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Takes all of it: what the socket does not, waits here, so packets are never mixed."""
+        waited = bool(self._unsent)
+        self._unsent += data
+        if not waited:
+            self._flush()
+        return len(data)
+
+    def _flush(self) -> None:
+        try:
+            sent = self.socket.send(self._unsent) if self._unsent else 0
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            sent = 0
+        except OSError:
+            sent = len(self._unsent)
+            self._loop.call_soon(self.lost, self)
+        del self._unsent[:sent]
+        if self.fileno() < 0:
+            return
+        if self._unsent:
+            self._loop.add_writer(self.socket, self._flush)
+        else:
+            self._loop.remove_writer(self.socket)
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def setblocking(self, flag: bool) -> None:  # noqa: FBT001 - as sockets have it
+        self.socket.setblocking(flag)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class _Paho(paho.Client):
+    """paho on a wire of ours."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._the_loop = asyncio.get_running_loop()
+
+    def _create_socket(self) -> Any:
+        return _Wire(cast(socket.socket, super()._create_socket()), self._the_loop)
 
 
 def address(url: str) -> tuple[str, int]:
@@ -395,8 +519,3 @@ async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
         keeper.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await keeper
-
-
-def _topic_text(received: paho.MQTTMessage) -> str:
-    """A topic that is not UTF-8 still has to reach quarantine, so nothing is raised for it."""
-    return bytes(received._topic).decode("utf-8", "backslashreplace")  # noqa: SLF001

@@ -59,9 +59,36 @@ def miscounted(
     )
 
 
+def intake(
+    *,
+    device_id: str,
+    source: str,
+    feed_lot_id: str | None,
+    quantity_kg: float,
+    occurred_at: datetime,
+) -> str:
+    """Feed dispensed, in one line."""
+    return f"intake {device_id} {source} {feed_lot_id} {float(quantity_kg)!r} {_at(occurred_at)}"
+
+
+def record(
+    *,
+    device_id: str,
+    record_id: str,
+    record_type: str,
+    value: float | str,
+    recorded_at: datetime,
+) -> str:
+    """A record of a barn, in one line."""
+    return f"record {device_id} {record_id} {record_type} {value!r} {_at(recorded_at)}"
+
+
 def content(
     *, device_id: str, metric_type: str, metric_value: float, unit: str, occurred_at: datetime
 ) -> str:
     """A reading in one line: equal at both ends, or something on the way has changed it."""
-    at = occurred_at.astimezone(UTC).isoformat(timespec="microseconds")
-    return f"{device_id} {metric_type} {metric_value!r} {unit} {at}"
+    return f"{device_id} {metric_type} {metric_value!r} {unit} {_at(occurred_at)}"
+
+
+def _at(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")

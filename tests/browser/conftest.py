@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.browser import barns
 from tests.browser.served import Served
+from tests.flow.conftest import idle_farm  # noqa: F401 - the whole way, for a test that looks at its end
 
 ARGUMENTS = [
     "--disable-gpu",

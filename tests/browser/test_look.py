@@ -88,5 +88,8 @@ def test_sign_in(console: Served, page: Page, keep: Keep) -> None:
 
 
 def test_not_found(console: Served, page: Page, keep: Keep) -> None:
-    page.goto(f"{console.url}/nowhere")
+    answer = page.goto(f"{console.url}/nowhere")
+    assert answer is not None
+    assert answer.status == 404
+    expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
     keep("not-found")

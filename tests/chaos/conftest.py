@@ -11,6 +11,7 @@ from farmiq import stack
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing import migrations, tokens
 from farmiq.process import SQL
+from tests import devices
 from tests.chaos.rounds import Battered
 from tests.conftest import Database
 from tests.engines import state_dir
@@ -18,7 +19,7 @@ from tests.farm import STARTED, TENANT, Farm
 
 # Everything waits briefly and in small portions, so that a round has work in hand and is short.
 IMPATIENT = {
-    "INGRESS_BATCH_EVENTS": "40",
+    "INGRESS_BATCH_EVENTS": "160",
     "SYNC_BATCH_EVENTS": "40",
     "SYNC_LEASE_SECONDS": "3",
     "SYNC_TIMEOUT_SECONDS": "2",
@@ -49,6 +50,7 @@ def _farm(folder: Path, engines: stack.Stack) -> Farm:
     edge = Database(given["FARMIQ_EDGE_DB_URL"], given["FARMIQ_EDGE_DB_ADMIN_URL"])
     cloud = Database(given["FARMIQ_CLOUD_DB_URL"], given["FARMIQ_CLOUD_DB_ADMIN_URL"])
     migrations.apply(edge.admin_url, SQL["edge"])
+    devices.register_known(edge.admin_url)
     migrations.apply(cloud.admin_url, SQL["cloud"])
     with psycopg.connect(cloud.admin_url) as connection:
         add_company(connection, TENANT, name="Hillside Farm")

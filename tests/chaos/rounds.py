@@ -111,7 +111,7 @@ class Battered:
         before = set(self.farm.sent().events["ok"])
         began = time.monotonic()
         await repair()
-        await until(lambda: before <= self._in_the_cloud(), within_s=90)
+        await until(lambda: before <= self.farm.in_the_cloud(), within_s=90)
         recovery_s = time.monotonic() - began
         assert _ended(simulator) == 0, self.farm.log("simulator")
         await self.farm.until_ready(*(service.name for service in STARTED))
@@ -145,11 +145,7 @@ class Battered:
         return seen
 
     def _on_the_way(self) -> int:
-        return len(self.farm.sent().events["sent"] - self._in_the_cloud())
-
-    def _in_the_cloud(self) -> set[str]:
-        rows = self.farm.cloud("select event_id::text from telemetry_readings")
-        return {row[0] for row in rows}
+        return len(self.farm.sent().events["sent"] - self.farm.in_the_cloud())
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> int:

@@ -2,10 +2,13 @@
 
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime
 
+import psycopg
 import pytest
 
 from farmiq import crash
+from farmiq.edge.telemetry import upkeep
 from farmiq.stack import processes
 from tests.chaos.rounds import Battered, Result
 from tests.until import until
@@ -18,14 +21,23 @@ SERVICE_OF = {
     "ingestion": "cloud-ingestion",
     "landing": "cloud-telemetry-service",
 }
+# Nothing passes here, so nothing is delivered again: such a round only must not hurt.
+BESIDE = ("telemetry.in_partition_upkeep",)
 Record = Callable[[str, object], None]
 
 
-# The others lie on no reading's way: the tests of those ways kill there.
-ON_THE_WAY = [point for point in crash.POINTS if point.partition(".")[0] in SERVICE_OF]
+# Points of a command, or beside the way of what devices send: tests of their own reach those.
+ELSEWHERE = {
+    "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
+    "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",
+    "consume.after_set_aside": "tests/integration/cloud/test_landing.py",
+    "dlq.after_publish": "tests/integration/cloud/test_deadletter.py",
+}
 
 
-@pytest.mark.parametrize("point", ON_THE_WAY)
+@pytest.mark.parametrize(
+    "point", [point for point in crash.POINTS if point not in {*ELSEWHERE, *BESIDE}]
+)
 async def test_death_at_a_crash_point(
     battered: Battered, point: str, record_property: Record
 ) -> None:
@@ -44,6 +56,45 @@ async def test_death_at_a_crash_point(
         f"crash {point}", fault=die_there, repair=start_again, without=victim
     )
     _accept(result, record_property)
+
+
+async def test_death_in_partition_upkeep(battered: Battered, record_property: Record) -> None:
+    """Readings of a month to come wait beside it; upkeep dies while it moves them there."""
+    farm, victim = battered.farm, "edge-telemetry-timeseries"
+    (point,) = BESIDE
+    waiting = (
+        "select count(*) from telemetry_raw where tenant_id = 'waiting' "
+        "and tableoid = 'telemetry_raw_default'::regclass"
+    )
+
+    async def die_there() -> None:
+        month = upkeep.shift(datetime.now(UTC).date(), months=2)
+        with psycopg.connect(farm.edge_db.admin_url) as owner:
+            owner.execute(f"drop table telemetry_raw_{month:%Y_%m}".encode())
+            owner.execute(
+                "insert into telemetry_raw select gen_random_uuid(), 'waiting', 'f', 'b', 'd', "
+                "%s::timestamp at time zone 'UTC' + n * interval '1 minute', 'm', 1, 'u', now(), "
+                "true from generate_series(1, 100) n",
+                (month,),
+            )
+        farm.start(victim, crash_at=point)
+        await until(lambda: farm.running[victim].poll() is not None, within_s=40)
+        assert farm.running[victim].returncode == -signal.SIGKILL, farm.log(victim)
+        assert farm.edge(waiting) == [(100,)]
+
+    async def start_again() -> None:
+        farm.start(victim)
+        await until(lambda: farm.edge(waiting) == [(0,)], within_s=40)
+        (count,) = farm.edge("select count(*) from telemetry_raw where tenant_id = 'waiting'")
+        assert count == (100,)
+        with psycopg.connect(farm.edge_db.admin_url) as owner:
+            owner.execute("delete from telemetry_raw where tenant_id = 'waiting'")
+
+    result = await battered.round(
+        f"crash {point}", fault=die_there, repair=start_again, without=victim
+    )
+    record_property("fault", result.summary())
+    result.check()
 
 
 @pytest.mark.parametrize("victim", SERVICE_OF.values())
@@ -101,11 +152,14 @@ async def test_kill_of_an_engine_that_nothing_uses_yet_harms_nobody(
     result.check()
 
 
-@pytest.mark.parametrize("victim", ["edge-telemetry-timeseries", "cloud-console"])
+@pytest.mark.parametrize(
+    "victim",
+    ["edge-devices-registry", "edge-telemetry-timeseries", "edge-feed-intake", "cloud-console"],
+)
 async def test_kill_of_a_service_beside_the_way_harms_nobody(
     battered: Battered, victim: str, record_property: Record
 ) -> None:
-    """Nothing passes through these two; others deliver while they are dead."""
+    """Nothing passes through these; others deliver while they are dead."""
 
     async def kill() -> None:
         battered.farm.kill(victim)

@@ -146,3 +146,45 @@ def test_a_month_made_late_takes_its_rows_out_of_the_default_partition(edge_db: 
         ).fetchall()
     assert (made, again) == ((True,), (False,))
     assert rows == [("telemetry_raw_2031_03", 2), ("telemetry_raw_default", 1)]
+
+
+@pytest.mark.req("DB-04")
+def test_telemetry_agg_has_the_documented_columns(edge_db: Database) -> None:
+    found = catalog.columns(edge_db.url, "telemetry_agg")
+    documented = {
+        "id": "uuid",
+        "tenant_id": "text",
+        "device_id": "text",
+        "window": "text",
+        "bucket_start_at": "timestamp with time zone",
+        "bucket_end_at": "timestamp with time zone",
+        "metric_type": "text",
+        "avg_value": "double precision",
+        "min_value": "double precision",
+        "max_value": "double precision",
+        "count": "bigint",
+    }
+    assert documented.items() <= found.items()
+
+
+@pytest.mark.req("DB-05")
+def test_telemetry_agg_has_the_documented_index_and_one_row_per_bucket(edge_db: Database) -> None:
+    found = catalog.indexes(edge_db.url, "telemetry_agg")
+    assert (
+        found["telemetry_agg_device_idx"]
+        == '(tenant_id, device_id, "window", bucket_start_at DESC)'
+    )
+    assert (
+        found["telemetry_agg_bucket_key"]
+        == '(tenant_id, device_id, metric_type, "window", bucket_start_at)'
+    )
+
+
+@pytest.mark.req("DB-16")
+def test_ids_made_by_the_database_are_version_7_and_in_order_of_time(edge_db: Database) -> None:
+    with psycopg.connect(edge_db.url) as connection:
+        made = [connection.execute("select fn_uuid_v7()").fetchone() for _ in range(50)]
+    found = [row[0] for row in made if row]
+    assert {each.version for each in found} == {7}
+    assert [each.int >> 80 for each in found] == sorted(each.int >> 80 for each in found)
+    assert len(set(found)) == 50

@@ -44,6 +44,13 @@ def test_an_unknown_point_is_refused_with_the_choices() -> None:
     crash.arm(None)
 
 
+@pytest.mark.parametrize("count", ["abc", "0", "-1", "1.5", " 2", "\u0663"])
+def test_a_count_that_is_none_is_refused_in_a_sentence(count: str) -> None:
+    with pytest.raises(crash.UnknownPointError, match="which time to die there, 1 or more"):
+        crash.arm(f"ingress.after_commit:{count}")
+    crash.arm(None)
+
+
 def test_every_declared_point_stands_in_the_code_once_and_no_other_does() -> None:
     folder = Path(farmiq.__file__).parent
     found = Counter(

@@ -13,6 +13,8 @@ MOST_EVENTS = 500
 MOST_BYTES = 5 * 1024 * 1024
 # An answer is for reading; what does not fit would only repeat what the edge has sent.
 _LONGEST = 500
+# A batch has two levels more than its events, which may have as many as they like elsewhere.
+_LEVELS = check.MAX_DEPTH + 2
 
 
 class _Batch(msgspec.Struct, kw_only=True):
@@ -42,20 +44,26 @@ class TooLarge(BadBatch):
 
 
 def read(body: bytes) -> Batch:
-    """The batch in a request body. Raises BadBatch with a detail for every bad event."""
+    """The batch in a request body.
+
+    Raises BadBatch: its message says what is wrong with the frame, its details what is wrong with
+    every bad event. A frame that is wrong hides no event, and the other way round.
+    """
     try:
         raw = _decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise BadBatch("; ".join(check.problems(body, _Batch))[:_LONGEST]) from None
-    if len(raw.events) > MOST_EVENTS:
-        raise TooLarge(f"{len(raw.events)} events in one batch, at most {MOST_EVENTS}")
+    except check.REFUSED as error:
+        raise _bad_frame(body, str(error)) from None
+    _limit(raw.events)
     events, details = _read_events(raw.events)
-    if details:
-        raise BadBatch(_message(details, len(raw.events)), details)
-    unkeepable = check.keepable(body)
-    if unkeepable:
-        raise BadBatch("; ".join(unkeepable)[:_LONGEST])
+    unkeepable = check.keepable(body, levels=_LEVELS)
+    if unkeepable or details:
+        raise _bad(unkeepable, details, len(raw.events))
     return Batch(raw.batchId, tuple(events))
+
+
+def _limit(events: list[Any]) -> None:
+    if len(events) > MOST_EVENTS:
+        raise TooLarge(f"{len(events)} events in one batch, at most {MOST_EVENTS}")
 
 
 def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[dict[str, Any]]]:
@@ -65,14 +73,42 @@ def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[di
         try:
             events.append(bus.read(raw))
         except check.Invalid as invalid:
-            details.append(
-                {
-                    "index": index,
-                    "event_id": _event_id(raw),
-                    "reason": "; ".join(invalid.reasons)[:1000],
-                }
-            )
+            details.append(_detail(index, check.look(raw)[0], invalid.reasons))
     return events, details
+
+
+def _bad_frame(body: bytes, error: str) -> BadBatch:
+    """What is wrong with a batch that cannot be taken apart, and with its events as they look."""
+    value, unkeepable = check.look(body, levels=_LEVELS)
+    found = value.get("events") if isinstance(value, dict) else None
+    events = found if isinstance(found, list) else []
+    _limit(events)
+    details = [
+        _detail(index, event, reasons)
+        for index, event in enumerate(events)
+        if (reasons := [*_within(unkeepable, index), *bus.problems(event)])
+    ]
+    return _bad([*unkeepable, *check.misfits(value, _Batch, "$")] or [error], details, len(events))
+
+
+def _within(reasons: list[str], index: int) -> list[str]:
+    """Those that stand in one event, their places as seen from there."""
+    place = f"`$.events[{index}]"
+    return [why.replace(place, "`$", 1) for why in reasons if place in why]
+
+
+def _bad(frame: list[str], details: list[dict[str, Any]], count: int) -> BadBatch:
+    if not details:
+        return BadBatch("; ".join(frame)[:_LONGEST])
+    # What stands in an event, or makes the whole unreadable, is told with the event.
+    own = [why for why in frame if " - at `$" in why and " - at `$.events[" not in why]
+    return BadBatch("; ".join([*own, _message(details, count)])[:_LONGEST], details)
+
+
+def _detail(index: int, event: Any, reasons: list[str]) -> dict[str, Any]:
+    said = event.get("event_id") if isinstance(event, dict) else None
+    event_id = None if said is None or said is check.ODD else str(said)[:64]
+    return {"index": index, "event_id": event_id, "reason": "; ".join(reasons)[:1000]}
 
 
 def _message(details: list[dict[str, Any]], count: int) -> str:
@@ -86,12 +122,3 @@ def _message(details: list[dict[str, Any]], count: int) -> str:
 _NO_IDENTITY = tuple(
     f"missing required field `{name}` - at `$`" for name in ("event_id", "tenant_id")
 )
-
-
-def _event_id(raw: msgspec.Raw) -> str | None:
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-    found = value.get("event_id") if isinstance(value, dict) else None
-    return str(found)[:64] if found is not None else None

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from farmiq.edge.arrival import Arrival, UpTopic
+from farmiq.edge.ingress import quick
 from farmiq.messages import bus, check, mqtt, topics
 from farmiq.messages.catalogue import Direction
 from farmiq.messages.envelope import Envelope
@@ -18,6 +19,11 @@ MOST_SKEW = timedelta(hours=24)
 
 def accept(topic: str, raw: bytes, *, now: datetime) -> Arrival:
     """Raises check.Invalid listing everything that is wrong."""
+    return quick.reading(topic, raw, now=now, most_skew=MOST_SKEW) or look(topic, raw, now=now)
+
+
+def look(topic: str, raw: bytes, *, now: datetime) -> Arrival:
+    """The long way, for any message."""
     if len(raw) > topics.MAX_PAYLOAD_BYTES:
         raise check.Invalid([f"payload of {len(raw)} bytes, at most {topics.MAX_PAYLOAD_BYTES}"])
     message = mqtt.read(topic, raw)

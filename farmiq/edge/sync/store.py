@@ -12,6 +12,8 @@ from psycopg.rows import class_row
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
+_LEAVE_OUT = ("feed.", "barn.")
+
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
@@ -33,14 +35,16 @@ class Claimed:
     reclaimed: bool
 
     def event(self) -> BusEvent:
+        """Feed and barn leave out what they do not have (002); all others say null (001)."""
+        absent = msgspec.UNSET if self.event_type.startswith(_LEAVE_OUT) else None
         return BusEvent(
             event_id=self.id,
             event_type=self.event_type,
             tenant_id=self.tenant_id,
             farm_id=self.farm_id,
             barn_id=self.barn_id,
-            device_id=self.device_id,
-            session_id=self.session_id,
+            device_id=self.device_id or absent,
+            session_id=self.session_id or absent,
             occurred_at=self.occurred_at,
             trace_id=self.trace_id,
             payload=msgspec.Raw(self.payload.encode()),

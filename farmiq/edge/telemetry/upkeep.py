@@ -1,22 +1,250 @@
-"""Telemetry's chores on its own tables: a month has its partition before it begins."""
+"""Telemetry's chores on its own tables: months made ahead, what is over its time dropped behind.
 
-from datetime import date
+What must not go stays and is told (C-42): a reading that the cloud has not acknowledged, and one
+that a bucket still has to be made from.
+"""
 
-from farmiq.edge.telemetry import store
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
+
+import prometheus_client
+import psycopg
+
+from farmiq import crash
+from farmiq.edge import alerts
+from farmiq.edge.telemetry import remake, store
 from farmiq.plumbing import db
 
-# The month before (replays after an outage) to two ahead (a clock that runs early, a lazy box).
-MONTHS = range(-1, 3)
+MONTHS_AHEAD = 2  # a clock that runs early, a box that was away
+BATCH = 5000
+LOCK_TRIES = 20
+LOCK_PAUSE_S = 0.5
+CLOSE_TRIES = 3
+REFUSED = "telemetry.retention_refused"
+
+DROPPED = prometheus_client.Counter(
+    "farmiq_telemetry_dropped_total", "Rows dropped because their time was over", ["table", "how"]
+)
+MONTHS = prometheus_client.Gauge("farmiq_telemetry_months", "Partitions of telemetry_raw by month")
+
+_FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 
 
-async def make_months(pool: db.Pool, *, today: date) -> list[date]:
-    """Make the partitions around `today`; returns the months made now."""
-    months = [shift(today, months=count) for count in MONTHS]
+@dataclass
+class Forgotten:
+    """What a round dropped, and what it had to leave: subject → why."""
+
+    months: int = 0
+    rows: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+async def make_months(pool: db.Pool, *, keep_days: int) -> list[date]:
+    """Make the partitions from the oldest day that is kept to two months ahead."""
     async with db.transaction(pool) as tx:
-        return [month for month in months if await store.make_month(tx, month)]
+        today = await store.today(tx)
+    made = [month for month in kept_months(today, keep_days) if await _make(pool, month)]
+    async with pool.connection() as connection:
+        MONTHS.set(len(await store.months(connection)))
+    return made
+
+
+async def _make(pool: db.Pool, month: date) -> bool:
+    moved = BATCH
+    while moved:
+        async with db.transaction(pool) as tx:
+            moved = await store.move_month(tx, month, most=BATCH)
+    for _ in range(LOCK_TRIES):
+        try:
+            async with db.transaction(pool) as tx:
+                made = await store.make_month(tx, month)
+                crash.here("telemetry.in_partition_upkeep")
+        except psycopg.errors.LockNotAvailable:
+            await asyncio.sleep(LOCK_PAUSE_S)
+        else:
+            return made
+    return False  # the next round tries again; until then the default partition takes its rows
+
+
+def kept_months(today: date, keep_days: int) -> list[date]:
+    first = (today - timedelta(days=keep_days)).replace(day=1)
+    count = (today.year - first.year) * 12 + today.month - first.month + MONTHS_AHEAD
+    return [shift(first, months=number) for number in range(count + 1)]
 
 
 def shift(day: date, *, months: int) -> date:
     """The first day of the month that many months away."""
     index = day.year * 12 + day.month - 1 + months
     return date(index // 12, index % 12 + 1, 1)
+
+
+async def forget(
+    pool: db.Pool, *, raw_days: int, agg_days: int, timezone: str
+) -> dict[str, object]:
+    """One round of retention, exact to the day (C-98); what had to stay is an alert."""
+    await remake.begin(pool, timezone=timezone, keep_days=raw_days)
+    async with db.transaction(pool) as tx:
+        today = await store.today(tx)
+    gone = await forget_raw(pool, before=_midnight(today, raw_days), timezone=timezone)
+    aggregates = await forget_buckets(pool, before=_midnight(today, agg_days))
+    async with db.transaction(pool) as tx:
+        await store.delete_series(tx, before=_midnight(today, max(raw_days, agg_days)))
+    await _tell_refused(pool, gone.refused)
+    return {"months": gone.months, "readings": gone.rows, "buckets": aggregates,
+            "refused": len(gone.refused)}  # fmt: skip
+
+
+async def shed_delivered_raw(pool: db.Pool, *, keep_days: int = 7, timezone: str = "UTC") -> int:
+    """For a disk that is nearly full: drop readings that the cloud has, but the newest days.
+
+    Returns how many rows went. Buckets from before are final afterwards.
+    """
+    async with db.transaction(pool) as tx:
+        today = await store.today(tx)
+    gone = await forget_raw(
+        pool, before=_midnight(today, keep_days), timezone=timezone, suspect=False
+    )
+    return gone.rows
+
+
+async def forget_raw(
+    pool: db.Pool, *, before: datetime, timezone: str, suspect: bool = True
+) -> Forgotten:
+    """Drop readings from before this moment: whole months, then rows in portions."""
+    gone = Forgotten()
+    if not await _close_buckets(pool, before=before, timezone=timezone):
+        gone.refused["telemetry_raw"] = (
+            "readings are kept beyond their time: buckets have to be made from them first. "
+            "See whether edge-telemetry-timeseries keeps up (farmiq_telemetry_dirty_marks)"
+        )
+        return gone
+    async with pool.connection() as connection:
+        months = await store.months(connection)
+    for month in months:
+        starts_at, ends_at = _midnight(month), _midnight(shift(month, months=1))
+        if starts_at < before:
+            dropped = ends_at <= before and await _drop(pool, month, gone)
+            if not dropped:
+                await _delete(pool, month, gone, before=min(before, ends_at))
+    if suspect:
+        await _delete_suspect(pool, gone, before=before)
+    return gone
+
+
+async def _close_buckets(pool: db.Pool, *, before: datetime, timezone: str) -> bool:
+    """Make what is marked, then say that buckets from before are final; False if some are not."""
+    for _ in range(CLOSE_TRIES):
+        await remake.all_marked(pool, timezone=timezone)
+        async with db.transaction(pool) as tx:
+            await store.wait_to_lead(tx)
+            if not await store.is_needed_before(tx, before):
+                await store.advance_raw_from(tx, before)
+                return True
+    return False
+
+
+async def _drop(pool: db.Pool, month: date, gone: Forgotten) -> bool:
+    async with pool.connection() as connection:
+        count = await store.count_between(
+            connection, _midnight(month), _midnight(shift(month, months=1))
+        )
+    for _ in range(LOCK_TRIES):
+        try:
+            async with db.transaction(pool) as tx:
+                outcome = await store.drop_month(tx, month)
+        except psycopg.errors.LockNotAvailable:
+            await asyncio.sleep(LOCK_PAUSE_S)
+            continue
+        if outcome == "dropped":
+            gone.months, gone.rows = gone.months + 1, gone.rows + count
+            DROPPED.labels(table="telemetry_raw", how="month").inc(count)
+        return outcome == "dropped"
+    return False
+
+
+async def _delete(pool: db.Pool, month: date, gone: Forgotten, *, before: datetime) -> None:
+    async with pool.connection() as connection:
+        tenants = await store.tenants(connection)
+    left = 0
+    for tenant_id in tenants:
+        after = _FIRST
+        while True:
+            async with db.transaction(pool) as tx:
+                portion = await store.delete_raw(
+                    tx, tenant_id, starts_at=_midnight(month), before=before, after=after,
+                    most=BATCH,
+                )  # fmt: skip
+            after = _note(portion, gone)
+            left += portion.seen - portion.deleted
+            if portion.seen < BATCH:
+                break
+    if left:
+        gone.refused[f"telemetry_raw_{month:%Y_%m}"] = _unsynced(left)
+
+
+async def _delete_suspect(pool: db.Pool, gone: Forgotten, *, before: datetime) -> None:
+    after, left = _FIRST, 0
+    while True:
+        async with db.transaction(pool) as tx:
+            portion = await store.delete_suspect(tx, before=before, after=after, most=BATCH)
+        after = _note(portion, gone)
+        left += portion.seen - portion.deleted
+        if portion.seen < BATCH:
+            break
+    if left:
+        gone.refused["telemetry_raw_default"] = _unsynced(left)
+
+
+def _note(portion: store.Portion, gone: Forgotten) -> tuple[datetime, UUID]:
+    gone.rows += portion.deleted
+    DROPPED.labels(table="telemetry_raw", how="rows").inc(portion.deleted)
+    if portion.last_at is None or portion.last_id is None:
+        return _FIRST
+    return portion.last_at, portion.last_id
+
+
+def _unsynced(count: int) -> str:
+    return (
+        f"{count} readings are kept beyond their time: the cloud has not acknowledged them. "
+        "See whether edge-sync-forwarder delivers, and what stands in the dlq"
+    )
+
+
+async def forget_buckets(pool: db.Pool, *, before: datetime) -> int:
+    """Drop buckets that began before this moment, series by series."""
+    deleted, after = 0, ("", "", "")
+    while True:
+        async with pool.connection() as connection:
+            some = await store.series_after(connection, after, most=500)
+        for series in some:
+            deleted += await _delete_buckets(pool, series, before=before)
+        if not some:
+            break
+        after = some[-1]
+    DROPPED.labels(table="telemetry_agg", how="rows").inc(deleted)
+    return deleted
+
+
+async def _delete_buckets(pool: db.Pool, series: tuple[str, str, str], *, before: datetime) -> int:
+    deleted = 0
+    while True:
+        async with db.transaction(pool) as tx:
+            count = await store.delete_buckets(tx, series, before=before, most=BATCH)
+        deleted += count
+        if count < BATCH:
+            return deleted
+
+
+async def _tell_refused(pool: db.Pool, refused: dict[str, str]) -> None:
+    """Open alerts for what had to stay, close those of what could go meanwhile."""
+    async with db.transaction(pool) as tx:
+        for subject in sorted(set(await store.open_alerts(tx, REFUSED)) - refused.keys()):
+            await alerts.close(tx, kind=REFUSED, subject=subject)
+        for subject, why in sorted(refused.items()):
+            await alerts.raise_(tx, alerts.Alert(REFUSED, subject, "warning", why))
+
+
+def _midnight(day: date, days_ago: int = 0) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(days=days_ago)

@@ -45,6 +45,11 @@ async def send(pool: db.Pool, database: Database, *, seed: int, count: int) -> N
     assert row(database, "select count(*) from sync_outbox") == (good,)
     assert row(database, "select sum(received_count)::int from quarantine") == (bad,)
     assert row(database, "select min(cardinality(reasons)) from quarantine") == (1,)
+    odd_clocks = "occurred_at not between now() - interval '1 day' and now() + interval '1 day'"
+    assert row(
+        database,
+        f"select count(*) from telemetry_raw where clock_suspect <> ({odd_clocks})",  # noqa: S608
+    ) == (0,)
 
 
 def assert_outcome(batch: list[Sent], outcome: service.Outcome) -> None:
@@ -57,7 +62,7 @@ def assert_outcome(batch: list[Sent], outcome: service.Outcome) -> None:
 async def test_bad_messages_end_in_quarantine_and_healthy_ones_in_their_tables(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    await send(pool, edge_db, seed=11, count=1_500)
+    await send(pool, edge_db, seed=11, count=6_000)
 
 
 @pytest.mark.long
@@ -66,3 +71,24 @@ async def test_a_hundred_thousand_bad_messages_end_in_quarantine(
     pool: db.Pool, edge_db: Database
 ) -> None:
     await send(pool, edge_db, seed=12, count=100_000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+async def test_a_million_messages_of_one_device_are_all_kept(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    """Without a hole in its numbers, however they were shuffled within a minute."""
+    rng = Random("a million")
+    count, block = 1_000_000, 5_000
+    for start in range(0, count, block):
+        block_of = list(range(start, start + block))
+        rng.shuffle(block_of)
+        sent = [bad_input.numbered(rng, seq) for seq in block_of]
+        for first in range(0, block, 500):
+            part = sent[first : first + 500]
+            await service.keep(pool, [(one.topic, one.raw) for one in part])
+    assert row(edge_db, "select count(*) from telemetry_raw") == (count,)
+    assert row(edge_db, "select count(*) from sync_outbox") == (count,)
+    assert row(edge_db, "select seen::text, forgotten from device_seq") == (f"{{[0,{count})}}", 0)
+    assert row(edge_db, "select count(*) from quarantine") == (0,)

@@ -1,11 +1,12 @@
 """PostgreSQL: a pool that outlives its server, a transaction that is whole or nothing."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
 
-from farmiq.plumbing import db
+from farmiq.plumbing import db, ids, pg_binary
 from tests.conftest import Database
 from tests.integration.plumbing.relay import relay
 from tests.until import until
@@ -97,3 +98,32 @@ async def test_bad_data_is_told_from_bad_luck(
 async def test_the_first_line_of_an_error_is_short() -> None:
     assert db.first_line(ValueError("first\nsecond")) == "first"
     assert db.first_line(ValueError()) == "ValueError"
+
+
+async def test_values_in_binary_form_are_read_as_what_they_are(edge_db: Database) -> None:
+    """By COPY and in arrays: what is encoded by us and what psycopg reads are the same."""
+    event_id, at = ids.new(), datetime(1970, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    row = (
+        pg_binary.uuid(event_id), pg_binary.text("ä\u20ac"), pg_binary.name("x"), pg_binary.NULL,
+        pg_binary.timestamptz(at), pg_binary.float8(-1.5e-7), pg_binary.int4(-7),
+        pg_binary.boolean(True), pg_binary.jsonb(b'{"a": [1, "b"]}'), pg_binary.bytea(b"\x00\xff"),
+    )  # fmt: skip
+    async with db.pool(edge_db.url, name="test") as pool, db.transaction(pool) as tx:
+        await tx.execute("""
+            create temporary table kinds (a uuid, b text, c text, d text, e timestamptz,
+              f float8, g int4, h boolean, i jsonb, j bytea)
+        """)
+        copied = pg_binary.copied([row, row], columns=10)
+        await db.copy(tx, "copy kinds from stdin (format binary)", copied)
+        found = await db.fetch_all(tx, "select * from kinds")
+        arrays = await db.fetch_all(
+            tx,
+            "select * from unnest(%s::text[], %s::uuid[], %s::bytea[])",
+            db.Texts([pg_binary.text("a"), pg_binary.text("")]),
+            db.Uuids([pg_binary.uuid(event_id)] * 2),
+            db.Byteas([pg_binary.bytea(b""), pg_binary.bytea(b"\x01")]),
+        )
+
+    one = (event_id, "ä\u20ac", "x", None, at, -1.5e-7, -7, True, {"a": [1, "b"]}, b"\x00\xff")
+    assert found == [one, one]
+    assert arrays == [("a", event_id, b""), ("", event_id, b"\x01")]

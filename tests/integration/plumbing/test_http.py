@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 import trustme
+from fastapi import Request
 
 from farmiq.plumbing import http
 from farmiq.plumbing.http import Door
@@ -34,6 +36,72 @@ async def serving(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"garbage\r\n\r\n",
+        b"POST /taken HTTP/1.1\r\nHost: a\r\nContent-Length: many\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 100_000,
+        b"POST /taken HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /taken HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n",
+    ],
+)
+async def test_what_is_no_http_gets_the_standard_body_and_breaks_nothing(
+    door: Door, free_port: Callable[[], int], caplog: pytest.LogCaptureFixture, said: bytes
+) -> None:
+    async def taken(request: Request) -> dict[str, int]:
+        return {"size": len(await request.body())}
+
+    door.app.add_api_route("/taken", taken, methods=["POST"])
+    port = free_port()
+    async with serving(door, port):
+        head, body = await spoken(port, said)
+        async with httpx2.AsyncClient() as client:
+            good = await client.post(f"http://127.0.0.1:{port}/taken", content=b"abc")
+
+    assert head.startswith(b"HTTP/1.1 400 ")
+    error = json.loads(body)["error"]
+    assert error["code"] == "VALIDATION_ERROR"
+    assert f"x-trace-id: {error['traceId']}".encode() in head
+    assert good.json() == {"size": 3}
+    assert [record.message for record in caplog.records if record.exc_info] == []
+
+
+async def test_who_goes_away_in_the_middle_of_a_body_leaves_no_traceback(
+    door: Door, free_port: Callable[[], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = asyncio.Event()
+
+    async def taken(request: Request) -> dict[str, int]:
+        try:
+            return {"size": len(await request.body())}
+        finally:
+            gone.set()
+
+    door.app.add_api_route("/taken", taken, methods=["POST"])
+    port = free_port()
+    async with serving(door, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /taken HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
+        writer.close()
+        async with asyncio.timeout(10):
+            await gone.wait()
+
+    assert [record.message for record in caplog.records if record.exc_info] == []
+
+
+async def spoken(port: int, said: bytes) -> tuple[bytes, bytes]:
+    """Head and body of what is answered to these bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(said)
+    try:
+        async with asyncio.timeout(10):
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+    return head, body
 
 
 def test_answers_do_not_wait_for_more_to_send() -> None:

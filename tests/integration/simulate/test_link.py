@@ -73,6 +73,20 @@ async def test_a_sound_link_passes_everything(link: Link) -> None:
     assert await say(link, b"hello\n") == b"hello\n"
 
 
+async def test_who_has_said_everything_still_hears_the_answer(link: Link) -> None:
+    long = b"x" * 200_000 + b"\n"
+    async with connected(link) as (reader, writer):
+        writer.write(b"one\n" * 3)
+        writer.write_eof()
+        assert await reader.read() == b"one\n" * 3
+    async with connected(link) as (reader, writer):
+        link.delay_s = 0.01
+        for _ in range(5):
+            writer.write(long[-60_000:])
+        writer.write_eof()
+        assert await reader.read() == long[-60_000:] * 5
+
+
 async def test_a_cut_ends_what_is_open_and_not_what_comes(link: Link) -> None:
     async with connected(link) as (reader, writer):
         writer.write(b"one\n")

@@ -62,14 +62,15 @@ def test_every_queue_is_a_quorum_queue_and_nothing_that_dies_is_dropped() -> Non
             assert re.search(r"\.(dlq|unrouted)\.queue$", name)
 
 
-def test_every_queue_has_exactly_one_cap_sized_for_a_week() -> None:
-    for queue in WANT.queues:
+def test_every_queue_but_the_unrouted_has_exactly_one_cap_sized_for_a_week() -> None:
+    for queue in WANT.queues.keys() - {bus.UNROUTED_QUEUE}:
         caps = [each for each in WANT.policies.values() if re.search(each["pattern"], queue)]
         assert len(caps) == 1, queue
         assert caps[0]["definition"]["max-length"] > 0
     cap = WANT.policies["farmiq.cloud-telemetry-service.ingest"]["definition"]["max-length"]
     assert cap == 20 * 7 * 86400
     newer = topology.wanted(days=7, scale=2, version=4)
+    assert newer.policies["farmiq.unrouted"]["definition"] == {"delivery-limit": -1}
     aside = newer.policies["farmiq.aside"]["definition"]
     assert aside["delivery-limit"] == -1
     assert aside["max-length"] == 2 * topology.MOST_SET_ASIDE

@@ -18,7 +18,13 @@ from farmiq.cloud.console.pages import Pages
 from farmiq.cloud.deadletter import api as deadletter
 from farmiq.cloud.ingestion import service as ingestion
 from farmiq.contracts import openapi
+from farmiq.contracts.devices import TYPES as DEVICE_TYPES
 from farmiq.contracts.openapi import BatchAccepted, ErrorBody, LatestReadings, OutboxBatch
+from farmiq.edge.devices import api as devices
+from farmiq.edge.devices import entry
+from farmiq.edge.feed.api import Api
+from farmiq.edge.ingress.api import Desk
+from farmiq.edge.telemetry import api as edge_telemetry
 from farmiq.plumbing import http
 from tests.unit.contracts.test_asyncapi import looked_up, refs
 from tests.unit.messages import samples
@@ -36,6 +42,11 @@ def routes(site: str) -> FastAPI:
         door.app.add_route(ingestion.ROUTE, nothing_there, methods=["POST"])
         Pages(nothing, nothing, nothing, cookie_secure=False).add_to(door.app)
         deadletter.Api(nothing, nothing, nothing).add_to(door.app)
+    else:
+        Desk(nothing, nothing).add_to(door.app)
+        devices.add_to(door.app, nothing)
+        edge_telemetry.add_to(door.app, nothing)
+        Api(nothing, service="test").add_to(door.app)
     return door.app
 
 
@@ -113,6 +124,11 @@ def test_the_latest_readings_are_of_their_type() -> None:
     answer = json.dumps(readings.as_json(readings.view(company, [reading], now=NOW)))
     (found,) = msgspec.json.decode(answer, type=LatestReadings).readings
     assert found.metric_value == 21.5
+
+
+def test_a_device_is_described_with_the_fields_that_it_has() -> None:
+    (new_device,) = [kind for kind in DEVICE_TYPES if kind.__name__ == "NewDevice"]
+    assert new_device.__struct_fields__ == entry.COLUMNS
 
 
 def test_the_command_prints_the_document_of_a_site() -> None:

@@ -72,7 +72,8 @@ BY_DEVICES: dict[str, dict[str, Any]] = {
     "weighvision.image.captured": _IMAGE,
     "weighvision.session.finalized": {"image_count": 3, "final_weight_kg": 121.0},
     "weighvision.session.cancelled": {"reason": "the animal left"},
-    "device.command": {"command_id": "c-1", "args": {"since": AT}},
+    "device.command": {"command_id": "c-1", "args": {"since": AT}, "expires_at": AT},
+    "device.command.answered": {"command_id": "c-1", "outcome": "applied", "message": "done"},
     "device.receipt": {
         "event_ids": [EVENT_ID],
         "rejected": [{"event_id": MEDIA_ID, "reason": "no"}],

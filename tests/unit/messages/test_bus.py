@@ -1,7 +1,8 @@
 """The bus envelope: nothing is lost on the way, and a repeat is told from another event."""
 
+import hashlib
 import json
-from datetime import UTC, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -64,6 +65,34 @@ def test_problems_of_place_and_payload_are_listed_together() -> None:
     ]
 
 
+def test_a_missing_field_hides_nothing_that_only_the_bus_asks() -> None:
+    raw = examples.event(
+        trace_id=examples.ABSENT, farm_id=None, occurred_at="0001-01-01T00:00:00+14:00"
+    )
+
+    assert reasons(raw) == [
+        "not a moment between the years 1 and 9999 in UTC - at `$.occurred_at`",
+        "missing required field `trace_id` - at `$`",
+        "`farm_id` must not be null",
+    ]
+    assert reasons(examples.event(trace_id=examples.ABSENT, event_type="telemetry.guessed")) == [
+        "missing required field `trace_id` - at `$`",
+        "event_type 'telemetry.guessed' is not registered",
+    ]
+
+
+def test_what_cannot_be_kept_hides_nothing() -> None:
+    raw = examples.event(barn_id=None, trace_id="a\0b", payload={"unit": 7})
+
+    assert [reason.split(" - at ")[0] for reason in reasons(raw)] == [
+        "contains a NUL character",
+        "`barn_id` must not be null",
+        "missing required field `metric_type`",
+        "missing required field `metric_value`",
+        "Expected `str`, got `int`",
+    ]
+
+
 def test_an_unknown_type_is_refused() -> None:
     assert reasons(examples.event(event_type="telemetry.guessed")) == [
         "event_type 'telemetry.guessed' is not registered"
@@ -77,7 +106,17 @@ def test_a_moment_that_utc_cannot_name_is_refused(at: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("odd", [b"1e400", b"1" * 5000, b'"\xff"', b'{"y":"\xff"}'])
+@pytest.mark.parametrize("odd", [b"1e400", b"1" * 5000])
+def test_a_number_out_of_range_is_named_where_nobody_reads_it_too(odd: bytes) -> None:
+    payload = b'{"metric_type":"m","metric_value":1,"x":' + odd + b"}"
+
+    assert reasons(examples.event_with_payload(payload)) == [
+        "a number out of range - at `$.payload.x`",
+        "missing required field `unit` - at `$.payload`",
+    ]
+
+
+@pytest.mark.parametrize("odd", [b'"\xff"', b'{"y":"\xff"}'])
 def test_a_field_we_do_not_know_must_still_be_json(odd: bytes) -> None:
     payload = b'{"metric_type":"m","metric_value":1,"unit":"C","x":' + odd + b"}"
 
@@ -104,7 +143,79 @@ def test_from_mqtt_to_the_bus_the_id_stays_and_the_place_is_the_topics() -> None
     assert json.loads(bus.write(event)) == {**examples.event_fields(), "session_id": None}
 
 
+def told(payload: str) -> Any:
+    """What the bus is told of a reading that was sent like this."""
+    raw = examples.envelope(payload="here").replace(b'"here"', payload.encode())
+    message = envelope.read(raw)
+    reading = telemetry.read(message.payload, metric_type="temperature")
+    return bus.from_reading(message, examples.PLACE, reading)
+
+
+LONG = {"metric_type": "temperature", "metric_value": 21.5, "unit": "C"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "more"),
+    [
+        ('{"value": 21.5, "unit": "C"}', {}),
+        ('{"unit": "C", "metric_value": 21.5, "metric_type": "temperature"}', {}),
+        ('{"value": 21.5, "unit": "C", "quality": "good"}', {"quality": "good"}),
+        ('{"unit": "C", "probe" : 7, "metric_value": 21.5}', {"probe": 7}),
+        ('{"value": 3, "metric_value": 21.5, "unit": "C"}', {"value": 3}),
+        ('{"value": 21.5, "unit": "C", "a": {"value": [1, null]}}', {"a": {"value": [1, None]}}),
+    ],
+)
+def test_every_key_of_a_reading_is_kept_beside_the_long_form(
+    sent: str, more: dict[str, Any]
+) -> None:
+    event = told(sent)
+
+    assert json.loads(bytes(event.payload)) == {**LONG, **more}
+    assert bus.read(bus.write(event)).payload == event.payload
+
+
+def test_a_key_we_do_not_know_keeps_its_digits() -> None:
+    event = told('{"value":21.5,"unit":"C","exact":0.12345678901234567890123456789}')
+
+    assert b'"exact":0.12345678901234567890123456789' in bytes(event.payload)
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
+
+
+@given(
+    more=st.dictionaries(
+        texts.filter(lambda key: key not in {*LONG, "value"}),
+        st.recursive(st.none() | st.integers(-9, 9) | texts, st.lists, max_leaves=4),
+        max_size=4,
+    ),
+    short=st.booleans(),
+)
+def test_whatever_else_a_reading_says_is_kept_and_its_order_is_no_other_event(
+    more: dict[str, Any], *, short: bool
+) -> None:
+    sent = {**({"value": 21.5, "unit": "C"} if short else LONG), **more}
+    one, other = told(json.dumps(sent)), told(json.dumps(dict(reversed(sent.items()))))
+
+    assert json.loads(bytes(one.payload)) == {**LONG, **more}
+    assert bus.content_hash(one) == bus.content_hash(other)
+
+
 # --- the content hash
+
+
+@given(at=st.datetimes(timezones=st.timezones()))
+def test_a_moment_is_hashed_as_isoformat_writes_it_in_utc(at: datetime) -> None:
+    try:
+        written = at.astimezone(UTC).isoformat()
+    except OverflowError:  # refused at every door
+        return
+    event = msgspec.structs.replace(bus.read(examples.event()), occurred_at=at)
+    payload = json.dumps(examples.event_fields()["payload"], separators=(",", ":"))
+    parts = (event.event_type, written, payload)
+    expected = hashlib.sha256("\x1f".join(parts).encode()).digest()
+
+    assert bus.content_hash(event) == expected
 
 
 def hashed(**changes: Any) -> bytes:

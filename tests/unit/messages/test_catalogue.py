@@ -25,6 +25,7 @@ SENT_ON = {
     "iot/event": {
         "feed.dispensed", "feed.imported", "weighvision.image.captured", "barn.record.created",
         "device.buffer.dropped",
+        "device.command.answered",
     },
     "iot/status": {"device.status"},
     "iot/weighvision": {
@@ -208,13 +209,50 @@ def test_an_enumeration_knows_its_words(name: str, field: str) -> None:
         ({"record_type": "note"}, "`value` of a note must be text"),
         ({"value": "two"}, "of any other record a number"),
         ({"value": -1}, "`value` of mortality must not be negative"),
-        ({"recorded_at": "0001-01-01T00:00:00+14:00"}, "between the years 1 and 9999"),
     ],
 )
 def test_the_fields_of_a_record_agree(changes: dict[str, Any], said: str) -> None:
     (reason,) = reasons_on_mqtt("barn.record.created", **changes)
     assert said in reason
     assert reason.endswith("- at `$.payload`")
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("barn.record.created", "recorded_at"),
+        ("device.status", "last_seen_at"),
+        ("telemetry.aggregated", "bucket_start_at"),
+        ("telemetry.aggregated", "bucket_end_at"),
+    ],
+)
+def test_a_moment_that_utc_cannot_name_is_named(name: str, field: str) -> None:
+    assert reasons_on_the_bus(name, **{field: "0001-01-01T00:00:00+14:00"}) == [
+        f"not a moment between the years 1 and 9999 in UTC - at `$.payload.{field}`"
+    ]
+
+
+def test_a_wrong_field_hides_no_rule_that_does_not_need_it() -> None:
+    assert reasons_on_mqtt(
+        "barn.record.created",
+        value=-3,
+        recorded_by_ref="",
+        recorded_at="9999-12-31T23:59:59-14:00",
+    ) == [
+        "Expected `str` of length >= 1 - at `$.payload.recorded_by_ref`",
+        "not a moment between the years 1 and 9999 in UTC - at `$.payload.recorded_at`",
+        "`value` of mortality must not be negative - at `$.payload`",
+    ]
+
+
+def test_a_rule_is_not_asked_about_a_field_that_is_wrong() -> None:
+    assert reasons_on_mqtt("barn.record.created", record_type="noise", value="two") == [
+        "Invalid enum value 'noise' - at `$.payload.record_type`"
+    ]
+    assert reasons_on_mqtt("telemetry.reading", metric_value="1", unit=7) == [
+        "Expected `str`, got `int` - at `$.payload.unit`",
+        "Expected `float`, got `str` - at `$.payload.metric_value`",
+    ]
 
 
 def test_a_note_is_text_and_a_temperature_may_be_below_zero() -> None:

@@ -45,7 +45,8 @@ def reasons(raw: bytes) -> list[str]:
         (reading("1" * 5000), "out of range"),
         (reading("1", ',"x":"\xff"').replace(b"\xc3\xbf", b"\xff"), ""),
         (b'{"metric_type":"m","metric_value":1,"unit":"\xff"}', "utf-8"),
-        (b'{"metric_type":"m","metric_value":1,"unit":"\\ud800"}', "not JSON"),
+        (b'{"metric_type":"m","metric_value":1,"unit":"\\ud800"}', "lone surrogate, which is half"),
+        (reading("1", r',"x":{"\udc00":1}'), "a key contains a lone surrogate"),
         (b'{"metric_type":"m","metric_value":1,"unit":"a\x00"}', "not JSON"),
         (reading("1", r',"x":"\u0000"'), "contains a NUL character - at `$.x`"),
         (reading("1", r',"\u0000":1'), "a key contains a NUL character - at `$`"),
@@ -80,6 +81,33 @@ def test_an_integer_beyond_64_bits_is_a_number() -> None:
 def test_a_problem_deep_in_a_list_is_named_with_its_place() -> None:
     assert reasons(reading("1", r',"x":[{"y":[0,"\u0000"]}]')) == [
         "contains a NUL character - at `$.x[0].y[1]`"
+    ]
+
+
+def test_a_reason_is_text_whatever_the_keys_are() -> None:
+    found = reasons(reading('"1"', r',"\ud800\u0000":{"y":1e400}'))
+
+    assert r"a number out of range - at `$.\ud800\x00.y`" in found
+    assert all(reason.isprintable() for reason in found)
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1" * 5000])
+def test_a_number_out_of_range_hides_nothing(number: str) -> None:
+    raw = f'{{"metric_value":{number},"metric_type":"a b","x":"\\u0000"}}'.encode()
+
+    assert [reason.split(" - at ")[1] for reason in reasons(raw)] == [
+        "`$.metric_value`",
+        "`$.x`",
+        "`$.metric_type`",
+        "`$`",
+    ]
+
+
+@pytest.mark.parametrize("number", ["0." + "0" * 250 + "1e-99", "1e-400", "0." + "0" * 400 + "1"])
+def test_a_number_that_a_double_makes_nothing_of_is_not_kept(number: str) -> None:
+    assert check.keepable(number.encode()) == ["a number that cannot be kept exactly - at `$`"]
+    assert check.keepable(reading(number)) == [
+        "a number that cannot be kept exactly - at `$.metric_value`"
     ]
 
 

@@ -47,12 +47,60 @@ def test_problems_of_topic_envelope_and_payload_are_listed_together() -> None:
     assert [reason.split(" - at ")[0] for reason in reasons(topic, raw)] == [
         "Invalid UUID",
         "missing required field `trace_id`",
-        "schema_version '2.0' is not understood, expected 1.x",
+        "schema_version '2.0' is not understood, expected 1 or 1.<digits>",
         "topic says tenant_id 't-001', envelope 't-002'",
         "missing required field `unit`",
         "Expected `float`, got `str`",
         "topic says metric 'temperature', payload 'humidity'",
     ]
+
+
+def test_what_cannot_be_kept_hides_nothing() -> None:
+    topic, raw = message("telemetry.reading", tenant_id="t-002", payload={}, boot_id="a\0b")
+    raw = raw.replace(b'"seq": 7', b'"seq": 7, "seq": 1e400')
+
+    assert reasons(topic, raw) == [
+        "the key 'seq' stands there more than once - at `$`",
+        "a number out of range - at `$.seq`",
+        "contains a NUL character - at `$.boot_id`",
+        "topic says tenant_id 't-001', envelope 't-002'",
+        "missing required field `unit` - at `$.payload`",
+        "missing required field `metric_value` (or `value`) - at `$.payload`",
+    ]
+
+
+def test_a_type_nobody_knows_does_not_hide_a_foreign_sender() -> None:
+    sent = samples.from_device("feed.dispensed")
+    topic = sent.topic.replace("feed.dispensed", "feed.eaten")
+    changed = {"tenant_id": "t-002", "device_id": "d-9", "event_type": "feed.eaten"}
+
+    assert reasons(topic, json.dumps({**sent.envelope, **changed}).encode())[1:] == [
+        "topic says tenant_id 't-001', envelope 't-002'",
+        "topic says device_id 'd-010', envelope 'd-9'",
+    ]
+
+
+def test_a_missing_field_hides_neither_version_nor_moment() -> None:
+    topic, raw = message(
+        "device.status",
+        trace_id=examples.ABSENT,
+        schema_version="1.x; drop",
+        ts="0001-01-01T00:00:00+14:00",
+    )
+
+    assert reasons(topic, raw) == [
+        "missing required field `trace_id` - at `$`",
+        "not a moment between the years 1 and 9999 in UTC - at `$.ts`",
+        "schema_version '1.x; drop' is not understood, expected 1 or 1.<digits>",
+    ]
+
+
+def test_where_the_topic_names_no_type_the_payload_is_looked_at_by_its_own() -> None:
+    _, raw = message("feed.dispensed", payload={"quantity_kg": -1})
+
+    found = reasons("iot/event/t-001/f-001/b-001/d-010/feed.eaten", raw)
+
+    assert found[-1].endswith("- at `$.payload.quantity_kg`")
 
 
 def test_a_bad_topic_does_not_hide_a_bad_body() -> None:
@@ -113,7 +161,10 @@ def test_a_cameras_topic_carries_no_envelope() -> None:
         ((b'"seq": 7', b'"x": 0.' + b"0" * 400 + b"1"), "cannot be kept exactly - at `$.x`"),
         ((b'"seq": 7', b'"x": 0.' + b"1" * 16_384), "cannot be kept exactly - at `$.x`"),
         ((b'"seq": 7', b'"x": "\\u0000"'), "contains a NUL character - at `$.x`"),
-        ((b'"seq": 7', b'"x": "\\ud800"'), "not JSON"),
+        (
+            (b'"seq": 7', b'"x": "\\ud800"'),
+            "a lone surrogate, which is half a character - at `$.x`",
+        ),
         ((b'"seq": 7', b'"x": ' + b"[" * 33 + b"]" * 33), "nested deeper than 32 levels"),
         ((b'"seq": 7', b'"seq": 9007199254740992'), "at `$.seq`"),
     ],

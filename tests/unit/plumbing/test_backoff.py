@@ -72,5 +72,16 @@ def test_two_that_fail_together_do_not_stay_in_step() -> None:
     assert any(one.next_s() != other.next_s() for _ in itertools.repeat(None, 10))
 
 
-async def test_wait_waits_for_that_long() -> None:
-    await Backoff(base_s=0.0).wait()
+async def test_wait_waits_for_that_long(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        clock.now += seconds
+
+    monkeypatch.setattr("farmiq.plumbing.backoff.asyncio.sleep", sleep)
+    tried = Backoff(base_s=1, cap_s=10, stable_s=60)
+    for _ in range(5):
+        await tried.wait()
+
+    assert waited == [1, 2, 4, 8, 10]

@@ -47,6 +47,7 @@ async def client(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
     ("method", "path", "status", "code"),
     [
         ("GET", "/nowhere", 404, "NOT_FOUND"),
+        ("GET", "/openapi.json", 404, "NOT_FOUND"),
         ("POST", "/healthz", 405, "METHOD_NOT_ALLOWED"),
         ("GET", "/count", 400, "VALIDATION_ERROR"),
         ("GET", "/count?count=many", 400, "VALIDATION_ERROR"),

@@ -98,3 +98,15 @@ def test_findings_are_exactly_the_differences(
     assert set(findings.invented) == {one for one in stored if one not in sent}
     assert findings.changed == ()
     assert findings.stored == len(stored)
+
+
+def test_intakes_and_records_differ_in_every_part() -> None:
+    at = datetime(2025, 6, 1, 12, tzinfo=UTC)
+    fed = {"device_id": "d", "source": "SILO_AUTO", "feed_lot_id": "l", "quantity_kg": 25}
+    line = check.intake(**fed, occurred_at=at)  # type: ignore[arg-type]
+    for change in ({"device_id": "e"}, {"source": "MANUAL"}, {"feed_lot_id": None}):
+        assert check.intake(**{**fed, **change}, occurred_at=at) != line  # type: ignore[arg-type]
+    assert check.intake(**{**fed, "quantity_kg": 25.0}, occurred_at=at) == line  # type: ignore[arg-type]
+    written = {"device_id": "d", "record_id": "r", "record_type": "cull", "value": 1.0}
+    other = check.record(**written, recorded_at=at)  # type: ignore[arg-type]
+    assert check.record(**{**written, "value": 2.0}, recorded_at=at) != other  # type: ignore[arg-type]

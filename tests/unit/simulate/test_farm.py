@@ -1,5 +1,6 @@
 """The simulated farm: curves within their bounds, messages that the door accepts."""
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -7,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.messages import bus, envelope, telemetry, topics
+from farmiq.messages import bus, envelope, mqtt, telemetry, topics
 from farmiq.messages.topics import TelemetryTopic
 from farmiq.simulate import farm
 from farmiq.simulate.farm import CLIMATE, SILO, WATER, Metric
 
-METRICS = (*CLIMATE, *WATER, *SILO)
+METRICS = (*CLIMATE, *WATER)
 DAY = datetime(2025, 6, 1, tzinfo=UTC)
 moments = st.datetimes(timezones=st.just(UTC))
 chances = st.floats(0, 1, exclude_max=True)
@@ -48,9 +49,51 @@ def test_a_value_is_never_below_zero() -> None:
 def test_each_barn_has_three_devices_and_only_the_last_is_flaky() -> None:
     devices = farm.farm("t-001", barns=3)
 
-    assert len({device.place for device in devices}) == 9
+    assert len({device.place for device in devices if device.metrics}) == 9
+    assert len({device.place for device in devices}) == len(devices)
+    assert [device.place.device_id for device in devices if device.habits] == [
+        "barn-1-feeder",
+        "barn-1-tablet",
+        "barn-3-feeder",
+    ]
     assert {device.place.barn_id for device in devices if device.flaky} == {"barn-3"}
     assert not any(device.flaky for device in farm.farm("t-001", barns=1))
+
+
+def test_a_silo_is_emptied_by_day_and_filled_by_night() -> None:
+    (silo,) = SILO
+    days = [DAY + timedelta(minutes=10 * n) for n in range(144 * silo.refill_days)]
+    levels = [farm.value(silo, at=at, chance=0.5) for at in days]
+    rises = [later - level for level, later in itertools.pairwise(levels) if later > level]
+
+    assert max(levels) == silo.full
+    assert min(levels) == silo.full - silo.eaten * silo.refill_days > 0
+    assert sum(rises) in (0, silo.eaten * silo.refill_days)
+    assert len(rises) <= 1
+    nights = [level for at, level in zip(days, levels, strict=True) if at.hour < farm.MORNING]
+    assert len(set(nights)) <= silo.refill_days + 1
+
+
+@given(at=moments, chance=chances)
+def test_a_silo_wavers_less_than_what_counts(at: datetime, chance: float) -> None:
+    """The default noise_kg fits the simulated scale."""
+    (silo,) = SILO
+    assert abs(farm.value(silo, at=at, chance=chance) - farm.value(silo, at=at, chance=0.5)) < 5
+
+
+@given(at=moments, chance=chances, seq=st.integers(1, 2**31))
+def test_what_a_device_tells_is_what_the_edge_records(
+    at: datetime, chance: float, seq: int
+) -> None:
+    for device in farm.farm("t-001", barns=1):
+        for habit in device.habits:
+            event_id, topic, raw, content = farm.happening(
+                device, habit, at=at, event_id=UUID(int=seq), seq=seq, chance=chance
+            )
+            message = mqtt.read(topic, raw)
+
+            assert (message.kind.name, message.envelope.event_id) == (habit.event_type, event_id)
+            assert device.place.device_id in content
 
 
 @given(at=moments, chance=chances, seq=st.integers(1, 2**31))

@@ -9,7 +9,13 @@ create table quarantine (
   reasons text[] not null constraint quarantine_has_reasons check (cardinality(reasons) > 0),
   received_count bigint not null default 1,
   first_received_at timestamptz not null default clock_timestamp(),
-  last_received_at timestamptz not null default clock_timestamp()
+  last_received_at timestamptz not null default clock_timestamp(),
+  kind text not null default 'format' constraint quarantine_kind_known
+    check (kind in ('security', 'conflict', 'format', 'not_recorded', 'database', 'size')),
+  -- The first reason up to its first value: what counts are grouped by.
+  gist text not null default '',
+  redriven_count int not null default 0,
+  last_redriven_at timestamptz
 );
 create index quarantine_last_received_at_idx on quarantine (last_received_at);
-grant select, insert, update on quarantine to farmiq_edge;
+grant select, insert, update, delete on quarantine to farmiq_edge;

@@ -1,4 +1,5 @@
--- Raw readings, partitioned by month; the default partition takes what no month is made for.
+-- Raw readings, partitioned by month. Months are made from the oldest day that is kept to two months
+-- ahead, so the default partition holds only times that cannot be right; it ages by ingested_at.
 -- The key has to contain the partition column (C-19); an id stands once because of ingress_dedupe.
 create table telemetry_raw (
   id uuid not null,
@@ -17,4 +18,6 @@ create table telemetry_raw (
 create index telemetry_raw_device_idx on telemetry_raw (tenant_id, device_id, occurred_at desc);
 create index telemetry_raw_tenant_idx on telemetry_raw (tenant_id, occurred_at desc);
 create table telemetry_raw_default partition of telemetry_raw default;
-grant select, insert on telemetry_raw to farmiq_edge;
+create index telemetry_raw_default_ingested_idx on telemetry_raw_default (ingested_at);
+grant select, insert, delete on telemetry_raw to farmiq_edge;
+grant select, delete on telemetry_raw_default to farmiq_edge;

@@ -1,15 +1,17 @@
 """The body of a batch: the contract's examples, its limits, and a reason for every bad event."""
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.cloud.ingestion import batch
 from farmiq.cloud.ingestion.batch import BadBatch, TooLarge
 from farmiq.messages import bus, catalogue
+from tests import bad_input
 from tests.unit.messages import examples
 
 EVENT = examples.event_fields()
@@ -143,6 +145,51 @@ def test_an_odd_frame_is_refused_as_a_whole(raw: bytes, said: str) -> None:
 
     assert said in refused.message
     assert refused.details is None
+
+
+def test_a_wrong_frame_hides_no_event() -> None:
+    refused = refusal(body(EVENT, {**EVENT, "payload": {}}, batchId="a b", x="\0"))
+
+    assert refused.details is not None
+    assert [one["index"] for one in refused.details] == [1]
+    assert "- at `$.batchId`; 1 of 2 events are not valid; first: missing" in refused.message
+    assert refused.message.startswith("contains a NUL character - at `$.x`; ")
+
+
+def test_a_wrong_event_is_told_once_with_the_event() -> None:
+    refused = refusal(body({**EVENT, "trace_id": "a\0"}, {**EVENT, "farm_id": None}))
+
+    assert refused.message.startswith("2 of 2 events are not valid; first: contains a NUL")
+    assert refused.details is not None
+    assert [one["index"] for one in refused.details] == [0, 1]
+
+
+def test_an_event_may_be_as_deep_in_a_batch_as_alone() -> None:
+    event = examples.event_with_payload(
+        b'{"metric_type":"m","metric_value":1,"unit":"C","x":' + b"[" * 31 + b"]" * 31 + b"}"
+    )
+    assert bus.read(event).event_type == "telemetry.ingested"
+
+    assert len(batch.read(b'{"events":[' + event + b"]}").events) == 1
+    deeper = event.replace(b"[" * 31 + b"]" * 31, b"[" * 32 + b"]" * 32)
+    assert refusal(b'{"events":[' + deeper + b"]}").details is not None
+
+
+@given(seed=st.integers(0, 2**32), frame_is_wrong=st.booleans())
+@settings(max_examples=300)
+def test_all_that_is_wrong_with_a_batch_is_named(seed: int, *, frame_is_wrong: bool) -> None:
+    rng = Random(seed)
+    drafts = [bad_input.harmed_event(rng) for _ in range(rng.randint(1, 3))]
+    events = [json.dumps(EVENT).encode(), *(draft.raw() for draft in drafts)]
+    batch_id = b'"a/b"' if frame_is_wrong else b'"b-1"'
+
+    refused = refusal(b'{"batchId":' + batch_id + b',"events":[' + b",".join(events) + b"]}")
+
+    assert ("- at `$.batchId`; " in refused.message) == frame_is_wrong
+    assert refused.details is not None
+    assert [detail["index"] for detail in refused.details] == list(range(1, len(events)))
+    for draft, detail in zip(drafts, refused.details, strict=True):
+        assert all(said in detail["reason"] for said in draft.said), (draft.said, detail)
 
 
 def test_at_most_500_events() -> None:

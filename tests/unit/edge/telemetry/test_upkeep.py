@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.telemetry.upkeep import MONTHS, shift
+from farmiq.edge.telemetry.upkeep import kept_months, shift
 
 days = st.dates(min_value=date(1900, 1, 1), max_value=date(2900, 12, 31))
 
@@ -36,10 +36,10 @@ def test_there_and_back_is_the_first_of_the_month(day: date, months: int) -> Non
     assert shift(away, months=-months) == day.replace(day=1)
 
 
-@given(day=days)
-def test_the_months_kept_ready_follow_each_other_without_a_gap(day: date) -> None:
-    ready = [shift(day, months=count) for count in MONTHS]
+@given(day=days, keep_days=st.integers(1, 3650))
+def test_the_months_kept_ready_follow_each_other_without_a_gap(day: date, keep_days: int) -> None:
+    ready = kept_months(day, keep_days)
 
-    assert ready[0] <= day - timedelta(days=28)
+    assert ready[0] <= day - timedelta(days=keep_days) < shift(ready[0], months=1)
+    assert ready[-1] == shift(day, months=2)
     assert all(shift(month, months=1) == after for month, after in pairwise(ready))
-    assert day.replace(day=1) in ready

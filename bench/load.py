@@ -1,0 +1,105 @@
+"""The load: simulated climate sensors, their readings put into the broker by C publishers."""
+
+import asyncio
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+
+from farmiq.edge.devices import desk, entry
+from farmiq.plumbing import ids, mqtt
+from farmiq.simulate import farm
+from farmiq.stack import Stack
+from farmiq.stack.mosquitto import Installation
+
+TENANT_ID = "bench"
+DEVICES = 8
+
+
+def devices() -> list[farm.Device]:
+    """One climate sensor each of so many barns."""
+    return farm.farm(TENANT_ID, barns=DEVICES, steady=True)[::3]
+
+
+async def register(admin_url: str, sensors: Sequence[farm.Device]) -> None:
+    """The door takes messages of registered devices only. Safe to repeat."""
+    wanted = [entry.read({**asdict(one.place), "wants_receipts": True}) for one in sensors]
+    async with await psycopg.AsyncConnection.connect(admin_url) as connection:
+        known = {line for line, *_ in await desk.taken(connection, list(enumerate(wanted)))}
+        lacking = [device for line, device in enumerate(wanted) if line not in known]
+        await desk.add_all(connection, lacking, actor="bench")
+
+
+def message(device: farm.Device, seq: int) -> farm.Sending:
+    return farm.message(
+        device, device.metrics[0], at=datetime.now(UTC), event_id=ids.new(), seq=seq, chance=0.5
+    )
+
+
+def messages(count: int) -> list[farm.Sending]:
+    sensors = devices()
+    return [message(sensors[n % len(sensors)], n // len(sensors)) for n in range(count)]
+
+
+async def make_session(url: str, client_id: str, topics: Sequence[str]) -> None:
+    """Let the broker keep messages for this client from now on."""
+    async with mqtt.connected(url, client_id=client_id, topics=topics) as session:
+        await session.until_up()
+
+
+async def end_session(url: str, client_id: str) -> None:
+    """A clean connection under the same name makes the broker forget the session."""
+    async with mqtt.connected(url, client_id=client_id, keep_session=False) as session:
+        await session.until_up()
+
+
+async def fill(engines: Stack, programs: Installation, count: int) -> None:
+    """Publish so many readings, QoS 1, and return when the broker has acknowledged all of them."""
+    await publish(engines, programs, messages(count))
+
+
+async def publish(engines: Stack, programs: Installation, sending: Sequence[farm.Sending]) -> None:
+    """As fast as the broker takes them, by one C publisher for every topic."""
+    folder = engines.root / "load"
+    folder.mkdir(exist_ok=True)
+    by_topic: dict[str, list[bytes]] = {}
+    for one in sending:
+        by_topic.setdefault(one.topic, []).append(one.raw)
+    await asyncio.to_thread(_publish, engines, programs, folder, by_topic)
+
+
+def _publish(
+    engines: Stack, programs: Installation, folder: Path, by_topic: dict[str, list[bytes]]
+) -> None:
+    login = _login(engines.environment["FARMIQ_DEVICES_MQTT_URL"])
+    started = []
+    for number, (topic, lines) in enumerate(by_topic.items()):
+        file = folder / f"{number}.lines"
+        file.write_bytes(b"\n".join(lines) + b"\n")
+        command = [str(programs.publisher), *login, "-q", "1", "-M", "1000", "-t", topic, "-l"]
+        with file.open("rb") as source:
+            started.append(
+                subprocess.Popen(command, stdin=source, env=programs.environment(folder))  # noqa: S603
+            )
+    if any(publisher.wait(120) for publisher in started):
+        raise RuntimeError("a publisher of the bench failed; the broker's log may say why")
+
+
+def subscriber(
+    programs: Installation, url: str, client_id: str, topics: Sequence[str]
+) -> list[str]:
+    """The command line of a C subscriber that takes over a session."""
+    wanted = [part for topic in topics for part in ("-t", topic)]
+    return [str(programs.subscriber), *_login(url), "-q", "1", "-c", "-i", client_id, *wanted]
+
+
+def _login(url: str) -> list[str]:
+    parts = urlsplit(url)
+    return [
+        "-h", parts.hostname or "", "-p", str(parts.port),
+        "-u", parts.username or "", "-P", parts.password or "",
+    ]  # fmt: skip

@@ -1,0 +1,201 @@
+"""A steady farm: what the edge's services need of memory, and how long a reading travels.
+
+The broker flushes every message to disk, as at a farm. Times are those of the commits themselves
+(track_commit_timestamp), on one machine's clock.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import httpx2
+import psycopg
+
+from bench import ingest, load
+from bench.ingest import Running
+from farmiq import config, stack
+from farmiq.demo import provision
+from farmiq.plumbing import ids, mqtt
+from farmiq.simulate import farm
+from farmiq.stack import Stack, processes
+from farmiq.stack.mosquitto import Installation
+
+ENGINES = ("postgres-edge", "postgres-cloud", "mqtt-edge", "rabbitmq", "s3")
+SETTLE_S = 10.0
+FLOOD = 20_000
+MOST_UNCONFIRMED = 50
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+READY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Travel:
+    """Memory of `farmiq run edge` in MB; milliseconds from capture to commit, one list per hop."""
+
+    idle_mb: float
+    busy_mb: float
+    edge_ms: list[float]
+    cloud_ms: list[float]
+    beside_flood_ms: list[float]
+
+
+async def measure(
+    programs: Installation,
+    *,
+    seconds: float,
+    memory_rate: int,
+    latency_rate: int,
+    say: Callable[[str], None],
+) -> Travel:
+    root = config.state_dir() / "stacks" / "bench-travel"
+    stack.remove(root)  # what an interrupted run has left
+    with stack.start(root, engines=ENGINES, say=say) as engines:
+        _keep_commit_times(engines)
+        site = await provision.provision(root, engines.environment, barns=load.DEVICES)
+        sensors = farm.farm(provision.TENANT_ID, barns=load.DEVICES, steady=True)[::3]
+        async with (
+            ingest.service(root, "cloud", site.environment) as cloud,
+            ingest.service(root, "edge", site.environment) as edge,
+        ):
+            await _until_ready(cloud, site.console_url)
+            await _until_ready(edge, site.edge_url)
+            await asyncio.sleep(SETTLE_S)
+            idle_mb = _memory_mb(edge)
+            say(f"travel          idle {idle_mb:.0f} MB; {latency_rate}/s for {seconds:.0f} s")
+            await _publish(engines, sensors, rate=latency_rate, seconds=seconds)
+            await _until_travelled(engines, edge)
+            edge_ms = _latencies(engines, "EDGE", "telemetry_raw")
+            cloud_ms = _latencies(engines, "CLOUD", "telemetry_readings")
+            say(f"travel          one device sends {FLOOD:,} at once beside three healthy ones")
+            beside_flood_ms = await _beside_a_flood(engines, programs, sensors, edge)
+            say(f"travel          {memory_rate}/s for {seconds:.0f} s")
+            busy = asyncio.create_task(_most_memory_mb(edge))
+            await _publish(engines, sensors, rate=memory_rate, seconds=seconds)
+            busy.cancel()
+            busy_mb = await busy
+    stack.remove(root)
+    return Travel(idle_mb, busy_mb, edge_ms, cloud_ms, beside_flood_ms)
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    return round(statistics.quantiles(values, n=100, method="inclusive")[percent - 1], 1)
+
+
+def _keep_commit_times(engines: Stack) -> None:
+    for site in ("edge", "cloud"):
+        url = engines.environment[f"FARMIQ_{site.upper()}_DB_ADMIN_URL"]
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("alter system set track_commit_timestamp = on")
+        engines.restart(f"postgres-{site}")
+
+
+async def _publish(
+    engines: Stack, sensors: Sequence[farm.Device], *, rate: int, seconds: float
+) -> None:
+    """So many readings a second, each stamped when it is captured, spread over the sensors."""
+    url = engines.environment["FARMIQ_DEVICES_MQTT_URL"]
+    async with asyncio.TaskGroup() as group:
+        for sensor in sensors:
+            group.create_task(_sense(url, sensor, rate / len(sensors), seconds))
+
+
+async def _sense(url: str, sensor: farm.Device, rate: float, seconds: float) -> None:
+    client_id = f"bench-{ids.new().hex}"
+    async with (
+        mqtt.connected(url, client_id=client_id, keep_session=False) as link,
+        asyncio.TaskGroup() as group,
+    ):
+        await link.until_up()
+        turn = asyncio.Semaphore(MOST_UNCONFIRMED)
+        began = time.monotonic()
+        for number in range(int(rate * seconds)):
+            await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+            sending = load.message(sensor, number)
+            group.create_task(_deliver(link, sending, turn))
+
+
+async def _deliver(link: mqtt.Client, sending: farm.Sending, turn: asyncio.Semaphore) -> None:
+    """As a sensor does: again, until the broker has it, and not all at once."""
+    async with turn:
+        while True:
+            await link.until_up()
+            with contextlib.suppress(mqtt.Disconnected):
+                return await link.publish(sending.topic, sending.raw)
+            await asyncio.sleep(0.1)
+
+
+async def _until_travelled(engines: Stack, running: Running) -> None:
+    with psycopg.connect(engines.environment["FARMIQ_EDGE_DB_ADMIN_URL"]) as connection:
+        row = connection.execute("select count(*) from telemetry_raw").fetchone()
+    url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
+    await ingest.until_stored(url, "telemetry_readings", row[0] if row else 0, running.check)
+
+
+async def _beside_a_flood(
+    engines: Stack, programs: Installation, sensors: Sequence[farm.Device], running: Running
+) -> list[float]:
+    """What healthy devices see while another sends as fast as the broker takes it."""
+    began = datetime.now(UTC)
+    flooding = asyncio.create_task(
+        load.publish(engines, programs, [load.message(sensors[0], n) for n in range(FLOOD)])
+    )
+    healthy = sensors[1:4]
+    while not flooding.done():
+        await _publish(engines, healthy, rate=60, seconds=1.0)
+    await flooding
+    await _until_travelled(engines, running)
+    names = [sensor.place.device_id for sensor in healthy]
+    return _latencies(engines, "EDGE", "telemetry_raw", devices=names, since=began)
+
+
+def _latencies(
+    engines: Stack,
+    site: str,
+    table: str,
+    *,
+    devices: Sequence[str] = (),
+    since: datetime = LONG_AGO,
+) -> list[float]:
+    query = f"""
+        select extract(epoch from pg_xact_commit_timestamp(xmin) - occurred_at) * 1000 from {table}
+        where (device_id = any(%s) or cardinality(%s::text[]) = 0) and occurred_at >= %s
+    """  # noqa: S608
+    names = list(devices)
+    with psycopg.connect(engines.environment[f"FARMIQ_{site}_DB_ADMIN_URL"]) as connection:
+        rows = connection.execute(query.encode(), (names, names, since)).fetchall()
+    return [float(ms) for (ms,) in rows]
+
+
+async def _most_memory_mb(running: Running) -> float:
+    most = 0.0
+    try:
+        for _ in itertools.count():
+            most = max(most, _memory_mb(running))
+            await asyncio.sleep(0.5)
+    except asyncio.CancelledError:
+        return most
+    return most
+
+
+def _memory_mb(running: Running) -> float:
+    found = processes.look(running.pid)
+    return round((processes.memory_bytes(found) if found else 0) / 2**20, 1)
+
+
+async def _until_ready(running: Running, url: str) -> None:
+    deadline = time.monotonic() + READY_S
+    async with httpx2.AsyncClient(timeout=5) as client:
+        while time.monotonic() < deadline:
+            running.check()
+            try:
+                if (await client.get(f"{url}/readyz")).status_code == 200:
+                    return
+            except httpx2.HTTPError:
+                pass
+            await asyncio.sleep(0.1)
+    raise RuntimeError(f"{url} is not ready; see {running.log}")

@@ -1,0 +1,71 @@
+"""`farmiq bench`: ours beside a ceiling or a peer, in the same run."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson
+
+if TYPE_CHECKING:
+    from bench.results import Result
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure ours beside a ceiling or a peer in the same run; needs a checkout of the source.",
+)
+
+NEEDS_ATTENTION = 3
+
+
+@app.command("ingest")
+def ingest(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
+    events: Annotated[int, typer.Option(min=1000, help="Messages per measurement.")] = 40_000,
+    node_red: Annotated[
+        bool, typer.Option("--node-red/--no-node-red", help="Beside Node-RED, fetched by npm.")
+    ] = True,
+    travel: Annotated[
+        bool, typer.Option("--travel/--no-travel", help="Also memory and latency, to the cloud.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Edge ingest: P1 to P4 beside a C subscriber, Node-RED and plain COPY; P9 and P11.
+
+    Engines are started for it and stopped after it. Results go to bench/results.json and
+    docs/bench.md. Exit code 3 if a target is missed.
+    """
+    try:
+        from bench import edge
+    except ImportError:
+        terminal.fail("the bench is not in the package: run it in a checkout, with `make bench`")
+    from farmiq.plumbing import log
+    from farmiq.stack import StackError
+
+    log.configure("error")
+    plan = edge.Plan(rounds=rounds, events=events, node_red=node_red, travel=travel)
+    say = (lambda _: None) if as_json else typer.echo
+    try:
+        found = asyncio.run(edge.measure(plan, say))
+    except StackError as problem:
+        terminal.fail(str(problem))
+    if as_json:
+        terminal.print_json([one.entry() for one in found])
+    else:
+        _print(found)
+    if not all(one.ok for one in found):
+        raise typer.Exit(NEEDS_ATTENTION)
+
+
+def _print(found: "list[Result]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from bench import results
+
+    table = Table("target", "what", "value", "aim", "", "rounds", box=None)
+    for row in results.table(found):
+        table.add_row(*row[:4], f"[{'green' if row[4] == 'pass' else 'red'}]{row[4]}[/]", row[5])
+    Console().print(table)

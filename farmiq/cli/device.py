@@ -1,0 +1,390 @@
+"""`farmiq device`: the registry of devices at the edge."""
+
+import asyncio
+import getpass
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+if TYPE_CHECKING:
+    from farmiq.edge.devices.desk import Credentials
+    from farmiq.plumbing import db
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "Devices of the edge: who may send, from where, how they are, what they are told.\n\n"
+        "Needs FARMIQ_EDGE_DB_URL or a running demo. edge-devices-registry admits a device to the "
+        "broker, or cuts it off, within seconds. More in docs/devices.md."
+    ),
+)
+Tenant = Annotated[str, typer.Argument(help="tenant_id")]
+DeviceId = Annotated[str, typer.Argument(help="device_id")]
+ENDED = ("applied", "failed", "expired")
+LOOK_AGAIN_S = 0.1
+
+
+@app.command("add")
+def add(
+    tenant: Tenant,
+    farm: Annotated[str, typer.Argument(help="farm_id")],
+    barn: Annotated[str, typer.Argument(help="barn_id")],
+    device: DeviceId,
+    *,
+    kind: Annotated[
+        str, typer.Option(help="sensor, silo, feeder, station, gateway or other.")
+    ] = "sensor",
+    station: Annotated[
+        str | None, typer.Option(help="station_id, if it stands at a weigh station.")
+    ] = None,
+    firmware: Annotated[str | None, typer.Option(help="What runs on it.")] = None,
+    place: Annotated[str | None, typer.Option(help="Where in the barn, in words.")] = None,
+    zone: Annotated[str | None, typer.Option(help="Which zone of the barn.")] = None,
+    receipts: Annotated[
+        bool, typer.Option("--receipts", help="It waits for the edge's receipts (our agent does).")
+    ] = False,
+    derive_intake: Annotated[
+        bool, typer.Option("--derive-intake", help="Feed intake is derived from its weights.")
+    ] = False,
+    heartbeat: Annotated[
+        int, typer.Option(help="Seconds between its messages; twice that is late, five offline.")
+    ] = 60,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Register a device and print its login, this once: only hashes of it are kept.
+
+    A revoked device may be added again, at any place; it gets a new secret.
+    """
+    from farmiq.edge.devices import desk, entry
+
+    said = {
+        "tenant_id": tenant, "farm_id": farm, "barn_id": barn, "device_id": device,
+        "station_id": station, "kind": kind, "firmware": firmware, "place": place, "zone": zone,
+        "wants_receipts": receipts, "derive_intake": derive_intake, "heartbeat_s": heartbeat,
+    }  # fmt: skip
+    environment = terminal.environment(stack)
+    try:
+        made = _do(environment, lambda tx: desk.add(tx, entry.read(said), actor=_me()))
+    except entry.Wrong as wrong:
+        terminal.fail(_lines(wrong.reasons), code=2)
+    except desk.Taken as error:
+        terminal.fail(str(error))
+    _print_credentials(environment, made, as_json=as_json)
+
+
+@app.command("ls")
+def ls(
+    *,
+    tenant: Annotated[str | None, typer.Option(help="Of this tenant only.")] = None,
+    barn: Annotated[str | None, typer.Option(help="In this barn only.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(help="online, late, offline, error, revoked or 'never seen' only."),
+    ] = None,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the devices and how they are. Exit code 3: one is late, offline or in error."""
+    from farmiq.edge.devices import store
+
+    async def all_pages(tx: "db.Connection") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        after = ("", "")
+        while page := await store.page(
+            tx, after=after, limit=1000, tenant_id=tenant, barn_id=barn, state=state
+        ):
+            found += page
+            after = page[-1]["tenant_id"], page[-1]["device_id"]
+        return found
+
+    rows = _do(terminal.environment(stack), all_pages)
+    if as_json:
+        terminal.print_json(rows)
+    elif not rows:
+        typer.echo("no devices; `farmiq device add` registers one")
+    for row in [] if as_json else rows:
+        since = f"since {row['since']:%Y-%m-%d %H:%M:%S}Z" if row["since"] else ""
+        where = f"{row['tenant_id']}/{row['farm_id']}/{row['barn_id']}/{row['device_id']}"
+        typer.echo(f"{row['state']:<10} {where:<44} {row['kind']:<8} {since}")
+    unwell = {"late", "offline", "error"}
+    raise typer.Exit(3 if any(row["state"] in unwell for row in rows) else 0)
+
+
+@app.command("show")
+def show(
+    tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
+) -> None:
+    """Show one device: where it stands, how it is since when, its last commands."""
+    from farmiq.edge.devices import store
+
+    async def look(tx: "db.Connection") -> dict[str, Any] | None:
+        found = await store.one(tx, (tenant, device))
+        commands = await store.commands_of(tx, (tenant, device), limit=10)
+        return found and {**found, "commands": commands}
+
+    found = _do(terminal.environment(stack), look)
+    if found is None:
+        terminal.fail(f"no device {device!r} of tenant {tenant!r} is known")
+    if as_json:
+        terminal.print_json(found)
+        return
+    for name, value in found.items():
+        if name != "commands" and value is not None:
+            typer.echo(f"{name:<18} {value}")
+    for row in found["commands"]:
+        typer.echo(f"command            {row['command_id']}  {row['name']}  {row['state']}")
+
+
+@app.command("revoke")
+def revoke(tenant: Tenant, device: DeviceId, *, stack: StackName = None) -> None:
+    """Cut a device off: its connection ends within seconds and its messages are refused."""
+    from farmiq.edge.devices import desk
+
+    try:
+        _do(terminal.environment(stack), lambda tx: desk.revoke(tx, (tenant, device), actor=_me()))
+    except desk.NotThere as error:
+        terminal.fail(str(error))
+    typer.echo(f"revoked {tenant}/{device}")
+
+
+@app.command("rotate")
+def rotate(
+    tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
+) -> None:
+    """Give a device a new secret and print it; the old one ends, with its connection."""
+    from farmiq.edge.devices import desk
+
+    environment = terminal.environment(stack)
+    try:
+        made = _do(environment, lambda tx: desk.rotate(tx, (tenant, device), actor=_me()))
+    except desk.NotThere as error:
+        terminal.fail(str(error))
+    _print_credentials(environment, made, as_json=as_json)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="CSV, UTF-8, with a header; - reads standard input.")
+    ],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the logins go (JSON, 0600); default: standard output."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is wrong.")] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Register all devices of a list, or none of them.
+
+    Columns: tenant_id, farm_id, barn_id, device_id (needed); station_id, kind, firmware, place,
+    zone, wants_receipts, derive_intake, heartbeat_s. Every problem is listed with its line.
+    """
+    from farmiq.edge.devices import desk, roster
+
+    environment = terminal.environment(stack)
+
+    async def work(tx: "db.Connection") -> "list[Credentials]":
+        rows = roster.read(text)
+        if taken := await desk.taken(tx, rows):
+            raise roster.Unusable([roster.Problem(*each) for each in taken])
+        if dry_run:
+            return []
+        made = await desk.add_all(tx, [device for _, device in rows], actor=_me())
+        if out is not None:
+            # Before the commit: a secret that nobody could write down would be lost.
+            _write_private(out, _logins(made))
+        return made
+
+    if out is not None and out.exists():
+        terminal.fail(f"{out} exists; logins are never written over. Choose another file.", code=2)
+    try:
+        text = typer.get_text_stream("stdin").read() if str(file) == "-" else _text(file)
+        made = _do(environment, work)
+    except roster.Unusable as unusable:
+        _print_problems(unusable.problems, as_json=as_json)
+        raise typer.Exit(1) from None
+    except desk.Taken as error:
+        terminal.fail(f"somebody was quicker: {error}; nothing was registered")
+    if dry_run:
+        terminal.print_json({"problems": []}) if as_json else typer.echo("nothing is wrong")
+        return
+    if out is None:
+        typer.echo(_logins(made), nl=False)
+        return
+    done = {"registered": len(made), "file": str(out)}
+    terminal.print_json(done) if as_json else typer.echo(
+        f"registered {len(made)} devices; their logins are in {out}, and nowhere else"
+    )
+
+
+@app.command("command")
+def command(
+    tenant: Tenant,
+    device: DeviceId,
+    name: Annotated[str, typer.Argument(help="What it is to do, such as ping or set_interval.")],
+    *,
+    args: Annotated[str, typer.Option(help="A JSON object.")] = "{}",
+    ttl: Annotated[int, typer.Option(help="Seconds after which it must not be done.")] = 60,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Until the device answers, or its time is over.")
+    ] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell a device to do something.
+
+    queued: written down. sent: the broker has it. delivered, applied, failed: the device said so.
+    expired: it said nothing in time. With --wait, exit code 1 if it failed, 3 if it expired.
+    """
+    from farmiq.edge.devices import desk, entry, store
+
+    environment = terminal.environment(stack)
+    try:
+        said = json.loads(args)
+    except ValueError:
+        terminal.fail("--args is not JSON", code=2)
+    if not isinstance(said, dict):
+        terminal.fail("--args is not a JSON object", code=2)
+    try:
+        command_id = _do(
+            environment,
+            lambda tx: desk.command(
+                tx, (tenant, device), name=name, args=said, ttl_s=ttl, actor=_me()
+            ),
+        )
+    except entry.Wrong as wrong:
+        terminal.fail(_lines(wrong.reasons), code=2)
+    except desk.NotThere as error:
+        terminal.fail(str(error))
+
+    async def look(tx: "db.Connection") -> dict[str, Any]:
+        return await store.command(tx, command_id) or {"state": "expired", "message": "forgotten"}
+
+    row = _do(environment, look)
+    while wait and row["state"] not in ENDED:
+        time.sleep(LOOK_AGAIN_S)
+        row = _do(environment, look)
+    if as_json:
+        terminal.print_json(row)
+    else:
+        message = f": {row['message']}" if row["message"] else ""
+        typer.echo(f"{command_id}  {row['state']}{message}")
+    raise typer.Exit({"failed": 1, "expired": 3}.get(row["state"], 0))
+
+
+@app.command("permissions")
+def permissions(
+    *,
+    broker: Annotated[str, typer.Option(help="nats or mosquitto.")] = "nats",
+    passwords: Annotated[
+        bool, typer.Option("--passwords", help="Mosquitto's password_file, not its acl_file.")
+    ] = False,
+    own: Annotated[
+        str, typer.Option(help="NATS: names in own-users.conf of users who are no devices.")
+    ] = "GATEWAY",
+    stack: StackName = None,
+) -> None:
+    """Print what every device may do, as a broker's own file; secrets appear as hashes."""
+    from farmiq.edge.devices import permissions as made
+    from farmiq.edge.devices import store
+
+    if broker not in ("nats", "mosquitto"):
+        terminal.fail(f"{broker!r} is no broker we know; choose nats or mosquitto", code=2)
+    logins = _do(terminal.environment(stack), store.logins)
+    if broker == "nats":
+        text = made.nats_users(logins, own=own.split(","))
+    elif passwords:
+        text = made.mosquitto_passwords(logins)
+    else:
+        text = made.mosquitto_acl(login.device for login in logins)
+    typer.echo(text, nl=False)
+
+
+def _do(environment: Mapping[str, str], work: "Callable[[db.Connection], Awaitable[T]]") -> T:
+    """One transaction with the edge's database."""
+    import psycopg
+
+    url = terminal.needed(environment, "FARMIQ_EDGE_DB_URL")
+
+    async def once() -> T:
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            return await work(connection)
+
+    return asyncio.run(once())
+
+
+def _print_credentials(
+    environment: Mapping[str, str], made: "Credentials", *, as_json: bool
+) -> None:
+    from farmiq.edge.devices import desk
+
+    said = made.as_json()
+    if as_json:
+        terminal.print_json(said)
+        return
+    typer.echo(f"user       {said['user']}\npassword   {said['password']}")
+    for name in ("publish", "subscribe"):
+        typer.echo("\n".join(f"{name:<10} {topic}" for topic in said[name]))
+    host, port = _broker(environment)
+    typer.echo(f"\ntry it:\n{desk.publish_line(made, host=host, port=port)}")
+
+
+def _broker(environment: Mapping[str, str]) -> tuple[str, int]:
+    from farmiq.plumbing import mqtt
+
+    url = environment.get("FARMIQ_DEVICES_MQTT_URL") or environment.get("FARMIQ_EDGE_MQTT_URL")
+    return mqtt.address(url) if url else ("broker", 1883)
+
+
+def _print_problems(problems: list[Any], *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    if as_json:
+        terminal.print_json({"problems": [asdict(each) for each in problems]})
+        return
+    for each in problems:
+        field = f"{each.field} " if each.field else ""
+        typer.secho(f"line {each.line}: {field}{each.reason}", err=True, fg=typer.colors.RED)
+    typer.secho(f"{len(problems)} problems; nothing was registered", err=True)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        terminal.fail(f"{file} is not UTF-8", code=2)
+
+
+def _logins(made: "list[Credentials]") -> str:
+    return json.dumps({"devices": [each.as_json() for each in made]}, indent=2) + "\n"
+
+
+def _write_private(file: Path, text: str) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(text)
+
+
+def _lines(reasons: list[tuple[str, str]]) -> str:
+    return "\n".join(f"{field} {why}" for field, why in reasons)
+
+
+def _me() -> str:
+    """Who the audit log says did it."""
+    try:
+        return f"cli {getpass.getuser()}"
+    except (KeyError, OSError):
+        return "cli"

@@ -1,0 +1,81 @@
+"""`farmiq farm`: in which time zone a farm's days are."""
+
+from typing import Annotated
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Farms of the edge: whose days are whose. They need FARMIQ_EDGE_DB_URL or a running demo.",
+)
+Tenant = Annotated[str, typer.Argument(help="tenant_id, as in the devices' topics.")]
+Farm = Annotated[str, typer.Argument(help="farm_id, as in the devices' topics.")]
+
+
+@app.command("set")
+def set_(
+    tenant: Tenant,
+    farm: Farm,
+    *,
+    timezone: Annotated[str, typer.Option(help="IANA zone of its days, such as Asia/Bangkok.")],
+    stack: StackName = None,
+) -> None:
+    """Set a farm's time zone; aggregates by day are made again in it, in the background.
+
+    A farm without one has the days of FARMIQ_EDGE_TIMEZONE.
+    """
+    import zoneinfo
+
+    import psycopg
+
+    from farmiq.plumbing import ids
+
+    for name in (tenant, farm):
+        terminal.check_id(name)
+    if timezone not in zoneinfo.available_timezones():
+        terminal.fail(f"no time zone is called {timezone!r}: give one such as Asia/Bangkok", code=2)
+    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
+    with psycopg.connect(url) as connection:
+        changed = connection.execute(
+            """
+            insert into farms as f (tenant_id, farm_id, timezone) values (%s, %s, %s)
+            on conflict on constraint farms_pkey do update set timezone = excluded.timezone
+            where f.timezone <> excluded.timezone
+            """,
+            (tenant, farm, timezone),
+        ).rowcount
+        if changed:
+            # Devices move between farms: every series of the tenant may have days here.
+            connection.execute(
+                "insert into telemetry_rezoned select tenant_id, device_id, metric_type "
+                "from telemetry_latest where tenant_id = %s on conflict do nothing",
+                (tenant,),
+            )
+            connection.execute(
+                "insert into audit_log (audit_id, at, actor, action, subject, detail) "
+                "values (%s, fn_now(), 'cli', 'farm.set', %s, "
+                "jsonb_build_object('timezone', %s::text))",
+                (ids.new(), f"{tenant}/{farm}", timezone),
+            )
+    typer.echo(f"{tenant}/{farm}  {timezone}" + ("" if changed else "  (as before)"))
+
+
+@app.command("ls")
+def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+    """List the farms that have a time zone of their own."""
+    import psycopg
+    from psycopg.rows import dict_row
+
+    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        rows = connection.execute(
+            "select tenant_id, farm_id, timezone from farms order by tenant_id, farm_id"
+        ).fetchall()
+    if as_json:
+        terminal.print_json(rows)
+        return
+    for row in rows:
+        typer.echo(f"{row['tenant_id']}/{row['farm_id']}  {row['timezone']}")

@@ -1,0 +1,44 @@
+"""Follows a log that somebody else writes, rotates and truncates; reads a little at a time."""
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+MOST_BYTES = 1 * 2**20
+# So far behind nobody catches up by reading: the rest is skipped, and said to be.
+MOST_BEHIND = 64 * 2**20
+
+
+class Follower:
+    """Begins at the end of the file: what was there before was somebody else's to read."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._place: tuple[int, int] | None = None
+        self._rest = b""
+
+    def look(self) -> tuple[list[str], int]:
+        """(new whole lines, bytes skipped); a file that is not there has none."""
+        try:
+            with self._file.open("rb") as opened:
+                return self._read(opened)
+        except (FileNotFoundError, PermissionError):
+            self._place = self._place or (0, 0)
+            return [], 0
+
+    def _read(self, file: BinaryIO) -> tuple[list[str], int]:
+        found = os.fstat(file.fileno())
+        if self._place is None:
+            self._place = (found.st_ino, found.st_size)
+            return [], 0
+        inode, offset = self._place
+        if inode != found.st_ino or found.st_size < offset:
+            offset, self._rest = 0, b""
+        skipped = max(0, found.st_size - offset - MOST_BEHIND)
+        file.seek(offset + skipped)
+        data = self._rest * (not skipped) + file.read(MOST_BYTES)
+        self._place = (found.st_ino, file.tell())
+        whole, _, rest = data.rpartition(b"\n")
+        # A line longer than a whole look is no line of a log.
+        self._rest = rest[:MOST_BYTES]
+        return whole.decode("utf-8", "replace").splitlines(), skipped

@@ -1,0 +1,171 @@
+"""Devices: the registry kept true at the broker, how devices are, what they are told to do.
+
+devices, device_state, device_commands <--> [devices] --users, SIGHUP, mqtt iot/command/…--> broker
+
+What devices say is recorded by ingress inside its one transaction (C-81). Here is what time does:
+silence makes a device late and offline, a command is sent until it is answered or over.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+import prometheus_client
+
+from farmiq.config import EdgeSettings
+from farmiq.edge import alerts, outbox
+from farmiq.edge.devices import api, desk, liveness, record, refusals, store
+from farmiq.edge.devices.broker import Users
+from farmiq.edge.devices.follow import Follower
+from farmiq.messages import device as words
+from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
+from farmiq.plumbing import chores, db, http, ids, log, mqtt
+
+NAME = "edge-devices-registry"
+
+# A device that was away when a command came, and keeps no session, gets it with a later try.
+COMMAND_AGAIN_S = 10.0
+MOST_COMMANDS = 100
+
+STATES = prometheus_client.Gauge(
+    "farmiq_devices_by_state", "Registered devices that were heard, by how they are", ["state"]
+)
+REFUSED = prometheus_client.Counter(
+    "farmiq_devices_broker_refusals_total", "What the broker's log says it refused", ["kind"]
+)
+
+
+async def run(settings: EdgeSettings, door: http.Door) -> None:
+    async with (
+        db.pool(settings.db_url.get_secret_value(), name=NAME) as pool,
+        mqtt.connected(
+            settings.mqtt_url.get_secret_value(),
+            client_id=f"{NAME}-{ids.new().hex[-12:]}",
+            keep_session=False,
+            tls=settings.tls,
+        ) as broker,
+        asyncio.TaskGroup() as group,
+    ):
+        door.ready("devices.database", lambda: db.problem(pool))
+        door.ready("devices.broker", broker.problem)
+        api.add_to(door.app, pool)
+        todo = [
+            chores.Chore("devices.liveness", settings.devices_round_s, partial(look_round, pool)),
+            chores.Chore("devices.commands", 0.2, partial(send_commands, pool, broker)),
+            chores.Chore(
+                "devices.forget_commands",
+                3600.0,
+                partial(forget_commands, pool, days=settings.command_days),
+            ),
+        ]
+        if settings.broker_users_file is not None:
+            users = Users(
+                pool,
+                settings.broker_users_file,
+                own=settings.broker_own_users.split(","),
+                pid_file=settings.broker_pid_file,
+            )
+            door.ready("devices.users", lambda: users.problem)
+            todo.append(chores.Chore("devices.users", 0.5, partial(_keep_users, users)))
+        if settings.broker_log_file is not None:
+            follower = Follower(settings.broker_log_file)
+            follower.look()
+            todo.append(chores.Chore("devices.refusals", 1.0, partial(watch, pool, follower)))
+        for chore in todo:
+            group.create_task(chores.keep_doing(chore))
+
+
+async def look_round(pool: db.Pool) -> dict[str, object]:
+    """Who fell silent, who is back. Changes are written and owed to the cloud in one transaction.
+
+    Whoever is heard between the look and the write is left for the next round.
+    """
+    async with db.transaction(pool) as tx:
+        now, found = await store.all_lives(tx)
+        changes = 0
+        for device, before in found:
+            after = liveness.passed(before, heartbeat_s=device.heartbeat_s, now=now)
+            if after == before or not await store.keep_passed(tx, device.key, before, after):
+                continue
+            changes += 1
+            if after.told_state is not None and after.told_state != before.told_state:
+                event = record.status_event(
+                    device, after.told_state, last_seen_at=before.last_seen_at, now=now
+                )
+                await outbox.append(tx, [event])
+    _count_states([life.state for _, life in found])
+    return {"changes": changes}
+
+
+async def send_commands(pool: db.Pool, broker: mqtt.Client) -> dict[str, object]:
+    """Send what is due, in order; a crash in between sends it again under the same command_id."""
+    async with db.transaction(pool) as tx:
+        expired = await store.expire_commands(tx)
+    if broker.problem() is not None:
+        return {"expired": expired}
+    async with db.transaction(pool) as tx:
+        due = await store.commands_to_send(tx, again_s=COMMAND_AGAIN_S, most=MOST_COMMANDS)
+        sent = 0
+        for row in due:
+            try:
+                await broker.publish(desk.command_address(row), command_message(row))
+            except mqtt.Disconnected as error:
+                log.get(NAME).warning("devices.command_not_sent", reason=str(error))
+                break
+            await store.mark_sent(tx, row["command_id"])
+            sent += 1
+    return {"sent": sent, "expired": expired}
+
+
+def command_message(row: dict[str, Any]) -> bytes:
+    payload = words.DeviceCommand(
+        command_id=str(row["command_id"]), args=row["args"], expires_at=row["expires_at"]
+    )
+    return msgspec.json.encode(
+        Envelope(
+            schema_version=SCHEMA_VERSION,
+            event_id=ids.new(),
+            trace_id=str(row["command_id"]),
+            tenant_id=row["tenant_id"],
+            device_id=row["device_id"],
+            event_type=words.COMMAND,
+            ts=datetime.now(UTC),
+            payload=msgspec.Raw(msgspec.json.encode(payload)),
+        )
+    )
+
+
+async def forget_commands(pool: db.Pool, *, days: int) -> dict[str, object]:
+    async with db.transaction(pool) as tx:
+        return {"forgotten": await store.forget_commands(tx, days=days)}
+
+
+async def watch(pool: db.Pool, follower: Follower) -> dict[str, object]:
+    """What the broker refused becomes a security alert (C-107)."""
+    lines, skipped = follower.look()
+    found = [refusal for line in lines if (refusal := refusals.read(line))]
+    for one in found:
+        REFUSED.labels(kind=one.kind).inc()
+    raised = refusals.alerts(found)
+    if skipped:
+        told = f"the broker's log grows faster than it is read; {skipped} bytes were skipped"
+        raised[alerts.Alert("broker.log_skipped", "broker", "security", told)] = 1
+    if raised:
+        async with db.transaction(pool) as tx:
+            await alerts.raise_all(tx, raised)
+    return {"refusals": len(found), "skipped": skipped}
+
+
+async def _keep_users(users: Users) -> dict[str, object]:
+    before = users.problem
+    done = await users.keep()
+    if users.problem is not None and users.problem != before:
+        log.get(NAME).error("devices.users_not_kept", problem=users.problem)
+    return {} if "problem" in done else done
+
+
+def _count_states(states: list[liveness.State]) -> None:
+    for state in ("online", "late", "offline", "error"):
+        STATES.labels(state=state).set(states.count(state))

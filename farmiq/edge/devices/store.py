@@ -1,0 +1,419 @@
+"""The SQL of devices: the registry, how devices are, what they are told to do."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import astuple
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from farmiq.edge.devices.command import Outcome, State
+from farmiq.edge.devices.credentials import Secret
+from farmiq.edge.devices.entry import Device
+from farmiq.edge.devices.liveness import Life
+from farmiq.edge.devices.permissions import Login
+from farmiq.messages.device import DeviceStatus
+from farmiq.plumbing import db
+
+Key = tuple[str, str]
+
+_SHOWN = """
+    select d.tenant_id, d.farm_id, d.barn_id, d.device_id, d.station_id, d.kind, d.firmware,
+      d.place, d.zone, d.wants_receipts, d.derive_intake, d.heartbeat_s, d.broker_user,
+      d.created_at, d.rotated_at, d.revoked_at,
+      case when d.revoked_at is not null then 'revoked' else coalesce(s.state, 'never seen') end
+        as state,
+      case when d.revoked_at is not null then d.revoked_at else s.since end as since,
+      s.last_seen_at, s.said_state, s.said_at, s.firmware_version, s.ip, s.signal_strength,
+      s.health, s.uptime_s, s.buffer_depth, s.battery_v
+    from devices d
+    left join device_state s on s.tenant_id = d.tenant_id and s.device_id = d.device_id
+"""
+
+
+# --- the registry
+
+
+async def version(tx: db.Connection) -> int:
+    found: int = await db.fetch_value(tx, "select version from devices_version")
+    return found
+
+
+async def add(tx: db.Connection, device: Device, secret: Secret) -> bool:
+    """Register a device, or a revoked one again; False if it is registered."""
+    cursor = await tx.execute(
+        """
+        insert into devices as d (tenant_id, farm_id, barn_id, device_id, station_id, kind,
+          firmware, place, zone, wants_receipts, derive_intake, heartbeat_s, broker_user,
+          secret_bcrypt, secret_pbkdf2, created_at)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now())
+        on conflict on constraint devices_pkey do update set
+          farm_id = excluded.farm_id, barn_id = excluded.barn_id,
+          station_id = excluded.station_id, kind = excluded.kind, firmware = excluded.firmware,
+          place = excluded.place, zone = excluded.zone,
+          wants_receipts = excluded.wants_receipts, derive_intake = excluded.derive_intake,
+          heartbeat_s = excluded.heartbeat_s, secret_bcrypt = excluded.secret_bcrypt,
+          secret_pbkdf2 = excluded.secret_pbkdf2, rotated_at = fn_now(), revoked_at = null
+        where d.revoked_at is not null
+        """,
+        (*astuple(device), device.broker_user, secret.bcrypt, secret.pbkdf2),
+    )
+    return cursor.rowcount > 0
+
+
+async def revoke(tx: db.Connection, key: Key) -> bool:
+    cursor = await tx.execute(
+        "update devices set revoked_at = fn_now() "
+        "where tenant_id = %s and device_id = %s and revoked_at is null",
+        key,
+    )
+    return cursor.rowcount > 0
+
+
+async def rotate(tx: db.Connection, key: Key, secret: Secret) -> Device | None:
+    """Another secret; None if there is no such device, or a revoked one."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        update devices set secret_bcrypt = %s, secret_pbkdf2 = %s, rotated_at = fn_now()
+        where tenant_id = %s and device_id = %s and revoked_at is null
+        returning tenant_id, farm_id, barn_id, device_id, station_id, kind, firmware, place, zone,
+          wants_receipts, derive_intake, heartbeat_s
+        """,
+        secret.bcrypt,
+        secret.pbkdf2,
+        *key,
+    )
+    return _device(rows[0]) if rows else None
+
+
+async def logins(tx: db.Connection) -> list[Login]:
+    """Who may connect to the broker."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select tenant_id, farm_id, barn_id, device_id, station_id, kind, firmware, place, zone,
+          wants_receipts, derive_intake, heartbeat_s, secret_bcrypt, secret_pbkdf2
+        from devices where revoked_at is null order by tenant_id, device_id
+        """,
+    )
+    return [Login(_device(row[:-2]), *row[-2:]) for row in rows]
+
+
+async def stations(tx: db.Connection, wanted: Sequence[tuple[str, ...]]) -> dict[Any, str]:
+    """Which of these stations are taken: (tenant, farm, barn, station) → device."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select d.tenant_id, d.farm_id, d.barn_id, d.station_id, d.device_id
+        from devices d
+        join unnest(%s::text[], %s::text[], %s::text[], %s::text[])
+          as w(tenant_id, farm_id, barn_id, station_id)
+          on (w.tenant_id, w.farm_id, w.barn_id, w.station_id)
+            = (d.tenant_id, d.farm_id, d.barn_id, d.station_id)
+        where d.revoked_at is null
+        """,
+        *([each[column] for each in wanted] for column in range(4)),
+    )
+    return {row[:4]: row[4] for row in rows}
+
+
+async def registered(tx: db.Connection, keys: Sequence[Key]) -> set[Key]:
+    """Which of these devices are registered and not revoked."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select d.tenant_id, d.device_id from devices d
+        join unnest(%s::text[], %s::text[]) as k(tenant_id, device_id)
+          on k.tenant_id = d.tenant_id and k.device_id = d.device_id
+        where d.revoked_at is null
+        """,
+        *_columns(keys),
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
+async def page(
+    tx: db.Connection,
+    *,
+    after: Key,
+    limit: int,
+    tenant_id: str | None = None,
+    barn_id: str | None = None,
+    state: str | None = None,
+) -> list[dict[str, Any]]:
+    """Devices with how they are, by name, behind `after`."""
+    return await _shown(
+        tx,
+        sql.SQL(_SHOWN)
+        + sql.SQL("""
+            where (d.tenant_id, d.device_id) > (%s, %s)
+              and (%s::text is null or d.tenant_id = %s)
+              and (%s::text is null or d.barn_id = %s)
+              and (%s::text is null or %s = case when d.revoked_at is not null then 'revoked'
+                else coalesce(s.state, 'never seen') end)
+            order by d.tenant_id, d.device_id limit %s
+        """),
+        (*after, tenant_id, tenant_id, barn_id, barn_id, state, state, limit),
+    )
+
+
+async def one(tx: db.Connection, key: Key) -> dict[str, Any] | None:
+    rows = await _shown(
+        tx, sql.SQL(_SHOWN) + sql.SQL("where d.tenant_id = %s and d.device_id = %s"), key
+    )
+    return rows[0] if rows else None
+
+
+# --- how devices are
+
+
+async def seen(tx: db.Connection, keys: Sequence[Key]) -> None:
+    """These were heard just now; whoever is heard for the first time is online."""
+    await tx.execute(
+        """
+        insert into device_state (tenant_id, device_id, state, since, last_seen_at)
+        select k.tenant_id, k.device_id, 'online', clock.now, clock.now
+        from unnest(%s::text[], %s::text[]) as k(tenant_id, device_id),
+          (select fn_now() as now) clock
+        on conflict on constraint device_state_pkey do update
+          set last_seen_at = excluded.last_seen_at
+        """,
+        _columns(keys),
+    )
+
+
+async def lives(tx: db.Connection, keys: Sequence[Key]) -> tuple[datetime, dict[Key, Life]]:
+    """(now, how these are), locked in one order until the end of the transaction."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select s.tenant_id, s.device_id, s.state, s.since, s.last_seen_at, s.told_state,
+          s.said_state, s.said_at, s.status_event_id
+        from device_state s
+        join unnest(%s::text[], %s::text[]) as k(tenant_id, device_id)
+          on k.tenant_id = s.tenant_id and k.device_id = s.device_id
+        order by 1, 2 for update of s
+        """,
+        *_columns(keys),
+    )
+    now: datetime = await db.fetch_value(tx, "select fn_now()")
+    return now, {(row[0], row[1]): _life(row[2:]) for row in rows}
+
+
+async def all_lives(tx: db.Connection) -> tuple[datetime, list[tuple[Device, Life]]]:
+    """(now, every registered device that was ever heard, with how it is)."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select d.tenant_id, d.farm_id, d.barn_id, d.device_id, d.heartbeat_s, s.state, s.since,
+          s.last_seen_at, s.told_state, s.said_state, s.said_at, s.status_event_id
+        from device_state s
+        join devices d on d.tenant_id = s.tenant_id and d.device_id = s.device_id
+        where d.revoked_at is null
+        """,
+    )
+    now: datetime = await db.fetch_value(tx, "select fn_now()")
+    found = []
+    for row in rows:
+        tenant_id, farm_id, barn_id, device_id, heartbeat_s = row[:5]
+        device = Device(
+            tenant_id=tenant_id, farm_id=farm_id, barn_id=barn_id, device_id=device_id,
+            heartbeat_s=heartbeat_s,
+        )  # fmt: skip
+        found.append((device, _life(row[5:])))
+    return now, found
+
+
+async def keep_status(tx: db.Connection, key: Key, life: Life, status: DeviceStatus) -> None:
+    """How the device is after a status, and what it said of itself."""
+    health = status.health
+    told_health = json.dumps(msgspec.to_builtins(health)) if health else None
+    await tx.execute(
+        """
+        insert into device_state (tenant_id, device_id, state, since, last_seen_at, told_state,
+          said_state, said_at, status_event_id, firmware_version, ip, signal_strength, health,
+          uptime_s, buffer_depth, battery_v)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+        on conflict on constraint device_state_pkey do update set
+          state = excluded.state, since = excluded.since, last_seen_at = excluded.last_seen_at,
+          told_state = excluded.told_state, said_state = excluded.said_state,
+          said_at = excluded.said_at, status_event_id = excluded.status_event_id,
+          firmware_version = coalesce(excluded.firmware_version, device_state.firmware_version),
+          ip = coalesce(excluded.ip, device_state.ip),
+          signal_strength = coalesce(excluded.signal_strength, device_state.signal_strength),
+          health = coalesce(excluded.health, device_state.health),
+          uptime_s = coalesce(excluded.uptime_s, device_state.uptime_s),
+          buffer_depth = coalesce(excluded.buffer_depth, device_state.buffer_depth),
+          battery_v = coalesce(excluded.battery_v, device_state.battery_v)
+        """,
+        (
+            *key, life.state, life.since, life.last_seen_at, life.told_state, life.said_state,
+            life.said_at, life.status_event_id, _said(status.firmware_version), _said(status.ip),
+            _said(status.signal_strength), told_health, _said(status.uptime_s),
+            _said(status.buffer_depth), _said(status.battery_v),
+        ),
+    )  # fmt: skip
+
+
+async def keep_passed(tx: db.Connection, key: Key, before: Life, after: Life) -> bool:
+    """How the device is after time went by; False if it was heard meanwhile."""
+    cursor = await tx.execute(
+        """
+        update device_state set state = %s, since = %s, told_state = %s
+        where tenant_id = %s and device_id = %s and state = %s and last_seen_at = %s
+          and said_at is not distinct from %s
+        """,
+        (
+            after.state, after.since, after.told_state, *key, before.state, before.last_seen_at,
+            before.said_at,
+        ),
+    )  # fmt: skip
+    return cursor.rowcount > 0
+
+
+# --- commands
+
+
+async def queue_command(
+    tx: db.Connection,
+    key: Key,
+    *,
+    command_id: UUID,
+    name: str,
+    args: dict[str, Any],
+    ttl_s: int,
+    created_by: str,
+) -> None:
+    await tx.execute(
+        """
+        insert into device_commands (command_id, tenant_id, device_id, name, args, created_by,
+          created_at, expires_at)
+        select %s, %s, %s, %s, %s, %s, now, now + make_interval(secs => %s)
+        from (select fn_now() as now) clock
+        """,
+        (command_id, *key, name, json.dumps(args), created_by, ttl_s),
+    )
+
+
+async def commands_to_send(tx: db.Connection, *, again_s: float, most: int) -> list[dict[str, Any]]:
+    """Commands that nobody has sent yet, or that no device has owned to; ours until we commit."""
+    return await _shown(
+        tx,
+        """
+        select c.command_id, c.tenant_id, d.farm_id, d.barn_id, c.device_id, c.name, c.args,
+          c.created_at, c.expires_at
+        from device_commands c
+        join devices d on d.tenant_id = c.tenant_id and d.device_id = c.device_id
+        where c.state in ('queued', 'sent') and c.expires_at > (select fn_now())
+          and d.revoked_at is null
+          and (c.sent_at is null or c.sent_at <= (select fn_now()) - make_interval(secs => %s))
+        order by c.created_at limit %s
+        for update of c skip locked
+        """,
+        (again_s, most),
+    )
+
+
+async def mark_sent(tx: db.Connection, command_id: UUID) -> None:
+    await tx.execute(
+        "update device_commands set state = 'sent', sent_at = fn_now(), "
+        "sent_count = sent_count + 1 where command_id = %s and state in ('queued', 'sent')",
+        (command_id,),
+    )
+
+
+async def expire_commands(tx: db.Connection) -> int:
+    cursor = await tx.execute(
+        "update device_commands set state = 'expired', ended_at = fn_now() "
+        "where state in ('queued', 'sent', 'delivered') and expires_at <= (select fn_now())"
+    )
+    return cursor.rowcount
+
+
+async def command_state(tx: db.Connection, command_id: UUID, key: Key) -> State | None:
+    """The state of one of this device's own commands, locked until the end."""
+    state: State | None = await db.fetch_value(
+        tx,
+        "select state from device_commands "
+        "where command_id = %s and tenant_id = %s and device_id = %s for update",
+        command_id,
+        *key,
+    )
+    return state
+
+
+async def keep_answer(
+    tx: db.Connection, command_id: UUID, *, outcome: Outcome, message: str | None
+) -> None:
+    await tx.execute(
+        """
+        update device_commands set state = %s, message = coalesce(%s, message),
+          delivered_at = coalesce(delivered_at, fn_now()),
+          ended_at = case when %s = 'delivered' then ended_at else fn_now() end
+        where command_id = %s
+        """,
+        (outcome, message, outcome, command_id),
+    )
+
+
+async def command(tx: db.Connection, command_id: UUID) -> dict[str, Any] | None:
+    rows = await _shown(
+        tx,
+        "select command_id, tenant_id, device_id, name, args, state, message, created_by, "
+        "created_at, expires_at, sent_at, sent_count, delivered_at, ended_at "
+        "from device_commands where command_id = %s",
+        (command_id,),
+    )
+    return rows[0] if rows else None
+
+
+async def commands_of(tx: db.Connection, key: Key, *, limit: int) -> list[dict[str, Any]]:
+    return await _shown(
+        tx,
+        "select command_id, name, state, message, created_by, created_at, expires_at, sent_at, "
+        "sent_count, delivered_at, ended_at from device_commands "
+        "where tenant_id = %s and device_id = %s order by created_at desc limit %s",
+        (*key, limit),
+    )
+
+
+async def forget_commands(tx: db.Connection, *, days: int) -> int:
+    """Delete commands that ended long ago."""
+    cursor = await tx.execute(
+        "delete from device_commands where state in ('applied', 'failed', 'expired') "
+        "and ended_at < (select fn_now()) - make_interval(days => %s)",
+        (days,),
+    )
+    return cursor.rowcount
+
+
+async def _shown(tx: db.Connection, statement: Any, args: Any) -> list[dict[str, Any]]:
+    async with tx.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(statement, args)
+        return await cursor.fetchall()
+
+
+def _columns(keys: Sequence[Key]) -> tuple[list[str], list[str]]:
+    return [tenant_id for tenant_id, _ in keys], [device_id for _, device_id in keys]
+
+
+def _device(row: Sequence[Any]) -> Device:
+    names = Device.__dataclass_fields__
+    return Device(**dict(zip(names, row, strict=True)))
+
+
+def _life(row: Sequence[Any]) -> Life:
+    state, since, last_seen_at, told_state, said_state, said_at, status_event_id = row
+    return Life(
+        state=state, since=since, last_seen_at=last_seen_at, told_state=told_state,
+        said_state=said_state, said_at=said_at, status_event_id=status_event_id,
+    )  # fmt: skip
+
+
+def _said(value: Any) -> Any:
+    return None if value is msgspec.UNSET else value

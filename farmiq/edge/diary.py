@@ -1,0 +1,39 @@
+"""Daily chores of the edge: when each last went well is kept in its database (C-41)."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, time
+from zoneinfo import ZoneInfo
+
+from farmiq.config import EdgeSettings
+from farmiq.plumbing import db
+from farmiq.plumbing.chores import Chore, Daily
+
+
+def daily(
+    pool: db.Pool,
+    settings: EdgeSettings,
+    name: str,
+    do: Callable[[], Awaitable[dict[str, object]]],
+) -> Chore:
+    """A chore for UPKEEP_AT of every day; one missed while we were off runs when we are back."""
+
+    async def last_done() -> datetime | None:
+        async with pool.connection() as connection:
+            found: datetime | None = await db.fetch_value(
+                connection, "select last_done_at from chore_runs where chore = %s", name
+            )
+        return found
+
+    async def done(at: datetime) -> None:
+        async with db.transaction(pool) as tx:
+            await tx.execute(
+                "insert into chore_runs (chore, last_done_at) values (%s, %s) "
+                "on conflict on constraint chore_runs_pkey do update set "
+                "last_done_at = excluded.last_done_at",
+                (name, at),
+            )
+
+    when = Daily(
+        time.fromisoformat(settings.upkeep_at), ZoneInfo(settings.timezone), last_done, done
+    )
+    return Chore(name, 0.0, do, daily=when)

@@ -1,0 +1,58 @@
+"""Pure: how full the disks are, what that means, and what is removed in which order (C-42)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["fine", "warn", "shed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    total_bytes: int
+    free_bytes: int
+
+    @property
+    def percent(self) -> float:
+        return 100 * (1 - self.free_bytes / self.total_bytes) if self.total_bytes else 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """`shed` below `warn` means: warn when shedding."""
+
+    warn_percent: float
+    shed_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`path` is the fullest disk's."""
+
+    state: State
+    path: str
+    percent: float
+
+
+def judge(usage: Mapping[str, Usage], levels: Levels) -> Verdict:
+    """What the fullest of the disks calls for."""
+    path = max(usage, key=lambda each: usage[each].percent)
+    percent = usage[path].percent
+    state: State = "fine"
+    if percent >= levels.shed_percent:
+        state = "shed"
+    elif percent >= levels.warn_percent:
+        state = "warn"
+    return Verdict(state, path, percent)
+
+
+def next_to_shed(state: State, order: Iterable[str], done: Iterable[str]) -> str | None:
+    """The first that was not asked yet, as long as the disk is too full for us to go on."""
+    if state != "shed":
+        return None
+    asked = set(done)
+    return next((name for name in order if name not in asked), None)
+
+
+def paths(setting: str) -> tuple[str, ...]:
+    return tuple(path for each in setting.split(",") if (path := each.strip())) or ("/",)

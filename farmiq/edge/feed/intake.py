@@ -1,0 +1,105 @@
+"""Pure: intakes out of what devices said. One of a dispensing, one per row of an import (C-93)."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from farmiq.edge.arrival import Arrival
+from farmiq.messages import feed, ids
+from farmiq.messages.bus import BusEvent
+from farmiq.messages.feed import FeedDispensed, FeedImported, Source
+
+DEFAULT_SOURCE: Source = "SILO_AUTO"
+# The device's own payload follows, byte for byte: a number keeps the digits it was sent with.
+_WITH_SOURCE = b'{"source":"' + DEFAULT_SOURCE.encode() + b'",'
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """One row of feed_intakes, and the event that the cloud is owed for it."""
+
+    event: BusEvent
+    source: Source
+    quantity_kg: float
+    feed_lot_id: str | None = None
+    parent_event_id: UUID | None = None
+    import_row: int | None = None
+    import_ref: str | None = None
+    clock_suspect: bool = False
+
+    @property
+    def key(self) -> tuple[str, UUID]:
+        return self.event.tenant_id, self.event.event_id
+
+    @property
+    def occurred_at(self) -> datetime:
+        return self.event.occurred_at
+
+
+def of(arrival: Arrival) -> list[Intake]:
+    """The intakes that a feed.dispensed or a feed.imported speaks of."""
+    if isinstance(arrival.payload, FeedDispensed):
+        return [_dispensed(arrival, arrival.payload)]
+    return _imported(arrival, arrival.payload)
+
+
+def _dispensed(arrival: Arrival, said: FeedDispensed) -> Intake:
+    """Under the device's own id; the payload is what the device said, and its source (C-109)."""
+    raw = bytes(arrival.event.payload)
+    payload = _WITH_SOURCE + raw[1:] if said.source is msgspec.UNSET else raw
+    return Intake(
+        event=msgspec.structs.replace(
+            arrival.event, event_type=feed.INTAKE_RECORDED, payload=msgspec.Raw(payload)
+        ),
+        source=DEFAULT_SOURCE if said.source is msgspec.UNSET else said.source,
+        quantity_kg=said.quantity_kg,
+        feed_lot_id=said.feed_lot_id or None,
+        clock_suspect=arrival.clock_suspect,
+    )
+
+
+def _imported(arrival: Arrival, said: FeedImported) -> list[Intake]:
+    as_sent = msgspec.json.decode(arrival.event.payload, type=_Rows).rows
+    return [
+        Intake(
+            event=msgspec.structs.replace(
+                arrival.event,
+                event_id=_row_id(arrival.event, number),
+                event_type=feed.INTAKE_RECORDED,
+                payload=msgspec.Raw(b'{"source":"IMPORT",' + _without_source(raw)[1:]),
+            ),
+            source="IMPORT",
+            quantity_kg=row.quantity_kg,
+            feed_lot_id=row.feed_lot_id,
+            parent_event_id=arrival.event.event_id,
+            import_row=number,
+            import_ref=row.ref,
+            clock_suspect=arrival.clock_suspect,
+        )
+        for number, (row, raw) in enumerate(zip(said.rows, as_sent, strict=True), start=1)
+    ]
+
+
+def _row_id(parent: BusEvent, number: int) -> UUID:
+    """With the tenant: two tenants may give two imports one id."""
+    return ids.derived(
+        parent.occurred_at,
+        parent.tenant_id,
+        str(parent.event_id),
+        str(number),
+        feed.INTAKE_RECORDED,
+    )
+
+
+def _without_source(row: msgspec.Raw) -> bytes:
+    """A row may say a source, which it has no right to: a key must not stand there twice."""
+    fields = msgspec.json.decode(row, type=dict[str, msgspec.Raw])
+    if fields.pop("source", None) is None:
+        return bytes(row)
+    return msgspec.json.encode(fields)
+
+
+class _Rows(msgspec.Struct):
+    rows: list[msgspec.Raw]

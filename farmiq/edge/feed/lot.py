@@ -1,0 +1,83 @@
+"""Pure: a lot as a client says it, checked, and the event that the cloud is owed for it (C-95)."""
+
+import hashlib
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+
+from farmiq.messages import check, feed
+from farmiq.messages.bus import BusEvent
+from farmiq.messages.ids import Id, Instant
+from farmiq.messages.kinds import QuantityKg, require_utc
+
+
+class LotReceived(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of POST /api/v1/feed/lots. `occurred_at` is now if it is absent."""
+
+    tenant_id: Id
+    farm_id: Id
+    barn_id: Id
+    feed_lot_id: Id
+    quantity_kg: QuantityKg
+    occurred_at: Instant | msgspec.UnsetType = msgspec.UNSET
+    device_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    event_id: UUID | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        require_utc(self.occurred_at)
+
+
+_decoder = msgspec.json.Decoder(LotReceived)
+_FIELDS = {field.encode_name for field in msgspec.structs.fields(LotReceived)}
+
+
+def read(raw: bytes) -> LotReceived:
+    """The lot in these bytes. Raises check.Invalid with every problem, unknown fields too.
+
+    A person's typing error in the name of an optional field must not pass unseen.
+    """
+    reasons = [*check.problems(raw, LotReceived), *_unknown(raw)]
+    if reasons:
+        raise check.Invalid(reasons)
+    return check.read(raw, _decoder, LotReceived)
+
+
+def event(
+    said: LotReceived, raw: bytes, *, event_id: UUID, trace_id: str, now: datetime
+) -> BusEvent:
+    """Under the client's id if it gave one, else under `event_id`. The number stays as written."""
+    quantity = msgspec.json.decode(raw, type=_Quantity).quantity_kg
+    payload = {"feed_lot_id": said.feed_lot_id, "quantity_kg": quantity}
+    return BusEvent(
+        event_id=event_id if said.event_id is msgspec.UNSET else said.event_id,
+        event_type=feed.LOT_RECEIVED,
+        tenant_id=said.tenant_id,
+        farm_id=said.farm_id,
+        barn_id=said.barn_id,
+        device_id=said.device_id or msgspec.UNSET,
+        occurred_at=now if said.occurred_at is msgspec.UNSET else said.occurred_at,
+        trace_id=trace_id,
+        payload=msgspec.Raw(msgspec.json.encode(payload)),
+    )
+
+
+def content_hash(said: LotReceived) -> bytes:
+    """Of what was said: a time that was left to us is not part of it."""
+    moment = said.occurred_at
+    at = None if moment is msgspec.UNSET else moment.astimezone(UTC).isoformat()
+    place = (said.farm_id, said.barn_id, said.device_id or None)
+    given = None if said.event_id is msgspec.UNSET else str(said.event_id)
+    parts = (*place, said.feed_lot_id, said.quantity_kg, at, given)
+    return hashlib.sha256(msgspec.json.encode(parts)).digest()
+
+
+def _unknown(raw: bytes) -> list[str]:
+    if check.problems(raw, dict[str, object]):
+        return []
+    body = msgspec.json.decode(raw)
+    return [f"there is no field `{name[:64]}` - at `$`" for name in body if name not in _FIELDS]
+
+
+class _Quantity(msgspec.Struct):
+    quantity_kg: msgspec.Raw

@@ -1,0 +1,28 @@
+"""Feed at the edge: lots that people enter, intakes, and those that a silo's weight tells of.
+
+ingress --record(tx, …)--> feed_intakes <--telemetry_raw-- [feed] --feed_lots, sync_outbox--> sync
+
+What devices say of feed is written by ingress inside its one transaction (C-81). This service
+derives intakes from silos' weights in its own time and answers for all of them over HTTP.
+"""
+
+from farmiq.config import EdgeSettings
+from farmiq.edge.feed import derivation
+from farmiq.edge.feed.api import Api
+from farmiq.plumbing import db, http
+from farmiq.plumbing.chores import Chore, keep_doing
+
+NAME = "edge-feed-intake"
+
+
+async def run(settings: EdgeSettings, door: http.Door) -> None:
+    async with db.pool(settings.db_url.get_secret_value(), name=NAME) as pool:
+        door.ready("feed.database", lambda: db.problem(pool))
+        Api(pool, service=NAME).add_to(door.app)
+        await keep_doing(
+            Chore(
+                "feed.derivation",
+                settings.feed_derive_s,
+                lambda: derivation.derive(pool, settle_s=settings.feed_settle_s),
+            )
+        )

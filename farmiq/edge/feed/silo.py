@@ -1,0 +1,124 @@
+"""Pure: what the weight of a silo says about the feed taken out of it (C-47).
+
+(state, reading) → (state, intake or nothing). The state holds a mark, the weight up to which
+everything is accounted for:
+
+      kg │  mark──╮
+         │        ╰╮ a fall of noise_kg below the mark is an intake; the mark follows it down
+         │         ╰──mark─╮          ╭──mark  a rise of refill_kg above it is a refill, and
+         │                 ╰╮        ╭╯        no intake; the mark follows until feed goes out
+         │                  ╰──mark──╯
+         └──────────────────────────────────► time
+
+Between the two nothing moves the mark, so noise cannot add up, and a slow drift there and back is
+counted once at most. What goes out telescopes: the sum of a silo's intakes is its first mark less
+its last, whatever the readings between them did. One reading that stands alone (a gust of wind, a
+knock) is no weight: each is taken as the median of itself and its two neighbours.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from statistics import median
+from uuid import UUID
+
+import msgspec
+
+from farmiq.messages import feed, ids
+
+METRIC = "silo.weight"
+# A weight in another unit is kept as telemetry, and nothing is derived from it.
+KG_OF = {"kg": 1.0, "t": 1000.0, "g": 0.001}
+# A device that dispensed within this time tells its intakes itself.
+OWN_WORD_LASTS = timedelta(hours=24)
+_WINDOW = 3
+_DECIMALS = 3
+
+
+class Reading(msgspec.Struct, frozen=True):
+    event_id: UUID
+    at: datetime
+    weight_kg: float
+    farm_id: str
+    barn_id: str
+
+    @property
+    def order(self) -> tuple[datetime, UUID]:
+        return self.at, self.event_id
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """`noise_kg` is more than the scale wavers, top to bottom; `refill_kg` is not less than it."""
+
+    noise_kg: float
+    refill_kg: float
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`last` are the newest readings, which have no neighbours on both sides yet."""
+
+    mark: Reading | None = None
+    filling: bool = True
+    last: tuple[Reading, ...] = ()
+
+    @property
+    def read_to(self) -> Reading | None:
+        return self.last[-1] if self.last else None
+
+
+class Fall(msgspec.Struct, frozen=True):
+    """Feed that went out between two readings; the same two always give the same id (C-93)."""
+
+    begin: Reading
+    end: Reading
+
+    @property
+    def quantity_kg(self) -> float:
+        return round(self.begin.weight_kg - self.end.weight_kg, _DECIMALS)
+
+    def intake_id(self, *, tenant_id: str, device_id: str) -> UUID:
+        parents = (str(self.begin.event_id), str(self.end.event_id))
+        return ids.derived(self.end.at, tenant_id, device_id, *parents, feed.INTAKE_RECORDED)
+
+
+def derive(
+    state: State, readings: Iterable[Reading], limits: Limits
+) -> tuple[State, tuple[Fall, ...]]:
+    """Take readings in the order of their time; those up to the last one taken are known."""
+    read_to = state.read_to
+    fresh = {each.order: each for each in readings if not read_to or each.order > read_to.order}
+    falls: list[Fall] = []
+    for order in sorted(fresh):
+        state, fall = step(state, fresh[order], limits)
+        falls += [fall] if fall else []
+    return state, tuple(falls)
+
+
+def step(state: State, reading: Reading, limits: Limits) -> tuple[State, Fall | None]:
+    window = (*state.last, reading)
+    state = msgspec.structs.replace(state, last=window[1 - _WINDOW :])
+    if len(window) < _WINDOW:
+        return state, None
+    middle = window[_WINDOW // 2]
+    weight_kg = median(each.weight_kg for each in window)
+    return _weigh(state, msgspec.structs.replace(middle, weight_kg=weight_kg), limits)
+
+
+def _weigh(state: State, now: Reading, limits: Limits) -> tuple[State, Fall | None]:
+    mark = state.mark
+    if mark is None:
+        return msgspec.structs.replace(state, mark=now), None
+    rise_kg = now.weight_kg - mark.weight_kg
+    if -rise_kg >= limits.noise_kg:
+        return msgspec.structs.replace(state, mark=now, filling=False), Fall(mark, now)
+    if rise_kg >= limits.refill_kg or (state.filling and rise_kg > 0):
+        return msgspec.structs.replace(state, mark=now, filling=True), None
+    return state, None
+
+
+def not_told(falls: Iterable[Fall], dispensed_at: Sequence[datetime]) -> tuple[Fall, ...]:
+    """Those that the device did not tell itself: feed must not be counted twice."""
+    return tuple(
+        fall
+        for fall in falls
+        if not any(fall.begin.at - OWN_WORD_LASTS <= at <= fall.end.at for at in dispensed_at)
+    )

@@ -1,0 +1,308 @@
+"""The door's desk over HTTP: quarantine, alerts, losses, gaps. Every route asks for a key."""
+
+import math
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from fastapi import FastAPI, Request
+from starlette.responses import JSONResponse
+
+from farmiq.edge import access, alerts, audit, losses
+from farmiq.edge.ingress import gaps, quarantine, redrive, refusals, store, upkeep
+from farmiq.edge.ingress.quarantine import Which
+from farmiq.edge.ingress.redrive import Effect, Redriver, Result
+from farmiq.edge.ingress.store import Boot
+from farmiq.messages import check
+from farmiq.plumbing import db, http
+
+MOST_ON_A_PAGE = 1000
+MOST_BODY_BYTES = 1024 * 1024
+# One request must end while somebody waits for it; a larger job is for the command.
+MOST_PER_REQUEST = 5_000
+_MOST_HOURS = 24.0 * 366 * 100
+
+
+class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which messages: by `ids`, or by what they have in common. `all` means every one."""
+
+    ids: list[UUID] | msgspec.UnsetType = msgspec.UNSET
+    kind: str | msgspec.UnsetType = msgspec.UNSET
+    reason: str | msgspec.UnsetType = msgspec.UNSET
+    topic: str | msgspec.UnsetType = msgspec.UNSET
+    older_than_hours: float | msgspec.UnsetType = msgspec.UNSET
+    newer_than_hours: float | msgspec.UnsetType = msgspec.UNSET
+    all: bool = False
+    limit: int = MOST_PER_REQUEST
+    dry_run: bool = False
+
+
+class Closing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """An open alert, as the list of alerts names it."""
+
+    kind: str
+    subject: str
+
+
+class Desk:
+    """The routes; `effect` is the door's own, which redrive goes through."""
+
+    def __init__(self, pool: db.Pool, effect: Effect) -> None:
+        self._pool, self._effect = pool, effect
+
+    def add_to(self, app: FastAPI) -> None:
+        for path, method, answer in (
+            ("/api/v1/quarantine", "GET", self.quarantine),
+            ("/api/v1/quarantine/redrive", "POST", self.redrive),
+            ("/api/v1/quarantine/discard", "POST", self.discard),
+            ("/api/v1/quarantine/{quarantine_id}", "GET", self.quarantined),
+            ("/api/v1/alerts", "GET", self.alerts),
+            ("/api/v1/alerts/close", "POST", self.close_alert),
+            ("/api/v1/losses", "GET", self.losses),
+            ("/api/v1/devices/gaps", "GET", self.gaps),
+        ):
+            app.add_route(path, _answering(answer), methods=[method])
+
+    async def quarantine(self, request: Request) -> JSONResponse:
+        await access.require(request, self._pool, "viewer")
+        asked = Asked(request.query_params)
+        which = Which(
+            kind=asked.one_of("kind", refusals.KINDS),
+            reason=asked.text("reason"),
+            topic=asked.text("topic"),
+            older_than_hours=asked.hours("older_than_hours"),
+            newer_than_hours=asked.hours("newer_than_hours"),
+        )
+        before, most = asked.uuid("before"), asked.limit()
+        asked.done()
+        async with self._pool.connection(timeout=5.0) as connection:
+            rows = await quarantine.page(connection, which, before=before, most=most)
+            counts = await quarantine.counts(connection, which)
+            total, size = await quarantine.size(connection)
+        following = rows[-1].quarantine_id if len(rows) == most else None
+        return _json(
+            {
+                "rows": [asdict(row) for row in rows],
+                "next": following,
+                "counts": counts,
+                "total_rows": total,
+                "total_bytes": size,
+            }
+        )
+
+    async def quarantined(self, request: Request) -> JSONResponse:
+        await access.require(request, self._pool, "viewer")
+        asked = Asked(request.path_params)
+        wanted = asked.uuid("quarantine_id")
+        asked.done()
+        async with self._pool.connection(timeout=5.0) as connection:
+            found = await quarantine.find(connection, wanted) if wanted else None
+        if found is None:
+            raise http.HttpError(404, f"there is no message {wanted} in quarantine")
+        return _json({**asdict(found[0]), "raw_base64": b64encode(found[1]).decode()})
+
+    async def redrive(self, request: Request) -> JSONResponse:
+        caller = await access.require(request, self._pool, "operator")
+        which, chosen = await _chosen(request)
+        by = Redriver(self._pool, self._effect, f"key {caller.name}")
+        result = await redrive.redrive(by, which, most=chosen.limit, dry_run=chosen.dry_run)
+        return _json(_said(result))
+
+    async def discard(self, request: Request) -> JSONResponse:
+        caller = await access.require(request, self._pool, "operator")
+        which, chosen = await _chosen(request)
+        result = await redrive.discard(
+            self._pool,
+            which,
+            actor=f"key {caller.name}",
+            reason=f"discarded by {caller.name}",
+            most=chosen.limit,
+            dry_run=chosen.dry_run,
+        )
+        return _json(_said(result))
+
+    async def alerts(self, request: Request) -> JSONResponse:
+        await access.require(request, self._pool, "viewer")
+        asked = Asked(request.query_params)
+        closed = asked.one_of("closed", ("true", "false")) == "true"
+        before, most = asked.uuid("before"), asked.limit()
+        asked.done()
+        async with self._pool.connection(timeout=5.0) as connection:
+            rows = await alerts.latest(connection, closed=closed, before=before, most=most)
+        return _json({"alerts": rows, "next": rows[-1]["alert_id"] if len(rows) == most else None})
+
+    async def close_alert(self, request: Request) -> JSONResponse:
+        caller = await access.require(request, self._pool, "operator")
+        closing = await _body(request, _closing, Closing)
+        async with db.transaction(self._pool) as tx:
+            found = await alerts.close(
+                tx, kind=closing.kind, subject=closing.subject, by=f"key {caller.name}"
+            )
+            if found:
+                await audit.note(
+                    tx,
+                    actor=f"key {caller.name}",
+                    action="alert.close",
+                    subject=f"{closing.kind} {closing.subject}",
+                )
+        if not found:
+            raise http.HttpError(404, f"no open alert {closing.kind!r} of {closing.subject!r}")
+        return _json({"closed": True})
+
+    async def losses(self, request: Request) -> JSONResponse:
+        await access.require(request, self._pool, "viewer")
+        asked = Asked(request.query_params)
+        before, most = asked.uuid("before"), asked.limit()
+        asked.done()
+        async with self._pool.connection(timeout=5.0) as connection:
+            rows = await losses.latest(connection, before=before, most=most)
+            totals = await losses.totals(connection)
+        following = rows[-1]["loss_id"] if len(rows) == most else None
+        return _json({"losses": rows, "next": following, "totals": totals})
+
+    async def gaps(self, request: Request) -> JSONResponse:
+        await access.require(request, self._pool, "viewer")
+        Asked(request.query_params).done()
+        async with self._pool.connection(timeout=5.0) as connection:
+            boots = await store.boots(connection)
+        devices = [_device(of, found) for of, found in upkeep.by_device(boots)]
+        return _json({"devices": [each for each in devices if each["missing"]][:MOST_ON_A_PAGE]})
+
+
+class Asked:
+    """Parameters of a request; what is wrong with any of them is told at once, by `done`."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given, self._wrong = given, list[dict[str, Any]]()
+
+    def text(self, name: str) -> str | None:
+        value = self._given.get(name)
+        if value is not None and "\x00" in value:
+            self._no(name, "contains a NUL character")
+            return None
+        return str(value) if value else None
+
+    def one_of(self, name: str, choices: tuple[str, ...]) -> str | None:
+        value = self.text(name)
+        if value is not None and value not in choices:
+            self._no(name, f"choose one of {', '.join(choices)}")
+            return None
+        return value
+
+    def uuid(self, name: str) -> UUID | None:
+        value = self.text(name)
+        try:
+            return UUID(value) if value else None
+        except ValueError:
+            self._no(name, "not a UUID")
+            return None
+
+    def hours(self, name: str) -> float | None:
+        value = self.text(name)
+        try:
+            number = float(value) if value else None
+        except ValueError:
+            self._no(name, "not a number")
+            return None
+        if number is not None and not (math.isfinite(number) and 0 <= number <= _MOST_HOURS):
+            self._no(name, f"not between 0 and {_MOST_HOURS:.0f}")
+            return None
+        return number
+
+    def limit(self) -> int:
+        value = self.text("limit") or "100"
+        if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MOST_ON_A_PAGE):
+            self._no("limit", f"a number from 1 to {MOST_ON_A_PAGE}")
+            return 1
+        return int(value)
+
+    def done(self) -> None:
+        if self._wrong:
+            raise http.HttpError(400, "the request is not valid", details=self._wrong)
+
+    def _no(self, name: str, reason: str) -> None:
+        self._wrong.append({"field": name, "reason": reason})
+
+
+def _answering(answer: Any) -> Any:
+    async def endpoint(request: Request) -> JSONResponse:
+        try:
+            found: JSONResponse = await answer(request)
+        except db.UNAVAILABLE as error:
+            raise http.HttpError(503, "the edge's database is away", retry_after_s=5) from error
+        return found
+
+    return endpoint
+
+
+_choosing = msgspec.json.Decoder(Chosen)
+_closing = msgspec.json.Decoder(Closing)
+
+
+async def _body(request: Request, decoder: Any, kind: Any) -> Any:
+    """The body as `kind`. Raises HttpError 400 with all that is wrong, 413 if it is too much."""
+    raw = b""
+    async for part in request.stream():
+        raw += part
+        if len(raw) > MOST_BODY_BYTES:
+            raise http.HttpError(413, f"at most {MOST_BODY_BYTES} bytes")
+    try:
+        return check.read(raw, decoder, kind)
+    except check.Invalid as invalid:
+        details = [{"reason": reason} for reason in invalid.reasons]
+        raise http.HttpError(400, "the request is not valid", details=details) from None
+
+
+async def _chosen(request: Request) -> tuple[Which, Chosen]:
+    chosen: Chosen = await _body(request, _choosing, Chosen)
+    asked = Asked(_given(chosen))
+    which = Which(
+        ids=tuple(chosen.ids) if chosen.ids else None,
+        kind=asked.one_of("kind", refusals.KINDS),
+        reason=asked.text("reason"),
+        topic=asked.text("topic"),
+        older_than_hours=asked.hours("older_than_hours"),
+        newer_than_hours=asked.hours("newer_than_hours"),
+    )
+    asked.done()
+    if not 1 <= chosen.limit <= MOST_PER_REQUEST:
+        raise http.HttpError(400, f"limit: a number from 1 to {MOST_PER_REQUEST}")
+    if which.everything and not chosen.all:
+        raise http.HttpError(400, 'choose some by ids or a filter, or say "all": true')
+    return which, chosen
+
+
+def _given(chosen: Chosen) -> dict[str, str]:
+    names = ("kind", "reason", "topic", "older_than_hours", "newer_than_hours")
+    values = {name: getattr(chosen, name) for name in names}
+    return {name: str(value) for name, value in values.items() if value is not msgspec.UNSET}
+
+
+def _said(result: Result) -> dict[str, Any]:
+    return asdict(result)
+
+
+def _device(boots: list[Boot], found: list[gaps.Gap]) -> dict[str, Any]:
+    since = [boot.missing_since for boot in boots if boot.missing_since is not None]
+    forgotten = sum(boot.forgotten for boot in boots)
+    return {
+        "tenant_id": boots[0].seen.tenant_id,
+        "device_id": boots[0].seen.device_id,
+        "highest_seq": max(boot.seen.spans[-1][1] for boot in boots),
+        "missing": sum(gap.count for gap in found) + forgotten,
+        "missing_since": min(since, default=None),
+        "not_listed": forgotten,
+        "gaps": [asdict(gap) for gap in found],
+    }
+
+
+def _json(body: dict[str, Any]) -> JSONResponse:
+    return JSONResponse(msgspec.to_builtins(body, builtin_types=(), enc_hook=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,133 @@
+"""Pure: of what kind a refusal is, what counts of refusals are grouped by, and who must look."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from farmiq.messages import topics
+from farmiq.messages.check import Invalid
+from farmiq.messages.topics import CameraTopic, Place, SessionTopic
+
+Kind = Literal["security", "conflict", "format", "not_recorded", "database", "size"]
+KINDS: tuple[Kind, ...] = ("security", "conflict", "format", "not_recorded", "database", "size")
+
+UNKNOWN = "unknown"
+NOBODY = Place(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+
+# How a reason begins, by kind; the first that fits any reason of a message is the message's.
+_IMPOSTOR = re.compile(r"topic says (tenant_id|device_id|event_type)")
+_SIGNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("security", _IMPOSTOR),
+    ("security", re.compile(r"NOT_REGISTERED")),
+    ("conflict", re.compile(r"EVENT_ID_CONFLICT")),
+    ("size", re.compile(r"payload of \d+ bytes|topic longer than")),
+    ("database", re.compile(r"the database refused it")),
+    ("not_recorded", re.compile(r"[\w.]+ is understood but not recorded")),
+)
+# Where the words of a reason end and what it found begins.
+_VALUE = re.compile(r"[`'\":0-9]| - at ")
+_LONGEST_GIST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """An alert to be raised: `subject` is the device as the topic names it."""
+
+    kind: str
+    subject: str
+    severity: Literal["warning", "security"]
+    message: str
+
+
+def kind(reasons: Sequence[str]) -> Kind:
+    for name, sign in _SIGNS:
+        if any(sign.match(reason) for reason in reasons):
+            return name
+    return "format"
+
+
+def gist(reasons: Sequence[str]) -> str:
+    """The first reason up to its first value: few enough to count by."""
+    first = reasons[0]
+    if kind(reasons) == "not_recorded":
+        return first[:_LONGEST_GIST]
+    return _VALUE.split(first, maxsplit=1)[0].strip()[:_LONGEST_GIST] or "other"
+
+
+def place(topic: str) -> Place:
+    """Whose message it claims to be; NOBODY's, if the topic does not say it.
+
+    A session's topic names a station, which stands for its device here.
+    """
+    try:
+        where = topics.parse(topic)
+    except Invalid:
+        return NOBODY
+    match where:
+        case CameraTopic():
+            return NOBODY
+        case SessionTopic():
+            return Place(where.tenant_id, where.farm_id, where.barn_id, where.station_id)
+        case _:
+            return where.place
+
+
+def concern(topic: str, reasons: Sequence[str]) -> Concern | None:
+    """What a person should hear of at once (C-02, C-05), or None.
+
+    Of a device that is not registered the registry tells itself.
+    """
+    match kind(reasons):
+        case "security" if any(_IMPOSTOR.match(reason) for reason in reasons):
+            return Concern(
+                "ingress.impostor",
+                subject(place(topic)),
+                "security",
+                "messages on this device's topic speak for somebody else; they wait in quarantine. "
+                "Look at the device and at who has its login: "
+                "`farmiq quarantine ls --kind security`",
+            )
+        case "conflict":
+            return Concern(
+                "ingress.event_id_conflict",
+                subject(place(topic)),
+                "warning",
+                "an event_id came again with another content; the first is kept, the others wait "
+                "in quarantine. The device's firmware makes ids twice, or its memory was copied: "
+                "`farmiq quarantine ls --kind conflict`",
+            )
+        case _:
+            return None
+
+
+def subject(where: Place) -> str:
+    if where == NOBODY:
+        return UNKNOWN
+    return f"{where.tenant_id}/{where.farm_id}/{where.barn_id}/{where.device_id}"
+
+
+class Named(msgspec.Struct):
+    """What of an event may stand in a log (C-37); empty where the bytes do not say it."""
+
+    event_id: str = ""
+    event_type: str = ""
+    trace_id: str = ""
+
+
+_named = msgspec.json.Decoder(Named)
+_LONGEST_NAME = 128
+
+
+def named(raw: bytes) -> Named:
+    try:
+        found = _named.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return Named()
+    return Named(
+        found.event_id[:_LONGEST_NAME],
+        found.event_type[:_LONGEST_NAME],
+        found.trace_id[:_LONGEST_NAME],
+    )

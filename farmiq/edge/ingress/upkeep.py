@@ -1,0 +1,250 @@
+"""The door's chores: ids that are old enough are forgotten, quarantine and disks stay in bounds."""
+
+import asyncio
+import itertools
+import shutil
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import prometheus_client
+
+from farmiq.config import EdgeSettings
+from farmiq.edge import alerts, diary, disk, losses
+from farmiq.edge.disk import Levels, Usage
+from farmiq.edge.ingress import gaps, quarantine, refusals, store
+from farmiq.edge.ingress.store import Boot
+from farmiq.edge.telemetry import upkeep as telemetry
+from farmiq.plumbing import db, log
+from farmiq.plumbing.chores import Chore
+
+DEDUPE_EVERY_S = 30 * 60.0
+BOUNDS_EVERY_S = 30.0
+GAPS_EVERY_S = 60.0
+DISK_EVERY_S = 60.0
+# Rows in one transaction: short enough that intake does not feel it.
+PORTION = 5_000
+QUARANTINE_PORTION = 1_000
+# A device keeps what it could not send for 72 h; a day more for the way (C-35).
+DEVICE_BUFFER_HOURS = 72
+SAFE_TTL_HOURS = DEVICE_BUFFER_HOURS + 24
+BOOT_DAYS = 90
+MOST_BOOTS = 16
+
+ROWS = prometheus_client.Gauge("farmiq_quarantine_rows", "Messages in quarantine")
+BYTES = prometheus_client.Gauge("farmiq_quarantine_bytes", "Bytes of what is in quarantine")
+FORGOTTEN = prometheus_client.Counter("farmiq_dedupe_forgotten_total", "Ids past their time")
+DROPPED = prometheus_client.Counter(
+    "farmiq_quarantine_dropped_total", "Messages dropped from quarantine, all on the loss ledger"
+)
+GAPS = prometheus_client.Gauge("farmiq_ingress_seq_gaps", "Open gaps in devices' numbers")
+MISSING = prometheus_client.Gauge("farmiq_ingress_seq_missing", "Numbers missing in these gaps")
+DISK = prometheus_client.Gauge("farmiq_disk_used_percent", "How full a disk is", ["path"])
+SHED = prometheus_client.Counter("farmiq_disk_shed_total", "Things removed for space", ["what"])
+
+Read = Callable[[str], Usage]
+
+
+@dataclass(frozen=True, slots=True)
+class Shedder:
+    """`do` removes what can be spared and returns how many things that were."""
+
+    name: str
+    do: Callable[[], Awaitable[int]]
+
+
+def chores_of(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
+    _say_ttl(settings.dedupe_ttl_hours)
+    return [
+        Chore("ingress.dedupe", DEDUPE_EVERY_S, lambda: forget_ids(pool, settings)),
+        Chore("ingress.quarantine", BOUNDS_EVERY_S, lambda: bound_quarantine(pool, settings)),
+        Chore("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
+        Chore("edge.disk", DISK_EVERY_S, lambda: guard_disks(pool, settings)),
+        diary.daily(pool, settings, "ingress.boots", lambda: forget_boots(pool)),
+    ]
+
+
+def _say_ttl(hours: float) -> None:
+    """The documents' 72 h equal what a device may hold back; a longer memory is safer (C-35)."""
+    if hours < SAFE_TTL_HOURS:
+        loud = log.get("edge-ingress-gateway").warning
+        say = log.get("edge-ingress-gateway").info if hours >= DEVICE_BUFFER_HOURS else loud
+        say("ingress.dedupe_ttl", limit=SAFE_TTL_HOURS, reason=_ttl_reason(hours))
+
+
+def _ttl_reason(hours: float) -> str:
+    return (
+        f"INGRESS_DEDUPE_TTL_HOURS is {hours:g}; a device may replay {DEVICE_BUFFER_HOURS} h late. "
+        "A repeat after that is caught by the tables' own keys; set 96 to catch it at the door"
+    )
+
+
+# --- ids
+
+
+async def forget_ids(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
+    """Delete what is older than the TTL, portion by portion (DD-06)."""
+    gone = 0
+    while True:
+        async with db.transaction(pool) as tx:
+            part = await store.forget_seen(tx, hours=settings.dedupe_ttl_hours, most=PORTION)
+        gone += part
+        FORGOTTEN.inc(part)
+        if part < PORTION:
+            return {"count": gone}
+
+
+async def forget_boots(pool: db.Pool) -> dict[str, object]:
+    async with db.transaction(pool) as tx:
+        return {"count": await store.forget_boots(tx, days=BOOT_DAYS, most_boots=MOST_BOOTS)}
+
+
+# --- quarantine
+
+
+async def bound_quarantine(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
+    """By age and by bytes; what goes is on the ledger in the same transaction (C-83)."""
+    gone = await drop_oldest(
+        pool,
+        days=settings.quarantine_retention_days,
+        most_bytes=settings.quarantine_max_bytes,
+        reason="quarantine is over its age or its size",
+    )
+    async with pool.connection() as connection:
+        rows, size = await quarantine.size(connection)
+    ROWS.set(rows)
+    BYTES.set(size)
+    return {"count": gone}
+
+
+async def drop_oldest(pool: db.Pool, *, days: float, most_bytes: int, reason: str) -> int:
+    gone = 0
+    while True:
+        async with db.transaction(pool) as tx:
+            old = await quarantine.expired(tx, days=days, most=QUARANTINE_PORTION)
+            # Adding up row by row is only worth it when the sum is known to be too much.
+            if not old and (await quarantine.size(tx))[1] > most_bytes:
+                old = await quarantine.beyond(tx, most_bytes=most_bytes, most=QUARANTINE_PORTION)
+            topics = await quarantine.drop(tx, old) if old else []
+            if topics:
+                await losses.of_quarantine(tx, map(refusals.place, topics), reason=reason)
+        gone += len(topics)
+        DROPPED.inc(len(topics))
+        if not topics:
+            return gone
+
+
+# --- gaps
+
+
+async def count_gaps(pool: db.Pool) -> dict[str, object]:
+    async with pool.connection() as connection:
+        found = [
+            gap for _, all_of_it in by_device(await store.boots(connection)) for gap in all_of_it
+        ]
+    GAPS.set(len(found))
+    MISSING.set(sum(gap.count for gap in found))
+    return {}
+
+
+def by_device(boots: Sequence[Boot]) -> list[tuple[list[Boot], list[gaps.Gap]]]:
+    """Each device's boots and its gaps; `boots` come device by device."""
+    grouped = itertools.groupby(boots, lambda boot: (boot.seen.tenant_id, boot.seen.device_id))
+    devices = [list(group) for _, group in grouped]
+    return [(device, gaps.missing([boot.seen for boot in device])) for device in devices]
+
+
+# --- disks
+
+
+def shedders(pool: db.Pool, settings: EdgeSettings) -> list[Shedder]:
+    """What can be spared, in this order; never anything that the cloud has not got.
+
+    (a) quarantine down to half its bound, onto the ledger; (b) ids past their time; (c) delivered
+    readings whose local copy is older than a week.
+    """
+
+    async def half_of_quarantine() -> int:
+        return await drop_oldest(
+            pool,
+            days=settings.quarantine_retention_days,
+            most_bytes=settings.quarantine_max_bytes // 2,
+            reason="the edge's disk is full",
+        )
+
+    async def expired_ids() -> int:
+        return int(str((await forget_ids(pool, settings))["count"]))
+
+    async def delivered_readings() -> int:
+        return await telemetry.shed_delivered_raw(pool, timezone=settings.timezone)
+
+    return [
+        Shedder("quarantine", half_of_quarantine),
+        Shedder("dedupe", expired_ids),
+        Shedder("telemetry", delivered_readings),
+    ]
+
+
+def read_usage(path: str) -> Usage:
+    found = shutil.disk_usage(path)
+    # Free as we may use it: a file system keeps some blocks for root.
+    return Usage(found.used + found.free, found.free)
+
+
+async def guard_disks(
+    pool: db.Pool,
+    settings: EdgeSettings,
+    *,
+    read: Read = read_usage,
+    order: Sequence[Shedder] | None = None,
+) -> dict[str, object]:
+    """Look at every disk; alert, and shed in order until it is enough or nothing is left."""
+    levels = Levels(settings.disk_warn_percent, settings.disk_shed_percent)
+    order = shedders(pool, settings) if order is None else order
+    asked: dict[str, int] = {}
+    while True:
+        try:
+            usage = await asyncio.to_thread(_read_all, settings.disk_paths, read)
+        except OSError as error:
+            await _tell_blind(pool, error)
+            return {"count": sum(asked.values())}
+        verdict = disk.judge(usage, levels)
+        name = disk.next_to_shed(verdict.state, [each.name for each in order], asked)
+        if name is None:
+            break
+        asked[name] = await next(each for each in order if each.name == name).do()
+        SHED.labels(what=name).inc(asked[name])
+    await _tell(pool, verdict, asked)
+    return {"count": sum(asked.values()), "status": verdict.state if asked else ""}
+
+
+def _read_all(setting: str, read: Read) -> dict[str, Usage]:
+    found = {path: read(path) for path in disk.paths(setting)}
+    for path, usage in found.items():
+        DISK.labels(path=path).set(usage.percent)
+    return found
+
+
+async def _tell_blind(pool: db.Pool, error: OSError) -> None:
+    message = f"a disk cannot be measured ({error}): mend EDGE_DISK_PATHS and restart the gateway"
+    async with db.transaction(pool) as tx:
+        await alerts.raise_(tx, alerts.Alert("edge.disk", "measuring", "warning", message))
+
+
+async def _tell(pool: db.Pool, verdict: disk.Verdict, asked: Mapping[str, int]) -> None:
+    async with db.transaction(pool) as tx:
+        if verdict.state == "fine" and not asked:
+            await alerts.close(tx, kind="edge.disk", subject="disk")
+            return
+        removed = ", ".join(f"{count} of {name}" for name, count in asked.items() if count)
+        await alerts.raise_(
+            tx,
+            alerts.Alert(
+                "edge.disk",
+                "disk",
+                "critical" if verdict.state == "shed" else "warning",
+                f"the disk of {verdict.path} is {verdict.percent:.0f} % full"
+                + (f"; removed to go on: {removed}" if removed else "")
+                + ". Make room: what the cloud has not got is never removed, and when the disk is "
+                "full nothing more is taken from devices",
+            ),
+        )

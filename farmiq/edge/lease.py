@@ -1,0 +1,200 @@
+"""A turn: what only one process may do at a time, by a lease in the edge's database (C-102).
+
+Whoever holds the lease works and renews it; the others stand by and take it when it runs out or is
+given back. A holder that slept through its lease asks before it goes on, and steps back if
+another has it. While the database is away nobody can take the lease, so nobody loses it.
+"""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, NoReturn
+
+import prometheus_client
+
+from farmiq.plumbing import db, log
+from farmiq.plumbing.backoff import Backoff
+
+ACTIVE = prometheus_client.Gauge(
+    "farmiq_turn_active", "1 where this process holds the lease", ["name"]
+)
+# How often in its time a lease is renewed, and how often a standby looks, at least every second.
+_RENEWALS = 3
+_LOOK_S = 1.0
+_END_ROUND_S = 1.0
+
+
+def holder(port: int) -> str:
+    """Our place, whichever process runs there: after a crash the next one need not wait."""
+    return f"{socket.gethostname()}:{port}"
+
+
+class Turn:
+    """`take_turns(work)` runs `work` whenever, and only while, it is our turn."""
+
+    def __init__(self, pool: db.Pool, *, name: str, holder: str, lasts_s: float) -> None:
+        self._pool, self._name, self._holder, self._lasts_s = pool, name, holder, lasts_s
+        self._fence: int | None = None
+        self._sure_until = 0.0
+        self._lost = asyncio.Event()
+        # The first time we inherit from whoever ran at our place before; who lost it queues up.
+        self._heir = True
+        self._other: tuple[str, datetime] | None = None
+        self._away: str | None = None
+        self._log = log.get(name)
+
+    def problem(self) -> str | None:
+        """Standing by is no problem: there is somebody who works."""
+        if self._fence is not None or self._other is not None:
+            return None
+        return self._away or "it is not known yet whose turn it is"
+
+    def note(self) -> str | None:
+        if self._fence is not None or self._other is None:
+            return None
+        who, until = self._other
+        return f"standby: {who} is active; its lease ends {until:%H:%M:%S}Z unless renewed"
+
+    async def take_turns(self, work: Callable[[], Awaitable[None]]) -> NoReturn:
+        ACTIVE.labels(name=self._name).set_function(lambda: self._fence is not None)
+        while True:
+            await self._until_mine()
+            try:
+                await self._while_mine(work)
+            finally:
+                await self._give_back()
+
+    async def confirm(self) -> None:
+        """Returns only while it is our turn; whoever waits here in vain is about to be ended."""
+        backoff = Backoff(cap_s=2.0)
+        while time.monotonic() >= self._sure_until:
+            if self._lost.is_set():
+                await asyncio.Event().wait()
+            try:
+                await self._renew()
+            except db.UNAVAILABLE:
+                await backoff.wait()
+
+    async def _until_mine(self) -> None:
+        backoff = Backoff(cap_s=2.0)
+        while True:
+            began = time.monotonic()
+            try:
+                self._fence = await self._take()
+            except db.UNAVAILABLE as error:
+                self._away = f"whose turn it is cannot be asked: {db.first_line(error)}"
+                await backoff.wait()
+                continue
+            if self._fence is not None:
+                self._sure_until = began + self._lasts_s
+                self._lost.clear()
+                self._heir = False
+                self._log.info("turn.taken", count=self._fence)
+                return
+            await asyncio.sleep(min(_LOOK_S, self._lasts_s / _RENEWALS))
+
+    async def _while_mine(self, work: Callable[[], Awaitable[None]]) -> None:
+        working = asyncio.ensure_future(work())
+        losing = asyncio.create_task(self._until_lost())
+        try:
+            await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended_by_itself = working.done()
+            await _end(working, losing)
+        if ended_by_itself:
+            working.result()
+        if losing.done() and not losing.cancelled():
+            losing.result()
+
+    async def _until_lost(self) -> None:
+        while not self._lost.is_set():
+            try:
+                await self._renew()
+            except db.UNAVAILABLE as error:
+                self._log.warning("turn.database_away", error=db.first_line(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._lasts_s / _RENEWALS):
+                    await self._lost.wait()
+        self._log.warning("turn.lost", reason="another gateway has taken over")
+
+    async def _renew(self) -> None:
+        began = time.monotonic()
+        async with db.transaction(self._pool) as tx:
+            mine = await renew(tx, self._name, self._holder, self._fence, lasts_s=self._lasts_s)
+        if mine:
+            self._sure_until = began + self._lasts_s
+        else:
+            self._lost.set()
+
+    async def _take(self) -> int | None:
+        async with db.transaction(self._pool) as tx:
+            fence = await take(tx, self._name, self._holder, lasts_s=self._lasts_s, heir=self._heir)
+            self._other = None if fence is not None else await held_by(tx, self._name)
+        self._away = None
+        return fence
+
+    async def _give_back(self) -> None:
+        fence, self._fence, self._sure_until = self._fence, None, 0.0
+        with contextlib.suppress(*db.UNAVAILABLE, TimeoutError):
+            async with asyncio.timeout(_END_ROUND_S), db.transaction(self._pool) as tx:
+                await give_back(tx, self._name, self._holder, fence)
+
+
+async def _end(*tasks: "asyncio.Future[Any]") -> None:
+    """A library may lose a cancellation while it handles an error of its own: it is repeated."""
+    while left := [task for task in tasks if not task.done()]:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=_END_ROUND_S)
+
+
+async def take(
+    tx: db.Connection, name: str, holder: str, *, lasts_s: float, heir: bool = False
+) -> int | None:
+    """The fence of our turn, or None if it is somebody else's; an heir takes its own name's."""
+    fence: int | None = await db.fetch_value(
+        tx,
+        """
+        insert into leases as l (name, holder, taken_at, expires_at)
+        values (%s, %s, fn_now(), fn_now() + %s * interval '1 second')
+        on conflict on constraint leases_pkey do update set
+          holder = excluded.holder, fence = l.fence + 1,
+          taken_at = excluded.taken_at, expires_at = excluded.expires_at
+        where l.expires_at <= fn_now() or (%s and l.holder = excluded.holder)
+        returning fence
+        """,
+        name,
+        holder,
+        lasts_s,
+        heir,
+    )
+    return fence
+
+
+async def renew(
+    tx: db.Connection, name: str, holder: str, fence: int | None, *, lasts_s: float
+) -> bool:
+    """False if another has taken it; late is fine as long as nobody has."""
+    cursor = await tx.execute(
+        """
+        update leases set expires_at = fn_now() + %s * interval '1 second'
+        where name = %s and holder = %s and fence = %s
+        """,
+        (lasts_s, name, holder, fence),
+    )
+    return cursor.rowcount > 0
+
+
+async def give_back(tx: db.Connection, name: str, holder: str, fence: int | None) -> None:
+    await tx.execute(
+        "update leases set expires_at = fn_now() where name = %s and holder = %s and fence = %s",
+        (name, holder, fence),
+    )
+
+
+async def held_by(tx: db.Connection, name: str) -> tuple[str, datetime] | None:
+    rows = await db.fetch_all(tx, "select holder, expires_at from leases where name = %s", name)
+    return (rows[0][0], rows[0][1]) if rows else None

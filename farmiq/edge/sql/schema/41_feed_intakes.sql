@@ -1,0 +1,28 @@
+-- Feed that animals took in: told by a device, imported, or derived from a silo's weight. Each is owed
+-- to the cloud as feed.intake.recorded under the same id. parent_event_id is what it was made from: an
+-- import, or the reading that ended a fall of weight; null if a device told it itself.
+create table feed_intakes (
+  intake_id uuid not null,
+  tenant_id text not null,
+  farm_id text not null,
+  barn_id text not null,
+  device_id text,
+  source text not null constraint feed_intakes_source_known
+    check (source in ('SILO_AUTO', 'MANUAL', 'IMPORT')),
+  feed_lot_id text,
+  quantity_kg double precision not null constraint feed_intakes_quantity_not_negative
+    check (quantity_kg >= 0),
+  occurred_at timestamptz not null,
+  recorded_at timestamptz not null default now(),
+  parent_event_id uuid,
+  import_row int,
+  import_ref text,
+  clock_suspect boolean not null default false,
+  constraint feed_intakes_pkey primary key (tenant_id, intake_id)
+);
+-- The same rows of the same import, whatever id the sender gave it this time (D-61).
+create unique index feed_intakes_import_key on feed_intakes (tenant_id, farm_id, barn_id, device_id,
+  occurred_at, import_row, import_ref, feed_lot_id, quantity_kg) where import_row is not null;
+create index feed_intakes_occurred_idx on feed_intakes (occurred_at desc, intake_id desc);
+create index feed_intakes_device_idx on feed_intakes (tenant_id, device_id, occurred_at desc);
+grant select, insert on feed_intakes to farmiq_edge;

@@ -1,0 +1,148 @@
+"""Pure: which buckets of time readings fall into, and which bucket suits a question.
+
+Minutes are counted since 1970 in UTC. Minutes and hours are UTC's, days the farm's own (C-40).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal, NamedTuple
+from zoneinfo import ZoneInfo
+
+from farmiq.edge.arrival import Arrival
+
+Window = Literal["1m", "1h", "1d"]
+LENGTHS: dict[Window, timedelta] = {
+    "1m": timedelta(minutes=1),
+    "1h": timedelta(hours=1),
+    "1d": timedelta(days=1),
+}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+MOST_POINTS = 1000
+
+Series = tuple[str, str, str]  # tenant, device, metric
+
+
+class Span(NamedTuple):
+    """Minutes of one hour of one series, first and last included, whose readings changed.
+
+    `owed`: the cloud was not told the readings, so it is owed the buckets.
+    """
+
+    tenant_id: str
+    device_id: str
+    metric_type: str
+    first: int
+    last: int
+    owed: bool = False
+
+    @property
+    def hour_at(self) -> datetime:
+        return at_minute(self.first // 60 * 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A local day of a series. `zones` are those that have this very day, from start to end."""
+
+    tenant_id: str
+    device_id: str
+    metric_type: str
+    starts_at: datetime
+    ends_at: datetime
+    zones: tuple[str, ...]
+
+
+def minute(at: datetime) -> int:
+    return (at - EPOCH) // MINUTE
+
+
+def at_minute(count: int) -> datetime:
+    return EPOCH + count * MINUTE
+
+
+def spans(arrivals: Sequence[Arrival]) -> list[Span]:
+    """What a batch touches, hour by hour, in one order whoever asks."""
+    found: dict[tuple[str, str, str, int], tuple[int, int]] = {}
+    for each in arrivals:
+        at = minute(each.event.occurred_at)
+        key = (
+            each.place.tenant_id,
+            each.place.device_id,
+            each.payload.metric_type,
+            at // 60,
+        )
+        first, last = found.get(key, (at, at))
+        found[key] = (min(first, at), max(last, at))
+    return [Span(*key[:3], first, last) for key, (first, last) in sorted(found.items())]
+
+
+def newest(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """The newest of each series: by its time if that is believed, else by its arrival."""
+    found: dict[Series, Arrival] = {}
+    for each in arrivals:
+        key = series(each)
+        if key not in found or _age(found[key]) < _age(each):
+            found[key] = each
+    return [found[key] for key in sorted(found)]
+
+
+def series(each: Arrival) -> Series:
+    return each.place.tenant_id, each.place.device_id, each.payload.metric_type
+
+
+def _age(each: Arrival) -> tuple[bool, datetime]:
+    at = each.received_at
+    return not each.clock_suspect, at if each.clock_suspect else min(each.event.occurred_at, at)
+
+
+def local_day(at: datetime, zone: str) -> tuple[datetime, datetime]:
+    """First and last moment (not included) of the local day that `at` falls into, in UTC.
+
+    A day that is turned forward or back has 23 or 25 hours.
+    """
+    local = at.astimezone(ZoneInfo(zone)).date()
+    return midnight(local, zone), midnight(local + timedelta(days=1), zone)
+
+
+def midnight(day: date, zone: str) -> datetime:
+    """The moment a local day begins: the first, if the clock shows midnight twice."""
+    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
+
+
+def days(
+    hours: Iterable[tuple[Series, datetime, str]], in_use: Mapping[str, Sequence[str]]
+) -> list[Day]:
+    """The local days that these (series, hour, zone) reach into, each once.
+
+    `in_use` are the zones of a tenant's farms: two zones can have the same day, and a device
+    may have been in both.
+    """
+    found: set[Day] = set()
+    for series, hour_at, zone in hours:
+        for at in (hour_at, hour_at + HOUR - timedelta(microseconds=1)):
+            starts_at, ends_at = local_day(at, zone)
+            zones = tuple(
+                other
+                for other in sorted({zone, *in_use.get(series[0], ())})
+                if local_day(starts_at, other) == (starts_at, ends_at)
+            )
+            found.add(Day(*series, starts_at, ends_at, zones))
+    return sorted(found, key=lambda day: (day.tenant_id, day.device_id, day.metric_type,
+                                          day.starts_at, day.ends_at))  # fmt: skip
+
+
+def whole_hours(day: Day) -> tuple[datetime, datetime]:
+    """The part of a day that full UTC hours make up; what is left at both ends is minutes."""
+    first = at_minute(-(-minute(day.starts_at) // 60) * 60)
+    return first, at_minute(minute(day.ends_at) // 60 * 60)
+
+
+def suits(length: timedelta, *, series: int) -> Window:
+    """The finest bucket of which a range of this length has at most about a thousand."""
+    for window, bucket in LENGTHS.items():
+        if max(series, 1) * -(-length // bucket) <= MOST_POINTS:
+            return window
+    return "1d"

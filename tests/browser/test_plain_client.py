@@ -1,0 +1,38 @@
+"""A message of a plain MQTT client appears on the page, through every service there is."""
+
+import re
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from farmiq import services
+from tests import plain_client
+from tests.browser import patience, person
+from tests.farm import PASSWORD, Farm
+
+
+def test_what_mosquitto_pub_sends_appears_without_a_reload(
+    idle_farm: Farm, page: Page, complaints: list[str]
+) -> None:
+    for service in services.SERVICES:
+        idle_farm.start(service.name)
+    for service in services.SERVICES:
+        patience.until(partial(idle_farm.ready, service.name), service.name, within_s=60)
+    console: Any = SimpleNamespace(url=idle_farm.url("cloud-console"))
+    person.sign_in(page, console, email="p@hillside.farm", password=PASSWORD)
+    person.expect_pill(page, "Live")
+    page.evaluate("window.still = 'the same page'")
+    done = plain_client.run(
+        plain_client.block("A reading"),
+        "sh",
+        devices_url=idle_farm.environment["FARMIQ_DEVICES_MQTT_URL"],
+        folder=idle_farm.folder,
+    )
+    assert done.returncode == 0, done.stderr
+    row = page.get_by_role("row").filter(has_text=plain_client.DEVICE)
+    expect(row.locator(".value")).to_have_text("23.5 °C")
+    expect(row.locator(".metric")).to_have_text(re.compile(r"^\s*temperature\s*$"))
+    assert page.evaluate("window.still") == "the same page"
+    assert not complaints

@@ -1,0 +1,99 @@
+"""A plain MQTT client publishes by the page in docs, and the row shows through the API."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from farmiq.edge import access
+from farmiq.plumbing import ids
+from tests import plain_client
+from tests.farm import Farm
+from tests.until import until
+
+
+def publish(farm: Farm, heading: str, language: str = "sh") -> None:
+    done = plain_client.run(
+        plain_client.block(heading, language),
+        language,
+        devices_url=farm.environment["FARMIQ_DEVICES_MQTT_URL"],
+        folder=farm.folder,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def key(farm: Farm) -> str:
+    made = access.new_key()
+    with psycopg.connect(farm.edge_db.admin_url) as connection:
+        connection.execute(
+            "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, %s, %s, %s)",
+            (ids.new(), "reader", "viewer", access.digest(made)),
+        )
+    return made
+
+
+def ask(farm: Farm, service: str, path: str, key: str) -> Any:
+    answer = httpx2.get(
+        f"{farm.url(service)}{path}", headers={"Authorization": f"Bearer {key}"}, timeout=10
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.req("SC-04", "FB-01", "FB-17")
+async def test_what_the_page_publishes_is_stored_and_seen(farm: Farm, key: str) -> None:
+    publish(farm, "A reading")
+    publish(farm, "Feed")
+    publish(farm, "The same in Python", "python")
+    readings = "select metric_type, metric_value, unit, device_id from telemetry_raw order by 1"
+    expected = [
+        ("humidity", 61.0, "%", plain_client.DEVICE),
+        ("temperature", 23.5, "°C", plain_client.DEVICE),
+    ]
+    await until(lambda: farm.edge(readings) == expected)
+    _, intakes = plain_client.questions()
+    found = await until(lambda: ask(farm, "edge-feed-intake", intakes, key)["intakes"])
+    assert [(each["quantity_kg"], each["feed_lot_id"]) for each in found] == [(25.5, "lot-001")]
+    in_cloud = "select metric_type, metric_value from telemetry_readings order by 1"
+    await until(lambda: farm.cloud(in_cloud) == [row[:2] for row in expected])
+    assert farm.edge("select count(*) from quarantine") == [(0,)]
+
+
+@pytest.mark.req("SC-04")
+@pytest.mark.skipif(
+    importlib.util.find_spec("farmiq.edge.telemetry.api") is None,
+    reason="this edge has no API of its telemetry",
+)
+async def test_the_reading_shows_through_the_api_of_the_edge(farm: Farm, key: str) -> None:
+    publish(farm, "A reading")
+    latest, _ = plain_client.questions()
+    found = await until(lambda: ask(farm, "edge-telemetry-timeseries", latest, key)["readings"])
+    assert [(each["metric_type"], each["metric_value"]) for each in found] == [
+        ("temperature", 23.5)
+    ]
+
+
+async def test_the_status_of_the_page_is_one_that_the_edge_understands(farm: Farm) -> None:
+    """Recorded, or kept with the one reason that nothing records it yet."""
+    publish(farm, "How the device is")
+    seen = "select count(*) from ingress_dedupe union all select count(*) from quarantine"
+    await until(lambda: sum(count for (count,) in farm.edge(seen)) == 1)
+    reasons = [reason for (reason,) in farm.edge("select unnest(reasons) from quarantine")]
+    assert reasons in ([], ["device.status is understood but not recorded at this edge yet"])
+
+
+async def test_a_wrong_password_is_told_to_the_client(farm: Farm, tmp_path: Path) -> None:
+    url = farm.environment["FARMIQ_DEVICES_MQTT_URL"]
+    _, _, address = url.rpartition("@")
+    done = plain_client.run(
+        plain_client.block("A reading"),
+        "sh",
+        devices_url=f"mqtt://nobody:wrong@{address}",
+        folder=tmp_path,
+    )
+    assert done.returncode != 0
+    assert "not authorised" in done.stderr

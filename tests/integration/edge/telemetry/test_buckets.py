@@ -1,0 +1,360 @@
+"""Aggregates equal a full recompute, whatever came when, in which order and how often."""
+
+import asyncio
+import itertools
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from farmiq.edge.telemetry import remake, store
+from farmiq.edge.telemetry.remake import once
+from farmiq.plumbing import db
+from tests.conftest import Database
+from tests.integration.edge.telemetry.readings import (
+    Reading,
+    execute,
+    keep,
+    keep_at,
+    recomputed,
+    rows,
+    stored,
+)
+
+ZONES = ["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/Santiago", "Australia/Lord_Howe"]
+EVERYTHING = (
+    "truncate telemetry_raw, telemetry_agg, telemetry_dirty, telemetry_latest, ingress_dedupe, "
+    "sync_outbox, farms, telemetry_rezoned, metric_settings"
+)
+
+
+async def remake_all(pool: db.Pool, *, timezone: str = "UTC", most_hours: int = 2000) -> None:
+    while not (await once(pool, timezone=timezone, most_hours=most_hours)).is_nothing:
+        pass
+
+
+def late(rng: Random, *, now: datetime, count: int) -> list[Reading]:
+    """Readings of up to 60 days ago, many in the same hours and minutes."""
+    hours = [now - timedelta(days=rng.uniform(0.1, 60)) for _ in range(6)]
+    return [
+        Reading(
+            at=rng.choice(hours) + timedelta(seconds=rng.choice([0, 59.999999, 60, 3601, 7250])),
+            value=rng.choice([rng.uniform(-40, 60), rng.uniform(-1e12, 1e12), 0.1, 1e-7]),
+            device=rng.choice(["d-1", "d-2"]),
+            metric=rng.choice(["temperature", "humidity"]),
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.req("DB-04")
+@given(seed=st.integers(0, 2**32), zone=st.sampled_from(ZONES))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_late_data_of_sixty_days_in_any_order_equals_a_full_recompute(
+    edge_db: Database, seed: int, zone: str
+) -> None:
+    """Any order, any duplication, any batch split, workers in between: the same buckets."""
+    execute(edge_db, EVERYTHING)
+    rng = Random(seed)
+    readings = late(rng, now=datetime.now(UTC), count=rng.randrange(1, 150))
+    sent = readings + rng.choices(readings, k=rng.randrange(40))
+    rng.shuffle(sent)
+
+    async def send() -> None:
+        async with db.pool(edge_db.url, name="test") as pool:
+            while sent:
+                batch = [sent.pop() for _ in range(min(len(sent), rng.randrange(1, 60)))]
+                await keep(pool, batch)
+                if rng.random() < 0.4:
+                    await once(pool, timezone=zone, most_hours=rng.choice([1, 5, 2000]))
+            await remake_all(pool, timezone=zone)
+
+    asyncio.run(send())
+    assert stored(edge_db, zone=zone) == recomputed(readings, zone=zone)
+    assert rows(edge_db, "select count(*) from telemetry_dirty") == [(0,)]
+
+
+async def test_intake_and_several_workers_at_once_come_to_the_same(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    """Devices stay with one writer; workers may be as many as they like."""
+    rng = Random(7)
+    now = datetime.now(UTC)
+    everything: list[Reading] = []
+
+    async def write(device: str) -> None:
+        for _ in range(15):
+            batch = [
+                Reading(now - timedelta(seconds=rng.uniform(0, 300)), rng.gauss(20, 5), device)
+                for _ in range(20)
+            ]
+            everything.extend(batch)
+            await keep(pool, batch)
+
+    async def work(writing: "asyncio.Future[Any]") -> None:
+        while not writing.done():
+            await once(pool, timezone="UTC")
+
+    writing = asyncio.gather(write("d-1"), write("d-2"))
+    await asyncio.gather(writing, work(writing), work(writing), work(writing))
+    await remake_all(pool)
+    assert stored(edge_db, zone="UTC") == recomputed(everything, zone="UTC")
+
+
+async def test_a_mark_that_is_renewed_while_its_bucket_is_made_is_not_lost(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    at = datetime.now(UTC) - timedelta(hours=3)
+    first, second = Reading(at, 1.0), Reading(at, 2.0)
+    await keep(pool, [first])
+    async with db.transaction(pool) as tx:
+        assert await store.lead(tx)
+        marks = await store.marks(tx, most=10)
+        touched = await store.marked(tx, marks)
+        await store.remake_minutes(tx, touched)
+        await keep(pool, [second])  # the bucket has been read; the mark has not been deleted
+        await store.remake_hours(tx, touched)
+        await store.forget_marks(tx, marks)
+    assert rows(edge_db, "select count(*) from telemetry_dirty") == [(1,)]
+    await remake_all(pool)
+    assert stored(edge_db, zone="UTC") == recomputed([first, second], zone="UTC")
+
+
+async def test_who_does_not_lead_does_nothing(pool: db.Pool) -> None:
+    await keep(pool, [Reading(datetime.now(UTC), 1.0)])
+    async with db.transaction(pool) as tx:
+        assert await store.lead(tx)
+        assert (await once(pool, timezone="UTC")).is_nothing
+    assert (await once(pool, timezone="UTC")).marks == 1
+
+
+async def test_a_portion_is_bounded(pool: db.Pool) -> None:
+    now = datetime.now(UTC)
+    for day in range(30):
+        await keep(pool, [Reading(now - timedelta(days=day, hours=hour), 1.0) for hour in range(4)])
+    done = await once(pool, timezone="UTC", most_hours=10)
+    assert (done.marks, done.hours) == (1, 4)
+    done = await once(pool, timezone="UTC", most_hours=40)
+    assert (done.marks, done.hours) == (7, 28)
+
+
+@pytest.mark.parametrize(
+    ("day", "zone", "hours"),
+    [
+        ("2026-10-25", "Europe/Berlin", 25),
+        ("2026-03-29", "Europe/Berlin", 23),
+        ("2026-07-01", "Asia/Kathmandu", 24),
+        ("2026-04-05", "Australia/Lord_Howe", 24.5),
+        ("2026-11-01", "America/Havana", 25),
+        ("2026-03-08", "America/Havana", 23),
+    ],
+)
+async def test_days_are_the_farms_own_when_clocks_are_turned(
+    pool: db.Pool, edge_db: Database, day: str, zone: str, hours: float
+) -> None:
+    noon = datetime.fromisoformat(f"{day}T12:00:00Z")
+    readings = [Reading(noon + timedelta(minutes=15 * n), float(n)) for n in range(-160, 161)]
+    execute(edge_db, "insert into farms values ('t-1', 'f-1', %s)", zone)
+    await keep_at(pool, readings, now=noon)
+    await remake_all(pool)
+    assert stored(edge_db, zone=zone) == recomputed(readings, zone=zone)
+    ((count, length),) = rows(
+        edge_db,
+        "select count, extract(epoch from bucket_end_at - bucket_start_at)::float8 "
+        "from telemetry_agg where \"window\" = '1d' and bucket_start_at <= %s "
+        "and bucket_end_at > %s",
+        noon,
+        noon,
+    )
+    assert (count, length) == (hours * 4, hours * 3600)
+
+
+async def test_a_farm_that_gets_another_zone_gets_other_days(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    now = datetime.now(UTC)
+    readings = [Reading(now - timedelta(minutes=37 * n), n / 7) for n in range(200)]
+    await keep(pool, readings)
+    await remake.begin(pool, timezone="UTC", keep_days=90)
+    await remake_all(pool)
+    for zone in ("Asia/Kolkata", "Asia/Bangkok"):
+        execute(edge_db, "delete from farms")
+        execute(edge_db, "insert into farms values ('t-1', 'f-1', %s)", zone)
+        execute(
+            edge_db,
+            "insert into telemetry_rezoned select tenant_id, device_id, metric_type "
+            "from telemetry_latest on conflict do nothing",
+        )
+        while await remake.rezone_one(pool, timezone="UTC"):
+            pass
+        assert stored(edge_db, zone=zone) == recomputed(readings, zone=zone)
+
+
+async def test_another_fallback_zone_makes_all_days_again(pool: db.Pool, edge_db: Database) -> None:
+    readings = [
+        Reading(datetime.now(UTC) - timedelta(minutes=53 * n), float(n)) for n in range(100)
+    ]
+    await keep(pool, readings)
+    for zone in ("UTC", "America/New_York"):
+        await remake.begin(pool, timezone=zone, keep_days=90)
+        while await remake.rezone_one(pool, timezone=zone):
+            pass
+        await remake_all(pool, timezone=zone)
+        assert stored(edge_db, zone=zone) == recomputed(readings, zone=zone)
+
+
+async def test_a_device_that_moves_to_another_zone_is_in_no_day_twice(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    """Hours are counted where the device ended them, and every hour in one day."""
+    execute(edge_db, "insert into farms values ('t-1', 'east', 'Asia/Tokyo')")
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=5)
+    stayed = [Reading(now - timedelta(minutes=20 * n), 1.0, farm="west") for n in range(1, 200)]
+    here = Reading(now + timedelta(minutes=1), 2.0, farm="west")
+    moved = Reading(now + timedelta(minutes=50), 3.0, farm="east")
+    await keep(pool, stayed)
+    await keep(pool, [here])
+    await remake_all(pool)
+    before = rows(edge_db, "select sum(count)::int from telemetry_agg where \"window\" = '1d'")
+    await keep(pool, [moved])
+    await remake_all(pool)
+    after = rows(edge_db, "select sum(count)::int from telemetry_agg where \"window\" = '1d'")
+    assert (before, after) == ([(200,)], [(201,)])
+
+
+async def test_numbers_of_any_size_do_not_stop_the_buckets(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    at = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=1)
+    for values in ([1.7e308, 1.7e308], [5e-324, 5e-324], [1e308, -1e308, 1e-300], [0.0, -0.0]):
+        execute(edge_db, EVERYTHING)
+        await keep(pool, [Reading(at, value) for value in values])
+        await remake_all(pool)
+        found = rows(edge_db, "select count, min_value, max_value from telemetry_agg")
+        assert found == [(len(values), min(values), max(values))] * 3
+    execute(edge_db, EVERYTHING)
+    tenths = [Reading(at + timedelta(seconds=n), 0.1) for n in range(10)]
+    await keep(pool, tenths)
+    await remake_all(pool)
+    assert rows(edge_db, "select distinct sum_value, avg_value from telemetry_agg") == [
+        (Decimal("1.0"), 0.1)
+    ]
+
+
+class TestSuspectClocks:
+    """1970 and 2100: kept, flagged, beside the months, in no bucket."""
+
+    @pytest.mark.req("DB-02")
+    async def test_they_are_kept_and_counted_nowhere(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        now = datetime.now(UTC)
+        good = Reading(now - timedelta(minutes=5), 1.0)
+        odd = [Reading(datetime(year, 1, 1, tzinfo=UTC), 9.0) for year in (1970, 2026, 2100)]
+        await keep(pool, [good, *odd])
+        await remake_all(pool)
+        assert rows(edge_db, "select count(*), sum(clock_suspect::int) from telemetry_raw") == [
+            (4, 3)
+        ]
+        assert stored(edge_db, zone="UTC") == recomputed([good], zone="UTC")
+
+    async def test_a_reading_from_a_clock_ahead_is_not_in_a_bucket_when_its_time_comes(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        ahead = datetime.now(UTC) + timedelta(days=3)
+        await keep(pool, [Reading(ahead, 9.0)])
+        await remake_all(pool)
+        real = Reading(ahead, 1.0)
+        arrived = ahead + timedelta(seconds=1)
+        with psycopg.connect(edge_db.admin_url) as connection:
+            connection.execute(
+                "insert into telemetry_raw values (%s, 't-1', 'f-1', 'b-1', 'd-1', %s, "
+                "'temperature', 1.0, 'C', %s, false)",
+                (real.id, ahead, arrived),
+            )
+            minute = int(ahead.timestamp() // 60)
+            connection.execute(
+                "insert into telemetry_dirty (first_at, tenants, devices, metrics, first_minutes, "
+                "last_minutes, owed_metrics) values (%s, '{t-1}', '{d-1}', '{temperature}', "
+                "%s, %s, '{}')",
+                (ahead, [minute], [minute]),
+            )
+        await remake_all(pool)
+        assert stored(edge_db, zone="UTC") == recomputed([real], zone="UTC")
+
+
+class TestSyncAsAggregates:
+    """`farmiq metric set … --sync agg`: buckets are owed to the cloud, not readings."""
+
+    async def test_a_bucket_is_owed_when_it_is_over_and_again_when_it_changes(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1m')")
+        at = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)
+        await keep(pool, [Reading(at, 20.0), Reading(at, 21.0), Reading(at, 50.0, metric="co2")])
+        await remake_all(pool)
+        owed = "select event_type, payload_json, occurred_at, id from sync_outbox order by id"
+        raw, first = sorted(rows(edge_db, owed), key=lambda row: row[0] != "telemetry.ingested")
+        assert raw[1]["metric_type"] == "co2"
+        assert first[:3] == (
+            "telemetry.aggregated",
+            {
+                "metric_type": "temperature",
+                "aggregation_window": "1m",
+                "avg_value": 20.5,
+                "min_value": 20.0,
+                "max_value": 21.0,
+                "unit": "C",
+                "count": 2,
+                "bucket_start_at": at.isoformat().replace("+00:00", "Z"),
+                "bucket_end_at": (at + timedelta(minutes=1)).isoformat().replace("+00:00", "Z"),
+            },
+            at,
+        )
+        await remake_all(pool)
+        assert len(rows(edge_db, owed)) == 2
+        await keep(pool, [Reading(at, 25.0)])
+        await remake_all(pool)
+        again = [row for row in rows(edge_db, owed) if row not in (raw, first)]
+        assert [(row[1]["count"], row[1]["avg_value"]) for row in again] == [(3, 22.0)]
+        assert again[0][3].version == 7
+
+    async def test_a_bucket_that_is_not_over_is_not_owed_yet(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1h')")
+        await keep(pool, [Reading(datetime.now(UTC), 20.0)])
+        await remake_all(pool)
+        assert rows(edge_db, "select count(*) from sync_outbox") == [(0,)]
+        execute(edge_db, "insert into test_clock (ahead) values ('1 hour')")
+        await remake_all(pool)
+        assert rows(
+            edge_db, "select event_type, payload_json->>'aggregation_window' from sync_outbox"
+        ) == [("telemetry.aggregated", "1h")]
+
+    @pytest.mark.parametrize("order", list(itertools.product(("raw", "agg"), repeat=3)))
+    async def test_whatever_is_switched_when_every_reading_is_told_or_in_a_told_bucket(
+        self, pool: db.Pool, edge_db: Database, order: tuple[str, ...]
+    ) -> None:
+        """The switch comes between readings of one minute; no pass has run in between."""
+        at = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)
+        for number, sync in enumerate(order):
+            execute(
+                edge_db,
+                "insert into metric_settings values ('temperature', %s, '1m') "
+                "on conflict (metric_type) do update set sync = excluded.sync",
+                sync,
+            )
+            await keep(pool, [Reading(at + timedelta(seconds=number), float(number))])
+        for _ in range(4):
+            await once(pool, timezone="UTC", most_hours=1)
+        told = rows(edge_db, "select event_type, (payload_json->>'count')::int from sync_outbox")
+        assert sum(kind == "telemetry.ingested" for kind, _ in told) == order.count("raw")
+        buckets = [count for kind, count in told if kind == "telemetry.aggregated"]
+        assert max(buckets, default=0) == (3 if "agg" in order else 0)

@@ -1,0 +1,377 @@
+"""Months made ahead and dropped behind, exact to the day, and what must not be dropped."""
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from farmiq.config import EdgeSettings
+from farmiq.edge.telemetry import remake, service, upkeep
+from farmiq.plumbing import db, http, ids, migrations
+from farmiq.process import SQL
+from tests.conftest import Database
+from tests.integration.edge.telemetry.readings import (
+    Reading,
+    execute,
+    keep,
+    keep_at,
+    move_clock,
+    recomputed,
+    rows,
+    stored,
+)
+from tests.integration.edge.telemetry.test_buckets import remake_all
+from tests.until import until
+
+ACKED = "update sync_outbox set status = 'acked'"
+COUNT = "select count(*) from telemetry_raw"
+OPEN = "select subject from alerts where kind = 'telemetry.retention_refused' and closed_at is null"
+
+
+async def forget(pool: db.Pool, **days: int) -> dict[str, object]:
+    return await upkeep.forget(pool, timezone="UTC", **{"raw_days": 90, "agg_days": 365, **days})
+
+
+def partitions(database: Database) -> list[str]:
+    found = rows(
+        database,
+        "select inhrelid::regclass::text from pg_inherits i join pg_class c on c.oid = inhrelid "
+        "where inhparent = 'telemetry_raw'::regclass and c.relkind = 'r' order by 1",
+    )
+    return [name for (name,) in found]
+
+
+class TestMonths:
+    @pytest.mark.req("RT-06")
+    async def test_they_are_made_for_all_that_is_kept_and_two_ahead(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        made = await upkeep.make_months(pool, keep_days=90)
+        today = datetime.now(UTC).date()
+        assert made == upkeep.kept_months(today, 90)
+        assert await upkeep.make_months(pool, keep_days=90) == []
+        await keep(pool, [Reading(datetime.now(UTC) - timedelta(days=60), 1.0)])
+        assert rows(edge_db, "select count(*) from telemetry_raw_default") == [(0,)]
+
+    async def test_months_follow_the_clock(self, pool: db.Pool, edge_db: Database) -> None:
+        await upkeep.make_months(pool, keep_days=90)
+        move_clock(edge_db, "40 days")
+        made = await upkeep.make_months(pool, keep_days=90)
+        in_forty_days = datetime.now(UTC).date() + timedelta(days=40)
+        assert made[-1] == upkeep.shift(in_forty_days, months=2)
+
+    async def test_what_waits_beside_the_months_moves_in_portions_and_stays_what_it_was(
+        self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(upkeep, "BATCH", 10)
+        ahead = datetime.now(UTC) + timedelta(days=10)
+        readings = [Reading(ahead + timedelta(minutes=n), float(n)) for n in range(35)]
+        await keep(pool, readings)
+        assert rows(edge_db, "select count(*) from telemetry_raw_default") == [(35,)]
+        await upkeep.make_months(pool, keep_days=90)
+        assert rows(edge_db, "select count(*) from telemetry_raw_default") == [(0,)]
+        found = rows(edge_db, "select id, metric_value, clock_suspect from telemetry_raw")
+        assert sorted(found) == sorted((each.id, each.value, True) for each in readings)
+
+    async def test_a_month_left_half_moved_is_finished(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        """Killed between two portions: the table is there, not attached; an id came again."""
+        at = datetime(2031, 3, 5, tzinfo=UTC)
+        readings = [Reading(at + timedelta(minutes=n), 1.0) for n in range(9)]
+        await keep(pool, readings)
+        moved = rows(edge_db, "select fn_move_telemetry_month('2031-03-01', 4)")
+        assert (moved, rows(edge_db, COUNT)) == ([(4,)], [(5,)])
+        hidden = rows(edge_db, "select id from telemetry_raw_2031_03 limit 1")[0][0]
+        execute(
+            edge_db,
+            "insert into telemetry_raw select * from telemetry_raw_2031_03 where id = %s",
+            hidden,
+        )
+        assert await upkeep._make(pool, date(2031, 3, 1)) is True
+        assert sorted(rows(edge_db, "select id from telemetry_raw")) == sorted(
+            (each.id,) for each in readings
+        )
+        assert "telemetry_raw_2031_03" in partitions(edge_db)
+
+    async def test_upkeep_gives_way_to_a_transaction_that_does_not_end(
+        self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It neither waits for ever nor lets intake queue up behind it."""
+        monkeypatch.setattr(upkeep, "LOCK_TRIES", 2)
+        monkeypatch.setattr(upkeep, "LOCK_PAUSE_S", 0.01)
+        with psycopg.connect(edge_db.url) as busy:
+            busy.execute(
+                "insert into telemetry_raw values (%s, 't', 'f', 'b', 'd', now(), 'm', 1, 'u')",
+                (ids.new(),),
+            )
+            assert await upkeep.make_months(pool, keep_days=90) == []
+            await keep(pool, [Reading(datetime.now(UTC), 1.0)])
+            busy.commit()
+        assert len(await upkeep.make_months(pool, keep_days=90)) >= 5
+        assert rows(edge_db, COUNT) == [(2,)]
+
+    async def test_intake_goes_on_while_months_come_and_go(
+        self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No deadlock, no error, nothing missing: upkeep takes its locks in intake's order."""
+        monkeypatch.setattr(upkeep, "LOCK_PAUSE_S", 0.01)
+        now = datetime.now(UTC)
+        written: list[Reading] = []
+
+        async def write(device: str, working: "asyncio.Future[Any]") -> None:
+            while not working.done():
+                batch = [Reading(now - timedelta(days=n), 1.0, device) for n in range(0, 60, 7)]
+                await keep(pool, [*batch, Reading(now + timedelta(days=400), 1.0, device)])
+                written.extend(batch)
+
+        async def work() -> None:
+            for ahead in ("0", "30 days", "200 days", "400 days"):
+                move_clock(edge_db, ahead)
+                await upkeep.make_months(pool, keep_days=1000)
+                await once_more()
+
+        async def once_more() -> None:
+            await remake.once(pool, timezone="UTC")
+
+        working = asyncio.gather(work())
+        await asyncio.gather(working, write("d-1", working), write("d-2", working))
+        found = rows(edge_db, "select count(*) from telemetry_raw where metric_value = 1")
+        assert found[0][0] == len(written) + len(written) // 9
+
+
+class TestRetention:
+    @pytest.mark.req("RT-01", "RT-06")
+    @pytest.mark.parametrize(("ahead", "left"), [("89 days", 1), ("91 days", 0)])
+    async def test_a_reading_is_kept_for_89_days_and_gone_after_91(
+        self, pool: db.Pool, edge_db: Database, ahead: str, left: int
+    ) -> None:
+        await upkeep.make_months(pool, keep_days=90)
+        await keep(pool, [Reading(datetime.now(UTC), 1.0)])
+        execute(edge_db, ACKED)
+        move_clock(edge_db, ahead)
+        await forget(pool)
+        assert rows(edge_db, COUNT) == [(left,)]
+        assert rows(edge_db, OPEN) == []
+
+    @pytest.mark.req("RT-01", "RT-13")
+    async def test_the_boundary_month_loses_exactly_its_expired_days(
+        self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(upkeep, "BATCH", 7)
+        now = datetime.now(UTC)
+        await upkeep.make_months(pool, keep_days=90)
+        days = [now - timedelta(days=n) for n in range(60)]
+        await keep(pool, [Reading(at, 1.0, f"d-{n % 3}") for at in days for n in range(3)])
+        execute(edge_db, ACKED)
+        for keep_days in (45, 20, 3):
+            done = await forget(pool, raw_days=keep_days)
+            cut = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=keep_days)
+            assert rows(edge_db, COUNT) == [(3 * sum(at >= cut for at in days),)]
+            assert done["refused"] == 0
+
+    async def test_whole_expired_months_are_dropped(self, pool: db.Pool, edge_db: Database) -> None:
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        await upkeep.make_months(pool, keep_days=90)
+        now = datetime.now(UTC)
+        await keep(pool, [Reading(now - timedelta(days=n), 1.0) for n in range(0, 90, 5)])
+        execute(edge_db, ACKED)
+        done = await forget(pool, raw_days=1)
+        assert done["months"] == len(upkeep.kept_months(now.date(), 90)) - 3 - (
+            (now - timedelta(days=1)).month != now.month
+        )
+        assert rows(edge_db, COUNT) == [(1,)]
+        assert rows(
+            edge_db, "select sum(count)::int from telemetry_agg where \"window\" = '1h'"
+        ) == [(18,)]
+
+    @pytest.mark.req("RT-02")
+    @pytest.mark.parametrize(("ahead", "left"), [("364 days", 3), ("367 days", 0)])
+    async def test_aggregates_are_kept_for_a_year(
+        self, pool: db.Pool, edge_db: Database, ahead: str, left: int
+    ) -> None:
+        await keep(pool, [Reading(datetime.now(UTC), 1.0)])
+        execute(edge_db, ACKED)
+        await remake_all(pool)
+        move_clock(edge_db, ahead)
+        await forget(pool)
+        assert rows(edge_db, "select count(*) from telemetry_agg") == [(left,)]
+        assert rows(edge_db, "select count(*) from telemetry_latest") == [(1 if left else 0,)]
+
+    async def test_suspect_times_age_by_their_arrival(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        await upkeep.make_months(pool, keep_days=90)
+        await keep(pool, [Reading(datetime(year, 1, 1, tzinfo=UTC), 1.0) for year in (1970, 2100)])
+        execute(edge_db, ACKED)
+        for ahead, left in (("89 days", 2), ("91 days", 0)):
+            move_clock(edge_db, ahead)
+            await forget(pool)
+            assert rows(edge_db, COUNT) == [(left,)]
+
+    @pytest.mark.req("RT-07")
+    @pytest.mark.parametrize("status", ["pending", "claimed", "sending", "dlq"])
+    @pytest.mark.parametrize("raw_days", [1, 20])
+    async def test_what_the_cloud_has_not_acknowledged_stays_and_is_told(
+        self, pool: db.Pool, edge_db: Database, status: str, raw_days: int
+    ) -> None:
+        await upkeep.make_months(pool, keep_days=90)
+        now = datetime.now(UTC)
+        unsynced = Reading(now - timedelta(days=50), 1.0)
+        suspect = Reading(datetime(1970, 1, 1, tzinfo=UTC), 1.0)
+        others = [Reading(now - timedelta(days=50, minutes=n), 1.0) for n in range(1, 5)]
+        await keep(pool, [unsynced, suspect, *others])
+        execute(edge_db, ACKED)
+        execute(
+            edge_db,
+            "update sync_outbox set status = %s where id = any(%s)",
+            status,
+            [unsynced.id, suspect.id],
+        )
+        move_clock(edge_db, "30 days")
+        for _ in range(2):
+            await forget(pool, raw_days=raw_days)
+            assert sorted(rows(edge_db, "select id from telemetry_raw")) == sorted(
+                [(unsynced.id,), (suspect.id,)]
+            )
+            month = f"telemetry_raw_{unsynced.at:%Y_%m}"
+            assert sorted(rows(edge_db, OPEN)) == [(month,), ("telemetry_raw_default",)]
+        execute(edge_db, ACKED)
+        await forget(pool, raw_days=raw_days)
+        assert (rows(edge_db, COUNT), rows(edge_db, OPEN)) == ([(0,)], [])
+
+    @pytest.mark.req("RT-07")
+    async def test_a_month_with_an_unsynced_reading_is_not_dropped_even_if_asked(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        await upkeep.make_months(pool, keep_days=90)
+        at = datetime.now(UTC) - timedelta(days=60)
+        await keep(pool, [Reading(at, 1.0)])
+        drop = "select fn_drop_telemetry_month(%s)"
+        assert rows(edge_db, drop, at.date()) == [("needed",)]
+        execute(edge_db, "insert into telemetry_state (raw_from) values (now())")
+        assert rows(edge_db, drop, at.date()) == [("unsynced",)]
+        execute(edge_db, "update sync_outbox set priority = -3")
+        assert rows(edge_db, drop, at.date()) == [("unsynced",)]
+        execute(edge_db, ACKED)
+        assert rows(edge_db, drop, at.date()) == [("dropped",)]
+        assert rows(edge_db, drop, at.date()) == [("missing",)]
+
+    async def test_what_a_bucket_has_to_be_made_from_stays_and_is_told(
+        self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        await upkeep.make_months(pool, keep_days=90)
+        await keep(pool, [Reading(datetime.now(UTC), 1.0)])
+        execute(edge_db, ACKED)
+        move_clock(edge_db, "91 days")
+        make = remake.all_marked
+
+        async def cannot(*_: object, **__: object) -> bool:
+            return False
+
+        monkeypatch.setattr(remake, "all_marked", cannot)
+        await forget(pool)
+        assert (rows(edge_db, COUNT), rows(edge_db, OPEN)) == ([(1,)], [("telemetry_raw",)])
+        monkeypatch.setattr(remake, "all_marked", make)
+        await forget(pool)
+        assert (rows(edge_db, COUNT), rows(edge_db, OPEN)) == ([(0,)], [])
+        assert rows(edge_db, "select count(*) from telemetry_agg") == [(3,)]
+
+    async def test_a_reading_for_a_day_whose_readings_are_gone_changes_no_bucket(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        await upkeep.make_months(pool, keep_days=90)
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        now = datetime.now(UTC)
+        then = [Reading(now - timedelta(days=30, minutes=n), float(n)) for n in range(90)]
+        await keep(pool, then)
+        execute(edge_db, ACKED)
+        await forget(pool, raw_days=20)
+        assert rows(edge_db, COUNT) == [(0,)]
+        before = stored(edge_db, zone="UTC")
+        assert before == recomputed(then, zone="UTC")
+        late = Reading(now - timedelta(days=30), 999.0)
+        await keep(pool, [late])
+        done = await remake.once(pool, timezone="UTC")
+        assert (done.marks, done.too_late) == (1, 1)
+        assert stored(edge_db, zone="UTC") == before
+        assert rows(edge_db, "select id from telemetry_raw") == [(late.id,)]
+
+
+async def test_shedding_drops_only_what_the_cloud_has_and_keeps_the_newest_days(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await upkeep.make_months(pool, keep_days=90)
+    now = datetime.now(UTC)
+    readings = [Reading(now - timedelta(days=n), 1.0) for n in range(60)]
+    await keep(pool, readings)
+    execute(edge_db, ACKED)
+    waiting = readings[40]
+    execute(edge_db, "update sync_outbox set status = 'pending' where id = %s", waiting.id)
+    assert await upkeep.shed_delivered_raw(pool) == 51
+    assert rows(edge_db, COUNT) == [(9,)]
+    assert (waiting.id,) in rows(edge_db, "select id from telemetry_raw")
+    assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
+    assert await upkeep.shed_delivered_raw(pool) == 0
+
+
+async def test_what_was_recorded_before_there_were_buckets_gets_them(
+    empty_db: Callable[[str], Database], tmp_path: Path
+) -> None:
+    older = shutil.copytree(SQL["edge"], tmp_path / "sql")
+    for file in (older / "migrations").glob("*.sql"):
+        if file.name >= "0007":
+            file.unlink()
+    for file in (older / "functions").glob("*telemetry*.sql"):
+        file.unlink()
+    database = empty_db("edge")
+    migrations.apply(database.admin_url, older)
+    now = datetime.now(UTC)
+    readings = [
+        Reading(now - timedelta(minutes=47 * n), n / 3, f"d-{n % 2}", metric=f"m-{n % 3}")
+        for n in range(200)
+    ]
+    with psycopg.connect(database.admin_url) as connection, connection.cursor() as cursor:
+        cursor.executemany(
+            "insert into telemetry_raw values (%s, 't-1', 'f-1', 'b-1', %s, %s, %s, %s, 'C')",
+            [(each.id, each.device, each.at, each.metric, each.value) for each in readings],
+        )
+    migrations.apply(database.admin_url, SQL["edge"])
+    async with db.pool(database.url, name="test") as pool:
+        await remake_all(pool)
+    assert stored(database, zone="UTC") == recomputed(readings, zone="UTC")
+    newest = rows(database, "select max(occurred_at), count(*) from telemetry_latest")
+    assert newest == [(now, 6)]
+
+
+async def test_the_service_keeps_its_tables_by_itself(
+    edge_db: Database, tasks: asyncio.TaskGroup
+) -> None:
+    settings = EdgeSettings.load(
+        {
+            "FARMIQ_EDGE_DB_URL": edge_db.url,
+            "FARMIQ_EDGE_MQTT_URL": "mqtt://127.0.0.1:9",
+            "FARMIQ_CLOUD_URL": "http://127.0.0.1:9",
+            "FARMIQ_EDGE_KEY_FILE": "none",
+            "TELEMETRY_AGG_EVERY_SECONDS": "0.05",
+            "TELEMETRY_RAW_RETENTION_DAYS": "40",
+        }
+    )
+    now = datetime.now(UTC)
+    async with db.pool(edge_db.url, name="test") as pool:
+        await upkeep.make_months(pool, keep_days=90)
+        await keep_at(pool, [Reading(now - timedelta(days=50), 5.0)], now=now)
+        task = tasks.create_task(service.run(settings, http.Door(title="test", version="0")))
+        # In a thread: upkeep may hold the table while it waits for this loop.
+        await until(lambda: asyncio.to_thread(lambda: rows(edge_db, COUNT) == [(0,)]))
+        await until(lambda: asyncio.to_thread(lambda: len(partitions(edge_db)) >= 4))
+        reading = Reading(now, 1.0)
+        await keep(pool, [reading])
+        await until(lambda: stored(edge_db, zone="UTC") == recomputed([reading], zone="UTC"))
+        task.cancel()

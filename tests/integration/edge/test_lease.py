@@ -1,0 +1,162 @@
+"""Whose turn it is: written interleavings of two holders on a real database (C-102)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from farmiq.edge import lease
+from farmiq.edge.lease import Turn
+from farmiq.plumbing import db
+from tests.conftest import Database
+from tests.integration.edge.test_ingress import rows
+from tests.integration.edge.test_quarantine import ahead
+from tests.until import until
+
+
+@pytest.fixture
+async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
+    async with db.pool(edge_db.url, name="test", most=8) as opened:
+        yield opened
+
+
+async def take(pool: db.Pool, holder: str, *, heir: bool = False) -> int | None:
+    async with db.transaction(pool) as tx:
+        return await lease.take(tx, "door", holder, lasts_s=60, heir=heir)
+
+
+async def renew(pool: db.Pool, holder: str, fence: int | None) -> bool:
+    async with db.transaction(pool) as tx:
+        return await lease.renew(tx, "door", holder, fence, lasts_s=60)
+
+
+async def test_one_has_it_and_the_other_waits_until_it_runs_out(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    assert await take(pool, "a") == 1
+    assert await take(pool, "b") is None
+    ahead(edge_db, seconds=59)
+    assert await take(pool, "b") is None
+    ahead(edge_db, seconds=61)
+    assert await take(pool, "b") == 2
+    assert not await renew(pool, "a", 1)
+    assert await renew(pool, "b", 2)
+
+
+async def test_renewed_late_is_renewed_if_nobody_took_it(pool: db.Pool, edge_db: Database) -> None:
+    assert await take(pool, "a") == 1
+    ahead(edge_db, seconds=300)
+    assert await renew(pool, "a", 1)
+    assert await take(pool, "b") is None
+
+
+async def test_given_back_it_is_free_at_once_and_only_its_holder_can(pool: db.Pool) -> None:
+    assert await take(pool, "a") == 1
+    async with db.transaction(pool) as tx:
+        await lease.give_back(tx, "door", "b", 1)
+        await lease.give_back(tx, "door", "a", 7)
+    assert await take(pool, "b") is None
+    async with db.transaction(pool) as tx:
+        await lease.give_back(tx, "door", "a", 1)
+    assert await take(pool, "b") == 2
+
+
+async def test_the_next_process_at_the_same_place_need_not_wait_and_fences_the_last(
+    pool: db.Pool,
+) -> None:
+    assert await take(pool, "a") == 1
+    assert await take(pool, "a") is None
+    assert await take(pool, "a", heir=True) == 2
+    assert not await renew(pool, "a", 1)
+
+
+async def test_many_ask_at_once_and_one_gets_it(pool: db.Pool) -> None:
+    found = await asyncio.gather(*(take(pool, f"h-{n}") for n in range(8)))
+    assert (found.count(1), found.count(None)) == (1, 7)
+
+
+class Worker:
+    """Somebody with a turn of its own, and whether it works now."""
+
+    def __init__(self, pool: db.Pool, holder: str) -> None:
+        self.turn = Turn(pool, name="door", holder=holder, lasts_s=1)
+        self.working = False
+
+    async def work(self) -> None:
+        self.working = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.working = False
+
+    def start(self, tasks: asyncio.TaskGroup) -> "asyncio.Task[None]":
+        return tasks.create_task(self.turn.take_turns(self.work))
+
+
+async def test_a_standby_takes_over_when_the_first_stops(
+    pool: db.Pool, tasks: asyncio.TaskGroup
+) -> None:
+    first, second = Worker(pool, "a"), Worker(pool, "b")
+    assert first.turn.problem() is not None
+    running = first.start(tasks)
+    await until(lambda: first.working)
+    second.start(tasks)
+    await until(second.turn.note)
+    assert (second.turn.problem(), second.working) == (None, False)
+    assert "standby: a is active" in str(second.turn.note())
+    running.cancel()
+    await until(lambda: second.working)
+    assert not first.working
+    assert second.turn.note() is None
+
+
+async def test_who_lost_it_stops_and_stands_by(
+    pool: db.Pool, edge_db: Database, tasks: asyncio.TaskGroup
+) -> None:
+    worker = Worker(pool, "a")
+    worker.start(tasks)
+    await until(lambda: worker.working)
+    await asyncio.to_thread(_given_to_another, edge_db)
+    await until(lambda: not worker.working)
+    await until(worker.turn.note)
+    assert rows(edge_db, "select holder from leases") == [("b",)]
+
+
+def _given_to_another(database: Database) -> None:
+    with psycopg.connect(database.admin_url) as owner:
+        owner.execute(
+            "update leases set holder = 'b', fence = fence + 1, "
+            "expires_at = now() + interval '1 hour'"
+        )
+
+
+async def test_whoever_slept_through_its_lease_asks_before_it_goes_on(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    turn = Turn(pool, name="door", holder="a", lasts_s=60)
+    await turn._until_mine()
+    await turn.confirm()
+    turn._sure_until = 0.0  # as after a long sleep
+    await turn.confirm()
+    assert turn._sure_until > 0
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("update leases set holder = 'b', fence = fence + 1")
+    turn._sure_until = 0.0
+    asking = asyncio.create_task(turn.confirm())
+    await until(turn._lost.is_set)
+    assert not asking.done()
+    asking.cancel()
+
+
+async def test_work_that_fails_fails_the_turn_and_gives_it_back(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    turn = Turn(pool, name="door", holder="a", lasts_s=60)
+
+    async def fail() -> None:
+        raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        await turn.take_turns(fail)
+    assert rows(edge_db, "select expires_at <= now() from leases") == [(True,)]

@@ -1,0 +1,316 @@
+"""The door's upkeep on a real database: ids, sequence numbers, disks, the diary of chores."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from random import Random
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from farmiq.config import EdgeSettings, SettingsError
+from farmiq.edge import diary
+from farmiq.edge.disk import Usage
+from farmiq.edge.ingress import gaps, service, store, upkeep
+from farmiq.edge.ingress.gaps import Seen
+from farmiq.edge.ingress.upkeep import Shedder
+from farmiq.plumbing import db, ids, log
+from farmiq.plumbing.chores import Daily
+from tests.conftest import Database
+from tests.integration.edge.test_ingress import TOPIC, message, rows
+from tests.integration.edge.test_quarantine import ahead, settings
+
+AT = datetime(2025, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
+    async with db.pool(edge_db.url, name="test") as opened:
+        yield opened
+
+
+# --- ids
+
+
+@pytest.mark.req("DD-06", "RT-05", "RT-13")
+@pytest.mark.parametrize(
+    ("given_hours", "ttl"), [({}, 72), ({"INGRESS_DEDUPE_TTL_HOURS": "30"}, 30)]
+)
+async def test_ids_are_forgotten_after_their_time_and_not_before(
+    pool: db.Pool, edge_db: Database, given_hours: dict[str, str], ttl: int
+) -> None:
+    own = settings(edge_db, **given_hours)
+    await service.keep(pool, [(TOPIC, message()) for _ in range(3)])
+    ahead(edge_db, hours=ttl, minutes=-1)
+    assert await upkeep.forget_ids(pool, own) == {"count": 0}
+    ahead(edge_db, hours=ttl, minutes=1)
+    assert await upkeep.forget_ids(pool, own) == {"count": 3}
+    assert rows(edge_db, "select count(*) from ingress_dedupe") == [(0,)]
+
+
+@pytest.mark.req("DD-07")
+async def test_the_dedupe_is_bounded_by_its_time_however_much_comes(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    """A load without end at a steady rate: the table holds one TTL's worth, in portions."""
+    own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS="1")
+    per_round = 3 * upkeep.PORTION
+    most = 0
+    for hour in range(4):
+        ahead(edge_db, hours=hour, minutes=hour)
+        with psycopg.connect(edge_db.admin_url) as owner:
+            owner.execute(
+                "insert into ingress_dedupe (tenant_id, event_id, first_seen_at, content_hash) "
+                "select 't', gen_random_uuid(), fn_now(), '' from generate_series(1, %s)",
+                (per_round,),
+            )
+        await upkeep.forget_ids(pool, own)
+        most = max(most, rows(edge_db, "select count(*) from ingress_dedupe")[0][0])
+    assert most == per_round
+
+
+@pytest.mark.req("DD-06", "RT-12")
+async def test_chores_run_as_often_as_the_documents_ask(pool: db.Pool, edge_db: Database) -> None:
+    chores = {chore.name: chore for chore in upkeep.chores_of(pool, settings(edge_db))}
+    assert 15 * 60 <= chores["ingress.dedupe"].every_s <= 60 * 60
+    daily = chores["ingress.boots"].daily
+    assert daily is not None
+    assert (str(daily.at), str(daily.zone)) == ("02:00:00", "UTC")
+
+
+async def test_a_replay_after_the_ids_are_forgotten_still_has_one_effect(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    raw = message()
+    await service.keep(pool, [(TOPIC, raw)])
+    ahead(edge_db, hours=73)
+    await upkeep.forget_ids(pool, settings(edge_db))
+    await service.keep(pool, [(TOPIC, raw)])
+    assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
+    assert rows(edge_db, "select count(*) from sync_outbox") == [(1,)]
+
+
+@pytest.mark.parametrize(("hours", "level"), [("96", None), ("72", "info"), ("71", "warning")])
+def test_a_short_memory_is_said_at_the_start(
+    edge_db: Database, monkeypatch: pytest.MonkeyPatch, hours: str, level: str | None
+) -> None:
+    said: list[str] = []
+
+    class Log:
+        def info(self, *_: object, **__: object) -> None:
+            said.append("info")
+
+        def warning(self, *_: object, **__: object) -> None:
+            said.append("warning")
+
+    monkeypatch.setattr(log, "get", lambda _: Log())
+    own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS=hours)
+    upkeep._say_ttl(own.dedupe_ttl_hours)
+    assert said == ([level] if level else [])
+
+
+# --- sequence numbers
+
+
+async def note(pool: db.Pool, seqs: list[int], device_id: str, boot_id: str = "b") -> None:
+    async with db.transaction(pool) as tx:
+        await store.note_seqs(tx, [Seen("t", device_id, boot_id, gaps.spans(seqs), AT)])
+
+
+async def seen(pool: db.Pool, device_id: str) -> store.Boot:
+    async with pool.connection() as connection:
+        (boot,) = [
+            boot for boot in await store.boots(connection) if boot.seen.device_id == device_id
+        ]
+    return boot
+
+
+@hypothesis_settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    seqs=st.sets(st.integers(-(2**53) + 1, 2**53 - 1) | st.integers(0, 80), min_size=1),
+    rng=st.randoms(use_true_random=False),
+)
+def test_any_order_and_split_gives_the_same_in_the_database(
+    edge_db: Database, seqs: set[int], rng: Random
+) -> None:
+    async def go() -> None:
+        device_id = f"d-{ids.new()}"
+        sent = [*seqs, *rng.choices(sorted(seqs), k=5)]
+        rng.shuffle(sent)
+        async with db.pool(edge_db.url, name="test", most=1) as pool:
+            while sent:
+                cut = rng.randint(1, len(sent))
+                await note(pool, sent[:cut], device_id)
+                sent = sent[cut:]
+            boot = await seen(pool, device_id)
+        assert boot.seen.spans == gaps.spans(seqs)
+        assert boot.forgotten == 0
+        assert (boot.missing_since is None) == (len(boot.seen.spans) == 1)
+
+    asyncio.run(go())
+
+
+async def test_gaps_are_few_however_many_numbers_are_left_out(pool: db.Pool) -> None:
+    for start in range(0, 2_000, 100):
+        await note(pool, list(range(start, start + 100, 2)), "even")
+    boot = await seen(pool, "even")
+    assert len(gaps.missing([boot.seen])) == gaps.MOST_GAPS
+    assert boot.forgotten + gaps.MOST_GAPS == 999
+    assert boot.seen.spans[-1] == (1998, 1998)
+    await note(pool, [10**9], "even")
+    assert (await seen(pool, "even")).seen.spans[-1] == (10**9, 10**9)
+
+
+async def test_old_boots_and_too_many_of_them_are_forgotten(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    for n in range(upkeep.MOST_BOOTS + 5):
+        ahead(edge_db, minutes=n)
+        await note(pool, [n], "reborn", f"boot-{n}")
+    assert await upkeep.forget_boots(pool) == {"count": 5}
+    found = rows(edge_db, "select count(*), min(lower(seen)) from device_seq")
+    assert found == [(upkeep.MOST_BOOTS, 5)]
+    ahead(edge_db, days=91)
+    await upkeep.forget_boots(pool)
+    assert rows(edge_db, "select count(*) from device_seq") == [(0,)]
+
+
+async def test_numbers_of_refused_messages_are_missing_until_they_are_redriven(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await service.keep(
+        pool, [(TOPIC, message(seq=n, tenant_id="t-1" if n != 2 else "t-2")) for n in (1, 2, 3)]
+    )
+    ((spans,),) = rows(edge_db, "select seen::text from device_seq")
+    assert spans == "{[1,2),[3,4)}"
+
+
+# --- disks
+
+
+def alert(database: Database) -> list[tuple[str, bool]]:
+    found = rows(database, "select severity, closed_at is null from alerts where subject = 'disk'")
+    return [(severity, is_open) for severity, is_open in found]
+
+
+class Disk:
+    """A disk that says what we want, and gets a little emptier with each thing removed."""
+
+    def __init__(self, percent: float, gain: float = 0.0) -> None:
+        self.percent, self.gain = percent, gain
+        self.asked: list[str] = []
+
+    def read(self, _path: str) -> Usage:
+        return Usage(10_000, round(10_000 - 100 * self.percent))
+
+    def shedders(self, *names: str) -> list[Shedder]:
+        def make(name: str) -> Shedder:
+            async def do() -> int:
+                self.asked.append(name)
+                self.percent -= self.gain
+                return 7
+
+            return Shedder(name, do)
+
+        return [make(name) for name in names]
+
+
+async def test_the_disk_is_watched_and_the_alert_closes_by_itself(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    disk, own = Disk(84), settings(edge_db)
+    for percent, alerts in (
+        (84, []),
+        (86, [("warning", True)]),
+        (93, [("critical", True)]),
+        (50, [("critical", False)]),
+    ):
+        disk.percent = percent
+        await upkeep.guard_disks(pool, own, read=disk.read, order=disk.shedders("a"))
+        assert alert(edge_db) == alerts
+    assert disk.asked == ["a"]
+
+
+async def test_it_sheds_in_order_and_no_more_than_it_must(pool: db.Pool, edge_db: Database) -> None:
+    disk = Disk(95, gain=2)
+    done = await upkeep.guard_disks(
+        pool, settings(edge_db), read=disk.read, order=disk.shedders("a", "b", "c", "d")
+    )
+    assert disk.asked == ["a", "b"]
+    assert done["count"] == 14
+    ((said,),) = rows(edge_db, "select message from alerts")
+    assert "7 of a, 7 of b" in said
+    stuck = Disk(99)
+    await upkeep.guard_disks(
+        pool, settings(edge_db), read=stuck.read, order=stuck.shedders("a", "b")
+    )
+    assert stuck.asked == ["a", "b"]
+
+
+async def test_what_it_sheds_first_is_half_of_quarantine_and_then_expired_ids(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    own = settings(edge_db, QUARANTINE_MAX_BYTES=str(2**20))
+    await service.keep(pool, [(TOPIC, message())])
+    await service.keep(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("update ingress_dedupe set first_seen_at = now() - interval '4 days'")
+    names = [each.name for each in upkeep.shedders(pool, own)]
+    assert names[:2] == ["quarantine", "dedupe"]
+    await upkeep.guard_disks(pool, own, read=Disk(99).read)
+    ((left,),) = rows(edge_db, "select count(*) from quarantine")
+    assert left == 5
+    assert rows(edge_db, "select sum(count)::int from loss_ledger") == [(4,)]
+    assert rows(edge_db, "select count(*) from ingress_dedupe") == [(0,)]
+    for table in ("telemetry_raw", "sync_outbox where event_type = 'telemetry.ingested'"):
+        assert rows(edge_db, f"select count(*) from {table}") == [(1,)]  # noqa: S608
+
+
+async def test_a_disk_that_cannot_be_measured_is_said_and_harms_nobody(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    own = settings(edge_db, EDGE_DISK_PATHS="/no/such/place")
+    assert await upkeep.guard_disks(pool, own) == {"count": 0}
+    ((message_,),) = rows(edge_db, "select message from alerts")
+    assert "/no/such/place" in message_
+    await upkeep.guard_disks(pool, settings(edge_db))
+
+
+# --- the diary
+
+
+async def test_when_a_chore_was_done_is_remembered_by_the_database(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    async def nothing() -> dict[str, object]:
+        return {}
+
+    def chore() -> Daily:
+        made = diary.daily(pool, settings(edge_db, UPKEEP_AT="03:30"), "test", nothing).daily
+        assert made is not None
+        return made
+
+    assert await chore().last_done() is None
+    for at in (AT, datetime(2025, 1, 3, tzinfo=UTC)):
+        await chore().done(at)
+        assert await chore().last_done() == at
+    assert str(chore().at) == "03:30:00"
+
+
+@pytest.mark.req("RT-13")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("FARMIQ_EDGE_TIMEZONE", "Mars/Olympus"),
+        ("FARMIQ_EDGE_TIMEZONE", "../etc/passwd"),
+        ("UPKEEP_AT", "25:00"),
+    ],
+)
+def test_odd_settings_are_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        EdgeSettings.load({name: value})

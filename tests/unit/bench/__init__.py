@@ -1,0 +1,1 @@
+"""The bench itself: what it says must be true."""

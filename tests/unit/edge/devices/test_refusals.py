@@ -1,0 +1,66 @@
+"""What the broker's log tells of refusals, whatever a sender calls itself."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.edge.devices import refusals
+from farmiq.edge.devices.refusals import LOGIN, MOST_SENDERS, PERMISSION, Refusal
+
+HEAD = "[27362] 2026/11/15 12:51:03.252939 [ERR] "
+PUBLISH = HEAD + (
+    '10.0.0.7:48631 - mid:40 - "scale-7" - Publish Violation - Subject "iot.status.t.f.b.d2"'
+)
+SUBSCRIBE = HEAD + (
+    '10.0.0.7:48631 - mid:51 - "scale-7" - Subscription Violation - Subject ">", SID >'
+)
+LOGGED_OUT = HEAD + '10.0.0.9:48736 - mid:186 - "x" - authentication error - User "t/d"'
+AGAIN = HEAD + '10.0.0.9:48736 - mid:186 - "x" - unable to connect: authentication error'
+
+
+def test_a_refused_publish_and_subscription_name_the_sender() -> None:
+    publish, subscribe = refusals.read(PUBLISH), refusals.read(SUBSCRIBE)
+    assert publish is not None
+    assert subscribe is not None
+    assert (publish.kind, publish.sender) == (PERMISSION, "10.0.0.7")
+    assert "tried to publish" in publish.words
+    assert "iot.status.t.f.b.d2" in publish.words
+    assert "tried to subscribe" in subscribe.words
+
+
+def test_a_refused_login_is_told_once() -> None:
+    found = refusals.read(LOGGED_OUT)
+    assert found is not None
+    assert (found.kind, found.sender) == (LOGIN, "10.0.0.9")
+    assert refusals.read(AGAIN) is None
+
+
+def test_other_lines_tell_nothing() -> None:
+    for line in ("", "[1] [INF] Server is ready", PUBLISH.replace("[ERR]", "[INF]")):
+        assert refusals.read(line) is None
+
+
+def test_refusals_of_one_sender_are_one_alert_with_a_count() -> None:
+    found = [refusals.read(line) for line in (PUBLISH, PUBLISH, SUBSCRIBE, LOGGED_OUT)]
+    counts = refusals.alerts(each for each in found if each)
+    assert sorted((one.kind, one.subject, count) for one, count in counts.items()) == [
+        (LOGIN, "10.0.0.9", 1),
+        (PERMISSION, "10.0.0.7", 3),
+    ]
+    assert {one.severity for one in counts} == {"security"}
+
+
+def test_a_crowd_of_senders_shares_an_alert() -> None:
+    crowd = [Refusal(PERMISSION, f"10.0.{n // 250}.{n % 250}", "x") for n in range(1000)]
+    counts = refusals.alerts(crowd)
+    assert len(counts) == MOST_SENDERS + 1
+    assert sum(counts.values()) == 1000
+
+
+@given(st.text(max_size=400))
+def test_no_name_breaks_the_reading_nor_the_alert(name: str) -> None:
+    line = HEAD + f'10.0.0.7:4 - mid:40 - "{name}" - Publish Violation - Subject "{name}"'
+    for each in line.splitlines():
+        found = refusals.read(each)
+        if found is not None:
+            assert found.words.isprintable()
+            assert len(found.words) <= refusals.MOST_WORDS

@@ -1,0 +1,79 @@
+"""Two or three damages in one message or event: every one of them is named."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from farmiq.messages import bus, mqtt
+from farmiq.messages.check import Invalid
+from tests import bad_input
+from tests.bad_input import Draft
+
+
+def refused(read: Callable[..., Any], *given: Any) -> list[str]:
+    with pytest.raises(Invalid) as refusal:
+        read(*given)
+    return refusal.value.reasons
+
+
+def unnamed(draft: Draft, reasons: list[str]) -> list[str]:
+    """The harms that no reason tells of; each harm has a reason of its own."""
+    left = list(reasons)
+    missed = []
+    # The most particular words first: " - at `$.payload" is at home in many reasons.
+    for said in sorted(draft.said, key=len, reverse=True):
+        told = next((reason for reason in left if said in reason), None)
+        if told is None:
+            missed.append(said)
+        else:
+            left.remove(told)
+    return missed
+
+
+seeds = st.integers(0, 2**32)
+
+
+@given(seed=seeds)
+@settings(max_examples=1_000)
+def test_all_that_is_wrong_with_a_message_is_named(seed: int) -> None:
+    draft = bad_input.harmed_message(Random(seed))
+
+    reasons = refused(mqtt.read, draft.topic, draft.raw())
+
+    assert unnamed(draft, reasons) == [], (draft.said, reasons)
+
+
+@given(seed=seeds)
+@settings(max_examples=1_000)
+def test_all_that_is_wrong_with_an_event_is_named(seed: int) -> None:
+    draft = bad_input.harmed_event(Random(seed))
+
+    reasons = refused(bus.read, draft.raw())
+
+    assert unnamed(draft, reasons) == [], (draft.said, reasons)
+
+
+def test_every_harm_comes_up_beside_others() -> None:
+    rng = Random(1)
+    drafts = [bad_input.harmed_message(rng) for _ in range(2_000)]
+    drafts += [bad_input.harmed_event(rng) for _ in range(2_000)]
+
+    said = {words for draft in drafts for words in draft.said}
+    for words in (
+        "missing required field `trace_id` - at `$`",
+        "missing required field `metric_value`",
+        "is not understood, expected 1 or 1.<digits>",
+        "topic says tenant_id",
+        "does not carry 'feed.eaten'",
+        "`farm_id` must not be null",
+        "is not registered",
+        " - at `$.ts`",
+        " - at `$.payload.rows[1].ref`",
+        " - at `$.payload",
+    ):
+        assert words in said
+    assert {len(draft.said) for draft in drafts} == {2, 3}
