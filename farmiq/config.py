@@ -50,6 +50,12 @@ class _Settings(BaseModel):
             raise SettingsError(cls._explain(error)) from None
 
     @classmethod
+    def load_some(cls, environment: Mapping[str, str]) -> Self:
+        """For commands that need a few settings only: what must be set elsewhere may be missing."""
+        required = {name: "-" for name, field in cls.variables().items() if field.is_required()}
+        return cls.load({**required, **environment})
+
+    @classmethod
     def variables(cls) -> dict[str, Any]:
         return {str(field.alias): field for field in cls.model_fields.values()}
 
@@ -333,6 +339,25 @@ class CloudSettings(_Settings):
         gt=0,
         description="longest wait for the bus to confirm a batch",
     )
+    bus_retry_s: tuple[float, ...] = Field(
+        (1, 5, 30, 120),
+        alias="BUS_RETRY_SECONDS",
+        min_length=1,
+        description="how long an event that failed waits before each new try, growing, such as "
+        "1,5,30,120; after the last it is a dead letter",
+    )
+    bus_outage_days: float = Field(
+        7,
+        alias="BUS_OUTAGE_DAYS",
+        gt=0,
+        description="queues are sized to hold what comes while a consumer is away for so long",
+    )
+    bus_scale: float = Field(
+        1,
+        alias="BUS_SCALE",
+        gt=0,
+        description="how much more comes than 20 readings and about as many other events a second",
+    )
     sign_in_hours: float = Field(
         12,
         alias="CONSOLE_SIGN_IN_HOURS",
@@ -346,6 +371,18 @@ class CloudSettings(_Settings):
         "default: true if we serve HTTPS ourselves",
     )
 
+    @field_validator("bus_retry_s", mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+
+    @field_validator("bus_retry_s")
+    @classmethod
+    def _growing(cls, given: tuple[float, ...]) -> tuple[float, ...]:
+        if any(wait < 0.001 for wait in given) or sorted(set(given)) != list(given):  # noqa: PLR2004
+            raise ValueError("each wait has to be longer than the one before, from 0.001 on")
+        return given
+
     @property
     def cookie_secure(self) -> bool:
         given = self.cookie_secure_given
@@ -353,7 +390,7 @@ class CloudSettings(_Settings):
 
 
 class AdminSettings(_Settings):
-    """For `farmiq migrate` and `farmiq trace`: the owners of the two databases."""
+    """For `farmiq migrate`, `trace` and `topology`: the owners of the databases and of the bus."""
 
     edge_db_url: SecretStr | None = Field(
         None,
@@ -364,6 +401,11 @@ class AdminSettings(_Settings):
         None,
         alias="FARMIQ_CLOUD_DB_ADMIN_URL",
         description="PostgreSQL of the cloud, as the owner of its tables",
+    )
+    rabbitmq_api_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_RABBITMQ_API_URL",
+        description="management API of cloud-rabbitmq, as an administrator, for farmiq topology",
     )
 
 
@@ -386,6 +428,8 @@ def template(name: str) -> str:
     for variable, field in settings.variables().items():
         lines += ["", f"# {field.description}"]
         default = "" if field.is_required() or field.default is None else field.default
+        if isinstance(default, tuple):
+            default = ",".join(f"{part:g}" for part in default)
         lines.append(f'{variable}=""' if field.is_required() else f'#{variable}="{default}"')
     return "\n".join(lines) + "\n"
 

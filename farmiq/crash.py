@@ -25,8 +25,10 @@ POINTS = {
     "ingestion.after_note": "ids are noted, not committed; nothing is on the bus",
     "ingestion.after_publish": "the bus has confirmed; the ids are not committed",
     "ingestion.after_commit": "committed and on the bus; the edge has no answer",
-    "telemetry.before_commit": "upserted, not committed; not acknowledged to the bus",
-    "telemetry.after_commit": "committed; not acknowledged to the bus",
+    "landing.before_commit": "kept, not committed; not acknowledged to the bus",
+    "landing.after_commit": "committed; not acknowledged to the bus",
+    "dlq.after_publish": "redriven letters are confirmed and audited; still among the dead",
+    "consume.after_set_aside": "confirmed where it waits next; not acknowledged where it was",
 }
 
 

@@ -26,6 +26,17 @@ class Service:
         return run
 
 
+def _landing(name: str, folder: str, purpose: str, table: str) -> Service:
+    """A service of the cloud that keeps the events of one queue in one table."""
+    return Service(
+        name,
+        "cloud",
+        f"farmiq.cloud.{folder}.service",
+        reads=(f"farmiq.{name}.{purpose}.queue", "companies"),
+        writes=(table, f"farmiq.{name}.dlq.queue"),
+    )
+
+
 SERVICES = (
     Service(
         "edge-ingress-gateway",
@@ -120,11 +131,43 @@ SERVICES = (
         "cloud-telemetry-service",
         "cloud",
         "farmiq.cloud.telemetry.service",
-        reads=("farmiq.cloud-telemetry-service.ingest.queue", "companies"),
+        reads=(
+            "farmiq.cloud-telemetry-service.ingest.queue",
+            "farmiq.cloud-telemetry-service.agg.queue",
+            "companies",
+        ),
         writes=(
             "telemetry_readings",
             "telemetry_latest",
+            "telemetry_aggregates",
             "farmiq.cloud-telemetry-service.dlq.queue",
+        ),
+    ),
+    _landing("cloud-weighvision-service", "weighvision", "ingest", "weighvision_events"),
+    _landing("cloud-media-store", "media", "store", "media_events"),
+    _landing("cloud-inference-service", "inference", "ingest", "inference_events"),
+    _landing("cloud-feed-service", "feed", "ingest", "feed_events"),
+    _landing("cloud-barn-service", "barn", "ingest", "barn_events"),
+    _landing("cloud-device-service", "device", "ingest", "device_events"),
+    _landing("cloud-sync-service", "sync", "ingest", "sync_events"),
+    _landing("cloud-analytics-service", "analytics", "kpi", "kpi_events"),
+    Service(
+        "cloud-deadletter-service",
+        "cloud",
+        "farmiq.cloud.deadletter.service",
+        reads=(
+            "farmiq.*.dlq.queue",
+            "farmiq.cloud-ingestion.unrouted.queue",
+            "sign_ins",
+            "memberships",
+            "POST /api/v1/dead-letters/redrive",
+            "POST /api/v1/dead-letters/discard",
+        ),
+        writes=(
+            "farmiq.retry.exchange",
+            "farmiq.*.exchange",
+            "dead_letter_actions",
+            "GET /api/v1/dead-letters",
         ),
     ),
     Service(

@@ -14,7 +14,20 @@ from uuid import UUID
 
 import typer
 
-from farmiq.cli import alert, bench, device, farm, key, metric, outbox, quarantine, silo, terminal
+from farmiq.cli import (
+    alert,
+    bench,
+    device,
+    dlq,
+    farm,
+    key,
+    metric,
+    outbox,
+    quarantine,
+    silo,
+    terminal,
+    topology,
+)
 from farmiq.cli import stack as stack_commands
 from farmiq.cli.terminal import AsJson, StackName
 
@@ -45,8 +58,14 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(device.app, name="device")
 app.add_typer(silo.app, name="silo")
 app.add_typer(outbox.app, name="outbox")
+app.add_typer(topology.app, name="topology")
+app.add_typer(dlq.app, name="dlq")
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
+
+
+# Errors of these say in a sentence what an engine or a setting did.
+_EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config")
 
 
 def main() -> None:
@@ -58,7 +77,9 @@ def main() -> None:
     except (OSError, ValueError) as error:
         _say_and_exit(error)
     except Exception as error:
-        if type(error).__module__.partition(".")[0] != "psycopg":
+        if type(error).__module__ not in _EXPLAIN_THEMSELVES and (
+            type(error).__module__.partition(".")[0] != "psycopg"
+        ):
             raise
         _say_and_exit(error)
 

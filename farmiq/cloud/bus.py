@@ -1,29 +1,126 @@
-"""The bus of the cloud: its exchanges and queues, as code (RB-31)."""
+"""The bus of the cloud as it should be: exchanges, queues, retries and dead letters (RB-31).
 
+Pure: desired state made from the catalogue. `farmiq topology` compares it with a broker and applies
+it; services declare their own part of it when they start, if their login may.
+
+Names follow document 001: `farmiq.{domain}.exchange`, `farmiq.{service}.{purpose}.queue`,
+`farmiq.{service}.dlq.queue`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from farmiq.messages import kpi, media, sync, telemetry
 from farmiq.messages.catalogue import BUS
-from farmiq.messages.telemetry import INGESTED
 from farmiq.plumbing.amqp import Exchange, Queue, Topology
+from farmiq.plumbing.consume import Route
 
 UNROUTED_EXCHANGE = "farmiq.unrouted.exchange"
 UNROUTED_QUEUE = "farmiq.cloud-ingestion.unrouted.queue"
-TELEMETRY_QUEUE = "farmiq.cloud-telemetry-service.ingest.queue"
-TELEMETRY_DEAD_LETTERS = "farmiq.cloud-telemetry-service.dlq.queue"
+# Leads to every queue by its name. Through the default exchange every login that may set a message
+# aside could write into every queue; on this one the broker checks the names (topic permissions).
+RETRY_EXCHANGE = "farmiq.retry.exchange"
 
-TOPOLOGY = Topology(
-    exchanges=(
-        Exchange(UNROUTED_EXCHANGE),
-        *(
-            Exchange(name, alternate=UNROUTED_EXCHANGE)
-            for name in sorted({kind.exchange for kind in BUS.values()})
-        ),
-    ),
-    queues=(
-        Queue(UNROUTED_QUEUE, bindings=((UNROUTED_EXCHANGE, "#"),)),
-        Queue(TELEMETRY_DEAD_LETTERS),
-        Queue(
-            TELEMETRY_QUEUE,
-            bindings=((BUS[INGESTED].exchange, INGESTED),),
-            dead_letters=TELEMETRY_DEAD_LETTERS,
-        ),
+# How long a message that failed waits before it is tried again; after the last it is dead (C-39).
+DELAYS_S = (1.0, 5.0, 30.0, 120.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one service consumes from one queue. `events_per_s` is what a large company sends."""
+
+    service: str
+    purpose: str
+    event_types: tuple[str, ...]
+    events_per_s: float
+
+    @property
+    def queue(self) -> str:
+        return f"farmiq.{self.service}.{self.purpose}.queue"
+
+    @property
+    def dead_letters(self) -> str:
+        return f"farmiq.{self.service}.dlq.queue"
+
+    def retry(self, delay_s: float) -> str:
+        return f"farmiq.{self.service}.{self.purpose}-retry-{_spoken(delay_s)}.queue"
+
+    def route(self, delays_s: tuple[float, ...] = DELAYS_S) -> Route:
+        retries = tuple(self.retry(delay) for delay in delays_s)
+        return Route(self.queue, retries, self.dead_letters, RETRY_EXCHANGE)
+
+
+def _spoken(delay_s: float) -> str:
+    return f"{delay_s:.0f}s" if delay_s == int(delay_s) else f"{delay_s * 1000:.0f}ms"
+
+
+def _family(name: str) -> tuple[str, ...]:
+    return tuple(kind for kind in BUS if kind.startswith(f"{name}."))
+
+
+TELEMETRY = Work("cloud-telemetry-service", "ingest", (telemetry.INGESTED,), 20)
+AGGREGATES = Work("cloud-telemetry-service", "agg", (telemetry.AGGREGATED,), 2)
+WEIGHVISION = Work("cloud-weighvision-service", "ingest", _family("weighvision"), 5)
+MEDIA = Work("cloud-media-store", "store", (media.STORED,), 2)
+INFERENCE = Work("cloud-inference-service", "ingest", _family("inference"), 2)
+FEED = Work("cloud-feed-service", "ingest", _family("feed"), 2)
+BARN = Work("cloud-barn-service", "ingest", _family("barn"), 1)
+DEVICE = Work("cloud-device-service", "ingest", _family("device"), 2)
+SYNC = Work("cloud-sync-service", "ingest", (sync.BATCH_SENT, sync.BATCH_ACKED), 2)
+KPI = Work("cloud-analytics-service", "kpi", (kpi.DAILY_UPDATED,), 1)
+WORKS = (TELEMETRY, AGGREGATES, WEIGHVISION, MEDIA, INFERENCE, FEED, BARN, DEVICE, SYNC, KPI)
+
+TELEMETRY_QUEUE = TELEMETRY.queue
+TELEMETRY_DEAD_LETTERS = TELEMETRY.dead_letters
+
+EXCHANGES = (
+    Exchange(UNROUTED_EXCHANGE),
+    Exchange(RETRY_EXCHANGE),
+    *(
+        Exchange(name, alternate=UNROUTED_EXCHANGE)
+        for name in sorted({kind.exchange for kind in BUS.values()})
     ),
 )
+_UNROUTED = Queue(UNROUTED_QUEUE, bindings=((UNROUTED_EXCHANGE, "#"),))
+
+
+def _work_queue(work: Work) -> Queue:
+    bindings = tuple((BUS[kind].exchange, kind) for kind in work.event_types)
+    by_name = (RETRY_EXCHANGE, work.queue)
+    return Queue(work.queue, bindings=(*bindings, by_name), dead_letters=work.dead_letters)
+
+
+def _set_aside(work: Work, delays_s: tuple[float, ...]) -> Iterator[Queue]:
+    yield Queue(work.dead_letters, bindings=((RETRY_EXCHANGE, work.dead_letters),))
+    for delay_s in delays_s:
+        name = work.retry(delay_s)
+        yield Queue(
+            name,
+            bindings=((RETRY_EXCHANGE, name),),
+            dead_letters=work.queue,
+            ttl_ms=round(delay_s * 1000),
+        )
+
+
+# What has to be there before anything is published: with a queue missing, its events would go to
+# the unrouted ones, which nobody takes from there by himself.
+TOPOLOGY = Topology(EXCHANGES, (_UNROUTED, *map(_work_queue, WORKS)))
+
+
+def part(work: Work, delays_s: tuple[float, ...] = DELAYS_S) -> Topology:
+    """What the consumer of one queue needs."""
+    sources = {BUS[kind].exchange for kind in work.event_types}
+    sources |= {UNROUTED_EXCHANGE, RETRY_EXCHANGE}
+    exchanges = tuple(each for each in EXCHANGES if each.name in sources)
+    return Topology(exchanges, (*_set_aside(work, delays_s), _work_queue(work)))
+
+
+def most_waiting(work: Work, *, days: float, scale: float) -> int:
+    """How many events come while the consumer is away for so long: the cap of its queue."""
+    return round(work.events_per_s * scale * days * 86400)
+
+
+def whole(delays_s: tuple[float, ...] = DELAYS_S) -> Topology:
+    """Everything there should be."""
+    aside = {queue.name: queue for work in WORKS for queue in _set_aside(work, delays_s)}
+    return Topology(EXCHANGES, (*TOPOLOGY.queues, *aside.values()))

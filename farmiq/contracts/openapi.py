@@ -11,6 +11,8 @@ from uuid import UUID
 import msgspec
 
 from farmiq import __version__
+from farmiq.cloud.deadletter.api import ROOT as DEAD_LETTERS
+from farmiq.cloud.deadletter.api import DeadLetterOrder
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
 from farmiq.contracts import devices, feed, schemas
 from farmiq.edge.ingress.api import Chosen, Closing
@@ -253,6 +255,41 @@ class TelemetryRange(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     next_cursor: str | None
 
 
+class DeadLetterGroup(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Letters of one queue that died of the same reason, but for what is particular to each."""
+
+    queue: str
+    reason: str
+    count: int
+    oldest: str | None
+    newest: str | None
+    event_types: list[str]
+
+
+class DeadLetterGroups(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    groups: list[DeadLetterGroup]
+
+
+class DeadLetter(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`origin` is the queue whose consumer did not take it; null: no queue wanted it."""
+
+    queue: str
+    origin: str | None
+    exchange: str
+    routing_key: str
+    reason: str
+    attempts: int
+    failed_at: str | None
+    event_id: str | None
+    event_type: str | None
+    tenant_id: str | None
+    size_bytes: int
+
+
+class DeadLetters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    letters: list[DeadLetter]
+
+
 class Health(msgspec.Struct, kw_only=True):
     status: Literal["ok"]
 
@@ -279,6 +316,7 @@ TYPES = {
     ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
+        DeadLetterGroups, DeadLetters, DeadLetterOrder,
     ),
 }  # fmt: skip
 WRONG = {
@@ -314,6 +352,7 @@ def _security(site: str) -> dict[str, Any]:
     return {
         "securitySchemes": {
             "edgeToken": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+            "signInToken": {"type": "http", "scheme": "bearer"},
             "signIn": {"type": "apiKey", "in": "cookie", "name": "farmiq_sign_in"},
         }
     }
@@ -355,6 +394,7 @@ def _cloud() -> dict[str, Any]:
             },
             security=[{"signIn": []}],
         ),
+        **_dead_letters(),
     }
 
 
@@ -475,6 +515,54 @@ def _edge_answers(answer: Any, missing: str) -> dict[str, Any]:
         "200": _answer("It is answered.", answer),
         **{status: _answer(why, ErrorBody) for status, why in sorted(wrong.items())},
     }
+
+
+def _dead_letters() -> dict[str, Any]:
+    wrong = {
+        "400": "VALIDATION_ERROR: no such queue, or not a valid order.",
+        "401": "UNAUTHENTICATED: nobody is signed in.",
+        "403": "FORBIDDEN: neither an admin of the company nor a super admin.",
+        "503": "UNAVAILABLE: the database or the bus is away.",
+    }
+    moving = wrong | {
+        "409": "CONFLICT: letters are being moved already.",
+        "413": "PAYLOAD_TOO_LARGE: the order is too long.",
+        "415": "UNSUPPORTED_MEDIA_TYPE: send application/json.",
+    }
+    lines = {
+        "description": "A line per letter with its outcome, and a summary as the last line.",
+        "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+    }
+    which = [
+        {"name": name, "in": "query", "schema": {"type": "string"}, "required": False}
+        for name in ("queue", "reason", "event_type", "event_id")
+    ]
+    found: dict[str, Any] = {}
+    for path, summary, kind in (
+        ("", "Dead letters by queue and reason", DeadLetterGroups),
+        ("/messages", "The first dead letters that are meant, oldest first", DeadLetters),
+    ):
+        answers = {status: _answer(why, ErrorBody) for status, why in wrong.items()}
+        answers["200"] = _answer("Those the person may see.", kind)
+        found[f"{DEAD_LETTERS}{path}"] = _get(summary, answers, security=_PEOPLE, parameters=which)
+    for verb, summary in (
+        ("redrive", "Send dead letters back to the queues they came from"),
+        ("discard", "Take dead letters away for good"),
+    ):
+        answers = {status: _answer(why, ErrorBody) for status, why in moving.items()}
+        found[f"{DEAD_LETTERS}/{verb}"] = {
+            "post": {
+                "summary": summary,
+                "operationId": f"{verb}DeadLetters",
+                "security": _PEOPLE,
+                "requestBody": {"required": True, "content": _json(DeadLetterOrder)},
+                "responses": {"200": lines, **answers},
+            }
+        }
+    return found
+
+
+_PEOPLE: list[dict[str, list[str]]] = [{"signIn": []}, {"signInToken": []}]
 
 
 def _get(summary: str, responses: dict[str, Any], **more: Any) -> dict[str, Any]:

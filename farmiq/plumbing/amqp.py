@@ -1,32 +1,25 @@
-"""RabbitMQ: topology as code, confirmed publishing, and consuming in batches.
+"""RabbitMQ: a connection, topology as code, and confirmed publishing. Consuming is `consume.py`.
 
 Every exchange has an alternate exchange, so a message that no queue wants is kept, not dropped.
-Every queue is a quorum queue with a dead-letter queue behind it, so a message that cannot be
-understood keeps its bytes.
+Every queue is a quorum queue; what dies in one moves on at least once, with its bytes.
 """
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import aio_pika
 import aiormq
-import prometheus_client
-from aio_pika.abc import (
-    AbstractChannel,
-    AbstractConnection,
-    AbstractIncomingMessage,
-    ExchangeType,
-)
+from aio_pika.abc import AbstractChannel, AbstractConnection, ExchangeType
 
-from farmiq.plumbing import log
-from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.tls import Tls
 
 CONNECT_TIMEOUT_S = 10.0
+# Far above our own count of attempts: every crash of a consumer counts as a delivery (C-39).
+DELIVERY_LIMIT = 50
+WHO_CREATES = "`farmiq topology apply` creates it"
 
 # What the client raises when the broker is away, refuses or is slow: never the message's fault.
 UNAVAILABLE = (
@@ -40,14 +33,8 @@ UNAVAILABLE = (
 )
 
 
-REDELIVERED = prometheus_client.Counter(
-    "farmiq_bus_redelivered_total", "Messages the bus delivered not for the first time", ["queue"]
-)
-
-
-RETRIED = prometheus_client.Counter(
-    "farmiq_bus_retried_total", "Messages held and handled again after an outage", ["queue"]
-)
+class MissingError(ConnectionError):
+    """An exchange or a queue is not there, and this login may not create it."""
 
 
 class BusDownError(Exception):
@@ -56,17 +43,44 @@ class BusDownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
+    """`alternate` is the exchange for what no queue of this one wants."""
+
     name: str
     alternate: str | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {"alternate-exchange": self.alternate} if self.alternate else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """`bindings` are (exchange, routing key). `dead_letters` names the queue for refused ones."""
+    """`bindings` are (exchange, routing key).
+
+    `dead_letters` names the queue for what dies here: refused, delivered too often, or, where
+    there is a `ttl_ms`, older than that.
+    """
 
     name: str
     bindings: tuple[tuple[str, str], ...] = ()
     dead_letters: str | None = None
+    ttl_ms: int | None = None
+
+    @property
+    def arguments(self) -> dict[str, str | int]:
+        given: dict[str, str | int] = {"x-queue-type": "quorum"}
+        if self.dead_letters:
+            # The default exchange routes by queue name; at-least-once needs reject-publish (C-39).
+            given |= {
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": self.dead_letters,
+                "x-dead-letter-strategy": "at-least-once",
+                "x-overflow": "reject-publish",
+                "x-delivery-limit": DELIVERY_LIMIT,
+            }
+        if self.ttl_ms is not None:
+            given["x-message-ttl"] = self.ttl_ms
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,30 +101,40 @@ class Outgoing:
 async def declare(channel: AbstractChannel, topology: Topology) -> None:
     """Create what is missing; what exists as described is left alone (RB-31)."""
     for exchange in topology.exchanges:
-        arguments: dict[str, Any] = {}
-        if exchange.alternate:
-            arguments["alternate-exchange"] = exchange.alternate
         await channel.declare_exchange(
-            exchange.name, ExchangeType.TOPIC, durable=True, arguments=arguments
+            exchange.name, ExchangeType.TOPIC, durable=True, arguments=exchange.arguments
         )
     for queue in topology.queues:
-        await _declare_queue(channel, queue)
+        arguments: dict[str, Any] = dict(queue.arguments)
+        declared = await channel.declare_queue(queue.name, durable=True, arguments=arguments)
+        for source, routing_key in queue.bindings:
+            await declared.bind(source, routing_key)
 
 
-async def _declare_queue(channel: AbstractChannel, queue: Queue) -> None:
-    arguments: dict[str, Any] = {"x-queue-type": "quorum"}
-    if queue.dead_letters:
-        # The default exchange routes by queue name; at-least-once needs reject-publish (C-39).
-        arguments |= {
-            "x-dead-letter-exchange": "",
-            "x-dead-letter-routing-key": queue.dead_letters,
-            "x-dead-letter-strategy": "at-least-once",
-            "x-overflow": "reject-publish",
-            "x-delivery-limit": 50,
-        }
-    declared = await channel.declare_queue(queue.name, durable=True, arguments=arguments)
-    for exchange, routing_key in queue.bindings:
-        await declared.bind(exchange, routing_key)
+async def ensure(opened: AbstractConnection, topology: Topology) -> None:
+    """All of it is there. A login that may not create anything sees whether somebody else has.
+
+    Raises MissingError, which names what is not there and who must act.
+    """
+    try:
+        async with opened.channel() as channel:
+            await declare(channel, topology)
+    except aiormq.exceptions.ChannelAccessRefused:
+        await _look_for(opened, topology)
+
+
+async def _look_for(opened: AbstractConnection, topology: Topology) -> None:
+    channel = await opened.channel()
+    name = ""
+    try:
+        for exchange in topology.exchanges:
+            name = f"exchange {exchange.name}"
+            await channel.declare_exchange(exchange.name, passive=True)
+        for queue in topology.queues:
+            name = f"queue {queue.name}"
+            await channel.declare_queue(queue.name, passive=True)
+    except aiormq.exceptions.ChannelNotFoundEntity:
+        raise MissingError(f"there is no {name}: {WHO_CREATES}") from None
 
 
 @contextlib.asynccontextmanager
@@ -147,14 +171,14 @@ class Publisher:
                 await asyncio.gather(*(self._publish_one(channel, item) for item in messages))
         except UNAVAILABLE as error:
             await self.close()
-            raise BusDownError(f"not confirmed: {_why(error)}") from error
+            raise BusDownError(f"not confirmed: {why(error)}") from error
 
     async def problem(self) -> str | None:
         try:
             async with asyncio.timeout(3.0):
                 await self._open()
         except UNAVAILABLE as error:
-            return f"message bus does not answer: {_why(error)}"
+            return f"message bus does not answer: {why(error)}"
         return None
 
     async def close(self) -> None:
@@ -170,9 +194,8 @@ class Publisher:
                 opened = await self._stack.enter_async_context(
                     connection(self._url, name=self._name, tls=self._tls)
                 )
-                channel = await opened.channel(publisher_confirms=True, on_return_raises=True)
-                await declare(channel, self._topology)
-                self._channel = channel
+                await ensure(opened, self._topology)
+                self._channel = await opened.channel(publisher_confirms=True, on_return_raises=True)
             return self._channel
 
     @staticmethod
@@ -202,102 +225,19 @@ async def publisher(
         await opened.close()
 
 
-class Consumer:
-    """Takes a queue in batches for ever.
-
-    `handle` returns the indexes of messages that can never be understood: those go to the
-    dead-letter queue, the rest is acknowledged. If it raises one of `retry_on`, it is asked again
-    after a pause, for as long as it takes. The messages are held meanwhile: going back to the
-    queue would count towards their delivery limit, and a long outage would end in dead letters.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        queue: str,
-        topology: Topology,
-        handle: Callable[[list[bytes]], Awaitable[set[int]]],
-        retry_on: tuple[type[Exception], ...],
-        most: int = 500,
-        linger_s: float = 0.02,
-        tls: Tls | None = None,
-    ) -> None:
-        self._url, self._queue, self._topology, self._tls = url, queue, topology, tls
-        self._handle = handle
-        self._retry_on = retry_on
-        self._most, self._linger_s = most, linger_s
-        self._log = log.get(queue)
-        self._problem: str | None = "not connected yet"
-
-    def problem(self) -> str | None:
-        return self._problem and f"queue {self._queue}: {self._problem}"
-
-    async def run(self) -> None:
-        backoff = Backoff()
-        while True:
+async def depths(url: str, queues: Iterable[str], *, tls: Tls | None = None) -> dict[str, int]:
+    """Messages waiting in each of these queues; those that are not there are left out."""
+    found = {}
+    async with connection(url, name="depths", tls=tls) as opened:
+        channel = await opened.channel()
+        for name in queues:
             try:
-                async with connection(self._url, name=self._queue, tls=self._tls) as opened:
-                    await self._consume(opened)
-            except UNAVAILABLE as error:
-                await self._pause(error, backoff)
-
-    async def _pause(self, error: Exception, backoff: Backoff) -> None:
-        self._problem = _why(error)
-        wait_s = backoff.next_s()
-        self._log.warning("amqp.retry", reason=self._problem, wait_s=round(wait_s, 2))
-        await asyncio.sleep(wait_s)
-
-    async def _consume(self, opened: AbstractConnection) -> None:
-        channel = await opened.channel(publisher_confirms=False)
-        await channel.set_qos(prefetch_count=self._most * 2)
-        await declare(channel, self._topology)
-        queue = await channel.get_queue(self._queue, ensure=False)
-        arrived: asyncio.Queue[AbstractIncomingMessage | None] = asyncio.Queue()
-        await queue.consume(arrived.put)
-        opened.close_callbacks.add(lambda *_: arrived.put_nowait(None))
-        channel.close_callbacks.add(lambda *_: arrived.put_nowait(None))
-        self._problem = None
-        while True:
-            batch = await self._batch(arrived)
-            REDELIVERED.labels(queue=self._queue).inc(sum(bool(each.redelivered) for each in batch))
-            refused = await self._handled([message.body for message in batch])
-            await self._settle(batch, refused)
-
-    async def _handled(self, bodies: list[bytes]) -> set[int]:
-        backoff = Backoff()
-        while True:
-            try:
-                refused = await self._handle(bodies)
-            except self._retry_on as error:
-                RETRIED.labels(queue=self._queue).inc(len(bodies))
-                await self._pause(error, backoff)
-            else:
-                self._problem = None
-                return refused
-
-    async def _batch(
-        self, arrived: "asyncio.Queue[AbstractIncomingMessage | None]"
-    ) -> list[AbstractIncomingMessage]:
-        batch = [await arrived.get()]
-        deadline = time.monotonic() + self._linger_s
-        while len(batch) < self._most and (left := deadline - time.monotonic()) > 0:
-            try:
-                async with asyncio.timeout(left):
-                    batch.append(await arrived.get())
-            except TimeoutError:
-                break
-        if None in batch:
-            raise ConnectionError("the broker closed the channel")
-        return [message for message in batch if message is not None]
-
-    async def _settle(self, batch: list[AbstractIncomingMessage], refused: set[int]) -> None:
-        for index in sorted(refused):
-            await batch[index].reject(requeue=False)
-        if len(refused) < len(batch):
-            # Refused ones are settled already, so "all up to the last" is exactly the rest.
-            last = max(index for index in range(len(batch)) if index not in refused)
-            await batch[last].ack(multiple=True)
+                declared = await channel.declare_queue(name, passive=True)
+            except aiormq.exceptions.ChannelNotFoundEntity:
+                channel = await opened.channel()
+                continue
+            found[name] = declared.declaration_result.message_count or 0
+    return found
 
 
 async def depth(url: str, queue: str, *, tls: Tls | None = None) -> tuple[int, int] | None:
@@ -312,5 +252,5 @@ async def depth(url: str, queue: str, *, tls: Tls | None = None) -> tuple[int, i
         return result.message_count or 0, result.consumer_count or 0
 
 
-def _why(error: BaseException) -> str:
+def why(error: BaseException) -> str:
     return str(error) or type(error).__name__

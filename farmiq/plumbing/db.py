@@ -23,14 +23,17 @@ UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 
 @asynccontextmanager
 async def pool(
-    url: str, *, name: str, most: int = 4, timeout_s: float = 10.0
+    url: str, *, name: str, least: int = 1, most: int = 4, timeout_s: float = 10.0
 ) -> AsyncIterator[Pool]:
-    """A pool that opens lazily: a service starts, and says so, while its database is still down."""
+    """A pool that opens lazily: a service starts, and says so, while its database is still down.
+
+    With `least` 0 a service that has nothing to do holds no connection.
+    """
     opened: Pool = AsyncConnectionPool(
         url,
         kwargs={"application_name": name, "connect_timeout": 5},
         connection_class=psycopg.AsyncConnection[TupleRow],
-        min_size=1,
+        min_size=least,
         max_size=most,
         timeout=timeout_s,
         name=name,
@@ -118,6 +121,13 @@ def login_problem(connection: psycopg.Connection) -> str | None:
 def is_data_error(error: psycopg.Error) -> bool:
     """Whether the statement can never succeed with this data; anything else may be tried again."""
     return (error.sqlstate or "")[:2] in _DATA_CLASSES
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether it speaks of the database or of us, not of the data: no message is to blame."""
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+        return not is_data_error(error)
+    return isinstance(error, UNAVAILABLE)
 
 
 def first_line(error: BaseException) -> str:

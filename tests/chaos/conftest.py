@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from farmiq import services, stack
+from farmiq import stack
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing import migrations, tokens
 from farmiq.process import SQL
@@ -15,7 +15,7 @@ from tests import devices
 from tests.chaos.rounds import Battered
 from tests.conftest import Database
 from tests.engines import state_dir
-from tests.farm import TENANT, Farm
+from tests.farm import STARTED, TENANT, Farm
 
 # Everything waits briefly and in small portions, so that a round has work in hand and is short.
 IMPATIENT = {
@@ -36,7 +36,7 @@ def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
     root, downloads = folder / "stack", state_dir() / "engines"
     with stack.start(root, downloads=downloads) as engines:
         farm = _farm(folder, engines)
-        for service in services.SERVICES:
+        for service in STARTED:
             farm.start(service.name)
         try:
             yield Battered(farm, engines)
@@ -55,7 +55,7 @@ def _farm(folder: Path, engines: stack.Stack) -> Farm:
     with psycopg.connect(cloud.admin_url) as connection:
         add_company(connection, TENANT, name="Hillside Farm")
     tokens.write_new_key(folder / "key.json", folder / "keys.json")
-    ports = {service.name: _free_port() for service in services.SERVICES}
+    ports = {service.name: _free_port() for service in STARTED}
     environment = {
         **given,
         **IMPATIENT,

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from farmiq import services, stack
+from farmiq import stack
 from farmiq.simulate.check import Findings
 from farmiq.stack import processes
-from tests.farm import Farm
+from tests.farm import STARTED, Farm
 from tests.until import until
 
 LOAD = ("--barns", "8", "--interval", "0.1", "--steady", "--seconds")
@@ -114,7 +114,7 @@ class Battered:
         await until(lambda: before <= self.farm.in_the_cloud(), within_s=90)
         recovery_s = time.monotonic() - began
         assert _ended(simulator) == 0, self.farm.log("simulator")
-        await self.farm.until_ready(*(service.name for service in services.SERVICES))
+        await self.farm.until_ready(*(service.name for service in STARTED))
         await self.farm.until_quiet()
         edge, cloud = self.farm.findings()
         redelivered = grown(delivered_again, self._delivered_again())
@@ -127,10 +127,10 @@ class Battered:
             if not state.healthy:
                 self.engines.kill(state.name)
                 self.engines.restart(state.name)
-        for service in services.SERVICES:
+        for service in STARTED:
             if self.farm.running[service.name].poll() is not None:
                 self.farm.start(service.name)
-        await self.farm.until_ready(*(service.name for service in services.SERVICES))
+        await self.farm.until_ready(*(service.name for service in STARTED))
         if without is not None:
             self.farm.stop_one(without)
         self.farm.journal.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ SERVICE_OF = {
     "ingress": "edge-ingress-gateway",
     "sync": "edge-sync-forwarder",
     "ingestion": "cloud-ingestion",
-    "telemetry": "cloud-telemetry-service",
+    "landing": "cloud-telemetry-service",
 }
 # Nothing passes here, so nothing is delivered again: such a round only must not hurt.
 BESIDE = ("telemetry.in_partition_upkeep",)
@@ -32,6 +32,8 @@ ELSEWHERE = {
     "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
     "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",
     "sync.after_archive": "tests/integration/edge/sync/test_crash.py",
+    "consume.after_set_aside": "tests/integration/cloud/test_landing.py",
+    "dlq.after_publish": "tests/integration/cloud/test_deadletter.py",
 }
 # Points that are only reached over what an earlier death left behind.
 AFTER_A_DEATH_AT = {"sync.before_reap_commit": "sync.after_sending"}

@@ -6,11 +6,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from farmiq import services, stack
+from farmiq import stack
 from farmiq.cloud.identity.accounts import add_company, add_user
 from farmiq.plumbing import tokens
 from tests.conftest import Database
-from tests.farm import PASSWORD, TENANT, Farm
+from tests.farm import PASSWORD, STARTED, TENANT, Farm
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def idle_farm(  # noqa: PLR0917 - what a whole farm stands on
     with psycopg.connect(cloud_db.admin_url) as connection:
         company = add_company(connection, TENANT, name="Hillside Farm")
         add_user(connection, "p@hillside.farm", company_id=company, password=PASSWORD)
-    ports = {service.name: free_port() for service in services.SERVICES}
+    ports = {service.name: free_port() for service in STARTED}
     environment = {
         **broker.environment,
         "FARMIQ_EDGE_DB_URL": edge_db.url,
@@ -49,7 +49,7 @@ def idle_farm(  # noqa: PLR0917 - what a whole farm stands on
 
 @pytest.fixture
 async def farm(idle_farm: Farm) -> Farm:
-    for service in services.SERVICES:
+    for service in STARTED:
         idle_farm.start(service.name)
     await idle_farm.until_ready()
     return idle_farm

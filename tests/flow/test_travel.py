@@ -8,8 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 import pytest
 
-from farmiq import services
-from tests.farm import Farm, log_lines
+from tests.farm import STARTED, Farm, log_lines
 from tests.until import until
 
 # About 250 readings a second for a few seconds; the last barn's link is cut now and then.
@@ -71,7 +70,7 @@ def _follow_feed(farm: Farm) -> None:
 
 
 def _no_payload_in_any_log(farm: Farm) -> None:
-    for service in services.SERVICES:
+    for service in STARTED:
         for line in log_lines(farm.log(service.name)):
             assert not {"metric_value", "quantity_kg"} & set(json.dumps(line).split('"'))
             assert "payload" not in line
@@ -117,14 +116,14 @@ async def test_a_signal_stops_every_service_in_good_order(farm: Farm) -> None:
     for process in farm.running.values():
         process.send_signal(signal.SIGTERM)
     assert {name: process.wait(timeout=15) for name, process in farm.running.items()} == {
-        service.name: 0 for service in services.SERVICES
+        service.name: 0 for service in STARTED
     }
 
 
 @pytest.mark.req("XC-03")
 async def test_every_process_answers_for_itself(farm: Farm) -> None:
     async with httpx2.AsyncClient(timeout=5) as client:
-        for service in services.SERVICES:
+        for service in STARTED:
             for path in ("healthz", "readyz", "version", "metrics"):
                 answer = await client.get(f"{farm.url(service.name)}/{path}")
                 assert answer.status_code == 200, (service.name, path)

@@ -99,10 +99,7 @@ def _look(
 _OF_COMPANIES = ("companies", "users", "memberships")
 _TABLES = (
     *_OF_COMPANIES,
-    "telemetry_readings",
-    "telemetry_latest",
-    "ingestion_dedupe",
-    "event_conflicts",
+    *sorted(two_companies.SEED.keys() - set(_OF_COMPANIES) - two_companies.NOT_FOR_PEOPLE),
 )
 
 

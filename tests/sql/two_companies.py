@@ -19,6 +19,12 @@ NOT_OF_A_COMPANY = {"schema_migrations", "test_clock"}
 # Only services read these; people see nothing of them, not even their own.
 NOT_FOR_PEOPLE = {"sign_ins"}
 
+# The tables of event families are all alike but for columns made from the payload.
+_EVENT = """
+    insert into {} (tenant_id, event_id, event_type, farm_id, barn_id, occurred_at, trace_id,
+      payload)
+    values (%(tenant)s, %(id)s, 'x.y', 'f', 'b', now(), 't', '{{}}')"""
+
 # Companies and people are made as an administrator makes them; this says how all else is filled.
 SEED = {
     "companies": "",
@@ -40,6 +46,19 @@ SEED = {
         insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
           metric_value, unit, occurred_at, reading_count)
         values (%(tenant)s, 'd', 'temperature', 'f', 'b', %(id)s, 1, 'C', now(), 1)""",
+    "dead_letter_actions": """
+        insert into dead_letter_actions
+          (action_id, actor, action, queue, tenant_id, reason, outcome, body_sha256)
+        values (%(id)s, 'a', 'redrive', 'q', %(tenant)s, 'r', 'redriven', 'x')""",
+    "telemetry_aggregates": _EVENT.format("telemetry_aggregates"),
+    "weighvision_events": _EVENT.format("weighvision_events"),
+    "media_events": _EVENT.format("media_events"),
+    "inference_events": _EVENT.format("inference_events"),
+    "feed_events": _EVENT.format("feed_events"),
+    "barn_events": _EVENT.format("barn_events"),
+    "device_events": _EVENT.format("device_events"),
+    "sync_events": _EVENT.format("sync_events"),
+    "kpi_events": _EVENT.format("kpi_events"),
 }
 
 PASSWORD = "long enough 1"

@@ -1,24 +1,18 @@
 """Telemetry's SQL in the cloud."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from farmiq.messages import telemetry
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.telemetry import Reading
 from farmiq.plumbing import db
 
 
-@dataclass(frozen=True, slots=True)
-class Ingested:
-    event: BusEvent
-    reading: Reading
-
-
-async def record(tx: db.Connection, ingested: Sequence[Ingested]) -> int:
+async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     """Keep the readings and the newest of each series; returns how many were new.
 
     The count of a series grows only by readings that were new, so repeats change nothing.
     """
+    readings = [telemetry.read_ingested(each.payload) for each in events]
     new: int = await db.fetch_value(
         tx,
         """
@@ -60,18 +54,18 @@ async def record(tx: db.Connection, ingested: Sequence[Ingested]) -> int:
         )
         select count(*) from kept
         """,
-        [each.event.tenant_id for each in ingested],
-        [each.event.event_id for each in ingested],
-        [each.event.farm_id for each in ingested],
-        [each.event.barn_id for each in ingested],
-        [each.event.device_id for each in ingested],
-        [each.reading.metric_type for each in ingested],
-        [each.reading.metric_value for each in ingested],
-        [each.reading.unit for each in ingested],
-        [each.event.occurred_at for each in ingested],
-        [each.event.trace_id for each in ingested],
+        [each.tenant_id for each in events],
+        [each.event_id for each in events],
+        [each.farm_id for each in events],
+        [each.barn_id for each in events],
+        [each.device_id for each in events],
+        [each.metric_type for each in readings],
+        [each.metric_value for each in readings],
+        [each.unit for each in readings],
+        [each.occurred_at for each in events],
+        [each.trace_id for each in events],
     )
-    await _tell(tx, {each.event.tenant_id for each in ingested})
+    await _tell(tx, {each.tenant_id for each in events})
     return new
 
 

@@ -8,15 +8,21 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
+from farmiq.cloud import landing
 from farmiq.cloud.bus import TELEMETRY_DEAD_LETTERS, TELEMETRY_QUEUE, TOPOLOGY
 from farmiq.cloud.telemetry import service
 from farmiq.plumbing import amqp, db, http
+from farmiq.plumbing.consume import Refused
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.until import until
 
 
 def bodies(*events: dict[str, object]) -> list[bytes]:
     return [json.dumps(each).encode() for each in events]
+
+
+async def land(pool: db.Pool, deliveries: list[bytes]) -> dict[int, Refused]:
+    return await landing.land(pool, deliveries, service.READINGS)
 
 
 @pytest.fixture
@@ -33,7 +39,7 @@ async def test_each_event_three_times_in_any_order_gives_the_same_rows(
     deliveries = bodies(*events * 3)
     random.Random(7).shuffle(deliveries)
     for start in range(0, len(deliveries), 7):
-        assert await service.keep(pool, deliveries[start : start + 7]) == set()
+        assert await land(pool, deliveries[start : start + 7]) == {}
     assert cloud.rows("select count(*) from telemetry_readings") == [(30,)]
     assert cloud.rows("select reading_count, event_id::text from telemetry_latest") == [
         (30, events[-1]["event_id"])
@@ -44,7 +50,7 @@ async def test_a_reading_without_a_device_is_a_dead_letter_and_stops_nobody(
     cloud: CloudSite, pool: db.Pool
 ) -> None:
     absent = {key: value for key, value in event().items() if key != "device_id"}
-    assert await service.keep(pool, bodies(absent, event(), event(device_id=None))) == {0, 2}
+    assert set(await land(pool, bodies(absent, event(), event(device_id=None)))) == {0, 2}
     assert cloud.rows("select count(*) from telemetry_readings") == [(1,)]
 
 
@@ -54,8 +60,8 @@ async def test_the_newest_reading_wins_whatever_arrives_later(
     newer = event(occurred_at="2025-01-02T12:00:00Z")
     older = event(occurred_at="2025-01-02T11:00:00Z", payload={
         "metric_type": "temperature", "metric_value": 1.0, "unit": "C"})  # fmt: skip
-    await service.keep(pool, bodies(newer))
-    await service.keep(pool, bodies(older))
+    await land(pool, bodies(newer))
+    await land(pool, bodies(older))
     assert cloud.rows("select metric_value, reading_count from telemetry_latest") == [(26.4, 2)]
 
 
@@ -65,7 +71,7 @@ async def test_what_is_announced_names_the_company_by_its_id_alone(
     (company,) = cloud.rows("select company_id::text from companies where tenant_id = 't-001'")
     async with await psycopg.AsyncConnection.connect(cloud.database.url, autocommit=True) as ear:
         await ear.execute("listen telemetry_changed")
-        await service.keep(pool, bodies(event(), event()))
+        await land(pool, bodies(event(), event()))
         heard = [notice.payload async for notice in ear.notifies(timeout=10, stop_after=1)]
     assert heard == [company[0]]
 
@@ -74,7 +80,7 @@ async def test_what_cannot_be_understood_is_pointed_out_and_the_rest_kept(
     cloud: CloudSite, pool: db.Pool
 ) -> None:
     mixed = [b"garbage", *bodies(event()), b"{}", *bodies(event(event_type="unknown.type"))]
-    assert await service.keep(pool, mixed) == {0, 2, 3}
+    assert set(await land(pool, mixed)) == {0, 2, 3}
     assert cloud.rows("select count(*) from telemetry_readings") == [(1,)]
 
 

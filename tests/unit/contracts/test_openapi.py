@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from farmiq.cli import app
 from farmiq.cloud.console import readings
 from farmiq.cloud.console.pages import Pages
+from farmiq.cloud.deadletter import api as deadletter
 from farmiq.cloud.ingestion import service as ingestion
 from farmiq.contracts import openapi
 from farmiq.contracts.devices import TYPES as DEVICE_TYPES
@@ -41,6 +42,7 @@ def routes(site: str) -> FastAPI:
     if site == "cloud":
         door.app.add_route(ingestion.ROUTE, nothing_there, methods=["POST"])
         Pages(nothing, nothing, nothing, cookie_secure=False).add_to(door.app)
+        deadletter.Api(nothing, nothing, nothing).add_to(door.app)
     else:
         Desk(nothing, nothing).add_to(door.app)
         devices.add_to(door.app, nothing)

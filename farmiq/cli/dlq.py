@@ -1,0 +1,207 @@
+"""`farmiq dlq`: dead letters of the bus."""
+
+import asyncio
+import getpass
+import json
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+if TYPE_CHECKING:
+    from aio_pika.abc import AbstractConnection
+
+    from farmiq.cloud.deadletter.letter import Wish
+    from farmiq.cloud.deadletter.pile import Order
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "Events that a service of the cloud did not take after five attempts, and events that no "
+        "queue wanted. Mend the cause, then redrive; what can never be mended, discard.\n\n"
+        "Needs FARMIQ_AMQP_URL and, to move letters, FARMIQ_CLOUD_DB_URL for the audit; or a "
+        "running demo."
+    ),
+)
+Queue = Annotated[
+    str | None, typer.Option(help="One queue of dead letters, as `farmiq dlq ls` names it.")
+]
+Reason = Annotated[
+    str | None, typer.Option(help="Letters whose reason says this, or is of this group.")
+]
+EventType = Annotated[str | None, typer.Option("--type", help="Events of this type.")]
+Tenant = Annotated[str | None, typer.Option(help="Events of this tenant.")]
+EventIds = Annotated[list[str] | None, typer.Option("--event-id", help="This event; repeatable.")]
+Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+Rate = Annotated[float, typer.Option(min=0.1, max=5000, help="At most so many a second.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; do nothing.")]
+
+
+@app.command("ls")
+def ls(
+    *, queue: Queue = None, tenant: Tenant = None, stack: StackName = None, as_json: AsJson = False
+) -> None:
+    """Count the dead letters by queue and reason. Exit code 3: there are some."""
+    from farmiq.cloud.deadletter import api, pile
+
+    async def count() -> list[dict[str, Any]]:
+        async with _bus(terminal.environment(stack)) as opened:
+            found = await pile.groups(opened, _wish(queue=queue, tenant=tenant))
+            return [api.group_shown(each) for each in found]
+
+    found = asyncio.run(count())
+    if as_json:
+        terminal.print_json(found)
+    for each in () if as_json else found:
+        typer.echo(f"{each['count']:>7}  {each['queue']}  {each['reason']}")
+        typer.echo(f"{'':9}{each['oldest'] or '?'} … {each['newest'] or '?'}  "
+                   f"{', '.join(each['event_types'])}")  # fmt: skip
+    if not found and not as_json:
+        typer.echo("there are no dead letters")
+    raise typer.Exit(3 if found else 0)
+
+
+@app.command("show")
+def show(
+    *,
+    queue: Queue = None,
+    reason: Reason = None,
+    event_type: EventType = None,
+    tenant: Tenant = None,
+    event_id: EventIds = None,
+    limit: Limit = 10,
+    body: Annotated[bool, typer.Option("--body", help="With the event itself.")] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show letters, oldest first: what, from where, why, how often it was tried."""
+    from farmiq.cloud.deadletter import api, pile
+
+    wish = _wish(queue, reason, event_type, tenant, event_id)
+
+    async def look() -> AsyncIterator[dict[str, Any]]:
+        left = limit
+        async with _bus(terminal.environment(stack)) as opened:
+            async for letter, raw in pile.look(opened, wish):
+                shown = api.letter_shown(letter)
+                yield shown | ({"body": raw.decode("utf-8", "replace")} if body else {})
+                left -= 1
+                if not left:
+                    return
+
+    async def tell() -> None:
+        async for each in look():
+            if as_json:
+                typer.echo(json.dumps(each))
+            else:
+                typer.echo("\n".join(f"{name:<12} {value}" for name, value in each.items()) + "\n")
+
+    asyncio.run(tell())
+
+
+@app.command("redrive")
+def redrive(
+    *,
+    queue: Queue = None,
+    reason: Reason = None,
+    event_type: EventType = None,
+    tenant: Tenant = None,
+    event_id: EventIds = None,
+    limit: Limit = 1000,
+    rate: Rate = 100.0,
+    dry_run: DryRun = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send letters back to the queues they came from, as if they were new. Safe to repeat.
+
+    With --json a line per letter and a summary at the end. Exit code 3: some could not be sent.
+    """
+    wish = _wish(queue, reason, event_type, tenant, event_id)
+    order = _order("redrive", wish, limit=limit, rate=rate, dry_run=dry_run)
+    _carry_out(order, stack, as_json=as_json)
+
+
+@app.command("discard")
+def discard(
+    *,
+    queue: Queue = None,
+    reason: Reason = None,
+    event_type: EventType = None,
+    tenant: Tenant = None,
+    event_id: EventIds = None,
+    limit: Limit = 1000,
+    rate: Rate = 1000.0,
+    dry_run: DryRun = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take letters away for good. Say which; their bytes stay in the table of the audit."""
+    wish = _wish(queue, reason, event_type, tenant, event_id)
+    if not (queue or reason or event_type or tenant or event_id):
+        terminal.fail(
+            "say which letters: --queue, --reason, --type, --tenant or --event-id", code=2
+        )
+    order = _order("discard", wish, limit=limit, rate=rate, dry_run=dry_run)
+    _carry_out(order, stack, as_json=as_json)
+
+
+def _wish(
+    queue: str | None = None,
+    reason: str | None = None,
+    event_type: str | None = None,
+    tenant: str | None = None,
+    event_id: list[str] | None = None,
+) -> "Wish":
+    from farmiq.cloud.deadletter.letter import PILES, Wish
+
+    if queue is not None and queue not in PILES:
+        terminal.fail(f"{queue!r} holds no dead letters; choose one of {', '.join(PILES)}", code=2)
+    return Wish(queue, reason, event_type, tenant, frozenset(event_id or ()))
+
+
+def _order(action: str, wish: "Wish", *, limit: int, rate: float, dry_run: bool) -> "Order":
+    from farmiq.cloud.deadletter.pile import Order
+
+    actor = f"{getpass.getuser()}@{socket.gethostname()}"
+    return Order(action, wish, actor, limit, rate, dry_run=dry_run)
+
+
+def _carry_out(order: "Order", stack: str | None, *, as_json: bool) -> None:
+    from farmiq import config, crash
+    from farmiq.cloud.deadletter import api, pile
+    from farmiq.plumbing import db
+
+    environment = terminal.environment(stack)
+    url = terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")
+    crash.arm(config.crash_at())
+    counts: Counter[str] = Counter()
+
+    async def work() -> None:
+        async with _bus(environment) as opened, db.pool(url, name="farmiq-dlq", least=0) as pool:
+            async for outcome in pile.carry_out(opened, pool, order):
+                counts[outcome.done] += 1
+                if as_json:
+                    typer.echo(json.dumps(api.outcome_shown(outcome)))
+                elif outcome.why:
+                    typer.echo(f"{outcome.done}  {outcome.letter.event_id}  {outcome.why}")
+
+    asyncio.run(work())
+    summary = ", ".join(f"{done} {count}" for done, count in sorted(counts.items()))
+    typer.echo(json.dumps({"summary": counts}) if as_json else summary or "no letter is meant")
+    raise typer.Exit(3 if counts["failed"] else 0)
+
+
+@asynccontextmanager
+async def _bus(environment: Mapping[str, str]) -> "AsyncIterator[AbstractConnection]":
+    from farmiq.plumbing import amqp
+
+    url = terminal.needed(environment, "FARMIQ_AMQP_URL")
+    async with amqp.connection(url, name="farmiq-dlq") as opened:
+        yield opened

@@ -1,0 +1,1 @@
+"""cloud-analytics-service: events of the bus into kpi_events."""

@@ -1,0 +1,1 @@
+"""cloud-barn-service: events of the bus into barn_events."""

@@ -1,0 +1,1 @@
+"""cloud-deadletter-service: what died on the bus, and how it comes back."""

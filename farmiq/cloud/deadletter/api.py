@@ -1,0 +1,232 @@
+"""The routes of dead letters. An admin sees and moves those of their company, a super admin all.
+
+Who calls is a sign-in of the console: its cookie, or its token as `Authorization: Bearer …`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any
+
+import msgspec
+from aio_pika.abc import AbstractConnection
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from farmiq.cloud.deadletter import pile, store
+from farmiq.cloud.deadletter.letter import PILES, Group, Letter, Wish
+from farmiq.cloud.deadletter.pile import Order, Outcome
+from farmiq.cloud.identity.desk import Desk
+from farmiq.plumbing import amqp, db
+from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.tls import Tls
+
+ROOT = "/api/v1/dead-letters"
+COOKIE = "farmiq_sign_in"
+MOST_BYTES = 256 * 1024
+MOST_SHOWN = 500
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+class DeadLetterOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which letters, how many at most, how fast; with `dry_run` nothing happens to them."""
+
+    queue: str | None = None
+    reason: str | None = None
+    event_type: str | None = None
+    event_ids: Annotated[list[str], msgspec.Meta(max_length=1000)] = msgspec.field(
+        default_factory=list
+    )
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1000
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=5000)] = 100.0
+    dry_run: bool = False
+
+
+_decoder = msgspec.json.Decoder(DeadLetterOrder)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`tenant_id` is None for a super admin, who may see the letters of all."""
+
+    email: str
+    tenant_id: str | None
+
+
+@dataclass
+class Api:
+    url: str
+    pool: db.Pool
+    desk: Desk
+    tls: Tls | None = None
+    # Two at once would only take each other's letters away.
+    _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def add_to(self, app: FastAPI) -> None:
+        for path, endpoint, method in (
+            (ROOT, self.groups, "GET"),
+            (f"{ROOT}/messages", self.messages, "GET"),
+            (f"{ROOT}/redrive", self.redrive, "POST"),
+            (f"{ROOT}/discard", self.discard, "POST"),
+        ):
+            app.add_route(path, endpoint, methods=[method])
+
+    async def groups(self, request: Request) -> Response:
+        wish = await self._wish(request)
+        async with self._connection() as opened:
+            found = await pile.groups(opened, wish)
+        return JSONResponse({"groups": [group_shown(each) for each in found]}, headers=NO_STORE)
+
+    async def messages(self, request: Request) -> Response:
+        """The first letters that are meant, without their bodies."""
+        wish = await self._wish(request)
+        found: list[dict[str, Any]] = []
+        async with self._connection() as opened:
+            async for letter, _ in pile.look(opened, wish):
+                found.append(letter_shown(letter))
+                if len(found) >= MOST_SHOWN:
+                    break
+        return JSONResponse({"letters": found}, headers=NO_STORE)
+
+    async def redrive(self, request: Request) -> Response:
+        return await self._carry_out(request, "redrive")
+
+    async def discard(self, request: Request) -> Response:
+        return await self._carry_out(request, "discard")
+
+    async def _carry_out(self, request: Request, action: str) -> Response:
+        caller = await self._caller(request)
+        asked = await _order(request)
+        wish = Wish(
+            pile=_pile(asked.queue),
+            reason=asked.reason,
+            event_type=asked.event_type,
+            tenant_id=caller.tenant_id,
+            event_ids=frozenset(asked.event_ids),
+        )
+        order = Order(
+            action, wish, caller.email, asked.limit, asked.rate_per_s, dry_run=asked.dry_run
+        )
+        if self._busy.locked():
+            raise HttpError(409, "letters are being moved already; try again when that is done")
+        # Opened before the answer begins, so that a bus that is away is still a plain 503.
+        stack = AsyncExitStack()
+        await stack.enter_async_context(self._busy)
+        try:
+            opened = await stack.enter_async_context(self._connection())
+        except BaseException:
+            await stack.aclose()
+            raise
+        lines = self._lines(opened, order, stack)
+        return StreamingResponse(lines, media_type="application/x-ndjson", headers=NO_STORE)
+
+    async def _lines(
+        self, opened: AbstractConnection, order: Order, stack: AsyncExitStack
+    ) -> AsyncIterator[bytes]:
+        """A line per letter, and at the end one that counts them or says what broke."""
+        counts: dict[str, int] = {}
+        async with stack:
+            try:
+                async for outcome in pile.carry_out(opened, self.pool, order):
+                    counts[outcome.done] = counts.get(outcome.done, 0) + 1
+                    yield _line(outcome_shown(outcome))
+            except (*amqp.UNAVAILABLE, *db.UNAVAILABLE) as error:
+                yield _line({"summary": counts, "error": db.first_line(error)})
+                return
+        yield _line({"summary": counts})
+
+    async def _wish(self, request: Request) -> Wish:
+        caller = await self._caller(request)
+        query = request.query_params
+        wish = Wish(
+            pile=_pile(query.get("queue")),
+            reason=query.get("reason"),
+            event_type=query.get("event_type"),
+            event_ids=frozenset(query.getlist("event_id")),
+        )
+        return replace(wish, tenant_id=caller.tenant_id)
+
+    async def _caller(self, request: Request) -> Caller:
+        """Raises HttpError 401, 403, or 503 if nobody can be asked."""
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        token = bearer.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE)
+        try:
+            found = await self.desk.find(token)
+            if found is None:
+                raise HttpError(401, "sign in first")
+            if found.is_super_admin:
+                return Caller(found.email, None)
+            async with db.transaction(self.pool) as tx:
+                tenant_id = await store.administered(tx, found.user_id, found.company_id)
+        except db.UNAVAILABLE as error:
+            raise HttpError(503, "the database is away", retry_after_s=5) from error
+        if tenant_id is None:
+            raise HttpError(403, "dead letters are for admins of the company and super admins")
+        return Caller(found.email, tenant_id)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AbstractConnection]:
+        try:
+            async with amqp.connection(self.url, name="dead-letters", tls=self.tls) as opened:
+                yield opened
+        except amqp.UNAVAILABLE as error:
+            why = f"the message bus is away: {amqp.why(error)}"
+            raise HttpError(503, why, retry_after_s=5) from error
+
+
+def _pile(queue: str | None) -> str | None:
+    if queue is not None and queue not in PILES:
+        raise HttpError(
+            400,
+            "there is no such queue of dead letters",
+            details=[{"field": "queue", "reason": f"one of {', '.join(PILES)}"}],
+        )
+    return queue
+
+
+async def _order(request: Request) -> DeadLetterOrder:
+    # A form of another site cannot be sent as JSON without the browser asking us first.
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HttpError(415, "send the order as application/json")
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MOST_BYTES:
+            raise HttpError(413, f"an order has at most {MOST_BYTES} bytes")
+        parts.append(part)
+    try:
+        return _decoder.decode(b"".join(parts))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        reason = str(error)[:500]
+        raise HttpError(
+            400, "the order is not valid", details=[{"field": "body", "reason": reason}]
+        ) from None
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(value) + b"\n"
+
+
+def group_shown(group: Group) -> dict[str, Any]:
+    return {
+        "queue": group.pile,
+        "reason": group.kind,
+        "count": group.count,
+        "oldest": group.oldest,
+        "newest": group.newest,
+        "event_types": sorted(group.event_types),
+    }
+
+
+def letter_shown(letter: Letter) -> dict[str, Any]:
+    shown = asdict(letter)
+    return {"queue": shown.pop("pile"), **shown}
+
+
+def outcome_shown(outcome: Outcome) -> dict[str, Any]:
+    letter = outcome.letter
+    shown = {"outcome": outcome.done, "queue": letter.pile, "event_id": letter.event_id}
+    return shown | ({"why": outcome.why} if outcome.why else {})

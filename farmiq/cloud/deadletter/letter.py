@@ -1,0 +1,137 @@
+"""Pure: a dead letter, what is known about it, and which ones a person means."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from farmiq.cloud import bus
+from farmiq.plumbing import delivery as deliveries
+from farmiq.plumbing.delivery import Delivery
+
+PILES = (bus.UNROUTED_QUEUE, *dict.fromkeys(work.dead_letters for work in bus.WORKS))
+ORIGINS = frozenset(work.queue for work in bus.WORKS)
+UNWANTED = "no queue wants this event"
+
+_LONGEST = 200
+# What differs from one letter to the next: ids, numbers, quoted texts.
+_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """`origin` is the queue whose consumer did not take it, None if no queue ever wanted it."""
+
+    pile: str
+    origin: str | None
+    exchange: str
+    routing_key: str
+    reason: str
+    attempts: int
+    failed_at: str | None
+    event_id: str | None
+    event_type: str | None
+    tenant_id: str | None
+    size_bytes: int
+
+    @property
+    def kind(self) -> str:
+        """The reason without what is particular to one letter: letters of a kind are a group."""
+        return _PARTICULAR.sub("…", self.reason)[:_LONGEST]
+
+
+def of(pile: str, delivery: Delivery) -> Letter:
+    headers = delivery.headers
+    death = _first_death(headers)
+    event = _event(delivery.body)
+    return Letter(
+        pile=pile,
+        origin=_text(headers.get(deliveries.QUEUE)) or _text(death.get("queue")),
+        exchange=delivery.exchange,
+        routing_key=delivery.routing_key,
+        reason=_reason(headers, death),
+        attempts=delivery.attempts,
+        failed_at=_text(headers.get(deliveries.FAILED_AT)),
+        event_id=_short(event.get("event_id")) or _text(delivery.properties.message_id),
+        event_type=_short(event.get("event_type")),
+        tenant_id=_short(event.get("tenant_id")),
+        size_bytes=len(delivery.body),
+    )
+
+
+def _reason(headers: Mapping[str, Any], death: Mapping[str, Any]) -> str:
+    if said := _text(headers.get(deliveries.REASON)):
+        return said
+    if broker := _text(death.get("reason")):
+        return f"the broker gave up on it: {broker}"
+    return UNWANTED
+
+
+def _first_death(headers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The broker's own account, if it moved the message itself."""
+    found = headers.get("x-death")
+    return found[-1] if isinstance(found, list) and found and isinstance(found[-1], dict) else {}
+
+
+def _event(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _short(value: object) -> str | None:
+    """What a database and a terminal can show; a body may say anything."""
+    found = _text(value)
+    return found[:_LONGEST].replace("\0", "") if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which letters are meant; what is not said does not matter. `tenant_id` also limits people."""
+
+    pile: str | None = None
+    reason: str | None = None
+    event_type: str | None = None
+    tenant_id: str | None = None
+    event_ids: frozenset[str] = field(default_factory=frozenset)
+
+    def means(self, letter: Letter) -> bool:
+        return (
+            self.pile in (None, letter.pile)
+            and (self.reason is None or self.reason in letter.reason or self.reason == letter.kind)
+            and self.event_type in (None, letter.event_type)
+            and self.tenant_id in (None, letter.tenant_id)
+            and (not self.event_ids or letter.event_id in self.event_ids)
+        )
+
+    @property
+    def piles(self) -> tuple[str, ...]:
+        return tuple(pile for pile in PILES if self.pile in (None, pile))
+
+
+@dataclass(slots=True)
+class Group:
+    """Letters of one pile and kind. Grows while letters are counted in."""
+
+    pile: str
+    kind: str
+    count: int = 0
+    oldest: str | None = None
+    newest: str | None = None
+    event_types: set[str] = field(default_factory=set)
+
+    def add(self, letter: Letter) -> None:
+        self.count += 1
+        if letter.failed_at is not None:
+            self.oldest = min(self.oldest or letter.failed_at, letter.failed_at)
+            self.newest = max(self.newest or letter.failed_at, letter.failed_at)
+        if letter.event_type is not None and len(self.event_types) < len(ORIGINS):
+            self.event_types.add(letter.event_type)

@@ -1,0 +1,176 @@
+"""The piles of dead letters on the bus: count them, look at them, redrive, discard.
+
+A letter is acknowledged only after it is confirmed where it goes and noted in the audit; whatever
+breaks in between leaves it where it was, so it may be delivered twice and is never lost.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import aiormq
+from aio_pika.abc import AbstractConnection
+
+from farmiq import crash
+from farmiq.cloud import bus
+from farmiq.cloud.deadletter import letter as letters
+from farmiq.cloud.deadletter import store
+from farmiq.cloud.deadletter.letter import Group, Letter, Wish
+from farmiq.cloud.deadletter.store import Deed
+from farmiq.plumbing import consume, db
+from farmiq.plumbing import delivery as deliveries
+from farmiq.plumbing.consume import Inbox
+from farmiq.plumbing.delivery import Delivery
+
+# So many are published together; a crash in between delivers at most these twice.
+TOGETHER = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to do with the letters that are meant, by whom, how many at most and how fast."""
+
+    action: str
+    wish: Wish
+    actor: str
+    limit: int
+    rate_per_s: float
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`done` is redriven, discarded, failed, or what a dry run would have done."""
+
+    done: str
+    letter: Letter
+    why: str | None = None
+
+
+async def groups(opened: AbstractConnection, wish: Wish) -> list[Group]:
+    """All letters that are meant, counted by pile and kind."""
+    found: dict[tuple[str, str], Group] = {}
+    async for letter, _ in look(opened, wish):
+        key = (letter.pile, letter.kind)
+        found.setdefault(key, Group(*key)).add(letter)
+    return sorted(found.values(), key=lambda each: (each.pile, -each.count))
+
+
+async def look(opened: AbstractConnection, wish: Wish) -> AsyncIterator[tuple[Letter, bytes]]:
+    """The letters that are meant, oldest first, each with its bytes. They stay where they are."""
+    for pile in await _existing(opened, wish):
+        async for _, window in consume.browse(opened, pile):
+            for each in window:
+                letter = letters.of(pile, each)
+                if wish.means(letter):
+                    yield letter, each.body
+
+
+async def carry_out(
+    opened: AbstractConnection, pool: db.Pool, order: Order
+) -> AsyncIterator[Outcome]:
+    """Redrive or discard, a few at a time and no faster than asked."""
+    outbox = await consume.confirming(opened)
+    left = order.limit
+    for pile in await _existing(opened, order.wish):
+        async for inbox, window in consume.browse(opened, pile):
+            meant = [(letters.of(pile, each), each) for each in window]
+            meant = [item for item in meant if order.wish.means(item[0])][:left]
+            left -= len(meant)
+            for start in range(0, len(meant), TOGETHER):
+                some = meant[start : start + TOGETHER]
+                began = time.monotonic()
+                for outcome in await _some(outbox, inbox, pool, order, some):
+                    yield outcome
+                if not order.dry_run:
+                    spent_s = time.monotonic() - began
+                    await asyncio.sleep(max(0.0, len(some) / order.rate_per_s - spent_s))
+            if left <= 0:
+                return
+
+
+async def _existing(opened: AbstractConnection, wish: Wish) -> list[str]:
+    found = []
+    for pile in wish.piles:
+        channel = await opened.channel()
+        try:
+            await channel.declare_queue(pile, passive=True)
+        except aiormq.exceptions.ChannelNotFoundEntity:
+            continue
+        await channel.close()
+        found.append(pile)
+    return found
+
+
+Meant = Sequence[tuple[Letter, Delivery]]
+
+
+async def _some(
+    outbox: aiormq.abc.AbstractChannel, inbox: Inbox, pool: db.Pool, order: Order, meant: Meant
+) -> list[Outcome]:
+    if order.dry_run:
+        return [Outcome(f"would {order.action}", letter) for letter, _ in meant]
+    outcomes = await _send(outbox, meant) if order.action == "redrive" else _dropped(meant)
+    done = [item for item, outcome in zip(meant, outcomes, strict=True) if outcome.why is None]
+    async with db.transaction(pool) as tx:
+        await store.note(tx, _deeds(order, meant, outcomes))
+    crash.here("dlq.after_publish")
+    for _, delivery in done:
+        await inbox.ack(delivery)
+    return outcomes
+
+
+def _dropped(meant: Meant) -> list[Outcome]:
+    return [Outcome("discarded", letter) for letter, _ in meant]
+
+
+def _deeds(order: Order, meant: Meant, outcomes: list[Outcome]) -> list[Deed]:
+    return [
+        Deed(
+            actor=order.actor,
+            action=order.action,
+            letter=letter,
+            outcome=outcome.done if outcome.why is None else f"{outcome.done}: {outcome.why}",
+            body=delivery.body,
+            keep_body=order.action == "discard",
+        )
+        for (letter, delivery), outcome in zip(meant, outcomes, strict=True)
+    ]
+
+
+async def _send(outbox: aiormq.abc.AbstractChannel, meant: Meant) -> list[Outcome]:
+    answers = await asyncio.gather(
+        *(_send_one(outbox, letter, delivery) for letter, delivery in meant),
+        return_exceptions=True,
+    )
+    return [_outcome(letter, answer) for (letter, _), answer in zip(meant, answers, strict=True)]
+
+
+def _outcome(letter: Letter, answer: BaseException | None) -> Outcome:
+    if answer is None:
+        return Outcome("redriven", letter)
+    if isinstance(answer, aiormq.exceptions.DeliveryError):
+        return Outcome("failed", letter, "its queue is full")
+    if isinstance(answer, (aiormq.exceptions.PublishError, NoWayBack)):
+        return Outcome("failed", letter, f"there is no queue {letter.origin or letter.exchange}")
+    raise answer
+
+
+class NoWayBack(Exception):  # noqa: N818 - a verdict on one letter
+    """The letter names a queue that is none of ours."""
+
+
+async def _send_one(outbox: aiormq.abc.AbstractChannel, letter: Letter, delivery: Delivery) -> None:
+    """To the queue whose consumer did not take it; an event that nobody wanted, to its exchange."""
+    properties = deliveries.afresh(delivery)
+    if letter.origin is None:
+        await consume.publish(
+            outbox, letter.routing_key, delivery.body, properties, exchange=letter.exchange
+        )
+    elif letter.origin in letters.ORIGINS:
+        await consume.publish(
+            outbox, letter.origin, delivery.body, properties, exchange=bus.RETRY_EXCHANGE
+        )
+    else:
+        raise NoWayBack

@@ -1,0 +1,25 @@
+"""Dead letters: what the bus could not deliver, shown and moved by people; how full queues are.
+
+farmiq.*.dlq.queue, unrouted.queue --> [deadletter] --the queues they came from,
+dead_letter_actions--> consumers
+"""
+
+from datetime import timedelta
+
+from farmiq.cloud.deadletter.api import Api
+from farmiq.cloud.deadletter.watch import Watch
+from farmiq.cloud.identity.desk import Desk
+from farmiq.config import CloudSettings
+from farmiq.plumbing import db, http
+
+NAME = "cloud-deadletter-service"
+
+
+async def run(settings: CloudSettings, door: http.Door) -> None:
+    url = settings.db_url.get_secret_value()
+    async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
+        desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
+        Api(settings.amqp_url.get_secret_value(), pool, desk, settings.tls).add_to(door.app)
+        watch = Watch(settings)
+        door.ready("deadletter.bus", watch.problem)
+        await watch.run()

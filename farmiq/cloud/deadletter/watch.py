@@ -1,0 +1,66 @@
+"""How full the queues are: figures for alerts, and a line in the log before one is full."""
+
+import asyncio
+
+import prometheus_client
+
+from farmiq.cloud import bus, topology
+from farmiq.config import CloudSettings
+from farmiq.plumbing import amqp, log
+from farmiq.plumbing.backoff import Backoff
+
+EVERY_S = 15.0
+# Half of a week's room is used up: days are left in which to act.
+TOO_FULL = 0.5
+
+WAITING = prometheus_client.Gauge(
+    "farmiq_bus_queue_messages", "Messages waiting in a queue of the bus", ["queue"]
+)
+ROOM = prometheus_client.Gauge(
+    "farmiq_bus_queue_limit", "Messages a queue of the bus has room for", ["queue"]
+)
+
+
+def limits(settings: CloudSettings) -> dict[str, int]:
+    """Room in every queue that is watched."""
+    days, scale = settings.bus_outage_days, settings.bus_scale
+    return {
+        **{work.queue: bus.most_waiting(work, days=days, scale=scale) for work in bus.WORKS},
+        bus.UNROUTED_QUEUE: round(topology.MOST_SET_ASIDE * scale),
+        **{work.dead_letters: round(topology.MOST_SET_ASIDE * scale) for work in bus.WORKS},
+    }
+
+
+class Watch:
+    def __init__(self, settings: CloudSettings) -> None:
+        self._url, self._tls = settings.amqp_url.get_secret_value(), settings.tls
+        self._limits = limits(settings)
+        self._problem: str | None = "not connected yet"
+
+    def problem(self) -> str | None:
+        return self._problem
+
+    async def run(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                for queue, count in (await self.counts()).items():
+                    self._tell(queue, count)
+            except amqp.UNAVAILABLE as error:
+                self._problem = f"message bus does not answer: {amqp.why(error)}"
+                await backoff.wait()
+                continue
+            self._problem = None
+            await asyncio.sleep(EVERY_S)
+
+    async def counts(self) -> dict[str, int]:
+        return await amqp.depths(self._url, self._limits, tls=self._tls)
+
+    def _tell(self, queue: str, count: int) -> None:
+        limit = self._limits[queue]
+        WAITING.labels(queue=queue).set(count)
+        ROOM.labels(queue=queue).set(limit)
+        if count > limit * TOO_FULL:
+            log.get("cloud-deadletter-service").error(
+                "bus.queue_filling", queue=queue, messages=count, limit=limit
+            )

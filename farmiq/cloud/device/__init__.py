@@ -1,0 +1,1 @@
+"""cloud-device-service: events of the bus into device_events."""

@@ -1,0 +1,1 @@
+"""cloud-feed-service: events of the bus into feed_events."""

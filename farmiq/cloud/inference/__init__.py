@@ -1,0 +1,1 @@
+"""cloud-inference-service: events of the bus into inference_events."""

@@ -1,0 +1,1 @@
+"""cloud-media-store: events of the bus into media_events."""

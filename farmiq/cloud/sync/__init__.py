@@ -1,0 +1,1 @@
+"""cloud-sync-service: events of the bus into sync_events."""

@@ -1,0 +1,1 @@
+"""cloud-weighvision-service: events of the bus into weighvision_events."""

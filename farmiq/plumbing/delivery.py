@@ -1,0 +1,109 @@
+"""Pure: a message as the broker delivered it, and what it carries about its failures.
+
+Whoever sets a message aside notes in its headers where it came from, how often it was tried and
+why it was not taken. The body is never touched.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pamqp import commands
+
+Properties = commands.Basic.Properties
+
+ATTEMPTS = "retry-attempts"
+REASON = "retry-reason"
+QUEUE = "retry-queue"
+EXCHANGE = "retry-exchange"
+ROUTING_KEY = "retry-routing-key"
+FAILED_AT = "retry-failed-at"
+DEATHS = "retry-deaths"
+OURS = (ATTEMPTS, REASON, QUEUE, EXCHANGE, ROUTING_KEY, FAILED_AT, DEATHS)
+# A header is for reading, and all headers of a message have to fit into one frame.
+LONGEST_REASON = 500
+_BROKERS = "x-death"
+
+_KEPT = (
+    "content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id",
+    "timestamp", "message_type", "app_id",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """`exchange` and `routing_key` are where it was first published, also after retries."""
+
+    body: bytes
+    tag: int
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    properties: Properties
+    received_at: float
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        return self.properties.headers or {}
+
+    @property
+    def attempts(self) -> int:
+        """How often it was tried and failed before; a header that is no count is none."""
+        found = self.headers.get(ATTEMPTS)
+        return found if isinstance(found, int) and found > 0 else 0
+
+
+def origin(delivered: str, header: str, headers: Mapping[str, Any]) -> str:
+    """Where a message was first published: once set aside, its own headers say so."""
+    found = headers.get(header)
+    return found if isinstance(found, str) else delivered
+
+
+def set_aside(
+    delivery: Delivery, *, queue: str, attempts: int, reason: str, at: datetime
+) -> Properties:
+    """The properties it travels on with: its own, and the account of its failure."""
+    headers = {
+        **without_deaths(delivery.headers),
+        ATTEMPTS: attempts,
+        REASON: printable(reason),
+        QUEUE: queue,
+        EXCHANGE: delivery.exchange,
+        ROUTING_KEY: delivery.routing_key,
+        FAILED_AT: at.astimezone(UTC).isoformat(timespec="milliseconds"),
+    }
+    return with_headers(delivery.properties, headers)
+
+
+def afresh(delivery: Delivery) -> Properties:
+    """The properties it had before it was ever set aside."""
+    headers = {
+        name: value
+        for name, value in delivery.headers.items()
+        if name not in OURS and not name.startswith(("x-death", "x-first-death", "x-last-death"))
+    }
+    return with_headers(delivery.properties, headers)
+
+
+def without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """The broker's own account of deaths goes under another name.
+
+    Under its own, a message that died in a queue once and expires later on its way back there is
+    taken for one that goes in circles, and the broker drops it.
+    """
+    kept = {name: value for name, value in headers.items() if name != _BROKERS}
+    if _BROKERS in headers:
+        kept[DEATHS] = headers[_BROKERS]
+    return kept
+
+
+def with_headers(properties: Properties, headers: Mapping[str, Any]) -> Properties:
+    """A copy that is kept on disk. `expiration` and `user_id` were for the first way only."""
+    kept = {name: getattr(properties, name) for name in _KEPT}
+    return Properties(**kept, headers=dict(headers), delivery_mode=2)
+
+
+def printable(reason: str) -> str:
+    """Short, and encodable whatever a message made an error say."""
+    return reason.encode("utf-8", "replace").decode()[:LONGEST_REASON]

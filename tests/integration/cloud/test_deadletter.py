@@ -1,0 +1,387 @@
+"""Dead letters: counted, shown, redriven once, discarded with an audit, by those who may."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from farmiq.cloud import bus, landing
+from farmiq.cloud.deadletter import pile, service, watch
+from farmiq.cloud.deadletter.letter import Wish
+from farmiq.cloud.feed import service as feed
+from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
+from farmiq.plumbing import amqp, consume, db, http
+from farmiq.plumbing.delivery import Properties
+from tests.integration.cloud.conftest import CloudSite
+from tests.integration.cloud.test_landing import kept, sample, written
+from tests.integration.plumbing.test_amqp import waiting
+from tests.until import until
+
+PILE = bus.FEED.dead_letters
+
+
+def url_of(cloud: CloudSite) -> str:
+    return cloud.settings.amqp_url.get_secret_value()
+
+
+@pytest.fixture
+async def bury(cloud: CloudSite) -> Callable[..., Awaitable[None]]:
+    """Puts letters where a consumer would have put them."""
+
+    async def put(*bodies: bytes, reason: str = "no good", queue: str = PILE) -> None:
+        headers: dict[str, Any] = {
+            "retry-attempts": 5,
+            "retry-reason": reason,
+            "retry-queue": bus.FEED.queue,
+            "retry-exchange": "farmiq.feed.exchange",
+            "retry-routing-key": "feed.lot.received",
+            "retry-failed-at": "2026-01-02T03:04:05.678+00:00",
+        }
+        async with amqp.connection(url_of(cloud), name="test") as opened:
+            await amqp.ensure(opened, bus.whole())
+            outbox = await consume.confirming(opened)
+            for start in range(0, len(bodies), 500):
+                await asyncio.gather(
+                    *(
+                        consume.publish(outbox, queue, body, Properties(headers=headers))
+                        for body in bodies[start : start + 500]
+                    )
+                )
+
+    return put
+
+
+def run(
+    cloud: CloudSite, *arguments: str, crash_at: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "farmiq", "dlq", *arguments],
+        env={
+            **os.environ,
+            "FARMIQ_AMQP_URL": url_of(cloud),
+            "FARMIQ_CLOUD_DB_URL": cloud.database.url,
+            "FARMIQ_CRASH_AT": crash_at,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+async def dlq(cloud: CloudSite, *arguments: str, crash_at: str = "") -> Any:
+    answer = await asyncio.to_thread(run, cloud, *arguments, crash_at=crash_at)
+    return answer.returncode, answer.stdout, answer.stderr
+
+
+async def has(url: str, queue: str, count: int) -> bool:
+    return await waiting(url, queue) == count
+
+
+@pytest.mark.req("RB-26")
+async def test_letters_are_counted_by_reason_and_shown_and_stay(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]]
+) -> None:
+    code, said, _ = await dlq(cloud, "ls")
+    assert (code, said) == (0, "there are no dead letters\n")
+    lots = [written(sample("feed.lot.received")) for _ in range(3)]
+    await bury(*lots, reason="tenant 'a' is not registered here")
+    await bury(written(sample("feed.lot.received")), reason="tenant 'b' is not registered here")
+    await bury(b"\xff\x00", reason="not JSON")
+
+    code, said, _ = await dlq(cloud, "ls", "--json")
+    assert code == 3
+    groups = {each["reason"]: each for each in json.loads(said)}
+    assert groups["tenant … is not registered here"]["count"] == 4
+    assert groups["tenant … is not registered here"]["event_types"] == ["feed.lot.received"]
+    assert groups["not JSON"]["count"] == 1
+
+    code, said, _ = await dlq(cloud, "show", "--reason", "'b'", "--body", "--json")
+    (shown,) = map(json.loads, said.splitlines())
+    assert (shown["origin"], shown["attempts"]) == (bus.FEED.queue, 5)
+    assert json.loads(shown["body"])["event_type"] == "feed.lot.received"
+    await until(partial(has, url_of(cloud), PILE, 5))
+
+
+async def test_a_dry_run_does_nothing_and_a_redrive_delivers_once(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]], tasks: asyncio.TaskGroup
+) -> None:
+    """The tenant was not known; now it is."""
+    events = [sample("feed.lot.received", tenant_id="t-late") for _ in range(120)]
+    await bury(*map(written, events), reason="tenant 't-late' is not registered here")
+    await bury(b"poison", reason="not JSON")
+    with psycopg.connect(cloud.database.admin_url) as connection:
+        add_company(connection, "t-late", name="Late")
+    url = url_of(cloud)
+
+    code, said, _ = await dlq(cloud, "redrive", "--reason", "t-late", "--dry-run", "--json")
+    assert code == 0
+    assert json.loads(said.splitlines()[-1]) == {"summary": {"would redrive": 120}}
+    await until(partial(has, url, PILE, 121))
+    assert await waiting(url, bus.FEED.queue) == 0
+
+    options = ("--reason", "t-late", "--rate", "1000", "--json")
+    code, said, problem = await dlq(cloud, "redrive", *options)
+    assert code == 0, problem
+    outcomes = list(map(json.loads, said.splitlines()))
+    assert outcomes[-1] == {"summary": {"redriven": 120}}
+    assert {each["event_id"] for each in outcomes[:-1]} == {each["event_id"] for each in events}
+    door = http.Door(title="test", version="0")
+    tasks.create_task(landing.run(cloud.settings, door, feed.LANDING))
+    await until(lambda: len(kept(cloud, "feed_events")) == 120)
+    assert set(kept(cloud, "feed_events")) == {each["event_id"] for each in events}
+    await until(partial(has, url, PILE, 1))
+    audit = cloud.rows(
+        "select tenant_id, action, outcome, count(*), count(body) from dead_letter_actions"
+        " group by 1, 2, 3"
+    )
+    assert audit == [("t-late", "redrive", "redriven", 120, 0)]
+
+
+async def test_a_discarded_letter_is_gone_but_its_bytes_are_in_the_audit(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]]
+) -> None:
+    odd = bytes(range(256))
+    await bury(odd, b"other")
+    code, _, problem = await dlq(cloud, "discard")
+    assert code == 2
+    assert "say which" in problem
+    code, said, _ = await dlq(cloud, "discard", "--queue", PILE, "--limit", "1")
+    assert (code, said) == (0, "discarded 1\n")
+    await until(partial(has, url_of(cloud), PILE, 1))
+    assert cloud.rows("select action, tenant_id, body from dead_letter_actions") == [
+        ("discard", None, odd)
+    ]
+
+
+async def test_an_event_nobody_wanted_goes_back_to_its_exchange(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]]
+) -> None:
+    await bury()
+    url = url_of(cloud)
+    async with amqp.connection(url, name="test") as opened:
+        channel = await opened.channel()
+        queue = await channel.get_queue(bus.FEED.queue, ensure=False)
+        await queue.unbind("farmiq.feed.exchange", "feed.lot.received")
+        body = written(sample("feed.lot.received"))
+        outbox = await consume.confirming(opened)
+        await outbox.basic_publish(
+            body, exchange="farmiq.feed.exchange", routing_key="feed.lot.received"
+        )
+        await until(partial(has, url, bus.UNROUTED_QUEUE, 1))
+        await queue.bind("farmiq.feed.exchange", "feed.lot.received")
+    code, _, problem = await dlq(cloud, "redrive", "--queue", bus.UNROUTED_QUEUE)
+    assert code == 0, problem
+    await until(partial(has, url, bus.FEED.queue, 1))
+    assert await waiting(url, bus.UNROUTED_QUEUE) == 0
+
+
+async def test_a_crash_in_the_middle_of_a_redrive_loses_and_doubles_nothing(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]], tasks: asyncio.TaskGroup
+) -> None:
+    events = [sample("feed.lot.received") for _ in range(130)]
+    await bury(*map(written, events))
+    url = url_of(cloud)
+    options = ("redrive", "--queue", PILE, "--rate", "5000")
+    code, _, _ = await dlq(cloud, *options, crash_at="dlq.after_publish:2")
+    assert code == -signal.SIGKILL
+    await until(partial(has, url, PILE, 80))
+    code, said, problem = await dlq(cloud, *options)
+    assert (code, said) == (0, "redriven 80\n"), problem
+    door = http.Door(title="test", version="0")
+    tasks.create_task(landing.run(cloud.settings, door, feed.LANDING))
+    await until(lambda: len(kept(cloud, "feed_events")) == 130)
+    await until(partial(has, url, bus.FEED.queue, 0))
+    assert set(kept(cloud, "feed_events")) == {each["event_id"] for each in events}
+    assert await waiting(url, PILE) == 0
+
+
+async def test_a_pile_of_thousands_is_browsed_in_order_with_a_window_in_memory(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]]
+) -> None:
+    bodies = [str(number).encode() for number in range(2500)]
+    await bury(*bodies)
+    seen: list[bytes] = []
+    async with amqp.connection(url_of(cloud), name="test") as opened:
+        async for _, window in consume.browse(opened, PILE, window=100):
+            assert len(window) <= 100
+            seen += [each.body for each in window]
+    assert seen == bodies
+    await until(partial(has, url_of(cloud), PILE, 2500))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+async def test_a_hundred_thousand_letters(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]]
+) -> None:
+    await bury(*(written(sample("feed.lot.received")) for _ in range(100_000)))
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with (
+        amqp.connection(url_of(cloud), name="test") as opened,
+        db.pool(cloud.database.url, name="test") as pool,
+    ):
+        (group,) = await pile.groups(opened, Wish())
+        assert group.count == 100_000
+    async with (
+        amqp.connection(url_of(cloud), name="test") as opened,
+        db.pool(cloud.database.url, name="test") as pool,
+    ):
+        order = pile.Order("redrive", Wish(), "test", 100_000, 5000.0, dry_run=False)
+        count = 0
+        async for outcome in pile.carry_out(opened, pool, order):
+            count += outcome.done == "redriven"
+    assert count == 100_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 64 * 1024
+    await until(partial(has, url_of(cloud), bus.FEED.queue, 100_000))
+
+
+class People:
+    """Who calls, by their tokens."""
+
+    def __init__(self, client: httpx2.AsyncClient, tokens: dict[str, str]) -> None:
+        self._client, self._tokens = client, tokens
+
+    async def get(self, who: str | None, path: str = "", **query: str) -> httpx2.Response:
+        return await self._client.get(
+            f"/api/v1/dead-letters{path}", params=query, headers=self._as(who)
+        )
+
+    async def post(self, who: str | None, verb: str, body: Any) -> httpx2.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {**self._as(who), "content-type": "application/json"}
+        return await self._client.post(
+            f"/api/v1/dead-letters/{verb}", content=content, headers=headers
+        )
+
+    def _as(self, who: str | None) -> dict[str, str]:
+        return {"authorization": f"Bearer {self._tokens[who]}"} if who else {}
+
+
+@pytest.fixture
+async def people(cloud: CloudSite, tasks: asyncio.TaskGroup) -> AsyncIterator[People]:
+    tokens = {}
+    with psycopg.connect(cloud.database.admin_url) as connection:
+        one, two = (add_company(connection, name, name=name) for name in ("t-001", "t-002"))
+        for name, company, role in (
+            ("viewer", one, "viewer"),
+            ("admin", one, "admin"),
+            ("other", two, "admin"),
+            ("super", two, "viewer"),
+        ):
+            email = f"{name}@example.com"
+            is_super = name == "super"
+            add_user(
+                connection, email, company_id=company, password="long enough 1", role=role,
+                super_admin=is_super,
+            )  # fmt: skip
+            tokens[name] = open_sign_in(connection, email, lasts=timedelta(hours=1))
+    door = http.Door(title="test", version="0")
+    tasks.create_task(service.run(cloud.settings, door))
+    port = cloud.settings.http_port
+    tasks.create_task(http.serve(door, host="127.0.0.1", port=port, tls=cloud.settings.tls))
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+
+        async def ready() -> bool:
+            try:
+                return (await client.get("/readyz")).status_code == 200
+            except httpx2.HTTPError:
+                return False
+
+        await until(ready)
+        yield People(client, tokens)
+
+
+async def test_admins_see_their_company_super_admins_all_and_others_nothing(
+    bury: Callable[..., Awaitable[None]], people: People
+) -> None:
+    await bury(
+        written(sample("feed.lot.received")),
+        written(sample("feed.lot.received", tenant_id="t-002")),
+        b"nobody's",
+    )
+    for path in ("", "/messages"):
+        assert (await people.get(None, path)).status_code == 401
+        assert (await people.get("viewer", path)).status_code == 403
+    counts = {}
+    for who in ("admin", "other", "super"):
+        groups = (await people.get(who)).json()["groups"]
+        counts[who] = sum(each["count"] for each in groups)
+    assert counts == {"admin": 1, "other": 1, "super": 3}
+    (letter,) = (await people.get("admin", "/messages")).json()["letters"]
+    assert letter["tenant_id"] == "t-001"
+    assert "body" not in letter
+
+
+async def test_an_admin_redrives_only_their_own_and_it_is_audited(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]], people: People
+) -> None:
+    mine = sample("feed.lot.received")
+    await bury(written(mine), written(sample("feed.lot.received", tenant_id="t-002")))
+    for verb in ("redrive", "discard"):
+        assert (await people.post(None, verb, {})).status_code == 401
+        assert (await people.post("viewer", verb, {})).status_code == 403
+    dry = await people.post("admin", "redrive", {"dry_run": True})
+    assert json.loads(dry.text.splitlines()[-1]) == {"summary": {"would redrive": 1}}
+    await until(partial(has, url_of(cloud), PILE, 2))
+    answer = await people.post("admin", "redrive", {"queue": PILE})
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert list(map(json.loads, answer.text.splitlines())) == [
+        {"outcome": "redriven", "queue": PILE, "event_id": mine["event_id"]},
+        {"summary": {"redriven": 1}},
+    ]
+    await until(partial(has, url_of(cloud), PILE, 1))
+    assert cloud.rows("select actor, tenant_id, event_id from dead_letter_actions") == [
+        ("admin@example.com", "t-001", mine["event_id"])
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"\xff", b'{"limit": 0}', b'{"limit": 1e9}', b'{"rate_per_s": -1}',
+        b'{"dry_run": "yes"}', b'{"queue": "farmiq.cloud-feed-service.ingest.queue"}',
+        b'{"unknown": 1}', b"[" * 100_000,
+    ],
+)  # fmt: skip
+async def test_an_order_that_is_not_valid_is_400_in_the_standard_body(
+    people: People, body: bytes
+) -> None:
+    answer = await people.post("super", "redrive", body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "VALIDATION_ERROR"
+    assert answer.json()["error"]["details"]
+
+
+async def test_an_order_that_is_too_long_or_no_json_is_refused(people: People) -> None:
+    assert (await people.post("super", "redrive", b" " * 300_000)).status_code == 413
+    form = await people._client.post(
+        "/api/v1/dead-letters/redrive",
+        content=b"{}",
+        headers={**people._as("super"), "content-type": "text/plain"},
+    )
+    assert form.status_code == 415
+    assert (await people.get("super", queue="nothing")).status_code == 400
+
+
+async def test_how_full_queues_are_is_told(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]]
+) -> None:
+    await bury(b"1", b"2")
+    small = cloud.settings.model_copy(update={"bus_scale": 0.000003})
+    watching = watch.Watch(small)
+    assert watch.limits(small)[PILE] == 3
+    counts = await watching.counts()
+    assert counts[PILE] == 2
+    assert set(counts) == set(watch.limits(small))

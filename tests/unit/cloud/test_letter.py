@@ -1,0 +1,102 @@
+"""Dead letters: what their headers and bodies tell, whatever those hold."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.cloud import bus
+from farmiq.cloud.deadletter import letter as letters
+from farmiq.cloud.deadletter.letter import Group, Wish
+from farmiq.plumbing import delivery as deliveries
+from farmiq.plumbing.delivery import Delivery, Properties
+
+PILE = bus.FEED.dead_letters
+
+
+def delivered(body: bytes = b"{}", /, **headers: Any) -> Delivery:
+    return Delivery(body, 1, "e", "k", False, Properties(headers=headers or None), 0.0)
+
+
+def test_our_own_account_is_read() -> None:
+    found = letters.of(
+        PILE,
+        delivered(
+            b'{"event_id": "1", "event_type": "feed.x", "tenant_id": "t"}',
+            **{
+                deliveries.QUEUE: bus.FEED.queue,
+                deliveries.REASON: "tenant 'x' is not registered here",
+                deliveries.ATTEMPTS: 5,
+            },
+        ),
+    )
+    assert (found.origin, found.attempts) == (bus.FEED.queue, 5)
+    assert (found.event_id, found.event_type, found.tenant_id) == ("1", "feed.x", "t")
+    assert found.kind == "tenant … is not registered here"
+
+
+def test_what_the_broker_moved_itself_names_the_queue_it_died_in_first() -> None:
+    deaths = [
+        {"queue": "later", "reason": "expired"},
+        {"queue": bus.FEED.queue, "reason": "delivery_limit"},
+    ]
+    found = letters.of(PILE, delivered(**{"x-death": deaths}))
+    assert found.origin == bus.FEED.queue
+    assert found.reason == "the broker gave up on it: delivery_limit"
+
+
+def test_what_no_queue_wanted_has_no_origin() -> None:
+    found = letters.of(bus.UNROUTED_QUEUE, delivered())
+    assert (found.origin, found.reason) == (None, letters.UNWANTED)
+
+
+@given(
+    st.binary(max_size=200),
+    st.dictionaries(
+        st.sampled_from([*deliveries.OURS, "x-death"]),
+        st.none() | st.integers() | st.text(max_size=20) | st.lists(st.text(), max_size=2),
+    ),
+)
+def test_any_body_and_any_headers_make_a_letter(body: bytes, headers: dict[str, object]) -> None:
+    found = letters.of(PILE, delivered(body, **headers))
+    assert found.size_bytes == len(body)
+    assert found.reason
+    assert found.attempts >= 0
+    assert Wish().means(found)
+
+
+def test_a_wish_means_what_fits_all_that_it_says() -> None:
+    found = letters.of(
+        PILE, delivered(b'{"event_id": "1", "tenant_id": "t"}', **{deliveries.REASON: "no 7"})
+    )
+    for fits in (
+        Wish(pile=PILE),
+        Wish(reason="no"),
+        Wish(reason="no …"),
+        Wish(tenant_id="t"),
+        Wish(event_ids=frozenset({"1", "2"})),
+    ):
+        assert fits.means(found)
+    for other in (
+        Wish(pile=bus.UNROUTED_QUEUE),
+        Wish(reason="yes"),
+        Wish(tenant_id="u"),
+        Wish(event_type="feed.x"),
+        Wish(event_ids=frozenset({"2"})),
+    ):
+        assert not other.means(found)
+
+
+def test_a_letter_that_starts_afresh_carries_nothing_of_its_failures() -> None:
+    headers = {**dict.fromkeys(deliveries.OURS, "x"), "x-death": [], "x-first-death-queue": "q"}
+    fresh = deliveries.afresh(delivered(**headers, trace_id="t"))
+    assert fresh.headers == {"trace_id": "t"}
+
+
+def test_a_group_knows_its_span() -> None:
+    group = Group("p", "k")
+    for at in ("2026-01-02", "2026-01-01", None):
+        headers = {deliveries.FAILED_AT: at} if at else {}
+        group.add(letters.of(PILE, delivered(b'{"event_type": "a.b"}', **headers)))
+    assert (group.count, group.oldest, group.newest) == (3, "2026-01-01", "2026-01-02")
+    assert group.event_types == {"a.b"}
