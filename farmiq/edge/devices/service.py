@@ -80,14 +80,22 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
 async def look_round(pool: db.Pool) -> dict[str, object]:
     """Who fell silent, who is back. Changes are written and owed to the cloud in one transaction.
 
-    Whoever is heard between the look and the write is left for the next round.
+    Whoever is heard between the look and the write, or is being written by ingress, is left for
+    the next round: the two must not wait for each other.
     """
     async with db.transaction(pool) as tx:
         now, found = await store.all_lives(tx)
+        passed = [
+            (device, before, after)
+            for device, before in found
+            if (after := liveness.passed(before, heartbeat_s=device.heartbeat_s, now=now)) != before
+        ]
+        ours = await store.lock_free(tx, [device.key for device, _, _ in passed])
         changes = 0
-        for device, before in found:
-            after = liveness.passed(before, heartbeat_s=device.heartbeat_s, now=now)
-            if after == before or not await store.keep_passed(tx, device.key, before, after):
+        for device, before, after in passed:
+            if device.key not in ours:
+                continue
+            if not await store.keep_passed(tx, device.key, before, after):
                 continue
             changes += 1
             if after.told_state is not None and after.told_state != before.told_state:

@@ -229,6 +229,23 @@ async def all_lives(tx: db.Connection) -> tuple[datetime, list[tuple[Device, Lif
     return now, found
 
 
+async def lock_free(tx: db.Connection, keys: Sequence[Key]) -> set[Key]:
+    """Lock those of these devices that nobody else is writing; never waits."""
+    if not keys:
+        return set()
+    rows = await db.fetch_all(
+        tx,
+        """
+        select s.tenant_id, s.device_id from device_state s
+        join unnest(%s::text[], %s::text[]) as k(tenant_id, device_id)
+          on k.tenant_id = s.tenant_id and k.device_id = s.device_id
+        for update of s skip locked
+        """,
+        *_columns(keys),
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
 async def keep_status(tx: db.Connection, key: Key, life: Life, status: DeviceStatus) -> None:
     """How the device is after a status, and what it said of itself."""
     health = status.health

@@ -311,6 +311,18 @@ class TestLiveness:
         async with db.transaction(pool) as tx:
             assert not await store.keep_passed(tx, device.key, before, after)
 
+    async def test_a_device_that_is_being_written_is_left_for_the_next_round(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        """Two connections, interleaved: the look neither waits for ingress nor blocks it."""
+        await service.keep(pool, [reading()])
+        move_clock(edge_db, timedelta(seconds=500))
+        async with db.transaction(pool) as ingress:
+            await store.seen(ingress, [("t-1", "d-1")])
+            assert await devices.look_round(pool) == {"changes": 0}
+        assert rows(edge_db, "select state, told_state from device_state") == [("online", None)]
+        assert await devices.look_round(pool) == {"changes": 1}
+
     async def test_a_revoked_device_is_not_watched(self, pool: db.Pool, edge_db: Database) -> None:
         await service.keep(pool, [reading()])
         await devices.look_round(pool)
