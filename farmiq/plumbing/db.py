@@ -1,8 +1,11 @@
 """PostgreSQL: a pool, a transaction, and which errors mean "try again" and which "bad data"."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import adapt, pq
@@ -23,11 +26,19 @@ UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 
 @asynccontextmanager
 async def pool(
-    url: str, *, name: str, least: int = 1, most: int = 4, timeout_s: float = 10.0
+    url: str,
+    *,
+    name: str,
+    least: int = 1,
+    most: int = 4,
+    timeout_s: float = 10.0,
+    check_after_s: float = 0.0,
 ) -> AsyncIterator[Pool]:
     """A pool that opens lazily: a service starts, and says so, while its database is still down.
 
-    With `least` 0 a service that has nothing to do holds no connection.
+    With `least` 0 a service that has nothing to do holds no connection. Whether a connection works
+    is asked before it is used, but not within `check_after_s` of the last time: whoever tries again
+    anyway saves a round trip.
     """
     opened: Pool = AsyncConnectionPool(
         url,
@@ -38,7 +49,7 @@ async def pool(
         timeout=timeout_s,
         name=name,
         open=False,
-        check=AsyncConnectionPool.check_connection,
+        check=partial(_check, after_s=check_after_s),
         # Within one attempt the pauses double without end, so an attempt has to end; the next
         # request begins another.
         reconnect_timeout=5.0,
@@ -48,6 +59,17 @@ async def pool(
         yield opened
     finally:
         await opened.close()
+
+
+_checked_at: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
+
+
+async def _check(connection: Connection, *, after_s: float) -> None:
+    """Raises if the connection is broken; then the pool makes another."""
+    now = time.monotonic()
+    if now - _checked_at.get(connection, float("-inf")) >= after_s:
+        await AsyncConnectionPool.check_connection(connection)
+        _checked_at[connection] = now
 
 
 @asynccontextmanager

@@ -91,7 +91,7 @@ class Outcome:
 
 async def run(settings: EdgeSettings, door: http.Door) -> None:
     async with (
-        db.pool(settings.db_url.get_secret_value(), name=NAME) as pool,
+        db.pool(settings.db_url.get_secret_value(), name=NAME, check_after_s=1.0) as pool,
         # Chores and questions never wait for intake, nor intake for them.
         db.pool(settings.db_url.get_secret_value(), name=f"{NAME}-desk") as desk,
         asyncio.TaskGroup() as group,
@@ -133,7 +133,8 @@ async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: 
                 group.create_task(intake.write(lane))
             while True:
                 messages = await broker.batch(
-                    most=settings.ingress_batch, linger_s=settings.ingress_linger_ms / 1000
+                    most=settings.ingress_batch * settings.ingress_writers,
+                    linger_s=settings.ingress_linger_ms / 1000,
                 )
                 await turn.confirm()
                 await intake.take(messages)
