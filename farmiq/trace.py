@@ -8,8 +8,9 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import dict_row
 
-from farmiq.cloud.bus import TELEMETRY_QUEUE, UNROUTED_QUEUE
-from farmiq.messages.telemetry import INGESTED
+from farmiq.cloud import bus
+from farmiq.cloud.bus import Work
+from farmiq.messages import telemetry
 from farmiq.plumbing import amqp
 
 
@@ -41,12 +42,18 @@ _EDGE = {
         select reasons, first_received_at from quarantine
         where position(convert_to(%s::text, 'UTF8') in raw) > 0""",
 }
-_CLOUD = {
-    "ingestion_dedupe": """
-        select event_type, batch_id, received_at from ingestion_dedupe where event_id = %s""",
-    "telemetry_readings": """
-        select device_id, metric_type, metric_value, unit, stored_at
-        from telemetry_readings where event_id = %s""",
+_ACCEPTED = "select event_type, batch_id, received_at from ingestion_dedupe where event_id = %s"
+_TABLES = {
+    bus.TELEMETRY: "telemetry_readings",
+    bus.AGGREGATES: "telemetry_aggregates",
+    bus.WEIGHVISION: "weighvision_events",
+    bus.MEDIA: "media_events",
+    bus.INFERENCE: "inference_events",
+    bus.FEED: "feed_events",
+    bus.BARN: "barn_events",
+    bus.DEVICE: "device_events",
+    bus.SYNC: "sync_events",
+    bus.KPI: "kpi_events",
 }
 
 
@@ -55,13 +62,16 @@ async def trace(
 ) -> list[Hop]:
     """Every hop in flow order, also those not reached; empty if nobody knows the event."""
     edge = await _look(edge_url, _EDGE, event_id)
-    cloud = await _look(cloud_url, _CLOUD, event_id)
-    if not any((*edge.values(), *cloud.values())):
+    accepted = (await _look(cloud_url, {"ingestion_dedupe": _ACCEPTED}, event_id)).popitem()[1]
+    if not any((*edge.values(), accepted)):
         return []
-    return [
-        *_edge_hops(edge),
-        *_cloud_hops(cloud, await _waiting(amqp_url)),
-    ]
+    event_type = accepted["event_type"] if accepted else telemetry.INGESTED
+    work = next((one for one in bus.WORKS if event_type in one.event_types), bus.TELEMETRY)
+    table = _TABLES[work]
+    query = f"select stored_at from {table} where event_id = %s"  # noqa: S608 - one of ours
+    kept = (await _look(cloud_url, {table: query}, event_id))[table]
+    waiting = await _waiting(amqp_url, work.queue)
+    return [*_edge_hops(edge), *_cloud_hops(work, accepted, kept, waiting)]
 
 
 async def _look(
@@ -75,11 +85,11 @@ async def _look(
         return found
 
 
-async def _waiting(amqp_url: str | None) -> int | None:
+async def _waiting(amqp_url: str | None, queue: str) -> int | None:
     if amqp_url is None:
         return None
     try:
-        found = await amqp.depth(amqp_url, TELEMETRY_QUEUE)
+        found = await amqp.depth(amqp_url, queue)
     except amqp.UNAVAILABLE:
         return None
     return found[0] if found else None
@@ -123,25 +133,21 @@ def _owed_hops(owed: dict[str, Any] | None) -> list[Hop]:
     return hops
 
 
-def _cloud_hops(cloud: dict[str, dict[str, Any] | None], waiting: int | None) -> list[Hop]:
-    noted, kept = cloud["ingestion_dedupe"], cloud["telemetry_readings"]
+def _cloud_hops(
+    work: Work, noted: dict[str, Any] | None, kept: dict[str, Any] | None, waiting: int | None
+) -> list[Hop]:
     received = _at(noted, "received_at")
     batch = f"accepted in {noted['batch_id']}" if noted else "not received yet"
-    if noted and noted["event_type"] != INGESTED:
-        waits = "confirmed by the bus; no service takes it yet, it waits there"
-        return [
-            Hop("cloud", "ingestion_dedupe", received, batch),
-            Hop("cloud", UNROUTED_QUEUE, received, waits),
-        ]
     depth = "unknown" if waiting is None else str(waiting)
     queue = "confirmed by the bus" if noted else "not published yet"
     if noted and not kept:
         queue += f"; still in the queue or its dead letters ({depth} waiting)"
-    stored = "stored in the cloud, on the page" if kept else "not stored yet"
+    on_page = ", on the page" if work is bus.TELEMETRY else ""
+    stored = f"stored in the cloud{on_page}" if kept else "not stored yet"
     return [
         Hop("cloud", "ingestion_dedupe", received, batch),
-        Hop("cloud", TELEMETRY_QUEUE, received, queue),
-        Hop("cloud", "telemetry_readings", _at(kept, "stored_at"), stored),
+        Hop("cloud", work.queue, received, queue),
+        Hop("cloud", _TABLES[work], _at(kept, "stored_at"), stored),
     ]
 
 

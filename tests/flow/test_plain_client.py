@@ -1,6 +1,5 @@
 """A plain MQTT client publishes by the page in docs, and the row shows through the API."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +63,6 @@ async def test_what_the_page_publishes_is_stored_and_seen(farm: Farm, key: str) 
 
 
 @pytest.mark.req("SC-04")
-@pytest.mark.skipif(
-    importlib.util.find_spec("farmiq.edge.telemetry.api") is None,
-    reason="this edge has no API of its telemetry",
-)
 async def test_the_reading_shows_through_the_api_of_the_edge(farm: Farm, key: str) -> None:
     publish(farm, "A reading")
     latest, _ = plain_client.questions()
@@ -77,13 +72,11 @@ async def test_the_reading_shows_through_the_api_of_the_edge(farm: Farm, key: st
     ]
 
 
-async def test_the_status_of_the_page_is_one_that_the_edge_understands(farm: Farm) -> None:
-    """Recorded, or kept with the one reason that nothing records it yet."""
+async def test_the_status_of_the_page_is_recorded(farm: Farm) -> None:
     publish(farm, "How the device is")
-    seen = "select count(*) from ingress_dedupe union all select count(*) from quarantine"
-    await until(lambda: sum(count for (count,) in farm.edge(seen)) == 1)
-    reasons = [reason for (reason,) in farm.edge("select unnest(reasons) from quarantine")]
-    assert reasons in ([], ["device.status is understood but not recorded at this edge yet"])
+    told = "select device_id, told_state from device_state where told_state is not null"
+    await until(lambda: farm.edge(told) == [(plain_client.DEVICE, "online")])
+    assert farm.edge("select count(*) from quarantine") == [(0,)]
 
 
 async def test_a_wrong_password_is_told_to_the_client(farm: Farm, tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def _follow_feed(farm: Farm) -> None:
         ("edge", "sync_outbox"),
         ("edge", "edge-sync-forwarder"),
         ("cloud", "ingestion_dedupe"),
-        ("cloud", "farmiq.cloud-ingestion.unrouted.queue"),
+        ("cloud", "farmiq.cloud-feed-service.ingest.queue"),
+        ("cloud", "feed_events"),
     ]
 
 

@@ -217,11 +217,22 @@ class Silo:
 
 
 async def silos(tx: db.Connection) -> list[Silo]:
+    """Set by `farmiq silo set`, or registered with `--derive-intake` and the limits of the table.
+
+    What `farmiq silo set` says counts, also when it says no.
+    """
     async with tx.cursor(row_factory=class_row(Silo)) as cursor:
         await cursor.execute(
             """
             select tenant_id, device_id, derive_since, noise_kg, refill_kg
-            from silo_settings where derive_intake order by tenant_id, device_id
+            from silo_settings where derive_intake
+            union all
+            select d.tenant_id, d.device_id, d.created_at, 10, 200
+            from devices d
+            where d.derive_intake and d.revoked_at is null and not exists (
+              select from silo_settings s
+              where s.tenant_id = d.tenant_id and s.device_id = d.device_id)
+            order by tenant_id, device_id
             """
         )
         return await cursor.fetchall()

@@ -173,6 +173,26 @@ async def test_a_silo_that_is_not_asked_for_gives_none(pool: db.Pool, edge_db: D
     assert intakes(edge_db) == []
 
 
+async def test_a_silo_registered_for_it_is_derived_from_unless_its_settings_say_no(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    with psycopg.connect(edge_db.admin_url) as connection:
+        connection.execute(
+            "update devices set derive_intake = true, created_at = %s "
+            "where tenant_id = %s and device_id = %s",
+            (BEGIN, SILO.tenant_id, SILO.device_id),
+        )
+    await service.keep(pool, a_morning())
+    later(edge_db, 301)
+    await switch_on(edge_db, derive_intake=False)
+    await derivation.derive(pool, settle_s=300)
+    assert intakes(edge_db) == []
+    with psycopg.connect(edge_db.admin_url) as connection:
+        connection.execute("delete from silo_settings")
+    await derivation.derive(pool, settle_s=300)
+    assert [row[:2] for row in intakes(edge_db)] == expected()
+
+
 async def test_suspect_clocks_and_unknown_units_are_left_out(
     pool: db.Pool, edge_db: Database
 ) -> None:
