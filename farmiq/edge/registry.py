@@ -16,8 +16,7 @@ from farmiq.plumbing import db
 
 # How long a revoked device may still be let in by the copy; the broker has cut it off by then.
 REFRESH_S = 1.0
-# That a device was heard is noted this often at most, and four times per heartbeat at most.
-NOTE_EVERY_S = 1.0
+# That a device was heard is noted four times per heartbeat at most.
 NOTES_PER_HEARTBEAT = 4
 
 REFUSED = "NOT_REGISTERED"
@@ -70,7 +69,6 @@ class Registry:
         self._version: int | None = None
         self._looked_at = 0.0
         self._noted_at: dict[Key, float] = {}
-        self._last_note_at = 0.0
 
     async def problems(self, tx: db.Connection, arrivals: Sequence[Arrival]) -> list[str | None]:
         """For each message why it is refused, or None."""
@@ -113,13 +111,13 @@ class Registry:
                 self._noted_at.pop(key, None)
             else:
                 heard.add(key)
-        unnoted = any(key not in self._noted_at for key in heard)
-        if not heard or (not unnoted and now - self._last_note_at < NOTE_EVERY_S):
-            return []
-        due = sorted(key for key in heard if now - self._noted_at.get(key, 0.0) > self._pause(key))
+        due = sorted(key for key in heard if self._is_due(key, now))
         self._noted_at.update(dict.fromkeys(due, now))
-        self._last_note_at = now
         return due
+
+    def _is_due(self, key: Key, now: float) -> bool:
+        noted_at = self._noted_at.get(key)
+        return noted_at is None or now - noted_at > self._pause(key)
 
     def _pause(self, key: Key) -> float:
         entry = self._entries.get(key)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import prometheus_client
+import psycopg
 
 from farmiq.plumbing import db, log
 from farmiq.plumbing.backoff import Backoff
@@ -62,6 +63,12 @@ async def keep_doing(chore: Chore) -> None:
             log.get("chores").warning(
                 "chore.database_away", name=chore.name, error=db.first_line(error)
             )
+            await backoff.wait()
+            continue
+        except psycopg.Error as error:
+            # What one chore cannot do must not end the service that does it; it comes round again.
+            RUNS.labels(chore=chore.name, outcome="failed").inc()
+            log.get("chores").error("chore.failed", name=chore.name, error=db.first_line(error))
             await backoff.wait()
             continue
         RUNS.labels(chore=chore.name, outcome="done").inc()

@@ -63,7 +63,14 @@ class HttpError(Exception):
 def error_response(request: Request, error: HttpError) -> JSONResponse:
     headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else None
     body = error_body(error, trace=trace_id(request))
-    return JSONResponse(body, status_code=error.status, headers=headers)
+    return _Escaped(body, status_code=error.status, headers=headers)
+
+
+class _Escaped(JSONResponse):
+    """An answer may quote what was sent, and half a character has no UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content).encode()
 
 
 def error_body(error: HttpError, *, trace: str) -> dict[str, Any]:

@@ -161,8 +161,8 @@ def _after(cursor: str | None) -> store.Key | None:
         tenant_id, device_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
     except (ValueError, TypeError, binascii.Error, RecursionError):
         return None
-    fits = isinstance(tenant_id, str) and isinstance(device_id, str)
-    return (tenant_id, device_id) if fits and entry.is_id(tenant_id) else None
+    fits = all(isinstance(one, str) and entry.is_id(one) for one in (tenant_id, device_id))
+    return (tenant_id, device_id) if fits else None
 
 
 async def _body(request: Request) -> dict[str, Any]:

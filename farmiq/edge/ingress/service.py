@@ -294,7 +294,8 @@ async def effect(
     understood, refused = sort(messages, received_at)
     arrivals, strangers = await _registered(tx, understood, registry)
     outcome = await take_effect(tx, arrivals, look_first=look_first)
-    if heard := registry.to_note(arrivals):
+    # What waited in quarantine says nothing of how its device is now.
+    if received_at is None and (heard := registry.to_note(arrivals)):
         await devices_store.seen(tx, heard)
     return Outcome(refused=(*refused, *strangers)) + outcome
 

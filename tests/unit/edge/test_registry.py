@@ -1,6 +1,7 @@
 """Who a message may be of: the device as registered, at its place and its station, and no other."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -50,3 +51,26 @@ def test_everybody_else_is_refused_with_the_reason(
     assert why is not None
     assert why.startswith("NOT_REGISTERED: ")
     assert words in why
+
+
+def test_every_device_is_noted_often_enough_although_batches_are_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two hundred devices, a message every ten seconds each, one message at a time."""
+    clock = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    entries = [replace(ENTRY, device_id=f"d-{n}") for n in range(200)]
+    copy = registry.Registry()
+    monkeypatch.setattr(copy, "_entries", {entry.key: entry for entry in entries})
+    noted: dict[str, list[float]] = {entry.device_id: [] for entry in entries}
+    message = arrival()
+    for step in range(200 * 30):
+        clock = step * 0.05
+        device_id = f"d-{step % 200}"
+        heard = copy.to_note([replace(message, place=replace(message.place, device_id=device_id))])
+        for _, one in heard:
+            noted[one].append(clock)
+    for moments in noted.values():
+        gaps = [later - earlier for earlier, later in pairwise([0.0, *moments, 300.0])]
+        assert max(gaps) <= ENTRY.heartbeat_s / 2
+        assert len(moments) <= 300 / (ENTRY.heartbeat_s / 4) + 1
