@@ -63,12 +63,12 @@ def test_mistakes_are_told_in_words(farmiq: Terminal) -> None:
 
 
 def test_a_device_is_listed_rotated_and_revoked(farmiq: Terminal) -> None:
-    first = json.loads(farmiq("add", "t-1", "f-1", "b-1", "n-1", "--json").stdout)
-    second = json.loads(farmiq("rotate", "t-1", "n-1", "--json").stdout)
-    assert (first["user"], first["password"] != second["password"]) == ("t-1/n-1", True)
-    listed = json.loads(farmiq("ls", "--tenant", "t-1", "--json").stdout)
-    assert [each["device_id"] for each in listed] == ["d-1", "n-1"]
-    farmiq("revoke", "t-1", "n-1")
+    first = json.loads(farmiq("add", "t-n", "f-1", "b-1", "n-1", "--json").stdout)
+    second = json.loads(farmiq("rotate", "t-n", "n-1", "--json").stdout)
+    assert (first["user"], first["password"] != second["password"]) == ("t-n/n-1", True)
+    listed = json.loads(farmiq("ls", "--tenant", "t-n", "--json").stdout)
+    assert [each["device_id"] for each in listed] == ["n-1"]
+    farmiq("revoke", "t-n", "n-1")
     assert "n-1" in farmiq("ls", "--state", "revoked").stdout
     with psycopg.connect(farmiq._database.admin_url) as connection:
         connection.execute(

@@ -219,7 +219,7 @@ class TestStatus:
         await service.keep(pool, [retained])
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
-            connection.execute("delete from sync_outbox")
+            connection.execute("truncate sync_outbox")
         move_clock(edge_db, timedelta(days=5))
         await service.keep(pool, [retained])
         assert rows(edge_db, "select * from device_state") == before
@@ -491,7 +491,7 @@ class TestService:
             await link.publish(*status("online", place=NEW), retain=True)
             query = "select state from device_state where device_id = 'new.1:x'"
             await until(lambda: rows(edge.database, query) == [("online",)])
-            link._socket.shutdown(2)
+            link._wire.socket.shutdown(2)
             await until(lambda: rows(edge.database, query) == [("offline",)])
 
     async def test_old_commands_are_forgotten_and_open_ones_are_not(self, edge: Edge) -> None:

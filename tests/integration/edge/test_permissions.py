@@ -235,12 +235,12 @@ async def test_a_retained_message_and_a_will_under_a_foreign_name_reach_nobody(g
     async with gate.connected(one, will=will) as link:
         await link.until_up()
         await link.publish(topics.status(other.where), b"forged", retain=True)
-        link._socket.shutdown(2)
+        link._wire.socket.shutdown(2)
         await until(lambda: link.problem() is not None)
     mine = mqtt.Will(topics.status(one.where), b"own will")
     async with gate.connected(one, will=mine) as link:
         await link.until_up()
-        link._socket.shutdown(2)
+        link._wire.socket.shutdown(2)
         await until(lambda: any(body == b"own will" for _, body in gate.heard))
     assert not any(b"forged" in body for _, body in gate.heard)
     url = gate.broker.environment["FARMIQ_EDGE_MQTT_URL"]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from farmiq.edge import registry
@@ -67,7 +68,8 @@ def test_every_device_is_noted_often_enough_although_batches_are_small(
     for step in range(200 * 30):
         clock = step * 0.05
         device_id = f"d-{step % 200}"
-        heard = copy.to_note([replace(message, place=replace(message.place, device_id=device_id))])
+        place = replace(message.place, device_id=device_id)
+        heard = copy.to_note([msgspec.structs.replace(message, place=place)])
         for _, one in heard:
             noted[one].append(clock)
     for moments in noted.values():
