@@ -106,7 +106,8 @@ async def test_a_service_killed_under_load_loses_and_doubles_nothing(
     assert (cloud.lost, cloud.twice, cloud.invented) == ((), (), ())
     (counted,) = farm.cloud("select sum(reading_count)::int from telemetry_latest")
     assert farm.cloud("select count(*)::int from telemetry_readings") == [counted]
-    assert farm.edge("select count(*) from sync_outbox where status <> 'acked'") == [(0,)]
+    owed = "select count(*) from sync_outbox where status <> 'acked'"
+    await until(lambda: farm.edge(owed) == [(0,)])
 
 
 async def _until_sent(farm: Farm, count: int) -> None:
