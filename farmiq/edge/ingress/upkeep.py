@@ -137,6 +137,8 @@ async def drop_oldest(pool: db.Pool, *, days: float, most_bytes: int, reason: st
 
 
 async def count_gaps(pool: db.Pool) -> dict[str, object]:
+    # A device that makes a new boot_id for every message must not fill our memory.
+    await forget_boots(pool)
     async with pool.connection() as connection:
         found = [
             gap for _, all_of_it in by_device(await store.boots(connection)) for gap in all_of_it
@@ -148,8 +150,6 @@ async def count_gaps(pool: db.Pool) -> dict[str, object]:
 
 def by_device(boots: Sequence[Boot]) -> list[tuple[list[Boot], list[gaps.Gap]]]:
     """Each device's boots and its gaps; `boots` come device by device."""
-    # A device that makes a new boot_id for every message must not fill our memory.
-    await forget_boots(pool)
     grouped = itertools.groupby(boots, lambda boot: (boot.seen.tenant_id, boot.seen.device_id))
     devices = [list(group) for _, group in grouped]
     return [(device, gaps.missing([boot.seen for boot in device])) for device in devices]
