@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
@@ -38,7 +39,9 @@ def register(url: str, devices: Iterable[Device]) -> list[Credentials]:
         async with await psycopg.AsyncConnection.connect(url) as connection:
             return await desk.add_all(connection, list(devices), actor="tests")
 
-    return asyncio.run(work())
+    # A thread has no loop of its own yet; the caller may be inside of one (a browser's).
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(work())).result()
 
 
 def register_known(url: str) -> None:
