@@ -7,18 +7,17 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from farmiq import services
 from tests import plain_client
 from tests.browser import patience, person
-from tests.farm import PASSWORD, Farm
+from tests.farm import PASSWORD, STARTED, Farm
 
 
 def test_what_mosquitto_pub_sends_appears_without_a_reload(
     idle_farm: Farm, page: Page, complaints: list[str]
 ) -> None:
-    for service in services.SERVICES:
+    for service in STARTED:
         idle_farm.start(service.name)
-    for service in services.SERVICES:
+    for service in STARTED:
         patience.until(partial(idle_farm.ready, service.name), service.name, within_s=60)
     console: Any = SimpleNamespace(url=idle_farm.url("cloud-console"))
     person.sign_in(page, console, email="p@hillside.farm", password=PASSWORD)
