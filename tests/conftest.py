@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from _pytest.nodeid import coerce_node_id
 from hypothesis import settings
 from psycopg import sql
 
@@ -42,6 +43,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_engines] = engines
     config.pluginmanager.register(engines, "farmiq-engines")
     engines.start()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of a group go to one worker, one after the other.
+
+    pytest-xdist 3.8 writes the group where pytest 9.2 no longer looks for it.
+    """
+    if getattr(config.option, "loadgroup", False):
+        for item in items:
+            group = item.get_closest_marker("xdist_group")
+            if group is not None and "@" not in item.nodeid:
+                item._id = coerce_node_id(f"{item.nodeid}@{group.args[0]}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

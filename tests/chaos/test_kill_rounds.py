@@ -1,5 +1,6 @@
 """SIGKILL at every declared point and at any moment, of every service and engine: nothing lost."""
 
+import os
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -40,6 +41,12 @@ ELSEWHERE = {
 AFTER_A_DEATH_AT = {"sync.before_reap_commit": "sync.after_sending"}
 # Points that are only reached while somebody else is slow.
 WHILE_SLOW = {"sync.after_renewal": "cloud-ingestion"}
+
+
+def test_rounds_are_serialised(request: pytest.FixtureRequest) -> None:
+    """With workers, the group is part of the name, and a group has one worker."""
+    shared = os.environ.get("PYTEST_XDIST_WORKER") is not None
+    assert request.node.nodeid.endswith("@chaos") is shared
 
 
 @pytest.mark.parametrize(("point", "file"), ELSEWHERE.items())
