@@ -42,8 +42,8 @@ MAX_PAYLOAD_BYTES = 512 * 1024
 STORE_LIMIT_BYTES = 4 * 2**30
 ACK_WAIT_S = 10
 # NATS refuses a subscription when a session's sum passes 65,535, and a filter ending in # counts
-# twice: four such filters fit, as many as the gateway has. Two transactions' worth for each writer.
-MAX_ACK_PENDING = 8_000
+# twice: eight such filters fit.
+MAX_ACK_PENDING = 4_000
 # What a QoS 1 subscription is delivered through. A client of the NATS protocol could read other
 # clients' messages there, so every user is held to MQTT, which cannot subscribe to it.
 DELIVERY = "$MQTT.sub.>"
