@@ -54,8 +54,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if getattr(config.option, "loadgroup", False):
         for item in items:
             group = item.get_closest_marker("xdist_group")
-            if group is not None and "@" not in item.nodeid:
-                item._id = coerce_node_id(f"{item.nodeid}@{group.args[0]}")
+            # Whole farms of a dozen processes: two of them at once would only time each other out.
+            whole_farm = "idle_farm" in getattr(item, "fixturenames", ())
+            name = group.args[0] if group is not None else "chaos" if whole_farm else None
+            if name is not None and "@" not in item.nodeid:
+                item._id = coerce_node_id(f"{item.nodeid}@{name}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
