@@ -149,13 +149,14 @@ class Farm:
                 "union all select event_id from barn_records"
             )
         )
-        # Statuses of devices travel too; what is counted is what the journal knows.
+        # The doors know statuses of devices too, and earlier rounds: only this journal's count.
         sent = self.sent().contents
-        noted = self.edge("select event_id from ingress_dedupe")
+        at_the_edge = self.edge("select event_id from ingress_dedupe")
+        in_the_cloud = self.cloud(_ACCEPTED)
         for where, ids in {
             "sync_outbox": self.edge(_OWED),
-            "ingress_dedupe": [row for row in noted if str(row[0]) in sent],
-            "ingestion_dedupe": self.cloud(_ACCEPTED),
+            "ingress_dedupe": [row for row in at_the_edge if str(row[0]) in sent],
+            "ingestion_dedupe": [row for row in in_the_cloud if str(row[0]) in sent],
         }.items():
             if sorted(ids) != kept:
                 found += (f"{where}: {len(ids)} ids, kept at the edge: {len(kept)}",)
@@ -174,13 +175,16 @@ class Farm:
         await until(quiet, within_s=60)
 
     def empty_tables(self) -> None:
-        """As on the first day; the services go on."""
-        _execute(self.edge_db, "truncate telemetry_raw, sync_outbox, ingress_dedupe, quarantine")
+        """As on the first day; the services go on.
+
+        What was taken before stays known at both doors: a broker may still bring it once more.
+        """
+        _execute(self.edge_db, "truncate telemetry_raw, sync_outbox, quarantine")
         _execute(self.edge_db, "truncate telemetry_agg, telemetry_dirty")
         _execute(self.edge_db, "truncate telemetry_latest")
         _execute(self.edge_db, "truncate sync_state, feed_intakes, barn_records, silo_states")
         _execute(self.edge_db, "truncate device_seq, alerts, loss_ledger")
-        _execute(self.cloud_db, "truncate telemetry_readings, telemetry_latest, ingestion_dedupe")
+        _execute(self.cloud_db, "truncate telemetry_readings, telemetry_latest")
 
     def stop_one(self, name: str) -> None:
         self.running[name].terminate()

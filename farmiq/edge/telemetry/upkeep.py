@@ -29,6 +29,8 @@ DROPPED = prometheus_client.Counter(
 )
 MONTHS = prometheus_client.Gauge("farmiq_telemetry_months", "Partitions of telemetry_raw by month")
 
+# Readers, intake and retention go before a change of the partitions: that is tried again.
+_IN_THE_WAY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 
 
@@ -61,7 +63,7 @@ async def _make(pool: db.Pool, month: date) -> bool:
             async with db.transaction(pool) as tx:
                 made = await store.make_month(tx, month)
                 crash.here("telemetry.in_partition_upkeep")
-        except psycopg.errors.LockNotAvailable:
+        except _IN_THE_WAY:
             await asyncio.sleep(LOCK_PAUSE_S)
         else:
             return made
@@ -154,7 +156,7 @@ async def _drop(pool: db.Pool, month: date, gone: Forgotten) -> bool:
         try:
             async with db.transaction(pool) as tx:
                 outcome = await store.drop_month(tx, month)
-        except psycopg.errors.LockNotAvailable:
+        except _IN_THE_WAY:
             await asyncio.sleep(LOCK_PAUSE_S)
             continue
         if outcome == "dropped":

@@ -428,16 +428,16 @@ async def test_what_a_plain_client_publishes_is_seen_through_the_api(
         client_of(door, add_key(edge_db)) as client,
     ):
         await plain.until_up()
-        reading = Reading(datetime.now(UTC), 21.5, "thermo-7")
+        reading = Reading(datetime.now(UTC), 21.5, "d-7")
         await plain.publish(*reading.message)
 
         async def seen() -> bool:
-            found = (await get(client, api.LATEST, tenant="t-1", device="thermo-7"))["readings"]
+            found = (await get(client, api.LATEST, tenant="t-1", device="d-7"))["readings"]
             return [each["event_id"] for each in found] == [str(reading.id)]
 
         await until(seen)
         span = {"from": reading.at - timedelta(minutes=1), "to": reading.at + timedelta(minutes=1)}
-        page = await get(client, api.RANGE, tenant="t-1", device="thermo-7", **span)
+        page = await get(client, api.RANGE, tenant="t-1", device="d-7", **span)
         assert json.loads(json.dumps(page))["points"][0]["metric_value"] == 21.5
     for task in running:
         task.cancel()
