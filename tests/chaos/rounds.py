@@ -85,7 +85,7 @@ class Battered:
         *,
         fault: Callable[[], Awaitable[None]],
         repair: Callable[[], Awaitable[None]],
-        seconds: float = 5.0,
+        seconds: float = 3.0,
         without: str | None = None,
         busy: str | None = None,
     ) -> Result:

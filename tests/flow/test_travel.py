@@ -12,7 +12,6 @@ from tests.farm import STARTED, Farm, log_lines
 from tests.until import until
 
 # About 250 readings a second for a few seconds; the last barn's link is cut now and then.
-BUSY = ("--barns", "5", "--interval", "0.1", "--seconds", "6")
 
 
 @pytest.mark.req("FB-04", "FB-05", "RB-13", "XC-02", "FB-15")
@@ -75,43 +74,6 @@ def _no_payload_in_any_log(farm: Farm) -> None:
         for line in log_lines(farm.log(service.name)):
             assert not {"metric_value", "quantity_kg"} & set(json.dumps(line).split('"'))
             assert "payload" not in line
-
-
-@pytest.mark.parametrize(
-    "victim",
-    [
-        "edge-ingress-gateway",
-        "edge-devices-registry",
-        "edge-telemetry-timeseries",
-        "edge-feed-intake",
-        "edge-sync-forwarder",
-        "cloud-ingestion",
-        "cloud-telemetry-service",
-        "cloud-console",
-    ],
-)
-async def test_a_service_killed_under_load_loses_and_doubles_nothing(
-    farm: Farm, victim: str
-) -> None:
-    simulator = farm.simulate(*BUSY)
-    await _until_sent(farm, 200)
-    farm.kill(victim)
-    await _until_sent(farm, farm.sent().count("sent") + 100)
-    farm.start(victim)
-    await farm.until_ready(victim)
-    assert simulator.wait(timeout=60) == 0
-    await farm.until_quiet()
-    edge, cloud = farm.findings()
-    assert (edge.lost, edge.twice, edge.invented) == ((), (), ())
-    assert (cloud.lost, cloud.twice, cloud.invented) == ((), (), ())
-    (counted,) = farm.cloud("select sum(reading_count)::int from telemetry_latest")
-    assert farm.cloud("select count(*)::int from telemetry_readings") == [counted]
-    owed = "select count(*) from sync_outbox where status <> 'acked'"
-    await until(lambda: farm.edge(owed) == [(0,)])
-
-
-async def _until_sent(farm: Farm, count: int) -> None:
-    await until(lambda: farm.sent().count("sent") >= count)
 
 
 async def test_a_signal_stops_every_service_in_good_order(farm: Farm) -> None:
