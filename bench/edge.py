@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import copying, ingest, load, machine, nodered, results, travel
-from bench.ingest import Bench, Drained
+from bench.ingest import Bench, Taken
 from bench.results import Result
 from farmiq import config, stack
 from farmiq.edge.telemetry import upkeep
@@ -38,10 +38,11 @@ class Plan:
 class Round:
     """One round: every way once, one after the other."""
 
-    ceiling: Drained
-    ours: Drained
-    one_by_one: Drained
-    node_red: Drained | None
+    ceiling: Taken
+    ours: Taken
+    drained: float  # ours / ceiling with the session filled beforehand
+    one_by_one: Taken
+    node_red: Taken | None
     stage: float
     plain: float
 
@@ -49,7 +50,10 @@ class Round:
 async def measure(plan: Plan, say: Say) -> list[Result]:
     """Every result of edge ingest; saved to bench/results.json and docs/bench.md."""
     here = machine.description()
-    found = _ratios(plan, await _rounds(plan, say))
+    rounds = await _rounds(plan, say)
+    flushed = await _flushed(plan, say)
+    found = _ratios(plan, rounds, flushed)
+    results.save(found, machine=here)
     if plan.travel:
         found += _travelled(
             await travel.measure(
@@ -81,6 +85,19 @@ async def _rounds(plan: Plan, say: Say) -> list[Round]:
     return found
 
 
+async def _flushed(plan: Plan, say: Say) -> Taken:
+    """Ours as a farm runs it: the broker flushes every message, and its removal, to disk."""
+    root = config.state_dir() / "stacks" / "bench"
+    programs = mosquitto.find(config.state_dir() / "engines", say=say)
+    with stack.start(root, engines=("postgres-edge", "mqtt-edge"), say=say) as engines:
+        bench = Bench(engines, programs)
+        await _prepare(bench)
+        taken = await ingest.ours(bench, plan.some)
+    stack.remove(root)
+    say(f"ours, flushed   {taken.per_s:>9,.0f}/s")
+    return taken
+
+
 async def _prepare(bench: Bench) -> None:
     migrations.apply(bench.admin_url, SQL["edge"])
     await load.register(bench.admin_url, load.devices())
@@ -89,7 +106,7 @@ async def _prepare(bench: Bench) -> None:
 
 
 async def _round(bench: Bench, plan: Plan, home: Path | None, say: Say) -> Round:
-    async def told(name: str, measuring: Awaitable[Drained]) -> Drained:
+    async def told(name: str, measuring: Awaitable[Taken]) -> Taken:
         one = await measuring
         used = ", ".join(f"{who} {us:.0f}" for who, us in one.cpu_us.items())
         say(f"{name:<16}{one.per_s:>9,.0f}/s   CPU µs/event: {used}")
@@ -99,7 +116,9 @@ async def _round(bench: Bench, plan: Plan, home: Path | None, say: Say) -> Round
     before = await told("C subscriber", ingest.ceiling(bench, plan.events))
     ours = await told("ours", ingest.ours(bench, plan.events))
     after = await told("C subscriber", ingest.ceiling(bench, plan.events))
-    ceiling = Drained((before.per_s + after.per_s) / 2, after.cpu_us)
+    ceiling = Taken((before.per_s + after.per_s) / 2, after.cpu_us)
+    top = await told("  drained", ingest.ceiling(bench, plan.events, drained=True))
+    emptied = await told("  drained, ours", ingest.ours(bench, plan.events, drained=True))
     node_red = None
     if home is not None:
         node_red = await told("Node-RED", nodered.row_by_row(bench, home, plan.some))
@@ -107,10 +126,10 @@ async def _round(bench: Bench, plan: Plan, home: Path | None, say: Say) -> Round
     stage = await copying.stage(bench, plan.events)
     plain = await copying.plain(bench, plan.events)
     say(f"database stage  {stage:>9,.0f}/s\nplain COPY      {plain:>9,.0f}/s")
-    return Round(ceiling, ours, one_by_one, node_red, stage, plain)
+    return Round(ceiling, ours, emptied.per_s / top.per_s, one_by_one, node_red, stage, plain)
 
 
-def _ratios(plan: Plan, rounds: list[Round]) -> list[Result]:
+def _ratios(plan: Plan, rounds: list[Round], flushed: Taken) -> list[Result]:
     ours = [one.ours.per_s for one in rounds]
     common = {
         "broker": f"NATS, flushed to disk every {SYNC}, PUBACK after commit",
@@ -131,6 +150,10 @@ def _ratios(plan: Plan, rounds: list[Round]) -> list[Result]:
                 "ceiling": "mosquitto_sub -q 1, acknowledges on receipt, output thrown away",
                 "ceiling, events/s": _median([one.per_s for one in ceilings]),
                 "ceiling, broker CPU µs per event": _cpu(ceilings)["broker"],
+                "the same, of a session filled beforehand": round(
+                    statistics.median(one.drained for one in rounds), 3
+                ),
+                "ours with a flush for every message, events/s": round(flushed.per_s),
                 "events": plan.events,
             },
         ),
@@ -192,7 +215,9 @@ def _travelled(one: travel.Travel) -> list[Result]:
                 "broker": "NATS, flushed to disk for every message",
                 "edge commit, ms": _spread(one.edge_ms),
                 "cloud table, ms": _spread(one.cloud_ms),
-                "edge commit of healthy devices while one floods, ms": _spread(one.beside_flood_ms),
+                "edge commit of three devices alone, ms": _spread(one.healthy.alone_ms),
+                "beside one that floods, ms": _spread(one.healthy.beside_flood_ms),
+                "beside messages that nobody can read, ms": _spread(one.healthy.beside_bad_ms),
                 "events": len(one.edge_ms),
             },
         ),
@@ -207,10 +232,10 @@ def _median(values: list[float]) -> int:
     return round(statistics.median(values))
 
 
-def _cpu(drained: list[Drained]) -> dict[str, float]:
+def _cpu(taken: list[Taken]) -> dict[str, float]:
     return {
-        who: round(statistics.median(one.cpu_us[who] for one in drained), 1)
-        for who in drained[0].cpu_us
+        who: round(statistics.median(one.cpu_us[who] for one in taken), 1)
+        for who in taken[0].cpu_us
     }
 
 

@@ -1,4 +1,4 @@
-"""Edge ingest: messages waiting at the broker until they are stored and acknowledged.
+"""Edge ingest: what publishers send until it is stored and acknowledged.
 
 ceiling      mosquitto_sub: libmosquitto, in C, acknowledging on receipt, output thrown away
 ours         `farmiq run edge-ingress-gateway`: dedupe, telemetry_raw and sync_outbox in one
@@ -6,8 +6,10 @@ ours         `farmiq run edge-ingress-gateway`: dedupe, telemetry_raw and sync_o
 one by one   the same with one transaction per message
 node-red     one insert per message, PUBACK on receipt
 
-Each drains a persistent session of its own that was filled beforehand, so that publishers do not
-share the cores.
+Each takes what C publishers send as fast as the broker lets them, from the first publish to the
+last event taken: publishers, broker and taker share the machine, as they do behind the targets.
+Drained is the other way to look: the session is filled beforehand, so that publishers cost nothing
+and the broker only hands out.
 """
 
 import asyncio
@@ -16,12 +18,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
-import msgspec
 import psycopg
 
 from bench import load, machine
@@ -36,8 +38,8 @@ LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
-    """How fast a session was emptied, and CPU µs per event of whom it kept busy."""
+class Taken:
+    """How fast events were taken, and CPU µs per event of whom it kept busy."""
 
     per_s: float
     cpu_us: dict[str, float]
@@ -70,77 +72,78 @@ class Bench:
             connection.execute(f"truncate {', '.join(tables)}".encode())
 
 
-Drain = Callable[[str], Awaitable[Drained]]
+class Taker(Protocol):
+    """Somebody who is connected to a session and empties it."""
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Whose CPU time is of interest."""
+
+    async def all_taken(self, events: int) -> float:
+        """When (seconds since 1970) that many were taken."""
 
 
-async def drain(bench: Bench, events: int, way: Drain) -> Drained:
-    """Fill a fresh persistent session, then let it be emptied."""
+Start = Callable[[str], AbstractAsyncContextManager[Taker]]
+
+
+async def take(bench: Bench, events: int, start: Start, *, drained: bool = False) -> Taken:
+    """Let `start` take what is published, or (drained) what was published beforehand."""
     client_id = f"bench-{ids.new().hex}"
     await load.make_session(bench.url, client_id, topics.UP)
-    await load.fill(bench.engines, bench.programs, events)
+    sending = load.prepare(bench.engines, load.messages(events))
     try:
-        return await way(client_id)
+        if drained:
+            await load.publish(bench.engines, bench.programs, sending)
+        async with start(client_id) as taker:
+            before, began = bench.cpu_s(**taker.pids), time.time()
+            if not drained:
+                await load.publish(bench.engines, bench.programs, sending)
+            ended = await taker.all_taken(events)
+            used = per_event(before, bench.cpu_s(**taker.pids), events)
+        return Taken(events / (ended - began), used)
     finally:
         await load.end_session(bench.url, client_id)
 
 
-async def ceiling(bench: Bench, events: int) -> Drained:
-    async def way(client_id: str) -> Drained:
+async def ceiling(bench: Bench, events: int, *, drained: bool = False) -> Taken:
+    @contextlib.asynccontextmanager
+    async def start(client_id: str) -> AsyncIterator[Subscriber]:
         command = load.subscriber(bench.programs, bench.url, client_id, topics.UP)
-        folder = bench.engines.root
-        before, began = bench.cpu_s(), time.monotonic()
         client = await asyncio.create_subprocess_exec(
             *command, "-C", str(events),
-            stdout=subprocess.DEVNULL, env=bench.programs.environment(folder),
+            stdout=subprocess.DEVNULL, env=bench.programs.environment(bench.engines.root),
         )  # fmt: skip
-        if await asyncio.wait_for(client.wait(), PATIENCE_S):
-            raise RuntimeError("mosquitto_sub failed")
-        seconds = time.monotonic() - began
-        return Drained(events / seconds, per_event(before, bench.cpu_s(), events))
+        yield Subscriber(client)
 
-    return await drain(bench, events, way)
+    return await take(bench, events, start, drained=drained)
 
 
-async def ours(bench: Bench, events: int, *, batch: int | None = None) -> Drained:
+async def ours(
+    bench: Bench, events: int, *, batch: int | None = None, drained: bool = False
+) -> Taken:
     """`batch`: most messages in a transaction; one means one after the other."""
     bench.clear("telemetry_raw", "sync_outbox", "ingress_dedupe", "quarantine")
 
-    async def way(client_id: str) -> Drained:
+    @contextlib.asynccontextmanager
+    async def start(client_id: str) -> AsyncIterator[Storing]:
         options = {"FARMIQ_EDGE_MQTT_CLIENT_ID": client_id}
         if batch is not None:
             options |= {"INGRESS_BATCH_EVENTS": str(batch), "INGRESS_LINGER_MS": "0"}
             options |= {"INGRESS_WRITERS": "1"} if batch == 1 else {}
         async with gateway(bench.engines, options) as running:
-            began = await running.connected_at()
-            before = bench.cpu_s(gateway=running.pid)
-            ended = await until_stored(bench.admin_url, "telemetry_raw", events, running.check)
-            used = per_event(before, bench.cpu_s(gateway=running.pid), events)
-            return Drained(events / (ended - began), used)
+            await running.said(b'"mqtt.connected"')
+            yield Storing("gateway", running, bench.admin_url, "telemetry_raw")
 
-    return await drain(bench, events, way)
+    return await take(bench, events, start, drained=drained)
 
 
 def per_event(before: dict[str, float], after: dict[str, float], events: int) -> dict[str, float]:
     return {name: round((after[name] - before[name]) / events * 1e6, 1) for name in before}
 
 
-async def until_stored(admin_url: str, table: str, events: int, check: Callable[[], None]) -> float:
-    """When (seconds since 1970) all were seen in the table; looking seldom costs us, not others."""
-    query = f"select count(*) from {table}".encode()  # noqa: S608 - our own tables
-    deadline = time.monotonic() + PATIENCE_S
-    async with await psycopg.AsyncConnection.connect(admin_url, autocommit=True) as connection:
-        while time.monotonic() < deadline:
-            row = await (await connection.execute(query)).fetchone()
-            if row is not None and row[0] >= events:
-                return time.time()
-            check()
-            await asyncio.sleep(LOOK_S)
-    raise RuntimeError(f"{events} events did not arrive in {table} within {PATIENCE_S:.0f} s")
-
-
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process of ours under measurement."""
+    """A process under measurement."""
 
     process: "subprocess.Popen[bytes]"
     log: Path
@@ -153,15 +156,58 @@ class Running:
         if self.process.poll() is not None:
             raise RuntimeError(f"a measured process ended by itself; see {self.log}")
 
-    async def connected_at(self) -> float:
-        """When it had its session at the broker, in seconds since 1970, as its log says."""
-        while True:
+    async def said(self, words: bytes) -> None:
+        """Wait until its log has these words."""
+        deadline = time.monotonic() + PATIENCE_S
+        while words not in self.log.read_bytes():
             self.check()
-            for line in self.log.read_bytes().splitlines():
-                if b'"mqtt.connected"' in line:
-                    said = msgspec.json.decode(line)["timestamp"]
-                    return datetime.fromisoformat(said).astimezone(UTC).timestamp()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{words.decode()} is not in {self.log}")
             await asyncio.sleep(0.01)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """It ends by itself when it has had its share."""
+
+    process: asyncio.subprocess.Process
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {}  # it is gone when one would ask
+
+    async def all_taken(self, events: int) -> float:
+        del events
+        if await asyncio.wait_for(self.process.wait(), PATIENCE_S):
+            raise RuntimeError("mosquitto_sub failed")
+        return time.time()
+
+
+@dataclass(frozen=True, slots=True)
+class Storing:
+    """A process that has taken what can be seen in its table."""
+
+    name: str
+    running: Running
+    admin_url: str
+    table: str
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {self.name: self.running.pid}
+
+    async def all_taken(self, events: int) -> float:
+        """Looking seldom costs us at most a tenth of a second, and costs others nothing."""
+        query = f"select count(*) from {self.table}".encode()  # noqa: S608 - our own tables
+        deadline = time.monotonic() + PATIENCE_S
+        async with await psycopg.AsyncConnection.connect(self.admin_url, autocommit=True) as link:
+            while time.monotonic() < deadline:
+                row = await (await link.execute(query)).fetchone()
+                if row is not None and row[0] >= events:
+                    return time.time()
+                self.running.check()
+                await asyncio.sleep(LOOK_S)
+        raise RuntimeError(f"{events} events did not come to {self.table} in {PATIENCE_S:.0f} s")
 
 
 @contextlib.asynccontextmanager

@@ -20,9 +20,10 @@ TENANT_ID = "bench"
 DEVICES = 8
 
 
-def devices() -> list[farm.Device]:
+def devices(tenant_id: str = TENANT_ID) -> list[farm.Device]:
     """One climate sensor each of so many barns."""
-    return farm.farm(TENANT_ID, barns=DEVICES, steady=True)[::3]
+    everything = farm.farm(tenant_id, barns=DEVICES, steady=True)
+    return [device for device in everything if device.metrics == farm.CLIMATE]
 
 
 async def register(admin_url: str, sensors: Sequence[farm.Device]) -> None:
@@ -57,34 +58,38 @@ async def end_session(url: str, client_id: str) -> None:
         await session.until_up()
 
 
-async def fill(engines: Stack, programs: Installation, count: int) -> None:
-    """Publish so many readings, QoS 1, and return when the broker has acknowledged all of them."""
-    await publish(engines, programs, messages(count))
-
-
-async def publish(engines: Stack, programs: Installation, sending: Sequence[farm.Sending]) -> None:
-    """As fast as the broker takes them, by one C publisher for every topic."""
+def prepare(engines: Stack, sending: Sequence[farm.Sending]) -> dict[str, Path]:
+    """What is to be published: a file of lines for every topic."""
     folder = engines.root / "load"
     folder.mkdir(exist_ok=True)
     by_topic: dict[str, list[bytes]] = {}
     for one in sending:
         by_topic.setdefault(one.topic, []).append(one.raw)
-    await asyncio.to_thread(_publish, engines, programs, folder, by_topic)
+    prepared = {topic: folder / f"{number}.lines" for number, topic in enumerate(by_topic)}
+    for topic, file in prepared.items():
+        file.write_bytes(b"\n".join(by_topic[topic]) + b"\n")
+    return prepared
 
 
-def _publish(
-    engines: Stack, programs: Installation, folder: Path, by_topic: dict[str, list[bytes]]
+async def publish(
+    engines: Stack, programs: Installation, sending: dict[str, Path], *, window: int = 1000
 ) -> None:
+    """QoS 1, as fast as the broker takes it, by one C publisher for every topic.
+
+    `window` is how many messages of a publisher may be unacknowledged.
+    """
+    await asyncio.to_thread(_publish, engines, programs, sending, window)
+
+
+def _publish(engines: Stack, programs: Installation, sending: dict[str, Path], window: int) -> None:
     login = _login(engines.environment["FARMIQ_DEVICES_MQTT_URL"])
+    environment = programs.environment(engines.root)
     started = []
-    for number, (topic, lines) in enumerate(by_topic.items()):
-        file = folder / f"{number}.lines"
-        file.write_bytes(b"\n".join(lines) + b"\n")
-        command = [str(programs.publisher), *login, "-q", "1", "-M", "1000", "-t", topic, "-l"]
+    for topic, file in sending.items():
+        options = ["-q", "1", "-M", str(window), "-t", topic, "-l"]
+        command = [str(programs.publisher), *login, *options]
         with file.open("rb") as source:
-            started.append(
-                subprocess.Popen(command, stdin=source, env=programs.environment(folder))  # noqa: S603
-            )
+            started.append(subprocess.Popen(command, stdin=source, env=environment))  # noqa: S603
     if any(publisher.wait(120) for publisher in started):
         raise RuntimeError("a publisher of the bench failed; the broker's log may say why")
 

@@ -2,8 +2,13 @@
 
 import os
 import platform
+import statistics
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
+
+from farmiq import config
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PARENT, _OWN, _CHILDREN = 1, slice(11, 13), slice(13, 15)
@@ -33,7 +38,22 @@ def description() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "load_before": round(os.getloadavg()[0], 2),
+        "flush_ms": _flush_ms(),
     }
+
+
+def _flush_ms() -> float:
+    """How long the disk below the state directory takes to keep a page for certain."""
+    took = []
+    folder = config.state_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(100):
+            os.write(file.fileno(), bytes(8192))
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            took.append(time.perf_counter() - began)
+    return round(statistics.median(took) * 1000, 2)
 
 
 def _table() -> dict[int, list[str]]:

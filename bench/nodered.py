@@ -1,8 +1,8 @@
-"""Node-RED in row mode: mqtt in (QoS 1) → function → one insert per message.
+"""Node-RED in row mode: mqtt in (QoS 1) → function → PostgreSQL node, one insert per message.
 
-The function holds PostgreSQL's own driver for Node (`pg`, pooled, prepared), which is less work
-than any of the ready-made nodes. Its table has the columns and indexes of telemetry_raw; there is
-no dedupe and no outbox, and it acknowledges on receipt: what is in its memory is lost in a crash.
+The last one is a ready-made node as its users have it, with its pool's default of ten connections.
+The table has the columns and indexes of telemetry_raw; there is no dedupe and no outbox, and it
+acknowledges on receipt: what is in its memory is lost in a crash.
 """
 
 import asyncio
@@ -12,35 +12,36 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import psycopg
 
 from bench import ingest
-from bench.ingest import Bench, Drained, Running
+from bench.ingest import Bench, Running, Storing, Taken
 from farmiq import config
 from farmiq.plumbing import ids
 from farmiq.stack import StackError, processes
 
-PACKAGES = ("node-red@4.1.8", "pg@8.23.1")
+PACKAGES = ("node-red@4.1.8", "node-red-contrib-postgrestor-next@0.5.2")
+NODE = PACKAGES[1].partition("@")[0]
+POOL = 10
 TABLE = "bench_node_red"
 
 _FUNCTION = """
 const sent = msg.payload, place = msg.topic.split("/");
-await global.get("pool").query({
-  name: "keep",
-  text: "insert into bench_node_red (id, tenant_id, farm_id, barn_id, device_id, occurred_at, "
-    + "metric_type, metric_value, unit) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-  values: [sent.event_id, place[2], place[3], place[4], place[5], sent.ts,
-    sent.payload.metric_type, sent.payload.metric_value, sent.payload.unit],
-});
-return null;
+msg.params = [sent.event_id, place[2], place[3], place[4], place[5], sent.ts,
+  sent.payload.metric_type, sent.payload.metric_value, sent.payload.unit];
+return msg;
 """
+_INSERT = f"""
+insert into {TABLE} (id, tenant_id, farm_id, barn_id, device_id, occurred_at,
+  metric_type, metric_value, unit) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+"""  # noqa: S608 - our own table
 
 
 def install(downloads: Path, say: Callable[[str], None]) -> Path:
     """Return a folder with Node-RED in it, fetched by npm the first time."""
-    home = downloads.resolve() / "node-red-4.1.8"
+    home = downloads.resolve() / "node-red-4.1.8-rows"
     if (home / "complete").exists():
         return home
     npm = shutil.which("npm")
@@ -60,30 +61,18 @@ def install(downloads: Path, say: Callable[[str], None]) -> Path:
     return home
 
 
-async def row_by_row(bench: Bench, home: Path, events: int) -> Drained:
+async def row_by_row(bench: Bench, home: Path, events: int) -> Taken:
     with psycopg.connect(bench.admin_url) as connection:
         connection.execute(f"drop table if exists {TABLE}".encode())
         connection.execute(f"create table {TABLE} (like telemetry_raw including all)".encode())
 
-    async def way(client_id: str) -> Drained:
+    @contextlib.asynccontextmanager
+    async def start(client_id: str) -> AsyncIterator[Storing]:
         async with _running(bench, home, client_id) as running:
-            before = bench.cpu_s(node_red=running.pid)
-            await ingest.until_stored(bench.admin_url, TABLE, events, running.check)
-            used = ingest.per_event(before, bench.cpu_s(node_red=running.pid), events)
-        return Drained(_per_s(bench.admin_url), used)
+            await running.said(b"Connected to broker")
+            yield Storing("node_red", running, bench.admin_url, TABLE)
 
-    return await ingest.drain(bench, events, way)
-
-
-def _per_s(admin_url: str) -> float:
-    """From the first insert to the last, so that its start does not count."""
-    query = f"""
-        select (count(*) - 1) / extract(epoch from max(ingested_at) - min(ingested_at))
-        from {TABLE}
-    """  # noqa: S608
-    with psycopg.connect(admin_url) as connection:
-        row = connection.execute(query.encode()).fetchone()
-    return float(row[0]) if row else 0.0
+    return await ingest.take(bench, events, start)
 
 
 @contextlib.asynccontextmanager
@@ -111,23 +100,21 @@ async def _running(bench: Bench, home: Path, client_id: str) -> AsyncIterator[Ru
 
 def _configure(folder: Path, home: Path, bench: Bench, client_id: str) -> None:
     broker = urlsplit(bench.url)
-    driver = json.dumps(str(home / "node_modules" / "pg"))
     settings = f"""
-        const {{ Pool }} = require({driver});
-        const pool = new Pool({{ connectionString: {json.dumps(bench.admin_url)} }});
         module.exports = {{
           uiHost: "127.0.0.1", uiPort: {ingest.free_port()}, httpAdminRoot: false,
           credentialSecret: false, telemetry: {{ enabled: false }},
-          functionGlobalContext: {{ pool }},
+          nodesDir: [{json.dumps(str(home / "node_modules" / NODE))}],
         }};
     """
     (folder / "settings.js").write_text(settings, encoding="utf-8")
-    (folder / "flows.json").write_text(json.dumps(_flow(broker.port, client_id)), encoding="utf-8")
+    flow = _flow(broker.port, client_id, urlsplit(bench.admin_url))
+    (folder / "flows.json").write_text(json.dumps(flow), encoding="utf-8")
     login = {"user": unquote(broker.username or ""), "password": unquote(broker.password or "")}
     (folder / "flows_cred.json").write_text(json.dumps({"broker": login}), encoding="utf-8")
 
 
-def _flow(port: int | None, client_id: str) -> list[dict[str, object]]:
+def _flow(port: int | None, client_id: str, database: SplitResult) -> list[dict[str, object]]:
     return [
         {"id": "tab", "type": "tab", "label": "bench"},
         {
@@ -137,10 +124,23 @@ def _flow(port: int | None, client_id: str) -> list[dict[str, object]]:
         },
         {
             "id": "in", "z": "tab", "type": "mqtt in", "topic": "iot/telemetry/#", "qos": "1",
-            "datatype": "json", "broker": "broker", "inputs": 0, "wires": [["keep"]],
+            "datatype": "json", "broker": "broker", "inputs": 0, "wires": [["read"]],
         },
         {
-            "id": "keep", "z": "tab", "type": "function", "func": _FUNCTION, "outputs": 1,
-            "initialize": "", "finalize": "", "libs": [], "wires": [[]],
+            "id": "read", "z": "tab", "type": "function", "func": _FUNCTION, "outputs": 1,
+            "initialize": "", "finalize": "", "libs": [], "wires": [["keep"]],
+        },
+        {
+            "id": "keep", "z": "tab", "type": "postgrestor", "query": _INSERT,
+            "postgresDB": "database", "output": True, "outputs": 1, "wires": [[]],
+        },
+        {
+            "id": "database", "type": "postgresDB", "max": POOL, "maxFieldType": "num",
+            "host": database.hostname, "hostFieldType": "str",
+            "port": database.port, "portFieldType": "num",
+            "database": database.path[1:], "databaseFieldType": "str",
+            "user": unquote(database.username or ""), "userFieldType": "str",
+            "password": unquote(database.password or ""), "passwordFieldType": "str",
+            "ssl": "false", "sslFieldType": "bool",
         },
     ]  # fmt: skip

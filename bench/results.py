@@ -104,7 +104,8 @@ def page(entries: Sequence[dict[str, Any]]) -> str:
         parts.append(
             f"\n**{entry['id']}**, {entry['at']}, {machine['cpu']}, {machine['cores']} cores, "
             f"{machine['memory_gb']:g} GB, Linux {machine['kernel']}, Python {machine['python']}, "
-            f"load before {machine['load_before']:g}:\n\n"
+            f"load before {machine['load_before']:g}, "
+            f"disk that flushes a page in {machine['flush_ms']:g} ms:\n\n"
         )
         parts += [f"- {name}: {_words(value)}\n" for name, value in entry["detail"].items()]
     return "".join(parts)

@@ -9,15 +9,16 @@ import contextlib
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx2
 import psycopg
 
 from bench import ingest, load
-from bench.ingest import Running
+from bench.ingest import Running, Storing
 from farmiq import config, stack
 from farmiq.demo import provision
 from farmiq.plumbing import ids, mqtt
@@ -28,9 +29,21 @@ from farmiq.stack.mosquitto import Installation
 ENGINES = ("postgres-edge", "postgres-cloud", "mqtt-edge", "rabbitmq", "s3")
 SETTLE_S = 10.0
 FLOOD = 20_000
+BAD = 5_000
+WINDOW = 20  # unacknowledged messages of a flooding device: what clients allow themselves
+ALONE_S = 10.0
 MOST_UNCONFIRMED = 50
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 READY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Healthy:
+    """Milliseconds to edge commit of a few devices: by themselves, and beside others who flood."""
+
+    alone_ms: list[float]
+    beside_flood_ms: list[float]
+    beside_bad_ms: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +54,7 @@ class Travel:
     busy_mb: float
     edge_ms: list[float]
     cloud_ms: list[float]
-    beside_flood_ms: list[float]
+    healthy: Healthy
 
 
 async def measure(
@@ -57,29 +70,28 @@ async def measure(
     with stack.start(root, engines=ENGINES, say=say) as engines:
         _keep_commit_times(engines)
         site = await provision.provision(root, engines.environment, barns=load.DEVICES)
-        sensors = farm.farm(provision.TENANT_ID, barns=load.DEVICES, steady=True)[::3]
-        async with (
-            ingest.service(root, "cloud", site.environment) as cloud,
-            ingest.service(root, "edge", site.environment) as edge,
-        ):
-            await _until_ready(cloud, site.console_url)
-            await _until_ready(edge, site.edge_url)
-            await asyncio.sleep(SETTLE_S)
-            idle_mb = _memory_mb(edge)
-            say(f"travel          idle {idle_mb:.0f} MB; {latency_rate}/s for {seconds:.0f} s")
-            await _publish(engines, sensors, rate=latency_rate, seconds=seconds)
-            await _until_travelled(engines, edge)
-            edge_ms = _latencies(engines, "EDGE", "telemetry_raw")
-            cloud_ms = _latencies(engines, "CLOUD", "telemetry_readings")
-            say(f"travel          one device sends {FLOOD:,} at once beside three healthy ones")
-            beside_flood_ms = await _beside_a_flood(engines, programs, sensors, edge)
-            say(f"travel          {memory_rate}/s for {seconds:.0f} s")
-            busy = asyncio.create_task(_most_memory_mb(edge))
-            await _publish(engines, sensors, rate=memory_rate, seconds=seconds)
-            busy.cancel()
-            busy_mb = await busy
+        sensors = load.devices(provision.TENANT_ID)
+        async with ingest.service(root, "edge", site.environment) as edge:
+            async with ingest.service(root, "cloud", site.environment) as cloud:
+                await _until_ready(cloud, site.console_url)
+                await _until_ready(edge, site.edge_url)
+                await asyncio.sleep(SETTLE_S)
+                idle_mb = _memory_mb(edge)
+                say(f"travel          idle {idle_mb:.0f} MB; {latency_rate}/s for {seconds:.0f} s")
+                await _publish(engines, sensors, rate=latency_rate, seconds=seconds)
+                await _until_travelled(engines, edge)
+                edge_ms = _latencies(engines, "EDGE", "telemetry_raw")
+                cloud_ms = _latencies(engines, "CLOUD", "telemetry_readings")
+                say(f"travel          {memory_rate}/s for {seconds:.0f} s")
+                busy = asyncio.create_task(_most_memory_mb(edge))
+                await _publish(engines, sensors, rate=memory_rate, seconds=seconds)
+                busy.cancel()
+                busy_mb = await busy
+                await _until_travelled(engines, edge)
+            # A farm's box has no cloud on its own cores.
+            healthy = await _healthy(engines, programs, sensors, edge, say=say)
     stack.remove(root)
-    return Travel(idle_mb, busy_mb, edge_ms, cloud_ms, beside_flood_ms)
+    return Travel(idle_mb, busy_mb, edge_ms, cloud_ms, healthy)
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
@@ -133,24 +145,60 @@ async def _until_travelled(engines: Stack, running: Running) -> None:
     with psycopg.connect(engines.environment["FARMIQ_EDGE_DB_ADMIN_URL"]) as connection:
         row = connection.execute("select count(*) from telemetry_raw").fetchone()
     url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
-    await ingest.until_stored(url, "telemetry_readings", row[0] if row else 0, running.check)
+    storing = Storing("edge", running, url, "telemetry_readings")
+    await storing.all_taken(row[0] if row else 0)
 
 
-async def _beside_a_flood(
-    engines: Stack, programs: Installation, sensors: Sequence[farm.Device], running: Running
-) -> list[float]:
-    """What healthy devices see while another sends as fast as the broker takes it."""
-    began = datetime.now(UTC)
-    flooding = asyncio.create_task(
-        load.publish(engines, programs, [load.message(sensors[0], n) for n in range(FLOOD)])
+async def _healthy(
+    engines: Stack,
+    programs: Installation,
+    sensors: Sequence[farm.Device],
+    running: Running,
+    *,
+    say: Callable[[str], None],
+) -> Healthy:
+    """What three healthy devices see while another sends all it has, right or wrong."""
+    flooding, *healthy = sensors[:4]
+    say(f"travel          three healthy devices, then beside one that sends {FLOOD:,}")
+    alone = await _latencies_beside(engines, healthy, running, asyncio.sleep(ALONE_S))
+    right = load.prepare(engines, [load.message(flooding, n) for n in range(FLOOD)])
+    beside_flood = await _latencies_beside(
+        engines, healthy, running, load.publish(engines, programs, right, window=WINDOW)
     )
-    healthy = sensors[1:4]
-    while not flooding.done():
-        await _publish(engines, healthy, rate=60, seconds=1.0)
-    await flooding
-    await _until_travelled(engines, running)
+    say(f"travel          and beside {BAD:,} messages that nobody can read")
+    wrong = load.prepare(engines, [_broken(load.message(flooding, n)) for n in range(BAD)])
+    beside_bad = await _latencies_beside(
+        engines, healthy, running, load.publish(engines, programs, wrong, window=WINDOW)
+    )
+    return Healthy(alone, beside_flood, beside_bad)
+
+
+def _broken(sending: farm.Sending) -> farm.Sending:
+    return sending._replace(raw=sending.raw[:-1])
+
+
+async def _latencies_beside(
+    engines: Stack,
+    healthy: Sequence[farm.Device],
+    running: Running,
+    other: Coroutine[Any, Any, Any],
+) -> list[float]:
+    began, sent = datetime.now(UTC), 0
     names = [sensor.place.device_id for sensor in healthy]
-    return _latencies(engines, "EDGE", "telemetry_raw", devices=names, since=began)
+    busy = asyncio.create_task(other)
+    while not busy.done():
+        await _publish(engines, healthy, rate=20 * len(healthy), seconds=1.0)
+        sent += 20 * len(healthy)
+    await busy
+    found: list[float] = []
+    deadline = time.monotonic() + ingest.PATIENCE_S
+    while len(found) < sent:
+        running.check()
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{len(found)} of {sent} readings of healthy devices arrived")
+        await asyncio.sleep(0.5)
+        found = _latencies(engines, "EDGE", "telemetry_raw", devices=names, since=began)
+    return found
 
 
 def _latencies(
