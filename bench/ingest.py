@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import httpx2
 import psycopg
 
 from bench import load, machine
@@ -35,6 +36,7 @@ from farmiq.stack.mosquitto import Installation
 
 PATIENCE_S = 180.0
 LOOK_S = 0.1
+READY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,20 @@ async def service(root: Path, what: str, environment: dict[str, str]) -> AsyncIt
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait, 20)
+
+
+async def until_ready(running: Running, url: str) -> None:
+    deadline = time.monotonic() + READY_S
+    async with httpx2.AsyncClient(timeout=5) as client:
+        while time.monotonic() < deadline:
+            running.check()
+            try:
+                if (await client.get(f"{url}/readyz")).status_code == 200:
+                    return
+            except httpx2.HTTPError:
+                pass
+            await asyncio.sleep(0.1)
+    raise RuntimeError(f"{url} is not ready; see {running.log}")
 
 
 def free_port() -> int:

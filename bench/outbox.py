@@ -23,6 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
+from bench.results import Result, of_runs
 from farmiq import config
 from farmiq.edge.sync import store
 from farmiq.plumbing import db, tokens
@@ -231,35 +232,14 @@ async def starts(
     return found
 
 
-def entry(
-    target_id: str, what: str, runs: list[float], *, target: str, detail: dict[str, Any]
-) -> dict[str, Any]:
-    """One target's entry of bench/results.json; the median of the rounds is what counts."""
-    value = round(statistics.median(runs), 3)
-    sign, bound = target.split()
-    return {
-        "id": target_id,
-        "what": what,
-        "value": value,
-        "target": target,
-        "ok": value >= float(bound) if sign == ">=" else value <= float(bound),
-        "runs": [round(run, 3) for run in runs],
-        "detail": detail,
-    }
+def _urls(engines: Stack) -> tuple[str, str]:
+    environment = engines.environment
+    return environment["FARMIQ_EDGE_DB_ADMIN_URL"], environment["FARMIQ_EDGE_DB_URL"]
 
 
-async def measure(engines: Stack, *, rounds: int = 3, say: Say = print) -> list[dict[str, Any]]:
-    """P5, P6 and P10 on a migrated edge database; P5 also tells of 5 million rows."""
-    admin = engines.environment["FARMIQ_EDGE_DB_ADMIN_URL"]
-    url = engines.environment["FARMIQ_EDGE_DB_URL"]
-    return [
-        await p5(admin, url, rounds=rounds, say=say),
-        await p6(admin, url, rounds=rounds, say=say),
-        await p10(engines, rounds=rounds, say=say),
-    ]
-
-
-async def p5(admin: str, url: str, *, rounds: int, say: Say) -> dict[str, Any]:
+async def claiming(engines: Stack, *, rounds: int, say: Say) -> Result:
+    """P5; it also tells of 5 million rows."""
+    admin, url = _urls(engines)
     ratios: list[float] = []
     medians: dict[str, float] = {}
     for number in range(rounds):
@@ -269,7 +249,7 @@ async def p5(admin: str, url: str, *, rounds: int, say: Say) -> dict[str, Any]:
         medians = {name: statistics.median(each) for name, each in found.items()}
         ratios.append(medians["1 million"] / medians["100 thousand"])
         say("claim of 500: " + ", ".join(f"{ms:.1f} ms at {name}" for name, ms in medians.items()))
-    return entry(
+    return of_runs(
         "P5",
         "claim of 500 at 1 million pending / at 100 thousand",
         ratios,
@@ -278,7 +258,9 @@ async def p5(admin: str, url: str, *, rounds: int, say: Say) -> dict[str, Any]:
     )
 
 
-async def p6(admin: str, url: str, *, rounds: int, say: Say) -> dict[str, Any]:
+async def settling(engines: Stack, *, rounds: int, say: Say) -> Result:
+    """P6."""
+    admin, url = _urls(engines)
     python = peers_python(say)
     ours: list[float] = []
     peers: dict[str, list[float]] = {"pgqueuer": [], "procrastinate": []}
@@ -296,7 +278,7 @@ async def p6(admin: str, url: str, *, rounds: int, say: Say) -> dict[str, Any]:
             f"claim + settle: ours {ours[-1]:,.0f} rows/s, pgqueuer {peers['pgqueuer'][-1]:,.0f} "
             f"jobs/s, procrastinate {peers['procrastinate'][-1]:,.0f} jobs/s"
         )
-    return entry(
+    return of_runs(
         "P6",
         "claim + settle rows/s / pgqueuer jobs/s",
         [mine / theirs for mine, theirs in zip(ours, peers["pgqueuer"], strict=True)],
@@ -311,9 +293,10 @@ async def p6(admin: str, url: str, *, rounds: int, say: Say) -> dict[str, Any]:
     )
 
 
-async def p10(engines: Stack, *, rounds: int, say: Say) -> dict[str, Any]:
+async def starting(engines: Stack, *, rounds: int, say: Say) -> Result:
+    """P10."""
     folder = config.state_dir() / "bench-key"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         found = await starts(engines, folder, rounds=rounds)
     finally:
@@ -322,7 +305,7 @@ async def p10(engines: Stack, *, rounds: int, say: Say) -> dict[str, Any]:
     memory = {name: statistics.median(mb for _, mb in each) for name, each in found.items()}
     say(f"start to first batch, s: {seconds}; peak MB: {memory}")
     pairs = zip(found["1 million"], found["none"], strict=True)
-    return entry(
+    return of_runs(
         "P10",
         "start of the forwarder with 1 million rows / with none (the worse of time and memory)",
         [max(many[0] / few[0], many[1] / few[1]) for many, few in pairs],

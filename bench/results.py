@@ -105,7 +105,7 @@ def page(entries: Sequence[dict[str, Any]]) -> str:
             f"\n**{entry['id']}**, {entry['at']}, {machine['cpu']}, {machine['cores']} cores, "
             f"{machine['memory_gb']:g} GB, Linux {machine['kernel']}, Python {machine['python']}, "
             f"load before {machine['load_before']:g}, "
-            f"disk that flushes a page in {machine['flush_ms']:g} ms:\n\n"
+            f"disk that flushes a page in {machine.get('flush_ms', 'an unknown number of')} ms:\n\n"
         )
         parts += [f"- {name}: {_words(value)}\n" for name, value in entry["detail"].items()]
     return "".join(parts)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx2
 import psycopg
 
 from bench import ingest, load
@@ -34,7 +33,6 @@ WINDOW = 20  # unacknowledged messages of a flooding device: what clients allow 
 ALONE_S = 10.0
 MOST_UNCONFIRMED = 50
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-READY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,8 @@ async def measure(
         sensors = load.devices(provision.TENANT_ID)
         async with ingest.service(root, "edge", site.environment) as edge:
             async with ingest.service(root, "cloud", site.environment) as cloud:
-                await _until_ready(cloud, site.console_url)
-                await _until_ready(edge, site.edge_url)
+                await ingest.until_ready(cloud, site.console_url)
+                await ingest.until_ready(edge, site.edge_url)
                 await asyncio.sleep(SETTLE_S)
                 idle_mb = _memory_mb(edge)
                 say(f"travel          idle {idle_mb:.0f} MB; {latency_rate}/s for {seconds:.0f} s")
@@ -233,17 +231,3 @@ async def _most_memory_mb(running: Running) -> float:
 def _memory_mb(running: Running) -> float:
     found = processes.look(running.pid)
     return round((processes.memory_bytes(found) if found else 0) / 2**20, 1)
-
-
-async def _until_ready(running: Running, url: str) -> None:
-    deadline = time.monotonic() + READY_S
-    async with httpx2.AsyncClient(timeout=5) as client:
-        while time.monotonic() < deadline:
-            running.check()
-            try:
-                if (await client.get(f"{url}/readyz")).status_code == 200:
-                    return
-            except httpx2.HTTPError:
-                pass
-            await asyncio.sleep(0.1)
-    raise RuntimeError(f"{url} is not ready; see {running.log}")

@@ -1,7 +1,9 @@
 """`farmiq bench`: ours beside a ceiling or a peer, in the same run."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+import importlib
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,18 +39,48 @@ def ingest(
     Engines are started for it and stopped after it. Results go to bench/results.json and
     docs/bench.md. Exit code 3 if a target is missed.
     """
+    edge = _module("edge")
+    plan = edge.Plan(rounds=rounds, events=events, node_red=node_red, travel=travel)
+    _measure(edge.measure, plan, as_json=as_json)
+
+
+@app.command("delivery")
+def delivery(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
+    events: Annotated[int, typer.Option(min=1000, help="Events per measurement.")] = 40_000,
+    as_json: AsJson = False,
+) -> None:
+    """From the outbox to the cloud: P5 to P8 beside pgqueuer, procrastinate and aio-pika; P10.
+
+    Takes about ten minutes: the outbox is filled with up to 5 million rows. Engines are started
+    for it and stopped after it. Results go to bench/results.json and docs/bench.md. Exit code 3 if
+    a target is missed.
+    """
+    module = _module("delivery")
+    _measure(module.measure, module.Plan(rounds=rounds, events=events), as_json=as_json)
+
+
+def _module(name: str) -> Any:
     try:
-        from bench import edge
+        return importlib.import_module(f"bench.{name}")
     except ImportError:
         terminal.fail("the bench is not in the package: run it in a checkout, with `make bench`")
+
+
+def _measure(
+    measure: "Callable[[Any, Callable[[str], None]], Coroutine[Any, Any, list[Result]]]",
+    plan: object,
+    *,
+    as_json: bool,
+) -> None:
     from farmiq.plumbing import log
     from farmiq.stack import StackError
 
     log.configure("error")
-    plan = edge.Plan(rounds=rounds, events=events, node_red=node_red, travel=travel)
     say = (lambda _: None) if as_json else typer.echo
     try:
-        found = asyncio.run(edge.measure(plan, say))
+        found = asyncio.run(measure(plan, say))
     except StackError as problem:
         terminal.fail(str(problem))
     if as_json:

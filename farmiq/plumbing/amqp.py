@@ -6,6 +6,7 @@ Every queue is a quorum queue; what dies in one moves on at least once, with its
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ import aio_pika
 import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, ExchangeType
 
+from farmiq.plumbing import amqp_stream
 from farmiq.plumbing.tls import Tls
 
 CONNECT_TIMEOUT_S = 10.0
@@ -141,10 +143,9 @@ async def _look_for(opened: AbstractConnection, topology: Topology) -> None:
 async def connection(
     url: str, *, name: str, tls: Tls | None = None
 ) -> AsyncIterator[AbstractConnection]:
-    context = (tls or Tls()).client() if url.startswith("amqps:") else None
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         opened = await aio_pika.connect(
-            url, ssl_context=context, client_properties={"connection_name": name}
+            url, ssl_context=_tls_context(url, tls), client_properties={"connection_name": name}
         )
     try:
         yield opened
@@ -154,21 +155,25 @@ async def connection(
                 await opened.close()
 
 
+def _tls_context(url: str, tls: Tls | None) -> ssl.SSLContext | None:
+    return (tls or Tls()).client() if url.startswith("amqps:") else None
+
+
 class Publisher:
     """Publishes with confirms over one connection that is opened again when it is lost."""
 
     def __init__(self, url: str, *, name: str, topology: Topology, tls: Tls | None = None) -> None:
         self._url, self._name, self._topology, self._tls = url, name, topology, tls
         self._stack = contextlib.AsyncExitStack()
-        self._channel: AbstractChannel | None = None
+        self._link: amqp_stream.Link | None = None
         self._opening = asyncio.Lock()
 
     async def publish(self, messages: Sequence[Outgoing], *, timeout_s: float) -> None:
         """Returns when the broker has confirmed every one. Raises BusDownError otherwise."""
         try:
             async with asyncio.timeout(timeout_s):
-                channel = await self._open()
-                await asyncio.gather(*(self._publish_one(channel, item) for item in messages))
+                link = await self._open()
+                await link.publish(messages)
         except UNAVAILABLE as error:
             await self.close()
             raise BusDownError(f"not confirmed: {why(error)}") from error
@@ -182,36 +187,26 @@ class Publisher:
         return None
 
     async def close(self) -> None:
-        self._channel = None
+        self._link = None
         stack, self._stack = self._stack, contextlib.AsyncExitStack()
         with contextlib.suppress(*UNAVAILABLE):
             await stack.aclose()
 
-    async def _open(self) -> AbstractChannel:
+    async def _open(self) -> amqp_stream.Link:
         async with self._opening:
-            if self._channel is None or self._channel.is_closed:
+            if self._link is None or self._link.is_closed:
                 await self.close()
-                opened = await self._stack.enter_async_context(
-                    connection(self._url, name=self._name, tls=self._tls)
+                async with connection(self._url, name=self._name, tls=self._tls) as declaring:
+                    await ensure(declaring, self._topology)
+                self._link = await self._stack.enter_async_context(
+                    amqp_stream.opened(
+                        self._url,
+                        name=self._name,
+                        context=_tls_context(self._url, self._tls),
+                        within_s=CONNECT_TIMEOUT_S,
+                    )
                 )
-                await ensure(opened, self._topology)
-                self._channel = await opened.channel(publisher_confirms=True, on_return_raises=True)
-            return self._channel
-
-    @staticmethod
-    async def _publish_one(channel: AbstractChannel, item: Outgoing) -> None:
-        exchange = await channel.get_exchange(item.exchange, ensure=False)
-        await exchange.publish(
-            aio_pika.Message(
-                item.body,
-                content_type="application/json",
-                delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
-                message_id=item.message_id,
-                headers=dict(item.headers),
-            ),
-            item.routing_key,
-            mandatory=True,
-        )
+            return self._link
 
 
 @contextlib.asynccontextmanager

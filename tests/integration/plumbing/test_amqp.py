@@ -1,5 +1,6 @@
 """RabbitMQ: confirmed means kept, and what nobody wants is kept too."""
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -116,3 +117,54 @@ async def test_a_publish_that_takes_too_long_is_not_confirmed(publisher: Publish
 
 async def test_a_queue_that_is_not_there_has_no_depth(vhost: str) -> None:
     assert await amqp.depth(vhost, "nothing.queue") is None
+
+
+async def test_many_and_large_messages_arrive_whole_and_in_order(
+    publisher: Publisher, vhost: str
+) -> None:
+    bodies = [b"%d" % number for number in range(3000)]
+    large = bytes(range(256)) * 2000  # more than a frame holds
+    await publisher.publish(outgoing(large, *bodies), timeout_s=30)
+
+    async with amqp.connection(vhost, name="reader") as opened:
+        channel = await opened.channel()
+        await channel.set_qos(prefetch_count=1000)
+        async with (await channel.get_queue("work.queue")).iterator() as messages:
+            found = []
+            async for message in messages:
+                found.append(message.body)
+                await message.ack()
+                if len(found) == len(bodies) + 1:
+                    break
+    assert found == [large, *bodies]
+
+
+async def test_batches_at_once_are_each_confirmed_for_themselves(
+    publisher: Publisher, vhost: str
+) -> None:
+    batches = [outgoing(*(b"%d-%d" % (one, n) for n in range(200))) for one in range(8)]
+    await asyncio.gather(*(publisher.publish(batch, timeout_s=30) for batch in batches))
+
+    assert await until(lambda: waiting(vhost, "work.queue")) == 1600
+
+
+async def test_a_full_queue_refuses_and_the_link_goes_on(publisher: Publisher, vhost: str) -> None:
+    async with amqp.connection(vhost, name="test") as opened:
+        channel = await opened.channel()
+        await channel.declare_queue(
+            "full.queue",
+            durable=True,
+            arguments={
+                "x-queue-type": "quorum",
+                "x-max-length": 5,
+                "x-overflow": "reject-publish",
+            },
+        )
+        await publisher.publish(outgoing(b"1"), timeout_s=10)  # the exchange is there
+        await (await channel.get_queue("full.queue")).bind("work", "full")
+    with pytest.raises(BusDownError, match="nack"):
+        await publisher.publish(
+            outgoing(*(b"%d" % n for n in range(500)), key="full"), timeout_s=20
+        )
+
+    await publisher.publish(outgoing(b"2"), timeout_s=10)
