@@ -1,8 +1,6 @@
 """The list of requirements is sound, and every mark in the tests names a row of it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -119,16 +117,25 @@ def test_listed_ids_are_well_formed() -> None:
     assert [each for each in ids if not requirements.WELL_FORMED.fullmatch(each)] == []
 
 
-def test_no_test_of_this_repository_names_an_unknown_id() -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.house.requirements", "--json"],
-        cwd=requirements.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (run.returncode, run.stderr) == (0, "")
-    assert json.loads(run.stdout)["unknown"] == {}
+def test_no_test_of_this_run_names_an_unknown_id(request: pytest.FixtureRequest) -> None:
+    """The whole of `make test` is one run, so this looks at every test that it has."""
+    recorder = requirements.Recorder()
+    recorder.pytest_collection_modifyitems(request.session.items)
+
+    assert requirements.fold(listed_ids(), recorder.marks).unknown == {}
+
+
+def test_the_command_reports_and_complains(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marks = [Mark(requirement=listed_ids()[0], test="t.py::x"), Mark(requirement="ZZ-99", test="y")]
+    monkeypatch.setattr(requirements, "collect_marks", lambda: marks)
+
+    assert requirements.main(["--json"]) == 1
+
+    said = capsys.readouterr()
+    assert json.loads(said.out)["unknown"] == {"ZZ-99": ["y"]}
+    assert "ZZ-99" in said.err
 
 
 def listed_ids() -> list[str]:
