@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from farmiq import stack
@@ -39,6 +40,8 @@ class Engines:
             root = state_dir() / "stacks" / f"test-{os.getpid()}"
             started = stack.start(root, engines=ENGINES, given={}, say=self._say)
             self._config.stash[_key] = started
+            for site in ("EDGE", "CLOUD"):
+                _hurry(started.environment[f"FARMIQ_{site}_DB_ADMIN_URL"])
             self.environment = {**started.environment, "FARMIQ_TEST_ROOT": str(root)}
 
     def stop(self) -> None:
@@ -63,3 +66,11 @@ class Engines:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.write_line(line)
+
+
+def _hurry(admin_url: str) -> None:
+    """Servers that end with the run and are never killed; rounds that kill have their own."""
+    with psycopg.connect(admin_url, autocommit=True) as connection:
+        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+            connection.execute(f"alter system set {setting} = off".encode())
+        connection.execute("select pg_reload_conf()")
