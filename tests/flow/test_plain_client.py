@@ -46,7 +46,13 @@ def ask(farm: Farm, service: str, path: str, key: str) -> Any:
 @pytest.mark.req("SC-04", "FB-01", "FB-17")
 async def test_what_the_page_publishes_is_stored_and_seen(farm: Farm, key: str) -> None:
     publish(farm, "A reading")
+    latest, intakes = plain_client.questions()
+    shown = await until(lambda: ask(farm, "edge-telemetry-timeseries", latest, key)["readings"])
+    assert [(each["metric_type"], each["metric_value"]) for each in shown] == [
+        ("temperature", 23.5)
+    ]
     publish(farm, "Feed")
+    publish(farm, "How the device is")
     publish(farm, "The same in Python", "python")
     readings = "select metric_type, metric_value, unit, device_id from telemetry_raw order by 1"
     expected = [
@@ -54,26 +60,10 @@ async def test_what_the_page_publishes_is_stored_and_seen(farm: Farm, key: str) 
         ("temperature", 23.5, "°C", plain_client.DEVICE),
     ]
     await until(lambda: farm.edge(readings) == expected)
-    _, intakes = plain_client.questions()
     found = await until(lambda: ask(farm, "edge-feed-intake", intakes, key)["intakes"])
     assert [(each["quantity_kg"], each["feed_lot_id"]) for each in found] == [(25.5, "lot-001")]
     in_cloud = "select metric_type, metric_value from telemetry_readings order by 1"
     await until(lambda: farm.cloud(in_cloud) == [row[:2] for row in expected])
-    assert farm.edge("select count(*) from quarantine") == [(0,)]
-
-
-@pytest.mark.req("SC-04")
-async def test_the_reading_shows_through_the_api_of_the_edge(farm: Farm, key: str) -> None:
-    publish(farm, "A reading")
-    latest, _ = plain_client.questions()
-    found = await until(lambda: ask(farm, "edge-telemetry-timeseries", latest, key)["readings"])
-    assert [(each["metric_type"], each["metric_value"]) for each in found] == [
-        ("temperature", 23.5)
-    ]
-
-
-async def test_the_status_of_the_page_is_recorded(farm: Farm) -> None:
-    publish(farm, "How the device is")
     told = "select device_id, told_state from device_state where told_state is not null"
     await until(lambda: farm.edge(told) == [(plain_client.DEVICE, "online")])
     assert farm.edge("select count(*) from quarantine") == [(0,)]

@@ -76,22 +76,19 @@ def _no_payload_in_any_log(farm: Farm) -> None:
             assert "payload" not in line
 
 
-async def test_a_signal_stops_every_service_in_good_order(farm: Farm) -> None:
-    for process in farm.running.values():
-        process.send_signal(signal.SIGTERM)
-    assert {name: process.wait(timeout=15) for name, process in farm.running.items()} == {
-        service.name: 0 for service in STARTED
-    }
-
-
 @pytest.mark.req("XC-03")
-async def test_every_process_answers_for_itself(farm: Farm) -> None:
+async def test_every_process_answers_for_itself_and_a_signal_stops_it(farm: Farm) -> None:
     async with httpx2.AsyncClient(timeout=5) as client:
         for service in STARTED:
             for path in ("healthz", "readyz", "version", "metrics"):
                 answer = await client.get(f"{farm.url(service.name)}/{path}")
                 assert answer.status_code == 200, (service.name, path)
                 assert answer.headers["x-request-id"]
+    for process in farm.running.values():
+        process.send_signal(signal.SIGTERM)
+    assert {name: process.wait(timeout=15) for name, process in farm.running.items()} == {
+        service.name: 0 for service in STARTED
+    }
 
 
 async def test_settings_that_are_missing_are_all_named(idle_farm: Farm) -> None:
