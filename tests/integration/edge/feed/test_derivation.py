@@ -227,6 +227,49 @@ async def test_a_device_that_dispenses_itself_is_not_counted_twice(
     ]
 
 
+@pytest.mark.req("FB-01", "FB-02")
+async def test_a_first_word_tells_of_the_falls_before_it(pool: db.Pool, edge_db: Database) -> None:
+    """A feeder that tells at the end of its round."""
+    await switch_on(edge_db)
+    told = said("feed.dispensed", {"quantity_kg": 200}, place=SILO, ts=BEGIN + timedelta(hours=2))
+    await service.keep(pool, [*a_morning(), told])
+    await derivation.derive(pool, settle_s=0)
+    assert rows(edge_db, "select quantity_kg from feed_intakes") == [(200.0,)]
+
+
+async def test_a_device_that_tells_seldom_is_derived_from_when_it_is_switched_on_anew(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await switch_on(edge_db, since=BEGIN - timedelta(days=10))
+    await service.keep(
+        pool, [said("feed.dispensed", {"quantity_kg": 200}, place=SILO), *a_morning()]
+    )
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("update feed_intakes set occurred_at = occurred_at - interval '3 days'")
+    await derivation.derive(pool, settle_s=0)
+    assert intakes(edge_db) == []
+    await switch_on(edge_db, derive_intake=False, since=None)
+    await switch_on(edge_db)
+    await derivation.derive(pool, settle_s=0)
+    assert len(intakes(edge_db)) == 3
+
+
+async def test_a_first_word_that_comes_too_late_is_said_to_be_counted_twice_once(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await switch_on(edge_db)
+    await service.keep(pool, a_morning())
+    await derivation.derive(pool, settle_s=0)
+    told = said("feed.dispensed", {"quantity_kg": 200}, place=SILO, ts=BEGIN + timedelta(hours=2))
+    await service.keep(pool, [told])
+    for _ in range(2):
+        await derivation.derive(pool, settle_s=0)
+    ((kind, seen, message),) = rows(edge_db, "select kind, seen_count, message from alerts")
+    assert (kind, seen) == ("feed.counted_twice", 3)
+    assert "3 intakes of 2" in message
+    assert len(intakes(edge_db)) == 3
+
+
 async def test_another_device_that_dispenses_does_not_matter(
     pool: db.Pool, edge_db: Database
 ) -> None:
