@@ -147,7 +147,9 @@ def show(
 
 
 @app.command("revoke")
-def revoke(tenant: Tenant, device: DeviceId, *, stack: StackName = None) -> None:
+def revoke(
+    tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
+) -> None:
     """Cut a device off: its connection ends within seconds and its messages are refused."""
     from farmiq.edge.devices import desk
 
@@ -155,7 +157,11 @@ def revoke(tenant: Tenant, device: DeviceId, *, stack: StackName = None) -> None
         _do(terminal.environment(stack), lambda tx: desk.revoke(tx, (tenant, device), actor=_me()))
     except desk.NotThere as error:
         terminal.fail(str(error))
-    typer.echo(f"revoked {tenant}/{device}")
+    terminal.tell(
+        {"revoked": {"tenant_id": tenant, "device_id": device}},
+        f"revoked {tenant}/{device}",
+        as_json=as_json,
+    )
 
 
 @app.command("rotate")

@@ -62,6 +62,11 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, default=str))
 
 
+def tell(result: Mapping[str, Any], line: str, *, as_json: bool) -> None:
+    """What a command did: a line for a person, or the same for a script."""
+    print_json(result) if as_json else typer.echo(line)
+
+
 def fail(message: str, *, code: int = 1) -> NoReturn:
     typer.secho(message, err=True, fg=typer.colors.RED)
     raise typer.Exit(code)

@@ -120,18 +120,24 @@ async def send_commands(pool: db.Pool, broker: mqtt.Client) -> dict[str, object]
 
 
 async def _send_one(pool: db.Pool, broker: mqtt.Client) -> bool:
-    """A transaction each: a device's answer must not wait for other devices' commands."""
+    """No lock is held while the broker has the word: an answer may come before we note the sending.
+
+    Whoever dies in between leaves a command that was tried, and is tried again after its pause.
+    """
     async with db.transaction(pool) as tx:
         row = await store.command_to_send(tx, again_s=COMMAND_AGAIN_S)
-        if row is None:
-            return False
-        try:
-            await broker.publish(desk.command_address(row), command_message(row))
-        except mqtt.Disconnected as error:
-            log.get(NAME).warning("devices.command_not_sent", reason=str(error))
-            return False
+    if row is None:
+        return False
+    try:
+        await broker.publish(desk.command_address(row), command_message(row))
+    except mqtt.Disconnected as error:
+        log.get(NAME).warning("devices.command_not_sent", reason=str(error))
+        async with db.transaction(pool) as tx:
+            await store.forget_try(tx, row["command_id"])
+        return False
+    async with db.transaction(pool) as tx:
         await store.mark_sent(tx, row["command_id"])
-        return True
+    return True
 
 
 def command_message(row: dict[str, Any]) -> bytes:

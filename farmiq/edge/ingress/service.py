@@ -26,7 +26,7 @@ from farmiq.edge.devices import record as devices
 from farmiq.edge.devices import store as devices_store
 from farmiq.edge.feed import store as feed
 from farmiq.edge.ingress import api, gaps, lanes, quarantine, refusals, store, upkeep
-from farmiq.edge.ingress.accept import accept, sender_and_id
+from farmiq.edge.ingress.accept import AtStation, accept, nobody, sender_and_id
 from farmiq.edge.ingress.receipts import Receipts
 from farmiq.edge.ingress.store import Refused
 from farmiq.edge.registry import Registry
@@ -205,7 +205,7 @@ class Intake:
             crash.here("ingress.after_puback")
             _count(done.outcome)
             REDELIVERED.inc(sum(message.repeated for message in done.messages))
-            self.receipts.add(by_sender(done.outcome))
+            self.receipts.add(by_sender(done.outcome, self._registry.at_station))
 
     async def _until_committed(self, messages: list[mqtt.Message]) -> Outcome:
         """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
@@ -450,14 +450,16 @@ def _count(outcome: Outcome) -> None:
         REFUSED.labels(kind=refusals.kind(message.reasons)).inc()
 
 
-def by_sender(outcome: Outcome) -> dict[Place, tuple[tuple[UUID, ...], dict[UUID, str]]]:
+def by_sender(
+    outcome: Outcome, at_station: AtStation = nobody
+) -> dict[Place, tuple[tuple[UUID, ...], dict[UUID, str]]]:
     """For each device: which ids are stored, and which are refused and why."""
     stored: dict[Place, list[UUID]] = defaultdict(list)
     refused: dict[Place, dict[UUID, str]] = defaultdict(dict)
     for arrival in outcome.stored:
         stored[arrival.place].append(arrival.event.event_id)
     for message in outcome.refused:
-        sender = sender_and_id(message.topic, message.raw)
+        sender = sender_and_id(message.topic, message.raw, at_station)
         if sender is not None:
             refused[sender[0]][sender[1]] = "; ".join(message.reasons)[:500]
     return {place: (tuple(stored[place]), refused[place]) for place in {*stored, *refused}}

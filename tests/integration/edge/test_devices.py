@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -331,6 +331,82 @@ class TestLiveness:
         assert await devices.look_round(pool) == {"changes": 0}
 
 
+class Wire:
+    """Stands where the broker's client stands, to look at what happens while it publishes."""
+
+    def __init__(self, then: Callable[[], Awaitable[object]]) -> None:
+        self._then = then
+        self.sent: list[str] = []
+
+    def problem(self) -> str | None:
+        return None
+
+    async def publish(self, topic: str, _payload: bytes) -> None:
+        await self._then()
+        self.sent.append(topic)
+
+
+class TestSending:
+    """A command reaches the broker at least once, and nobody waits for that."""
+
+    async def command(self, pool: db.Pool) -> UUID:
+        async with db.transaction(pool) as tx:
+            return await desk.command(
+                tx, (PLACE.tenant_id, PLACE.device_id), name="ping", args={}, ttl_s=60, actor="test"
+            )
+
+    async def send(self, pool: db.Pool, then: Callable[[], Awaitable[object]]) -> list[str]:
+        wire = Wire(then)
+        await devices.send_commands(pool, wire)  # type: ignore[arg-type]
+        return wire.sent
+
+    async def test_an_answer_need_not_wait_for_the_broker(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        command_id = await self.command(pool)
+        payload = {"command_id": str(command_id), "outcome": "applied"}
+        answer = (
+            topics.event(PLACE, "device.command.answered"),
+            said("device.command.answered", payload),
+        )
+
+        async def answered() -> None:
+            async with asyncio.timeout(20):
+                await service.keep(pool, [answer])
+
+        assert len(await self.send(pool, answered)) == 1
+        assert rows(edge_db, "select state, sent_count from device_commands") == [("applied", 1)]
+
+    async def test_what_the_broker_did_not_take_is_sent_by_the_next_round(
+        self, pool: db.Pool
+    ) -> None:
+        await self.command(pool)
+
+        async def away() -> None:
+            raise mqtt.Disconnected("gone")
+
+        async def fine() -> None:
+            pass
+
+        assert await self.send(pool, away) == []
+        assert len(await self.send(pool, fine)) == 1
+        assert await self.send(pool, fine) == []
+
+    async def test_what_was_tried_by_somebody_who_died_is_sent_after_a_pause(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        await self.command(pool)
+
+        async def fine() -> None:
+            pass
+
+        async with db.transaction(pool) as tx:
+            assert await store.command_to_send(tx, again_s=devices.COMMAND_AGAIN_S)
+        assert await self.send(pool, fine) == []
+        move_clock(edge_db, timedelta(seconds=devices.COMMAND_AGAIN_S + 1))
+        assert len(await self.send(pool, fine)) == 1
+
+
 @dataclass
 class Edge:
     """Gateway and devices service on one broker and one database."""
@@ -415,6 +491,19 @@ class TestService:
                 heard["keen"] += told.event_ids
             assert one.waiting == 0
         assert len(heard["keen"]) == 1
+
+    async def test_a_station_hears_that_a_message_was_refused(self, edge: Edge) -> None:
+        """C-91: either word ends the sending, so a refusal must reach its station too."""
+        made = await add(edge.pool, NEW, kind="station", station_id="s.1", wants_receipts=True)
+        where = SessionTopic("t-1", "f-1", "b-1", "s.1", ids.new(), "weighvision.weight.recorded")
+        event_id = ids.new()
+        raw = said(where.event_type, {"weight_kg": "heavy"}, place=PLACE, event_id=event_id)
+        async with edge.device(made, name="station", topics=[topics.receipts(NEW)]) as station:
+            await station.until_up()
+            await station.publish(topics.session(where), raw)
+            (arrived,) = await station.batch(most=1, linger_s=0)
+        told = receipt.read(read_envelope(arrived.payload).payload)
+        assert [refusal.event_id for refusal in told.rejected] == [event_id]
 
     async def test_a_command_is_sent_obeyed_and_answered(self, edge: Edge) -> None:
         made = await add(edge.pool, NEW)

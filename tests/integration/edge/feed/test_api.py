@@ -220,6 +220,18 @@ async def test_lots_can_be_listed(api: httpx2.AsyncClient) -> None:
     assert len(list(csv.DictReader(io.StringIO(table.text)))) == 2
 
 
+async def test_a_table_holds_no_formula(
+    pool: db.Pool, edge_db: Database, keys: dict[str, str]
+) -> None:
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("update api_keys set name = '=1+1' where role = 'operator'")
+    async with client(pool, keys["operator"]) as api:
+        await api.post("/api/v1/feed/lots", json=LOT)
+        table = await api.get("/api/v1/feed/lots", params={"format": "csv"})
+    (row,) = csv.DictReader(io.StringIO(table.text))
+    assert (row["recorded_by"], row["device_id"]) == ("'=1+1", "")
+
+
 @pytest.mark.parametrize(
     "query",
     [

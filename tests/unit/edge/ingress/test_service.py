@@ -47,6 +47,19 @@ def test_nobody_is_told_of_a_message_without_sender_or_id() -> None:
     assert by_sender(Outcome(refused=lost)) == {}
 
 
+def test_a_station_hears_through_the_device_that_stands_there() -> None:
+    """Whatever the body says: it is not believed (C-91)."""
+    topic = (
+        f"iot/weighvision/t-001/f-001/b-001/s-1/session/{UUID(int=9)}/weighvision.session.created"
+    )
+    outcome = Outcome(refused=(refused(4, topic),))
+
+    assert by_sender(outcome) == {}
+    assert by_sender(outcome, lambda where: OTHER if where.station_id == "s-1" else None) == {
+        OTHER: ((), {UUID(int=4): "odd; and more"})
+    }
+
+
 def test_a_reason_is_cut_to_a_length_that_a_device_can_take() -> None:
     ((_, told),) = by_sender(Outcome(refused=(refused(4, why="x" * 9000),))).values()
 
