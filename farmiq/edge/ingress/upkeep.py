@@ -58,7 +58,7 @@ def chores_of(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
         Chore("ingress.dedupe", DEDUPE_EVERY_S, lambda: forget_ids(pool, settings)),
         Chore("ingress.quarantine", BOUNDS_EVERY_S, lambda: bound_quarantine(pool, settings)),
         Chore("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
-        Chore("edge.disk", DISK_EVERY_S, lambda: guard_disks(pool, settings)),
+        Chore("edge.disk", DISK_EVERY_S, Guard(pool, settings).look),
         diary.daily(pool, settings, "ingress.boots", lambda: forget_boots(pool)),
     ]
 
@@ -192,31 +192,51 @@ def read_usage(path: str) -> Usage:
     return Usage(found.used + found.free, found.free)
 
 
-async def guard_disks(
-    pool: db.Pool,
-    settings: EdgeSettings,
-    *,
-    read: Read = read_usage,
-    order: Sequence[Shedder] | None = None,
-) -> dict[str, object]:
-    """Look at every disk; alert, and shed in order until it is enough or nothing is left."""
-    levels = Levels(settings.disk_warn_percent, settings.disk_shed_percent)
-    order = shedders(pool, settings) if order is None else order
-    asked: dict[str, int] = {}
-    while True:
-        try:
-            usage = await asyncio.to_thread(_read_all, settings.disk_paths, read)
-        except OSError as error:
-            await _tell_blind(pool, error)
-            return {"count": sum(asked.values())}
-        verdict = disk.judge(usage, levels)
-        name = disk.next_to_shed(verdict.state, [each.name for each in order], asked)
-        if name is None:
-            break
-        asked[name] = await next(each for each in order if each.name == name).do()
-        SHED.labels(what=name).inc(asked[name])
-    await _tell(pool, verdict, asked)
-    return {"count": sum(asked.values()), "status": verdict.state if asked else ""}
+class Guard:
+    """Looks at every disk, alerts, and sheds in order: one step a round, until it is enough.
+
+    Room that a step made shows a while later, if at all, so the next step waits for the next
+    measuring. One that finds nothing to remove costs no round.
+    """
+
+    def __init__(
+        self,
+        pool: db.Pool,
+        settings: EdgeSettings,
+        *,
+        read: Read = read_usage,
+        order: Sequence[Shedder] | None = None,
+    ) -> None:
+        self._pool, self._read, self._paths = pool, read, settings.disk_paths
+        self._levels = Levels(settings.disk_warn_percent, settings.disk_shed_percent)
+        order = shedders(pool, settings) if order is None else order
+        self._shedders = {each.name: each for each in order}
+        # What was asked since the disk became too full, or since all were asked.
+        self._asked: set[str] = set()
+
+    async def look(self) -> dict[str, object]:
+        """One round."""
+        removed: dict[str, int] = {}
+        while True:
+            try:
+                usage = await asyncio.to_thread(_read_all, self._paths, self._read)
+            except OSError as error:
+                await _tell_blind(self._pool, error)
+                return {"count": sum(removed.values())}
+            verdict = disk.judge(usage, self._levels)
+            name = None if any(removed.values()) else self._next(verdict, removed)
+            if name is None:
+                break
+            removed[name] = await self._shedders[name].do()
+            SHED.labels(what=name).inc(removed[name])
+            self._asked.add(name)
+        await _tell(self._pool, verdict, removed)
+        return {"count": sum(removed.values()), "status": verdict.state if removed else ""}
+
+    def _next(self, verdict: disk.Verdict, removed: Mapping[str, int]) -> str | None:
+        if verdict.state != "shed" or (not removed and len(self._asked) == len(self._shedders)):
+            self._asked.clear()
+        return disk.next_to_shed(verdict.state, self._shedders, self._asked)
 
 
 def _read_all(setting: str, read: Read) -> dict[str, Usage]:
