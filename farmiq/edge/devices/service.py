@@ -15,7 +15,7 @@ import msgspec
 import prometheus_client
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import alerts, outbox
+from farmiq.edge import alerts, diary, outbox, retention
 from farmiq.edge.devices import api, desk, liveness, record, refusals, store
 from farmiq.edge.devices.broker import Users
 from farmiq.edge.devices.follow import Follower
@@ -58,6 +58,12 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
                 "devices.forget_commands",
                 3600.0,
                 partial(forget_commands, pool, days=settings.command_days),
+            ),
+            diary.daily(
+                pool,
+                settings,
+                "devices.retention",
+                partial(forget_states, pool, days=settings.device_state_days),
             ),
         ]
         if settings.broker_users_file is not None:
@@ -161,6 +167,15 @@ def command_message(row: dict[str, Any]) -> bytes:
 async def forget_commands(pool: db.Pool, *, days: int) -> dict[str, object]:
     async with db.transaction(pool) as tx:
         return {"forgotten": await store.forget_commands(tx, days=days)}
+
+
+async def forget_states(pool: db.Pool, *, days: float) -> dict[str, object]:
+    """How devices were that are gone for good."""
+    return {
+        "count": await retention.all_of(
+            pool, lambda tx, most: store.forget_states(tx, days=days, most=most)
+        )
+    }
 
 
 async def watch(pool: db.Pool, follower: Follower) -> dict[str, object]:

@@ -277,6 +277,20 @@ async def keep_status(tx: db.Connection, key: Key, life: Life, status: DeviceSta
     )  # fmt: skip
 
 
+async def forget_states(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete how devices were that were revoked so many days ago."""
+    cursor = await tx.execute(
+        """
+        delete from device_state where (tenant_id, device_id) in (
+          select s.tenant_id, s.device_id from device_state s
+          join devices d on d.tenant_id = s.tenant_id and d.device_id = s.device_id
+          where d.revoked_at < (select fn_now()) - %s * interval '1 day' limit %s)
+        """,
+        (days, most),
+    )
+    return cursor.rowcount
+
+
 async def keep_passed(tx: db.Connection, key: Key, before: Life, after: Life) -> bool:
     """How the device is after time went by; False if it was heard meanwhile."""
     cursor = await tx.execute(

@@ -346,3 +346,31 @@ async def derived_between(
     )
     count, total_kg = rows[0]
     return count, total_kg
+
+
+async def forget_lots(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete lots that were entered so many days ago and that the cloud has."""
+    cursor = await tx.execute(
+        """
+        delete from feed_lots where ctid = any(array(
+          select ctid from feed_lots
+          where recorded_at < (select fn_now()) - %s * interval '1 day'
+            and not fn_unsynced(event_id) limit %s))
+        """,
+        (days, most),
+    )
+    return cursor.rowcount
+
+
+async def forget_intakes(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete intakes that were recorded so many days ago and that the cloud has."""
+    cursor = await tx.execute(
+        """
+        delete from feed_intakes where ctid = any(array(
+          select ctid from feed_intakes
+          where recorded_at < (select fn_now()) - %s * interval '1 day'
+            and not fn_unsynced(intake_id) limit %s))
+        """,
+        (days, most),
+    )
+    return cursor.rowcount

@@ -5,11 +5,13 @@ import itertools
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import prometheus_client
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import alerts, diary, disk, losses
+from farmiq.edge import alerts, audit, diary, disk, losses, retention
+from farmiq.edge.barn import store as barn
 from farmiq.edge.disk import Levels, Usage
 from farmiq.edge.ingress import gaps, quarantine, refusals, store
 from farmiq.edge.ingress.store import Boot
@@ -21,8 +23,6 @@ DEDUPE_EVERY_S = 30 * 60.0
 BOUNDS_EVERY_S = 30.0
 GAPS_EVERY_S = 60.0
 DISK_EVERY_S = 60.0
-# Rows in one transaction: short enough that intake does not feel it.
-PORTION = 5_000
 QUARANTINE_PORTION = 1_000
 # A device keeps what it could not send for 72 h; a day more for the way (C-35).
 DEVICE_BUFFER_HOURS = 72
@@ -60,6 +60,7 @@ def chores_of(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
         Chore("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
         Chore("edge.disk", DISK_EVERY_S, Guard(pool, settings).look),
         diary.daily(pool, settings, "ingress.boots", lambda: forget_boots(pool)),
+        diary.daily(pool, settings, "ingress.retention", lambda: forget_the_rest(pool, settings)),
     ]
 
 
@@ -83,19 +84,43 @@ def _ttl_reason(hours: float) -> str:
 
 async def forget_ids(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     """Delete what is older than the TTL, portion by portion (DD-06)."""
-    gone = 0
-    while True:
-        async with db.transaction(pool) as tx:
-            part = await store.forget_seen(tx, hours=settings.dedupe_ttl_hours, most=PORTION)
-        gone += part
-        FORGOTTEN.inc(part)
-        if part < PORTION:
-            return {"count": gone}
+    hours = settings.dedupe_ttl_hours
+    gone = await retention.all_of(
+        pool, lambda tx, most: store.forget_seen(tx, hours=hours, most=most)
+    )
+    FORGOTTEN.inc(gone)
+    return {"count": gone}
 
 
 async def forget_boots(pool: db.Pool) -> dict[str, object]:
     async with db.transaction(pool) as tx:
         return {"count": await store.forget_boots(tx, days=BOOT_DAYS, most_boots=MOST_BOOTS)}
+
+
+# --- what the door writes down beside messages
+
+
+async def forget_the_rest(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
+    """Closed alerts, the audit log, the loss ledger and barn records over their time.
+
+    What the cloud has not got stays.
+    """
+    days = {
+        "alerts": (alerts.forget_closed, settings.alert_days),
+        "audit_log": (audit.forget, settings.audit_days),
+        "loss_ledger": (losses.forget, settings.loss_days),
+        "barn_records": (barn.forget, settings.barn_days),
+    }
+    return {
+        table: await retention.all_of(pool, partial(_forget, forget, kept))
+        for table, (forget, kept) in days.items()
+    }
+
+
+async def _forget(
+    forget: Callable[..., Awaitable[int]], days: float, tx: db.Connection, most: int
+) -> int:
+    return await forget(tx, days=days, most=most)
 
 
 # --- quarantine

@@ -331,6 +331,19 @@ class TestLiveness:
         assert await devices.look_round(pool) == {"changes": 0}
 
 
+async def test_how_a_device_was_is_forgotten_a_while_after_it_was_revoked(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await add(pool, NEW)
+    await service.keep(pool, [reading(), reading(NEW)])
+    await revoke(pool, NEW)
+    for days, left in ((89, 2), (91, 1)):
+        move_clock(edge_db, timedelta(days=days))
+        await devices.forget_states(pool, days=90)
+        assert rows(edge_db, "select count(*) from device_state") == [(left,)]
+    assert rows(edge_db, "select device_id from device_state") == [("d-1",)]
+
+
 class Wire:
     """Stands where the broker's client stands, to look at what happens while it publishes."""
 

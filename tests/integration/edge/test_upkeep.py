@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from farmiq.config import EdgeSettings, SettingsError
-from farmiq.edge import diary
+from farmiq.edge import alerts, audit, diary, losses, retention
 from farmiq.edge.disk import Usage
 from farmiq.edge.ingress import gaps, service, store, upkeep
 from farmiq.edge.ingress.gaps import Seen
@@ -20,6 +20,7 @@ from farmiq.edge.ingress.upkeep import Guard, Shedder
 from farmiq.plumbing import db, ids, log
 from farmiq.plumbing.chores import Daily
 from tests.conftest import Database
+from tests.integration.edge.feed.conftest import PLACE, said
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead, settings
 
@@ -57,7 +58,7 @@ async def test_the_dedupe_is_bounded_by_its_time_however_much_comes(
 ) -> None:
     """A load without end at a steady rate: the table holds one TTL's worth, in portions."""
     own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS="1")
-    per_round = 3 * upkeep.PORTION
+    per_round = 3 * retention.PORTION
     most = 0
     for hour in range(4):
         ahead(edge_db, hours=hour, minutes=hour)
@@ -203,6 +204,68 @@ async def test_numbers_of_refused_messages_are_missing_until_they_are_redriven(
     assert spans == "{[1,2),[3,4)}"
 
 
+# --- the rest
+
+
+def delivered(database: Database) -> None:
+    """The cloud has everything."""
+    with psycopg.connect(database.admin_url) as owner:
+        for status in ("claimed", "acked"):
+            owner.execute("update sync_outbox set status = %s", (status,))
+
+
+@pytest.mark.req("RT-12", "RT-13")
+@pytest.mark.parametrize("days", [400, 50])
+async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
+    pool: db.Pool, edge_db: Database, days: int
+) -> None:
+    names = ("AUDIT_RETENTION_DAYS", "LOSS_RETENTION_DAYS", "BARN_RETENTION_DAYS")
+    own = settings(edge_db, **({} if days == 400 else dict.fromkeys(names, str(days))))
+    record = {
+        "record_id": "r-1", "record_type": "mortality", "value": 2, "unit": "birds",
+        "recorded_by_ref": "u-1", "recorded_at": "2025-01-02T10:00:00Z",
+    }  # fmt: skip
+    await service.keep(pool, [said("barn.record.created", record)])
+    async with db.transaction(pool) as tx:
+        for kind in ("closed", "open"):
+            await alerts.raise_(tx, alerts.Alert(kind, "x", "info", "m"))
+        await alerts.close(tx, kind="closed", subject="x")
+        await audit.note(tx, actor="a", action="b", subject="c")
+        await losses.of_quarantine(tx, [PLACE], reason="r")
+
+    async def left(days: int) -> list[tuple[int, ...]]:
+        ahead(edge_db, days=days, minutes=1)
+        await upkeep.forget_the_rest(pool, own)
+        return rows(
+            edge_db,
+            "select (select count(*) from alerts), (select count(*) from audit_log), "
+            "(select count(*) from loss_ledger), (select count(*) from barn_records)",
+        )
+
+    assert await left(min(days, 90) - 1) == [(2, 1, 1, 1)]
+    assert await left(days - 1) == [(1 if days == 400 else 2, 1, 1, 1)]
+    assert await left(days) == [(1 if days == 400 else 2, 0, 1, 1)]
+    delivered(edge_db)
+    assert await left(days) == [(1 if days == 400 else 2, 0, 0, 0)]
+    assert await left(9_000) == [(1, 0, 0, 0)]
+
+
+async def test_the_services_cannot_empty_the_audit_log_nor_the_ledger(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    async with db.transaction(pool) as tx:
+        await audit.note(tx, actor="a", action="b", subject="c")
+        await losses.of_quarantine(tx, [PLACE], reason="r")
+    for statement in ("delete from audit_log", "delete from loss_ledger"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            async with db.transaction(pool) as tx:
+                await tx.execute(statement.encode())
+    ahead(edge_db, days=29)
+    async with db.transaction(pool) as tx:
+        assert await audit.forget(tx, days=0, most=9) == 0
+        assert await losses.forget(tx, days=0, most=9) == 0
+
+
 # --- disks
 
 
@@ -238,7 +301,7 @@ async def test_the_disk_is_watched_and_the_alert_closes_by_itself(
 ) -> None:
     disk = Disk(84)
     guard = Guard(pool, settings(edge_db), read=disk.read, order=disk.shedders("a"))
-    for percent, alerts in (
+    for percent, told in (
         (84, []),
         (86, [("warning", True)]),
         (93, [("critical", True)]),
@@ -246,7 +309,7 @@ async def test_the_disk_is_watched_and_the_alert_closes_by_itself(
     ):
         disk.percent = percent
         await guard.look()
-        assert alert(edge_db) == alerts
+        assert alert(edge_db) == told
     assert disk.asked == ["a"]
 
 

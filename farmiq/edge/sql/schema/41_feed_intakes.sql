@@ -28,4 +28,4 @@ create index feed_intakes_device_idx on feed_intakes (tenant_id, device_id, occu
 -- Whether a silo's device tells of its feed itself is asked every round.
 create index feed_intakes_told_idx on feed_intakes (tenant_id, device_id)
   where parent_event_id is null;
-grant select, insert on feed_intakes to farmiq_edge;
+grant select, insert, delete on feed_intakes to farmiq_edge;
