@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from farmiq.config import EdgeSettings, SettingsError
 from farmiq.edge import alerts, audit, diary, losses, retention
 from farmiq.edge.disk import Usage
-from farmiq.edge.ingress import gaps, service, store, upkeep
+from farmiq.edge.ingress import gaps, store, transaction, upkeep
 from farmiq.edge.ingress.gaps import Seen
 from farmiq.edge.ingress.upkeep import Guard, Shedder
 from farmiq.plumbing import db, ids, log
@@ -44,7 +44,7 @@ async def test_ids_are_forgotten_after_their_time_and_not_before(
     pool: db.Pool, edge_db: Database, given_hours: dict[str, str], ttl: int
 ) -> None:
     own = settings(edge_db, **given_hours)
-    await service.keep(pool, [(TOPIC, message()) for _ in range(3)])
+    await transaction.keep(pool, [(TOPIC, message()) for _ in range(3)])
     ahead(edge_db, hours=ttl, minutes=-1)
     assert await upkeep.forget_ids(pool, own) == {"count": 0}
     ahead(edge_db, hours=ttl, minutes=1)
@@ -86,10 +86,10 @@ async def test_a_replay_after_the_ids_are_forgotten_still_has_one_effect(
     pool: db.Pool, edge_db: Database
 ) -> None:
     raw = message()
-    await service.keep(pool, [(TOPIC, raw)])
+    await transaction.keep(pool, [(TOPIC, raw)])
     ahead(edge_db, hours=73)
     await upkeep.forget_ids(pool, settings(edge_db))
-    await service.keep(pool, [(TOPIC, raw)])
+    await transaction.keep(pool, [(TOPIC, raw)])
     assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
     assert rows(edge_db, "select count(*) from sync_outbox") == [(1,)]
 
@@ -197,7 +197,7 @@ async def test_old_boots_and_too_many_of_them_are_forgotten(
 async def test_numbers_of_refused_messages_are_missing_until_they_are_redriven(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    await service.keep(
+    await transaction.keep(
         pool, [(TOPIC, message(seq=n, tenant_id="t-1" if n != 2 else "t-2")) for n in (1, 2, 3)]
     )
     ((spans,),) = rows(edge_db, "select seen::text from device_seq")
@@ -225,7 +225,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
         "record_id": "r-1", "record_type": "mortality", "value": 2, "unit": "birds",
         "recorded_by_ref": "u-1", "recorded_at": "2025-01-02T10:00:00Z",
     }  # fmt: skip
-    await service.keep(pool, [said("barn.record.created", record)])
+    await transaction.keep(pool, [said("barn.record.created", record)])
     async with db.transaction(pool) as tx:
         for kind in ("closed", "open"):
             await alerts.raise_(tx, alerts.Alert(kind, "x", "info", "m"))
@@ -363,8 +363,8 @@ async def test_what_it_sheds_first_is_half_of_quarantine_and_then_expired_ids(
     pool: db.Pool, edge_db: Database
 ) -> None:
     own = settings(edge_db, QUARANTINE_MAX_BYTES=str(2**20))
-    await service.keep(pool, [(TOPIC, message())])
-    await service.keep(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
+    await transaction.keep(pool, [(TOPIC, message())])
+    await transaction.keep(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update ingress_dedupe set first_seen_at = now() - interval '4 days'")
     names = [each.name for each in upkeep.shedders(pool, own)]
