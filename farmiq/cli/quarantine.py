@@ -146,7 +146,10 @@ def redrive(
     result = _run(
         stack,
         lambda pool: work.redrive(
-            work.Redriver(pool, transaction.effect, "cli"), which, most=limit, dry_run=dry_run
+            work.Redriver(pool, transaction.effect, terminal.actor()),
+            which,
+            most=limit,
+            dry_run=dry_run,
         ),
     )
     if as_json:
@@ -183,7 +186,12 @@ def discard(
     result = _run(
         stack,
         lambda pool: work.discard(
-            pool, which, actor="cli", reason="discarded by hand", most=limit, dry_run=dry_run
+            pool,
+            which,
+            actor=terminal.actor(),
+            reason="discarded by hand",
+            most=limit,
+            dry_run=dry_run,
         ),
     )
     if as_json:

@@ -231,7 +231,8 @@ class TestCommand:
         again = self.run(edge_db, "show", bad["quarantine_id"])
         assert (again.returncode, "farmiq quarantine ls" in again.stderr) == (1, True)
         audited = rows(edge_db, "select actor, action from audit_log order by at")
-        assert audited == [("cli", "quarantine.redrive"), ("cli", "quarantine.discard")]
+        assert [action for _, action in audited] == ["quarantine.redrive", "quarantine.discard"]
+        assert all(actor.startswith("cli") for actor, _ in audited)
 
     def test_asked_wrongly(self) -> None:
         for arguments in (("ls", "--kind", "odd"), ("redrive",), ("discard",), ("show", "7")):
