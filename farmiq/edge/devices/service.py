@@ -171,11 +171,7 @@ async def forget_commands(pool: db.Pool, *, days: int) -> dict[str, object]:
 
 async def forget_states(pool: db.Pool, *, days: float) -> dict[str, object]:
     """How devices were that are gone for good."""
-    return {
-        "count": await retention.all_of(
-            pool, lambda tx, most: store.forget_states(tx, days=days, most=most)
-        )
-    }
+    return {"count": await retention.all_of(pool, store.forget_states, days=days)}
 
 
 async def watch(pool: db.Pool, follower: Follower) -> dict[str, object]:

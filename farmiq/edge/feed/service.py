@@ -44,11 +44,5 @@ def _chores(settings: EdgeSettings, pool: db.Pool) -> list[Chore]:
 
 async def forget(pool: db.Pool, *, days: float) -> dict[str, object]:
     """Lots and intakes over their time; what the cloud has not got stays."""
-    return {
-        "lots": await retention.all_of(
-            pool, lambda tx, most: store.forget_lots(tx, days=days, most=most)
-        ),
-        "intakes": await retention.all_of(
-            pool, lambda tx, most: store.forget_intakes(tx, days=days, most=most)
-        ),
-    }
+    lots = await retention.all_of(pool, store.forget_lots, days=days)
+    return {"count": lots + await retention.all_of(pool, store.forget_intakes, days=days)}

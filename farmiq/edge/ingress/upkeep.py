@@ -5,7 +5,6 @@ import itertools
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import prometheus_client
 
@@ -84,10 +83,7 @@ def _ttl_reason(hours: float) -> str:
 
 async def forget_ids(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     """Delete what is older than the TTL, portion by portion (DD-06)."""
-    hours = settings.dedupe_ttl_hours
-    gone = await retention.all_of(
-        pool, lambda tx, most: store.forget_seen(tx, hours=hours, most=most)
-    )
+    gone = await retention.all_of(pool, store.forget_seen, days=settings.dedupe_ttl_hours / 24)
     FORGOTTEN.inc(gone)
     return {"count": gone}
 
@@ -105,22 +101,15 @@ async def forget_the_rest(pool: db.Pool, settings: EdgeSettings) -> dict[str, ob
 
     What the cloud has not got stays.
     """
-    days = {
-        "alerts": (alerts.forget_closed, settings.alert_days),
-        "audit_log": (audit.forget, settings.audit_days),
-        "loss_ledger": (losses.forget, settings.loss_days),
-        "barn_records": (barn.forget, settings.barn_days),
-    }
-    return {
-        table: await retention.all_of(pool, partial(_forget, forget, kept))
-        for table, (forget, kept) in days.items()
-    }
-
-
-async def _forget(
-    forget: Callable[..., Awaitable[int]], days: float, tx: db.Connection, most: int
-) -> int:
-    return await forget(tx, days=days, most=most)
+    count = 0
+    for forget, days in (
+        (alerts.forget_closed, settings.alert_days),
+        (audit.forget, settings.audit_days),
+        (losses.forget, settings.loss_days),
+        (barn.forget, settings.barn_days),
+    ):
+        count += await retention.all_of(pool, forget, days=days)
+    return {"count": count}
 
 
 # --- quarantine

@@ -33,9 +33,9 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
         for status in ("claimed", "acked"):
             owner.execute("update sync_outbox set status = %s where id <> %s", (status, owed[0]))  # type: ignore[index]
     ahead(edge_db, days=days, minutes=-5)
-    assert await chores["feed.retention"].do() == {"lots": 0, "intakes": 0}
+    assert await chores["feed.retention"].do() == {"count": 0}
     ahead(edge_db, days=days, minutes=5)
-    assert await chores["feed.retention"].do() == {"lots": 1, "intakes": 1}
+    assert await chores["feed.retention"].do() == {"count": 2}
     assert rows(edge_db, KEPT) == [(0, 1)]
     # It is given up to a file: never delivered, and nowhere else at hand.
     with psycopg.connect(edge_db.admin_url) as owner:
@@ -47,4 +47,4 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
         )
         owner.execute("set session_replication_role = replica")
         owner.execute("delete from sync_outbox")
-    assert await chores["feed.retention"].do() == {"lots": 0, "intakes": 0}
+    assert await chores["feed.retention"].do() == {"count": 0}
