@@ -9,7 +9,7 @@ from typing import TypeVar
 from bench import load
 from bench.ingest import Bench
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress import service
+from farmiq.edge.ingress import transaction
 from farmiq.edge.telemetry import store as telemetry
 from farmiq.plumbing import db
 
@@ -22,12 +22,12 @@ T = TypeVar("T")
 async def stage(bench: Bench, events: int) -> float:
     """Rows per second through dedupe, telemetry_raw and sync_outbox, messages read beforehand."""
     bench.clear("telemetry_raw", "sync_outbox", "ingress_dedupe")
-    arrivals, refused = service.sort(_sent(events))
+    arrivals, refused = transaction.sort(_sent(events))
     assert not refused  # noqa: S101
 
     async def keep(pool: db.Pool, part: list[Arrival]) -> None:
         async with db.transaction(pool) as tx:
-            await service.take_effect(tx, part, look_first=False)
+            await transaction.take_effect(tx, part, look_first=False)
 
     return await _rate(bench, _parts(arrivals), keep)
 
@@ -35,7 +35,7 @@ async def stage(bench: Bench, events: int) -> float:
 async def plain(bench: Bench, events: int) -> float:
     """Rows per second of COPY alone: the same rows, encoded beforehand, the same batches."""
     bench.clear("telemetry_raw")
-    arrivals, _ = service.sort(_sent(events))
+    arrivals, _ = transaction.sort(_sent(events))
     now = datetime.now(UTC)
     encoded = [telemetry.copied(part, ingested_at=now) for part in _parts(arrivals)]
 

@@ -153,6 +153,30 @@ class EdgeSettings(_Settings):
         gt=0,
         description="how long a message stays in quarantine after it was last received",
     )
+    alert_days: float = Field(
+        90,
+        alias="ALERT_RETENTION_DAYS",
+        gt=0,
+        description="how long alerts are kept after they were closed",
+    )
+    audit_days: float = Field(
+        400,
+        alias="AUDIT_RETENTION_DAYS",
+        ge=30,
+        description="how long the audit log is kept",
+    )
+    loss_days: float = Field(
+        400,
+        alias="LOSS_RETENTION_DAYS",
+        ge=30,
+        description="how long the loss ledger is kept; what the cloud has not got stays",
+    )
+    barn_days: float = Field(
+        400,
+        alias="BARN_RETENTION_DAYS",
+        gt=0,
+        description="how long barn records are kept; what the cloud has not got stays",
+    )
     disk_paths: str = Field(
         "/",
         alias="EDGE_DISK_PATHS",
@@ -198,6 +222,12 @@ class EdgeSettings(_Settings):
     )
     feed_derive_s: float = Field(
         60, alias="FEED_DERIVE_SECONDS", gt=0, description="how often intakes are derived"
+    )
+    feed_days: float = Field(
+        400,
+        alias="FEED_RETENTION_DAYS",
+        gt=0,
+        description="how long feed lots and intakes are kept; what the cloud has not got stays",
     )
     cloud_url: str = Field(
         alias="FARMIQ_CLOUD_URL", description="cloud-ingestion, for example https://cloud.example"
@@ -259,6 +289,12 @@ class EdgeSettings(_Settings):
         alias="DEVICE_COMMAND_RETENTION_DAYS",
         ge=1,
         description="how long commands that ended are kept",
+    )
+    device_state_days: float = Field(
+        90,
+        alias="DEVICE_STATE_RETENTION_DAYS",
+        gt=0,
+        description="how long it is kept how a device was that is revoked",
     )
     broker_users_file: Path | None = Field(
         None,

@@ -56,6 +56,7 @@ SERVICES = (
             "quarantine",
             "alerts",
             "loss_ledger",
+            "audit_log",
             "leases",
             "mqtt iot/ack/…",
         ),

@@ -91,11 +91,11 @@ def _say_and_exit(error: Exception) -> NoReturn:
 
 
 @app.command()
-def version() -> None:
+def version(*, as_json: AsJson = False) -> None:
     """Print the version."""
     from farmiq import __version__
 
-    typer.echo(__version__)
+    terminal.tell({"version": __version__}, __version__, as_json=as_json)
 
 
 @app.command()
@@ -182,6 +182,7 @@ def migrate(
         typer.Option(help="pre (before the new code runs), post (after the old is gone) or all."),
     ] = "all",
     stack: StackName = None,
+    as_json: AsJson = False,
 ) -> None:
     """Bring a site's database up to date; safe to repeat.
 
@@ -199,13 +200,17 @@ def migrate(
     if phase not in migrations.PHASES:
         terminal.fail(f"there is no phase {phase!r}; choose {', '.join(migrations.PHASES)}", code=2)
     environment = terminal.environment(stack)
+    done: dict[str, list[str]] = {}
     for name in sites:
         url = terminal.needed(environment, f"FARMIQ_{name.upper()}_DB_ADMIN_URL")
         try:
-            applied = migrations.apply(url, SQL[name], phase=phase)
+            done[name] = applied = migrations.apply(url, SQL[name], phase=phase)
         except migrations.MigrationError as error:
             terminal.fail(f"{name}: {error}")
-        typer.echo(f"{name}: " + (f"applied {', '.join(applied)}" if applied else "up to date"))
+        if not as_json:
+            typer.echo(f"{name}: " + (f"applied {', '.join(applied)}" if applied else "up to date"))
+    if as_json:
+        terminal.print_json({"applied": done})
 
 
 @app.command()
@@ -254,6 +259,7 @@ def company_add(
     name: Annotated[str, typer.Option(help="What people call it.")],
     timezone: Annotated[str, typer.Option(help="IANA zone of its days.")] = "UTC",
     stack: StackName = None,
+    as_json: AsJson = False,
 ) -> None:
     """Add a company, or change its name and time zone. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     import psycopg
@@ -272,7 +278,12 @@ def company_add(
             company_id = add_company(connection, tenant, name=name, timezone=timezone)
         except ValueError as error:
             terminal.fail(str(error), code=2)
-    typer.echo(f"{company_id}  {tenant or company_id}  {name}")
+    tenant_id = tenant or str(company_id)
+    terminal.tell(
+        {"company_id": company_id, "tenant_id": tenant_id, "name": name, "timezone": timezone},
+        f"{company_id}  {tenant_id}  {name}",
+        as_json=as_json,
+    )
 
 
 @user.command("add")
@@ -289,6 +300,7 @@ def user_add(
         typer.Option(prompt=True, hide_input=True, envvar="FARMIQ_NEW_PASSWORD", help="Asked for."),
     ],
     stack: StackName = None,
+    as_json: AsJson = False,
 ) -> None:
     """Add a person, or change their password and rights. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     import psycopg
@@ -315,7 +327,17 @@ def user_add(
         except ValueError as error:
             terminal.fail(str(error), code=2)
     also = ", super admin" if super_admin else ""
-    typer.echo(f"{user_id}  {email}  {role} of {tenant}{also}")
+    terminal.tell(
+        {
+            "user_id": user_id,
+            "email": email,
+            "tenant_id": tenant,
+            "role": role,
+            "super_admin": super_admin,
+        },
+        f"{user_id}  {email}  {role} of {tenant}{also}",
+        as_json=as_json,
+    )
 
 
 @user.command("token")
@@ -324,6 +346,7 @@ def user_token(
     *,
     hours: Annotated[float, typer.Option(min=0.01, max=8760, help="How long it is good.")] = 12,
     stack: StackName = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print a token for psql: `select begin_session('…')`, see docs/psql.md.
 
@@ -342,13 +365,15 @@ def user_token(
             token = open_sign_in(connection, email, lasts=timedelta(hours=hours))
         except ValueError as error:
             terminal.fail(str(error))
-    typer.echo(token)
+    terminal.tell({"email": email, "token": token}, token, as_json=as_json)
 
 
 @keys.command("new")
 def keys_new(
     private: Annotated[Path, typer.Option(help="Where the edge's private key goes (0600).")],
     public: Annotated[Path, typer.Option(help="The cloud's set of public keys; added to.")],
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Make a key pair: the edge signs with the private part, the cloud trusts the public one."""
     from farmiq.plumbing import tokens
@@ -357,7 +382,11 @@ def keys_new(
         key_id = tokens.write_new_key(private, public)
     except FileExistsError:
         terminal.fail(f"{private} exists; a key is never overwritten. Choose another file.")
-    typer.echo(f"key {key_id}: private in {private}, public added to {public}")
+    terminal.tell(
+        {"key_id": key_id, "private": private, "public": public},
+        f"key {key_id}: private in {private}, public added to {public}",
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -434,6 +463,7 @@ def demo(
 def smoke(
     *,
     seconds: Annotated[float, typer.Option(min=1, help="How long the farm sends.")] = 45.0,
+    as_json: AsJson = False,
 ) -> None:
     """Run the demo's farm for a while without a terminal, then check: 0 lost, 0 twice.
 
@@ -441,16 +471,24 @@ def smoke(
     """
     from farmiq.demo import run as demo_run
 
+    say: Callable[[str], None] = (lambda _: None) if as_json else typer.echo
     good, summary = _with_engines(
         "smoke",
-        lambda engines: demo_run.smoke(engines, seconds=seconds, say=typer.echo),
+        lambda engines: demo_run.smoke(engines, seconds=seconds, say=say),
         afresh=True,
+        say=say,
     )
-    typer.echo(summary)
+    terminal.tell({"good": good, "summary": summary}, summary, as_json=as_json)
     raise typer.Exit(0 if good else 1)
 
 
-def _with_engines(name: str, work: Callable[[Any], Any], *, afresh: bool = False) -> Any:
+def _with_engines(
+    name: str,
+    work: Callable[[Any], Any],
+    *,
+    afresh: bool = False,
+    say: Callable[[str], None] = typer.echo,
+) -> Any:
     """Start the engines, run `work` on them, stop them; a signal ends it at any moment."""
     import signal
 
@@ -466,7 +504,7 @@ def _with_engines(name: str, work: Callable[[Any], Any], *, afresh: bool = False
             stack.stop(root)
             stack.remove(root)
         given = settings.given_urls()
-        with stack.start(root, given=given, say=typer.echo, shared_login=False) as engines:
+        with stack.start(root, given=given, say=say, shared_login=False) as engines:
             return asyncio.run(work(engines))
     except (DemoError, ProvisionError, stack.StackError) as error:
         terminal.fail(str(error))

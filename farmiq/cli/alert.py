@@ -51,6 +51,7 @@ def close(
     subject: Annotated[str, typer.Argument(help="As `farmiq alert ls` shows it.")],
     *,
     stack: StackName = None,
+    as_json: AsJson = False,
 ) -> None:
     """Close an alert that was dealt with; it opens again if the matter comes back."""
     import psycopg
@@ -64,4 +65,4 @@ def close(
         ).rowcount
     if not found:
         terminal.fail(f"no open alert {kind!r} of {subject!r}; `farmiq alert ls` shows them")
-    typer.echo("closed")
+    terminal.tell({"closed": {"kind": kind, "subject": subject}}, "closed", as_json=as_json)

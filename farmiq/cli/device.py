@@ -1,13 +1,11 @@
 """`farmiq device`: the registry of devices at the edge."""
 
-import asyncio
-import getpass
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,8 +15,6 @@ from farmiq.cli.terminal import AsJson, StackName
 if TYPE_CHECKING:
     from farmiq.edge.devices.desk import Credentials
     from farmiq.plumbing import db
-
-T = TypeVar("T")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -75,7 +71,9 @@ def add(
     }  # fmt: skip
     environment = terminal.environment(stack)
     try:
-        made = _do(environment, lambda tx: desk.add(tx, entry.read(said), actor=_me()))
+        made = terminal.in_transaction(
+            environment, lambda tx: desk.add(tx, entry.read(said), actor=terminal.actor())
+        )
     except entry.Wrong as wrong:
         terminal.fail(_lines(wrong.reasons), code=2)
     except desk.Taken as error:
@@ -108,7 +106,7 @@ def ls(
             after = page[-1]["tenant_id"], page[-1]["device_id"]
         return found
 
-    rows = _do(terminal.environment(stack), all_pages)
+    rows = terminal.in_transaction(terminal.environment(stack), all_pages)
     if as_json:
         terminal.print_json(rows)
     elif not rows:
@@ -133,7 +131,7 @@ def show(
         commands = await store.commands_of(tx, (tenant, device), limit=10)
         return found and {**found, "commands": commands}
 
-    found = _do(terminal.environment(stack), look)
+    found = terminal.in_transaction(terminal.environment(stack), look)
     if found is None:
         terminal.fail(f"no device {device!r} of tenant {tenant!r} is known")
     if as_json:
@@ -147,15 +145,24 @@ def show(
 
 
 @app.command("revoke")
-def revoke(tenant: Tenant, device: DeviceId, *, stack: StackName = None) -> None:
+def revoke(
+    tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
+) -> None:
     """Cut a device off: its connection ends within seconds and its messages are refused."""
     from farmiq.edge.devices import desk
 
     try:
-        _do(terminal.environment(stack), lambda tx: desk.revoke(tx, (tenant, device), actor=_me()))
+        terminal.in_transaction(
+            terminal.environment(stack),
+            lambda tx: desk.revoke(tx, (tenant, device), actor=terminal.actor()),
+        )
     except desk.NotThere as error:
         terminal.fail(str(error))
-    typer.echo(f"revoked {tenant}/{device}")
+    terminal.tell(
+        {"revoked": {"tenant_id": tenant, "device_id": device}},
+        f"revoked {tenant}/{device}",
+        as_json=as_json,
+    )
 
 
 @app.command("rotate")
@@ -167,7 +174,9 @@ def rotate(
 
     environment = terminal.environment(stack)
     try:
-        made = _do(environment, lambda tx: desk.rotate(tx, (tenant, device), actor=_me()))
+        made = terminal.in_transaction(
+            environment, lambda tx: desk.rotate(tx, (tenant, device), actor=terminal.actor())
+        )
     except desk.NotThere as error:
         terminal.fail(str(error))
     _print_credentials(environment, made, as_json=as_json)
@@ -202,7 +211,7 @@ def import_(
             raise roster.Unusable([roster.Problem(*each) for each in taken])
         if dry_run:
             return []
-        made = await desk.add_all(tx, [device for _, device in rows], actor=_me())
+        made = await desk.add_all(tx, [device for _, device in rows], actor=terminal.actor())
         if out is not None:
             # Before the commit: a secret that nobody could write down would be lost.
             _write_private(out, _logins(made))
@@ -212,7 +221,7 @@ def import_(
         terminal.fail(f"{out} exists; logins are never written over. Choose another file.", code=2)
     try:
         text = typer.get_text_stream("stdin").read() if str(file) == "-" else _text(file)
-        made = _do(environment, work)
+        made = terminal.in_transaction(environment, work)
     except roster.Unusable as unusable:
         _print_problems(unusable.problems, as_json=as_json)
         raise typer.Exit(1) from None
@@ -259,10 +268,10 @@ def command(
     if not isinstance(said, dict):
         terminal.fail("--args is not a JSON object", code=2)
     try:
-        command_id = _do(
+        command_id = terminal.in_transaction(
             environment,
             lambda tx: desk.command(
-                tx, (tenant, device), name=name, args=said, ttl_s=ttl, actor=_me()
+                tx, (tenant, device), name=name, args=said, ttl_s=ttl, actor=terminal.actor()
             ),
         )
     except entry.Wrong as wrong:
@@ -273,10 +282,10 @@ def command(
     async def look(tx: "db.Connection") -> dict[str, Any]:
         return await store.command(tx, command_id) or {"state": "expired", "message": "forgotten"}
 
-    row = _do(environment, look)
+    row = terminal.in_transaction(environment, look)
     while wait and row["state"] not in ENDED:
         time.sleep(LOOK_AGAIN_S)
-        row = _do(environment, look)
+        row = terminal.in_transaction(environment, look)
     if as_json:
         terminal.print_json(row)
     else:
@@ -303,7 +312,7 @@ def permissions(
 
     if broker not in ("nats", "mosquitto"):
         terminal.fail(f"{broker!r} is no broker we know; choose nats or mosquitto", code=2)
-    logins = _do(terminal.environment(stack), store.logins)
+    logins = terminal.in_transaction(terminal.environment(stack), store.logins)
     if broker == "nats":
         text = made.nats_users(logins, own=own.split(","))
     elif passwords:
@@ -311,19 +320,6 @@ def permissions(
     else:
         text = made.mosquitto_acl(login.device for login in logins)
     typer.echo(text, nl=False)
-
-
-def _do(environment: Mapping[str, str], work: "Callable[[db.Connection], Awaitable[T]]") -> T:
-    """One transaction with the edge's database."""
-    import psycopg
-
-    url = terminal.needed(environment, "FARMIQ_EDGE_DB_URL")
-
-    async def once() -> T:
-        async with await psycopg.AsyncConnection.connect(url) as connection:
-            return await work(connection)
-
-    return asyncio.run(once())
 
 
 def _print_credentials(
@@ -380,11 +376,3 @@ def _write_private(file: Path, text: str) -> None:
 
 def _lines(reasons: list[tuple[str, str]]) -> str:
     return "\n".join(f"{field} {why}" for field, why in reasons)
-
-
-def _me() -> str:
-    """Who the audit log says did it."""
-    try:
-        return f"cli {getpass.getuser()}"
-    except (KeyError, OSError):
-        return "cli"

@@ -22,6 +22,7 @@ def set_(
     *,
     timezone: Annotated[str, typer.Option(help="IANA zone of its days, such as Asia/Bangkok.")],
     stack: StackName = None,
+    as_json: AsJson = False,
 ) -> None:
     """Set a farm's time zone; aggregates by day are made again in it, in the background.
 
@@ -60,7 +61,11 @@ def set_(
                 "jsonb_build_object('timezone', %s::text))",
                 (ids.new(), f"{tenant}/{farm}", timezone),
             )
-    typer.echo(f"{tenant}/{farm}  {timezone}" + ("" if changed else "  (as before)"))
+    terminal.tell(
+        {"tenant_id": tenant, "farm_id": farm, "timezone": timezone, "changed": bool(changed)},
+        f"{tenant}/{farm}  {timezone}" + ("" if changed else "  (as before)"),
+        as_json=as_json,
+    )
 
 
 @app.command("ls")

@@ -68,7 +68,7 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
 
 
 @app.command("revoke")
-def revoke(name: Name, *, stack: StackName = None) -> None:
+def revoke(name: Name, *, stack: StackName = None, as_json: AsJson = False) -> None:
     """End a key; the next request with it is refused."""
     import psycopg
 
@@ -78,7 +78,7 @@ def revoke(name: Name, *, stack: StackName = None) -> None:
         ).rowcount
     if not found:
         terminal.fail(f"there is no valid key {name!r}; `farmiq key ls` shows them")
-    typer.echo(f"revoked {name}")
+    terminal.tell({"revoked": {"name": name}}, f"revoked {name}", as_json=as_json)
 
 
 def _admin_url(stack: str | None) -> str:

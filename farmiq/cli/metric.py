@@ -25,6 +25,7 @@ def set_(
         str | None, typer.Option(help="With agg: buckets of 1m, 1h or 1d. Default: as it was, 1m.")
     ] = None,
     stack: StackName = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say how a metric travels to the cloud, from now on. Readings stay at the edge either way.
 
@@ -55,7 +56,7 @@ def set_(
             "values (%s, fn_now(), 'cli', 'metric.set', %s, jsonb_build_object('sync', %s::text))",
             (ids.new(), metric, sync),
         )
-    typer.echo(f"{metric}  {sync}")
+    terminal.tell({"metric_type": metric, "sync": sync}, f"{metric}  {sync}", as_json=as_json)
 
 
 @app.command("ls")

@@ -1,9 +1,8 @@
 """`farmiq outbox`: what the cloud is owed, and what is stuck on the way."""
 
-import getpass
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
@@ -18,7 +17,6 @@ app = typer.Typer(
     "failed ten times on its own, is in dlq until you redrive or discard it. docs/outbox.md draws "
     "it.",
 )
-T = TypeVar("T")
 
 Ids = Annotated[list[UUID] | None, typer.Argument(help="Event ids; or use the options below.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")]
@@ -50,7 +48,7 @@ def stats(*, stack: StackName = None, as_json: AsJson = False) -> None:
     async def look(tx: Any) -> tuple[list[desk.TenantStatus], int]:
         return await desk.status(tx), await desk.delivered(tx)
 
-    tenants, delivered = _in_transaction(stack, look)
+    tenants, delivered = terminal.in_transaction(terminal.environment(stack), look)
     if as_json:
         terminal.print_json(
             {"delivered_and_kept": delivered, "tenants": [asdict(each) for each in tenants]}
@@ -93,8 +91,9 @@ def ls(
         )
     choice = desk.Choice(tenant_id=tenant, event_type=kind, dlq_reason=reason, last_error_code=code)
     chosen = [state for state in states.STATES if state in wanted]
-    rows = _in_transaction(
-        stack, lambda tx: desk.ls(tx, choice, statuses=chosen, limit=limit, after=after)
+    rows = terminal.in_transaction(
+        terminal.environment(stack),
+        lambda tx: desk.ls(tx, choice, statuses=chosen, limit=limit, after=after),
     )
     if as_json:
         terminal.print_json(rows)
@@ -119,7 +118,7 @@ def show(
     """Show one event with everything known of it, its payload too."""
     from farmiq.edge.sync import desk
 
-    row = _in_transaction(stack, lambda tx: desk.show(tx, event_id))
+    row = terminal.in_transaction(terminal.environment(stack), lambda tx: desk.show(tx, event_id))
     if row is None:
         terminal.fail(
             f"the outbox has no event {event_id}; it may be in an archive, see sync_archived"
@@ -239,9 +238,10 @@ def _move(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    actor = f"cli:{getpass.getuser()}"
-    moved = _in_transaction(
-        stack, lambda tx: by(tx, choice, limit=limit, actor=actor, dry_run=dry_run)
+    actor = terminal.actor()
+    moved = terminal.in_transaction(
+        terminal.environment(stack),
+        lambda tx: by(tx, choice, limit=limit, actor=actor, dry_run=dry_run),
     )
     if as_json:
         terminal.print_json({"count": len(moved), "ids": moved, "dry_run": dry_run})
@@ -250,23 +250,6 @@ def _move(
     if dry_run:
         for event_id in moved:
             typer.echo(str(event_id))
-
-
-def _in_transaction(stack: str | None, work: Callable[[Any], Awaitable[T]]) -> T:
-    import asyncio
-
-    import psycopg
-
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
-
-    async def connected() -> T:
-        async with (
-            await psycopg.AsyncConnection.connect(url, application_name="farmiq outbox") as tx,
-            tx.transaction(),
-        ):
-            return await work(tx)
-
-    return asyncio.run(connected())
 
 
 def _trouble(each: Any) -> str:

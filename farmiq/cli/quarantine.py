@@ -138,7 +138,7 @@ def redrive(
     """
     from farmiq import config, crash
     from farmiq.edge.ingress import redrive as work
-    from farmiq.edge.ingress import service
+    from farmiq.edge.ingress import transaction
 
     which = _which(ids, kind, reason, topic, older_than, newer_than)
     _careful(which, everything=everything)
@@ -146,7 +146,10 @@ def redrive(
     result = _run(
         stack,
         lambda pool: work.redrive(
-            work.Redriver(pool, service.effect, "cli"), which, most=limit, dry_run=dry_run
+            work.Redriver(pool, transaction.effect, terminal.actor()),
+            which,
+            most=limit,
+            dry_run=dry_run,
         ),
     )
     if as_json:
@@ -183,7 +186,12 @@ def discard(
     result = _run(
         stack,
         lambda pool: work.discard(
-            pool, which, actor="cli", reason="discarded by hand", most=limit, dry_run=dry_run
+            pool,
+            which,
+            actor=terminal.actor(),
+            reason="discarded by hand",
+            most=limit,
+            dry_run=dry_run,
         ),
     )
     if as_json:

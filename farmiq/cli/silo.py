@@ -38,6 +38,7 @@ def set_(
         typer.Option(help="Derive from readings since then (UTC); default: from now on."),
     ] = None,
     stack: StackName = None,
+    as_json: AsJson = False,
 ) -> None:
     """Set what is given and keep the rest; a silo that is new begins with noise 10, refill 200.
 
@@ -63,7 +64,7 @@ def set_(
         )
     except ValueError as error:
         terminal.fail(str(error), code=2)
-    typer.echo(_line(now))
+    terminal.tell(now, _line(now), as_json=as_json)
 
 
 @app.command("ls")

@@ -1,11 +1,16 @@
 """What the commands share: their settings, how they print, how they fail."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
+
+if TYPE_CHECKING:
+    from farmiq.plumbing import db
+
+T = TypeVar("T")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 StackName = Annotated[
@@ -48,6 +53,33 @@ def needed(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
+def in_transaction(
+    environment: Mapping[str, str], work: "Callable[[db.Connection], Awaitable[T]]"
+) -> T:
+    """`work` in one transaction with the edge's database."""
+    import asyncio
+
+    import psycopg
+
+    url = needed(environment, "FARMIQ_EDGE_DB_URL")
+
+    async def once() -> T:
+        async with await psycopg.AsyncConnection.connect(url, application_name="farmiq") as tx:
+            return await work(tx)
+
+    return asyncio.run(once())
+
+
+def actor() -> str:
+    """Who the audit log says did it."""
+    import getpass
+
+    try:
+        return f"cli {getpass.getuser()}"
+    except (KeyError, OSError):
+        return "cli"
+
+
 def check_id(text: str) -> None:
     """Fails for what cannot be the id of a tenant, farm, device or metric."""
     import re
@@ -60,6 +92,11 @@ def check_id(text: str) -> None:
 
 def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def tell(result: Mapping[str, Any], line: str, *, as_json: bool) -> None:
+    """What a command did: a line for a person, or the same for a script."""
+    print_json(result) if as_json else typer.echo(line)
 
 
 def fail(message: str, *, code: int = 1) -> NoReturn:

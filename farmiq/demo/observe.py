@@ -71,7 +71,7 @@ class Observer:
         cloud = await _row(
             self._cloud,
             """
-            select (select count(*) from ingestion_dedupe where event_type = 'telemetry.ingested'),
+            select (select count(*) from ingestion_dedupe),
               (select count(*) from telemetry_readings),
               (select coalesce(sum(reading_count), 0) from telemetry_latest),
               (select extract(epoch from clock_timestamp() - max(occurred_at))

@@ -74,3 +74,16 @@ async def latest(
         most,
     )
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+async def forget_closed(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete alerts that were closed so many days ago; open ones stay."""
+    cursor = await tx.execute(
+        """
+        delete from alerts where alert_id = any(array(
+          select alert_id from alerts
+          where closed_at < (select fn_now()) - %s * interval '1 day' limit %s))
+        """,
+        (days, most),
+    )
+    return cursor.rowcount

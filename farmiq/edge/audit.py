@@ -13,3 +13,9 @@ async def note(tx: db.Connection, *, actor: str, action: str, subject: str, **de
         "values (%s, fn_now(), %s, %s, %s, %s)",
         (ids.new(), actor, action, subject, json.dumps(detail, default=str)),
     )
+
+
+async def forget(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete the oldest notes beyond so many days; the database lets none go before 30 days."""
+    gone: int = await db.fetch_value(tx, "select fn_forget_audit(%s, %s)", days, most)
+    return gone

@@ -130,3 +130,9 @@ async def totals(connection: db.Connection) -> list[dict[str, Any]]:
         "select tenant_id, class, sum(count)::bigint from loss_ledger group by 1, 2 order by 1, 2",
     )
     return [{"tenant_id": row[0], "class": row[1], "count": row[2]} for row in rows]
+
+
+async def forget(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete the oldest entries beyond so many days that the cloud has; none before 30 days."""
+    gone: int = await db.fetch_value(tx, "select fn_forget_losses(%s, %s)", days, most)
+    return gone

@@ -42,6 +42,10 @@ class Entry:
     def key(self) -> Key:
         return self.tenant_id, self.device_id
 
+    @property
+    def stands(self) -> Place:
+        return Place(self.tenant_id, self.farm_id, self.barn_id, self.device_id)
+
 
 def problem(arrival: Arrival, entry: Entry | None) -> str | None:
     """Why a message cannot be of the device it says, or None; `entry` is that device's."""
@@ -66,6 +70,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._entries: dict[Key, Entry] = {}
+        self._stations: dict[tuple[str, str, str, str | None], Place] = {}
         self._version: int | None = None
         self._looked_at = 0.0
         self._noted_at: dict[Key, float] = {}
@@ -83,6 +88,10 @@ class Registry:
     def knows(self, place: Place) -> bool:
         """Whether such a device was ever registered, anywhere."""
         return (place.tenant_id, place.device_id) in self._entries
+
+    def at_station(self, where: SessionTopic) -> Place | None:
+        """The device that stands there: the broker lets no other speak on that topic."""
+        return self._stations.get((where.tenant_id, where.farm_id, where.barn_id, where.station_id))
 
     def wants_receipts(self, place: Place) -> bool:
         entry = self._entries.get((place.tenant_id, place.device_id))
@@ -136,6 +145,11 @@ class Registry:
             entries = {entry.key: entry for entry in await everybody(tx)}
             self._noted_at = {key: at for key, at in self._noted_at.items() if key in entries}
             self._entries, self._version = entries, version
+            self._stations = {
+                (each.tenant_id, each.farm_id, each.barn_id, each.station_id): each.stands
+                for each in entries.values()
+                if each.station_id and not each.revoked
+            }
         self._looked_at = now
 
     async def _look_up(self, tx: db.Connection, keys: set[Key]) -> None:

@@ -44,11 +44,17 @@ class Disconnected(Exception):  # noqa: N818 - a state, not a mistake
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """What the broker says for us when we vanish."""
+    """What the broker says for us when we vanish.
+
+    A payload that is made gets made for each connection: who vanishes twice says two things.
+    """
 
     topic: str
-    payload: bytes
+    payload: bytes | Callable[[], bytes]
     retain: bool = True
+
+    def make(self) -> bytes:
+        return self.payload if isinstance(self.payload, bytes) else self.payload()
 
 
 class Client:
@@ -94,7 +100,8 @@ class Client:
         self._stream = Stream(connection=0, longest=LONGEST_PACKET)
         self._heard = False
         self._unconfirmed: dict[int, asyncio.Future[None]] = {}
-        self._paho = self._make_paho(client_id, keep_session=keep_session, will=will, tls=tls)
+        self._will = will
+        self._paho = self._make_paho(client_id, keep_session=keep_session, tls=tls)
 
     # --- what a service uses
 
@@ -201,6 +208,8 @@ class Client:
     async def _connect_once(self) -> None:
         self._down.clear()
         self._answered.clear()
+        if (will := self._will) is not None:
+            self._paho.will_set(will.topic, will.make(), qos=1, retain=will.retain)
         host, port = self._address
         # Name lookup, TCP and TLS block: a thread does them while the loop goes on.
         await asyncio.to_thread(self._paho.connect, host, port, KEEPALIVE_S)
@@ -243,9 +252,7 @@ class Client:
 
     # --- paho's side
 
-    def _make_paho(
-        self, client_id: str, *, keep_session: bool, will: Will | None, tls: Tls | None
-    ) -> paho.Client:
+    def _make_paho(self, client_id: str, *, keep_session: bool, tls: Tls | None) -> paho.Client:
         client = _Paho(
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
@@ -260,8 +267,6 @@ class Client:
             client.username_pw_set(unquote(self._url.username), unquote(self._url.password or ""))
         if self._url.scheme == "mqtts":
             client.tls_set_context((tls or Tls()).client())
-        if will is not None:
-            client.will_set(will.topic, will.payload, qos=1, retain=will.retain)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect

@@ -73,7 +73,7 @@ class Sensor:
                 client_id=f"sim-{place.device_id}-{ids.new().hex[-8:]}",
                 topics=[topics.receipts(place), topics.command(place, "#")],
                 keep_session=False,
-                will=mqtt.Will(topics.status(place), self._status("offline")),
+                will=mqtt.Will(topics.status(place), lambda: self._status("offline")),
                 backoff=Backoff(base_s=0.2, cap_s=2.0),
             ) as broker,
             asyncio.TaskGroup() as group,

@@ -44,3 +44,17 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEven
     )
     new = {(tenant_id, event_id) for tenant_id, event_id in rows}
     return [each.event for each in arrivals if each.key in new]
+
+
+async def forget(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete records that came so many days ago and that the cloud has."""
+    cursor = await tx.execute(
+        """
+        delete from barn_records where ctid = any(array(
+          select ctid from barn_records
+          where stored_at < (select fn_now()) - %s * interval '1 day'
+            and not fn_unsynced(event_id) limit %s))
+        """,
+        (days, most),
+    )
+    return cursor.rowcount

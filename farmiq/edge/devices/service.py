@@ -15,7 +15,7 @@ import msgspec
 import prometheus_client
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import alerts, outbox
+from farmiq.edge import alerts, diary, outbox, retention
 from farmiq.edge.devices import api, desk, liveness, record, refusals, store
 from farmiq.edge.devices.broker import Users
 from farmiq.edge.devices.follow import Follower
@@ -58,6 +58,12 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
                 "devices.forget_commands",
                 3600.0,
                 partial(forget_commands, pool, days=settings.command_days),
+            ),
+            diary.daily(
+                pool,
+                settings,
+                "devices.retention",
+                partial(forget_states, pool, days=settings.device_state_days),
             ),
         ]
         if settings.broker_users_file is not None:
@@ -120,18 +126,24 @@ async def send_commands(pool: db.Pool, broker: mqtt.Client) -> dict[str, object]
 
 
 async def _send_one(pool: db.Pool, broker: mqtt.Client) -> bool:
-    """A transaction each: a device's answer must not wait for other devices' commands."""
+    """No lock is held while the broker has the word: an answer may come before we note the sending.
+
+    Whoever dies in between leaves a command that was tried, and is tried again after its pause.
+    """
     async with db.transaction(pool) as tx:
         row = await store.command_to_send(tx, again_s=COMMAND_AGAIN_S)
-        if row is None:
-            return False
-        try:
-            await broker.publish(desk.command_address(row), command_message(row))
-        except mqtt.Disconnected as error:
-            log.get(NAME).warning("devices.command_not_sent", reason=str(error))
-            return False
+    if row is None:
+        return False
+    try:
+        await broker.publish(desk.command_address(row), command_message(row))
+    except mqtt.Disconnected as error:
+        log.get(NAME).warning("devices.command_not_sent", reason=str(error))
+        async with db.transaction(pool) as tx:
+            await store.forget_try(tx, row["command_id"])
+        return False
+    async with db.transaction(pool) as tx:
         await store.mark_sent(tx, row["command_id"])
-        return True
+    return True
 
 
 def command_message(row: dict[str, Any]) -> bytes:
@@ -155,6 +167,11 @@ def command_message(row: dict[str, Any]) -> bytes:
 async def forget_commands(pool: db.Pool, *, days: int) -> dict[str, object]:
     async with db.transaction(pool) as tx:
         return {"forgotten": await store.forget_commands(tx, days=days)}
+
+
+async def forget_states(pool: db.Pool, *, days: float) -> dict[str, object]:
+    """How devices were that are gone for good."""
+    return {"count": await retention.all_of(pool, store.forget_states, days=days)}
 
 
 async def watch(pool: db.Pool, follower: Follower) -> dict[str, object]:

@@ -277,6 +277,20 @@ async def keep_status(tx: db.Connection, key: Key, life: Life, status: DeviceSta
     )  # fmt: skip
 
 
+async def forget_states(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete how devices were that were revoked so many days ago."""
+    cursor = await tx.execute(
+        """
+        delete from device_state where (tenant_id, device_id) in (
+          select s.tenant_id, s.device_id from device_state s
+          join devices d on d.tenant_id = s.tenant_id and d.device_id = s.device_id
+          where d.revoked_at < (select fn_now()) - %s * interval '1 day' limit %s)
+        """,
+        (days, most),
+    )
+    return cursor.rowcount
+
+
 async def keep_passed(tx: db.Connection, key: Key, before: Life, after: Life) -> bool:
     """How the device is after time went by; False if it was heard meanwhile."""
     cursor = await tx.execute(
@@ -318,29 +332,41 @@ async def queue_command(
 
 
 async def command_to_send(tx: db.Connection, *, again_s: float) -> dict[str, Any] | None:
-    """The oldest that nobody has sent yet, or that no device has owned to; ours until we commit."""
+    """The oldest that nobody tried yet, or that no device has owned to; noted as tried now."""
     rows = await _shown(
         tx,
         """
-        select c.command_id, c.tenant_id, d.farm_id, d.barn_id, c.device_id, c.name, c.args,
+        update device_commands c set tried_at = fn_now()
+        from devices d
+        where d.tenant_id = c.tenant_id and d.device_id = c.device_id and c.command_id = (
+          select o.command_id from device_commands o
+          join devices r on r.tenant_id = o.tenant_id and r.device_id = o.device_id
+          where o.state in ('queued', 'sent') and o.expires_at > (select fn_now())
+            and r.revoked_at is null
+            and coalesce(o.tried_at, o.sent_at, '-infinity')
+              <= (select fn_now()) - make_interval(secs => %s)
+          order by o.created_at limit 1
+          for update of o skip locked)
+        returning c.command_id, c.tenant_id, d.farm_id, d.barn_id, c.device_id, c.name, c.args,
           c.created_at, c.expires_at
-        from device_commands c
-        join devices d on d.tenant_id = c.tenant_id and d.device_id = c.device_id
-        where c.state in ('queued', 'sent') and c.expires_at > (select fn_now())
-          and d.revoked_at is null
-          and (c.sent_at is null or c.sent_at <= (select fn_now()) - make_interval(secs => %s))
-        order by c.created_at limit 1
-        for update of c skip locked
         """,
         (again_s,),
     )
     return rows[0] if rows else None
 
 
-async def mark_sent(tx: db.Connection, command_id: UUID) -> None:
+async def forget_try(tx: db.Connection, command_id: UUID) -> None:
+    """The broker did not take it: the next round tries again."""
     await tx.execute(
-        "update device_commands set state = 'sent', sent_at = fn_now(), "
-        "sent_count = sent_count + 1 where command_id = %s and state in ('queued', 'sent')",
+        "update device_commands set tried_at = null where command_id = %s", (command_id,)
+    )
+
+
+async def mark_sent(tx: db.Connection, command_id: UUID) -> None:
+    """The broker has it; what the device said meanwhile stays."""
+    await tx.execute(
+        "update device_commands set sent_at = fn_now(), sent_count = sent_count + 1, "
+        "state = case when state = 'queued' then 'sent' else state end where command_id = %s",
         (command_id,),
     )
 

@@ -2,8 +2,6 @@
 
 import base64
 import binascii
-import csv
-import io
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +18,7 @@ from farmiq.edge.feed import lot, store
 from farmiq.edge.feed.lot import LotReceived
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
-from farmiq.plumbing import db, http, ids, log
+from farmiq.plumbing import db, http, ids, log, sheet
 from farmiq.plumbing.http import HttpError
 
 LOTS = "/api/v1/feed/lots"
@@ -237,10 +235,6 @@ def _plain(value: Any) -> Any:
 
 
 def _csv(rows: list[dict[str, Any]], following: str | None) -> Response:
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\r\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = sheet.lines([list(rows[0]), *(list(row.values()) for row in rows)]) if rows else ""
     headers = {"Link": f'<?cursor={following}>; rel="next"'} if following else None
-    return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
+    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)

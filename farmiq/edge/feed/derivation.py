@@ -4,6 +4,8 @@ A silo's readings, its intakes, the events owed for them and how far it was read
 transaction: what dies in the middle has not happened, and the next round does the same again.
 """
 
+from datetime import datetime
+
 import msgspec
 import prometheus_client
 
@@ -12,7 +14,7 @@ from farmiq.edge import alerts, outbox
 from farmiq.edge.alerts import Alert
 from farmiq.edge.feed import silo, store
 from farmiq.edge.feed.intake import DEFAULT_SOURCE, Intake
-from farmiq.edge.feed.silo import Fall
+from farmiq.edge.feed.silo import Fall, State, Told
 from farmiq.edge.feed.store import Silo
 from farmiq.messages import feed
 from farmiq.messages.bus import BusEvent
@@ -46,21 +48,40 @@ async def derive(pool: db.Pool, *, settle_s: float) -> dict[str, object]:
 async def derive_one(tx: db.Connection, of: Silo, *, settle_s: float) -> tuple[int, int]:
     """The next readings of one silo; returns (readings, new intakes)."""
     before = await store.state(tx, of)
+    told = await store.told(tx, of)
+    before = await _hear(tx, of, before, told.first_since)
+    told = msgspec.structs.replace(told, first_since=before.told_since)
     readings = await store.settled_readings(
         tx, of, after=before.read_to, settle_s=settle_s, most=MOST_READINGS
     )
     if not readings:
         return 0, 0
     after, falls = silo.derive(before, readings, of.limits)
-    made = await _record(tx, of, falls) if falls else 0
+    made = await _record(tx, of, falls, told) if falls else 0
     await store.keep_state(tx, of, after)
     crash.here("feed.in_derivation")
     return len(readings), made
 
 
-async def _record(tx: db.Connection, of: Silo, falls: tuple[Fall, ...]) -> int:
-    begin, end = falls[0].begin.at - silo.OWN_WORD_LASTS, falls[-1].end.at
-    told = await store.dispensed_at(tx, of, begin=begin, end=end)
+async def _hear(tx: db.Connection, of: Silo, before: State, first_since: datetime | None) -> State:
+    """Remember since when the device tells; what was derived by then cannot be taken back."""
+    known = before.told_since
+    if first_since is None or (known is not None and known <= first_since):
+        return before
+    count, total_kg = await store.derived_between(
+        tx,
+        of,
+        begin=silo.doubted_from(first_since),
+        end=silo.doubted_from(known) if known else None,
+    )
+    if count:
+        await alerts.raise_(tx, _counted_twice(of, count, total_kg, first_since), count=count)
+    after = msgspec.structs.replace(before, told_since=first_since)
+    await store.keep_state(tx, of, after)
+    return after
+
+
+async def _record(tx: db.Connection, of: Silo, falls: tuple[Fall, ...], told: Told) -> int:
     counted = silo.not_told(falls, told)
     if len(counted) < len(falls):
         HELD_BACK.inc(len(falls) - len(counted))
@@ -99,6 +120,21 @@ def _tells_itself(of: Silo) -> Alert:
         severity="info",
         message=(
             f"{of.device_id} sends feed.dispensed itself, so nothing is derived from its weight; "
-            f"switch it off: farmiq silo set {of.tenant_id} {of.device_id} --no-derive"
+            f"switch it off: farmiq silo set {of.tenant_id} {of.device_id} --no-derive. If it "
+            "stopped sending them, switch it off and on again (--derive)"
+        ),
+    )
+
+
+def _counted_twice(of: Silo, count: int, total_kg: float, first_since: datetime) -> Alert:
+    return Alert(
+        kind="feed.counted_twice",
+        subject=f"{of.tenant_id}/{of.device_id}",
+        severity="warning",
+        message=(
+            f"{of.device_id} told of feed itself for the first time, "
+            f"at {first_since:%Y-%m-%d %H:%M}Z. {count} intakes of {total_kg:g} kg were derived "
+            "from its weight since a day before and went to the cloud: they may be the same feed. "
+            "Nothing more is derived from it; see docs/feed.md"
         ),
     )

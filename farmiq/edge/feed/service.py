@@ -6,8 +6,11 @@ What devices say of feed is written by ingress inside its one transaction (C-81)
 derives intakes from silos' weights in its own time and answers for all of them over HTTP.
 """
 
+import asyncio
+
 from farmiq.config import EdgeSettings
-from farmiq.edge.feed import derivation
+from farmiq.edge import diary, retention
+from farmiq.edge.feed import derivation, store
 from farmiq.edge.feed.api import Api
 from farmiq.plumbing import db, http
 from farmiq.plumbing.chores import Chore, keep_doing
@@ -16,13 +19,30 @@ NAME = "edge-feed-intake"
 
 
 async def run(settings: EdgeSettings, door: http.Door) -> None:
-    async with db.pool(settings.db_url.get_secret_value(), name=NAME) as pool:
+    async with (
+        db.pool(settings.db_url.get_secret_value(), name=NAME) as pool,
+        asyncio.TaskGroup() as group,
+    ):
         door.ready("feed.database", lambda: db.problem(pool))
         Api(pool, service=NAME).add_to(door.app)
-        await keep_doing(
-            Chore(
-                "feed.derivation",
-                settings.feed_derive_s,
-                lambda: derivation.derive(pool, settle_s=settings.feed_settle_s),
-            )
-        )
+        for chore in _chores(settings, pool):
+            group.create_task(keep_doing(chore))
+
+
+def _chores(settings: EdgeSettings, pool: db.Pool) -> list[Chore]:
+    return [
+        Chore(
+            "feed.derivation",
+            settings.feed_derive_s,
+            lambda: derivation.derive(pool, settle_s=settings.feed_settle_s),
+        ),
+        diary.daily(
+            pool, settings, "feed.retention", lambda: forget(pool, days=settings.feed_days)
+        ),
+    ]
+
+
+async def forget(pool: db.Pool, *, days: float) -> dict[str, object]:
+    """Lots and intakes over their time; what the cloud has not got stays."""
+    lots = await retention.all_of(pool, store.forget_lots, days=days)
+    return {"count": lots + await retention.all_of(pool, store.forget_intakes, days=days)}

@@ -16,7 +16,7 @@ its last, whatever the readings between them did. One reading that stands alone 
 knock) is no weight: each is taken as the median of itself and its two neighbours.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from statistics import median
 from uuid import UUID
@@ -28,8 +28,8 @@ from farmiq.messages import feed, ids
 METRIC = "silo.weight"
 # A weight in another unit is kept as telemetry, and nothing is derived from it.
 KG_OF = {"kg": 1.0, "t": 1000.0, "g": 0.001}
-# A device that dispensed within this time tells its intakes itself.
-OWN_WORD_LASTS = timedelta(hours=24)
+# A device that tells of its intakes itself may tell of a whole day at once, at its end.
+TELLS_OF = timedelta(hours=24)
 _WINDOW = 3
 _DECIMALS = 3
 
@@ -54,11 +54,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`last` are the newest readings, which have no neighbours on both sides yet."""
+    """`last` are the newest readings, which have no neighbours on both sides yet.
+
+    `told_since` is the first time that the device told of feed itself, as far as we know.
+    """
 
     mark: Reading | None = None
     filling: bool = True
     last: tuple[Reading, ...] = ()
+    told_since: datetime | None = None
 
     @property
     def read_to(self) -> Reading | None:
@@ -115,10 +119,30 @@ def _weigh(state: State, now: Reading, limits: Limits) -> tuple[State, Fall | No
     return state, None
 
 
-def not_told(falls: Iterable[Fall], dispensed_at: Sequence[datetime]) -> tuple[Fall, ...]:
-    """Those that the device did not tell itself: feed must not be counted twice."""
-    return tuple(
-        fall
-        for fall in falls
-        if not any(fall.begin.at - OWN_WORD_LASTS <= at <= fall.end.at for at in dispensed_at)
+class Told(msgspec.Struct, frozen=True):
+    """When the device told of feed itself: last before the derivation began, first since then."""
+
+    last_before: datetime | None = None
+    first_since: datetime | None = None
+
+
+def not_told(falls: Iterable[Fall], told: Told) -> tuple[Fall, ...]:
+    """Those that the device does not tell of itself: feed must not be counted twice.
+
+    What it told before somebody switched the derivation on counts for a day. What it told since
+    then counts for good, and for the day before: its first word may tell of falls that ended
+    before it.
+    """
+    return tuple(fall for fall in falls if not _is_told(fall, told))
+
+
+def doubted_from(told_since: datetime) -> datetime:
+    """From when on an intake derived from the weight may be one that the device told of."""
+    return told_since - TELLS_OF
+
+
+def _is_told(fall: Fall, told: Told) -> bool:
+    lasting = told.last_before is not None and fall.begin.at <= told.last_before + TELLS_OF
+    return lasting or (
+        told.first_since is not None and fall.end.at >= doubted_from(told.first_since)
     )

@@ -15,7 +15,7 @@ from farmiq.edge.alerts import Alert
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.feed import intake, silo
 from farmiq.edge.feed.intake import Intake
-from farmiq.edge.feed.silo import Limits, Reading, State
+from farmiq.edge.feed.silo import Limits, Reading, State, Told
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
@@ -307,20 +307,70 @@ async def settled_readings(
     ]
 
 
-async def dispensed_at(
-    tx: db.Connection, of: Silo, *, begin: datetime, end: datetime
-) -> list[datetime]:
-    """When the device itself told of feed that it dispensed."""
+async def told(tx: db.Connection, of: Silo) -> Told:
+    """When the device itself told of feed; a clock that cannot be right counts as its arrival."""
     rows = await db.fetch_all(
         tx,
-        sql.SQL("""
-            select occurred_at from feed_intakes
-            where tenant_id = %s and device_id = %s and parent_event_id is null
-              and occurred_at between %s and %s
-        """),
+        """
+        select max(t.at) filter (where t.at < %s), min(t.at) filter (where t.at >= %s)
+        from (
+          select case when clock_suspect then recorded_at else occurred_at end as at
+          from feed_intakes
+          where tenant_id = %s and device_id = %s and parent_event_id is null) t
+        """,
+        of.derive_since,
+        of.derive_since,
+        of.tenant_id,
+        of.device_id,
+    )
+    return Told(*rows[0])
+
+
+async def derived_between(
+    tx: db.Connection, of: Silo, *, begin: datetime, end: datetime | None
+) -> tuple[int, float]:
+    """(how many intakes were derived from the silo's weight in this time, how much that was)."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select count(*)::int, coalesce(sum(quantity_kg), 0) from feed_intakes
+        where tenant_id = %s and device_id = %s and parent_event_id is not null
+          and import_row is null and occurred_at >= %s
+          and (%s::timestamptz is null or occurred_at < %s)
+        """,
         of.tenant_id,
         of.device_id,
         begin,
         end,
+        end,
     )
-    return [at for (at,) in rows]
+    count, total_kg = rows[0]
+    return count, total_kg
+
+
+async def forget_lots(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete lots that were entered so many days ago and that the cloud has."""
+    cursor = await tx.execute(
+        """
+        delete from feed_lots where ctid = any(array(
+          select ctid from feed_lots
+          where recorded_at < (select fn_now()) - %s * interval '1 day'
+            and not fn_unsynced(event_id) limit %s))
+        """,
+        (days, most),
+    )
+    return cursor.rowcount
+
+
+async def forget_intakes(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete intakes that were recorded so many days ago and that the cloud has."""
+    cursor = await tx.execute(
+        """
+        delete from feed_intakes where ctid = any(array(
+          select ctid from feed_intakes
+          where recorded_at < (select fn_now()) - %s * interval '1 day'
+            and not fn_unsynced(intake_id) limit %s))
+        """,
+        (days, most),
+    )
+    return cursor.rowcount

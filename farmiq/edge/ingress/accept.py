@@ -1,5 +1,6 @@
 """Pure: is this message one of ours, and what does it say? (topic, bytes, now) → Arrival."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,12 @@ from farmiq.messages.topics import EventTopic, Place, SessionTopic, StatusTopic,
 
 # A device clock further off than this is kept as sent, and flagged (C-44).
 MOST_SKEW = timedelta(hours=24)
+
+AtStation = Callable[[SessionTopic], Place | None]
+
+
+def nobody(_where: SessionTopic) -> Place | None:
+    return None
 
 
 def accept(topic: str, raw: bytes, *, now: datetime) -> Arrival:
@@ -75,11 +82,13 @@ def _event(kind: str, where: UpTopic, worn: Envelope, place: Place, payload: Any
     )
 
 
-def sender_and_id(topic: str, raw: bytes) -> tuple[Place, UUID] | None:
+def sender_and_id(
+    topic: str, raw: bytes, at_station: AtStation = nobody
+) -> tuple[Place, UUID] | None:
     """Whom to tell that a message was refused, if the message says at least that much.
 
-    A session's topic names a station. Its device is known from the body alone, which is not
-    believed: a receipt ends retransmission, and must not end another device's.
+    A session's topic names a station, and `at_station` the device that is registered there. What
+    the body says is not believed: a receipt ends retransmission, and must not end another device's.
     """
     try:
         where = topics.parse(topic)
@@ -89,6 +98,9 @@ def sender_and_id(topic: str, raw: bytes) -> tuple[Place, UUID] | None:
     match where:
         case TelemetryTopic(place) | EventTopic(place) | StatusTopic(place):
             return place, event_id
+        case SessionTopic():
+            device = at_station(where)
+            return (device, event_id) if device else None
         case _:
             return None
 

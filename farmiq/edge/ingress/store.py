@@ -153,16 +153,16 @@ async def forget_boots(tx: db.Connection, *, days: float, most_boots: int) -> in
     return cursor.rowcount
 
 
-async def forget_seen(tx: db.Connection, *, hours: float, most: int) -> int:
+async def forget_seen(tx: db.Connection, *, days: float, most: int) -> int:
     """Delete ids first seen longer ago than that, oldest first, at most so many (DD-06)."""
     cursor = await tx.execute(
         """
         delete from ingress_dedupe where ctid = any(array(
           select ctid from ingress_dedupe
-          where first_seen_at < (select fn_now()) - %s * interval '1 hour'
+          where first_seen_at < (select fn_now()) - %s * interval '1 day'
           order by first_seen_at limit %s))
         """,
-        (hours, most),
+        (days, most),
     )
     return cursor.rowcount
 

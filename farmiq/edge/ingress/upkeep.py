@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import prometheus_client
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import alerts, diary, disk, losses
+from farmiq.edge import alerts, audit, diary, disk, losses, retention
+from farmiq.edge.barn import store as barn
 from farmiq.edge.disk import Levels, Usage
 from farmiq.edge.ingress import gaps, quarantine, refusals, store
 from farmiq.edge.ingress.store import Boot
@@ -21,8 +22,6 @@ DEDUPE_EVERY_S = 30 * 60.0
 BOUNDS_EVERY_S = 30.0
 GAPS_EVERY_S = 60.0
 DISK_EVERY_S = 60.0
-# Rows in one transaction: short enough that intake does not feel it.
-PORTION = 5_000
 QUARANTINE_PORTION = 1_000
 # A device keeps what it could not send for 72 h; a day more for the way (C-35).
 DEVICE_BUFFER_HOURS = 72
@@ -58,8 +57,9 @@ def chores_of(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
         Chore("ingress.dedupe", DEDUPE_EVERY_S, lambda: forget_ids(pool, settings)),
         Chore("ingress.quarantine", BOUNDS_EVERY_S, lambda: bound_quarantine(pool, settings)),
         Chore("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
-        Chore("edge.disk", DISK_EVERY_S, lambda: guard_disks(pool, settings)),
+        Chore("edge.disk", DISK_EVERY_S, Guard(pool, settings).look),
         diary.daily(pool, settings, "ingress.boots", lambda: forget_boots(pool)),
+        diary.daily(pool, settings, "ingress.retention", lambda: forget_the_rest(pool, settings)),
     ]
 
 
@@ -83,19 +83,33 @@ def _ttl_reason(hours: float) -> str:
 
 async def forget_ids(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     """Delete what is older than the TTL, portion by portion (DD-06)."""
-    gone = 0
-    while True:
-        async with db.transaction(pool) as tx:
-            part = await store.forget_seen(tx, hours=settings.dedupe_ttl_hours, most=PORTION)
-        gone += part
-        FORGOTTEN.inc(part)
-        if part < PORTION:
-            return {"count": gone}
+    gone = await retention.all_of(pool, store.forget_seen, days=settings.dedupe_ttl_hours / 24)
+    FORGOTTEN.inc(gone)
+    return {"count": gone}
 
 
 async def forget_boots(pool: db.Pool) -> dict[str, object]:
     async with db.transaction(pool) as tx:
         return {"count": await store.forget_boots(tx, days=BOOT_DAYS, most_boots=MOST_BOOTS)}
+
+
+# --- what the door writes down beside messages
+
+
+async def forget_the_rest(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
+    """Closed alerts, the audit log, the loss ledger and barn records over their time.
+
+    What the cloud has not got stays.
+    """
+    count = 0
+    for forget, days in (
+        (alerts.forget_closed, settings.alert_days),
+        (audit.forget, settings.audit_days),
+        (losses.forget, settings.loss_days),
+        (barn.forget, settings.barn_days),
+    ):
+        count += await retention.all_of(pool, forget, days=days)
+    return {"count": count}
 
 
 # --- quarantine
@@ -192,31 +206,51 @@ def read_usage(path: str) -> Usage:
     return Usage(found.used + found.free, found.free)
 
 
-async def guard_disks(
-    pool: db.Pool,
-    settings: EdgeSettings,
-    *,
-    read: Read = read_usage,
-    order: Sequence[Shedder] | None = None,
-) -> dict[str, object]:
-    """Look at every disk; alert, and shed in order until it is enough or nothing is left."""
-    levels = Levels(settings.disk_warn_percent, settings.disk_shed_percent)
-    order = shedders(pool, settings) if order is None else order
-    asked: dict[str, int] = {}
-    while True:
-        try:
-            usage = await asyncio.to_thread(_read_all, settings.disk_paths, read)
-        except OSError as error:
-            await _tell_blind(pool, error)
-            return {"count": sum(asked.values())}
-        verdict = disk.judge(usage, levels)
-        name = disk.next_to_shed(verdict.state, [each.name for each in order], asked)
-        if name is None:
-            break
-        asked[name] = await next(each for each in order if each.name == name).do()
-        SHED.labels(what=name).inc(asked[name])
-    await _tell(pool, verdict, asked)
-    return {"count": sum(asked.values()), "status": verdict.state if asked else ""}
+class Guard:
+    """Looks at every disk, alerts, and sheds in order: one step a round, until it is enough.
+
+    Room that a step made shows a while later, if at all, so the next step waits for the next
+    measuring. One that finds nothing to remove costs no round.
+    """
+
+    def __init__(
+        self,
+        pool: db.Pool,
+        settings: EdgeSettings,
+        *,
+        read: Read = read_usage,
+        order: Sequence[Shedder] | None = None,
+    ) -> None:
+        self._pool, self._read, self._paths = pool, read, settings.disk_paths
+        self._levels = Levels(settings.disk_warn_percent, settings.disk_shed_percent)
+        order = shedders(pool, settings) if order is None else order
+        self._shedders = {each.name: each for each in order}
+        # What was asked since the disk became too full, or since all were asked.
+        self._asked: set[str] = set()
+
+    async def look(self) -> dict[str, object]:
+        """One round."""
+        removed: dict[str, int] = {}
+        while True:
+            try:
+                usage = await asyncio.to_thread(_read_all, self._paths, self._read)
+            except OSError as error:
+                await _tell_blind(self._pool, error)
+                return {"count": sum(removed.values())}
+            verdict = disk.judge(usage, self._levels)
+            name = None if any(removed.values()) else self._next(verdict, removed)
+            if name is None:
+                break
+            removed[name] = await self._shedders[name].do()
+            SHED.labels(what=name).inc(removed[name])
+            self._asked.add(name)
+        await _tell(self._pool, verdict, removed)
+        return {"count": sum(removed.values()), "status": verdict.state if removed else ""}
+
+    def _next(self, verdict: disk.Verdict, removed: Mapping[str, int]) -> str | None:
+        if verdict.state != "shed" or (not removed and len(self._asked) == len(self._shedders)):
+            self._asked.clear()
+        return disk.next_to_shed(verdict.state, self._shedders, self._asked)
 
 
 def _read_all(setting: str, read: Read) -> dict[str, Usage]:

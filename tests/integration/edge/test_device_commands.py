@@ -143,3 +143,38 @@ def test_permissions_are_printed_for_both_brokers(farmiq: Terminal) -> None:
     ).stdout  # fmt: skip
     passwords = farmiq("permissions", "--broker", "mosquitto", "--passwords").stdout
     assert "t-1/d-1:$7$101$" in passwords
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("device", "revoke", "t-1", "d-1"), {"revoked": {"tenant_id": "t-1", "device_id": "d-1"}}),
+        (("key", "revoke", "office"), {"revoked": {"name": "office"}}),
+        (("alert", "close", "k", "s"), {"closed": {"kind": "k", "subject": "s"}}),
+        (("metric", "set", "water", "--sync", "agg"), {"metric_type": "water", "sync": "agg"}),
+        (
+            ("farm", "set", "t-1", "f-1", "--timezone", "Asia/Bangkok"),
+            {"tenant_id": "t-1", "farm_id": "f-1", "timezone": "Asia/Bangkok", "changed": True},
+        ),
+    ],
+)
+def test_what_was_done_is_told_to_scripts(
+    edge_db: Database, tmp_path: Path, arguments: tuple[str, ...], said: dict[str, object]
+) -> None:
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute(
+            "insert into api_keys (api_key_id, name, role, key_sha256) "
+            "values (gen_random_uuid(), 'office', 'viewer', '')"
+        )
+        owner.execute(
+            "insert into alerts (alert_id, kind, subject, severity, message) "
+            "values (gen_random_uuid(), 'k', 's', 'info', '')"
+        )
+    env = {
+        "FARMIQ_EDGE_DB_URL": edge_db.url,
+        "FARMIQ_EDGE_DB_ADMIN_URL": edge_db.admin_url,
+        "FARMIQ_STATE_DIR": str(tmp_path),
+    }
+    result = CliRunner().invoke(app, [*arguments, "--json"], env=env)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == said

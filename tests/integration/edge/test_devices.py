@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,7 +20,7 @@ from farmiq.contracts import devices as contract
 from farmiq.edge import access, registry
 from farmiq.edge.devices import api, desk, entry, liveness, record, store
 from farmiq.edge.devices import service as devices
-from farmiq.edge.ingress import service
+from farmiq.edge.ingress import service, transaction
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.registry import Registry
 from farmiq.messages import bus, receipt, topics
@@ -108,7 +108,7 @@ class TestDoor:
     async def test_whoever_is_not_where_it_is_registered_is_quarantined_with_an_alert(
         self, pool: db.Pool, edge_db: Database, place: Place
     ) -> None:
-        outcome = await service.keep(pool, [reading(place), reading()])
+        outcome = await transaction.keep(pool, [reading(place), reading()])
         assert (outcome.new_count, len(outcome.refused)) == (1, 1)
         ((why,),) = rows(edge_db, "select reasons[1] from quarantine")
         assert why.startswith("NOT_REGISTERED: ")
@@ -133,28 +133,28 @@ class TestDoor:
 
     async def test_a_device_that_was_just_added_is_let_in_at_once(self, pool: db.Pool) -> None:
         copy = Registry()
-        refused = await service.keep(pool, [reading(NEW)], copy)
+        refused = await transaction.keep(pool, [reading(NEW)], copy)
         assert refused.new_count == 0
         await add(pool, NEW)
-        assert (await service.keep(pool, [reading(NEW)], copy)).new_count == 1
+        assert (await transaction.keep(pool, [reading(NEW)], copy)).new_count == 1
 
     async def test_a_revoked_device_is_refused_when_the_copy_is_a_second_old(
         self, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         copy = Registry()
-        assert (await service.keep(pool, [reading()], copy)).new_count == 1
+        assert (await transaction.keep(pool, [reading()], copy)).new_count == 1
         await revoke(pool, PLACE)
-        assert (await service.keep(pool, [reading()], copy)).new_count == 1
+        assert (await transaction.keep(pool, [reading()], copy)).new_count == 1
         monkeypatch.setattr(registry, "REFRESH_S", 0.0)
-        outcome = await service.keep(pool, [reading()], copy)
+        outcome = await transaction.keep(pool, [reading()], copy)
         assert "was revoked" in outcome.refused[0].reasons[0]
 
     async def test_a_device_that_was_moved_is_let_in_at_its_new_place(self, pool: db.Pool) -> None:
         copy, there = Registry(), Place("t-1", "f-1", "b-7", "d-1")
-        assert (await service.keep(pool, [reading()], copy)).new_count == 1
+        assert (await transaction.keep(pool, [reading()], copy)).new_count == 1
         await revoke(pool, PLACE)
         await add(pool, there)
-        assert (await service.keep(pool, [reading(there)], copy)).new_count == 1
+        assert (await transaction.keep(pool, [reading(there)], copy)).new_count == 1
 
     async def test_nobody_is_judged_by_an_empty_copy(self, pool: db.Pool) -> None:
         copy = Registry()
@@ -169,14 +169,14 @@ class TestDoor:
         arrival = accept(*reading(), now=datetime.now(UTC))
         with pytest.raises(Away):
             await copy.problems(Nothing(), [arrival])  # type: ignore[arg-type]
-        assert (await service.keep(pool, [reading()], copy)).new_count == 1
+        assert (await transaction.keep(pool, [reading()], copy)).new_count == 1
 
     async def test_being_heard_is_written_down_seldom(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         copy = Registry()
         for _ in range(20):
-            await service.keep(pool, [reading(), reading()], copy)
+            await transaction.keep(pool, [reading(), reading()], copy)
         (state,) = rows(edge_db, "select state, since = last_seen_at from device_state")
         assert state == ("online", True)
 
@@ -189,7 +189,7 @@ class TestStatus:
     ) -> None:
         copy = Registry()
         for state in ("online", "online", "error", "error", "offline", "online"):
-            await service.keep(pool, [status(state, battery_v=3.9)], copy)
+            await transaction.keep(pool, [status(state, battery_v=3.9)], copy)
         owed = rows(
             edge_db,
             "select payload_json->>'state' from sync_outbox where event_type = 'device.status' "
@@ -203,7 +203,7 @@ class TestStatus:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         sent = [status(state) for state in ("online", "offline", "online", "online", "error")]
-        await service.keep(pool, sent)
+        await transaction.keep(pool, sent)
         owed = [UUID(str(row[0])) for row in rows(edge_db, "select id from sync_outbox")]
         assert len(owed) == 4
         for event in rows(edge_db, "select payload_json from sync_outbox"):
@@ -214,14 +214,14 @@ class TestStatus:
     ) -> None:
         """Not even when the dedupe has forgotten it: the device may be dead for days."""
         retained = status("online")
-        await service.keep(pool, [retained])
+        await transaction.keep(pool, [retained])
         before = rows(edge_db, "select * from device_state")
-        await service.keep(pool, [retained])
+        await transaction.keep(pool, [retained])
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
             connection.execute("truncate sync_outbox")
         move_clock(edge_db, timedelta(days=5))
-        await service.keep(pool, [retained])
+        await transaction.keep(pool, [retained])
         assert rows(edge_db, "select * from device_state") == before
         assert rows(edge_db, "select count(*) from sync_outbox") == [(0,)]
 
@@ -231,14 +231,14 @@ class TestStatus:
         payload = {"class": "telemetry", "count": 12, "first_seq": 1, "last_seq": 12, "reason": "x"}
         raw = said("device.buffer.dropped", payload)
         for _ in range(2):
-            await service.keep(pool, [(topics.event(PLACE, "device.buffer.dropped"), raw)])
+            await transaction.keep(pool, [(topics.event(PLACE, "device.buffer.dropped"), raw)])
         assert rows(edge_db, "select device_id, count from loss_ledger") == [("d-1", 12)]
         assert rows(edge_db, "select event_type from sync_outbox") == [("device.buffer.dropped",)]
 
     async def test_a_device_clock_moves_no_timer(self, pool: db.Pool, edge_db: Database) -> None:
         topic, raw = status("online")
         odd = json.loads(raw) | {"ts": "1970-01-01T00:00:00Z"}
-        await service.keep(pool, [(topic, json.dumps(odd).encode())])
+        await transaction.keep(pool, [(topic, json.dumps(odd).encode())])
         await devices.look_round(pool)
         assert rows(edge_db, "select state from device_state") == [("online",)]
 
@@ -250,7 +250,7 @@ class TestLiveness:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         copy = Registry()
-        await service.keep(pool, [reading()], copy)
+        await transaction.keep(pool, [reading()], copy)
         seen = []
         for ahead_s in (0, 119, 121, 290, 301, 302):
             move_clock(edge_db, timedelta(seconds=ahead_s))
@@ -259,7 +259,7 @@ class TestLiveness:
         assert [state for (state,) in seen] == [
             "online", "online", "late", "late", "offline", "offline",
         ]  # fmt: skip
-        await service.keep(pool, [reading()], Registry())
+        await transaction.keep(pool, [reading()], Registry())
         await devices.look_round(pool)
         owed = rows(
             edge_db,
@@ -271,7 +271,7 @@ class TestLiveness:
         assert [(row[0]) for row in rows(edge_db, "select state from device_state")] == ["online"]
 
     async def test_what_the_timer_says_is_a_right_event_of_the_bus(self, pool: db.Pool) -> None:
-        await service.keep(pool, [reading()])
+        await transaction.keep(pool, [reading()])
         await devices.look_round(pool)
         async with db.transaction(pool) as tx:
             _, ((device, life),) = await store.all_lives(tx)
@@ -281,7 +281,7 @@ class TestLiveness:
         assert bus.read(bus.write(event)).event_type == "device.status"
 
     async def test_looking_again_owes_nothing_more(self, pool: db.Pool, edge_db: Database) -> None:
-        await service.keep(pool, [reading()])
+        await transaction.keep(pool, [reading()])
         await devices.look_round(pool)
         assert await devices.look_round(pool) == {"changes": 0}
         query = "select count(*) from sync_outbox where event_type = 'device.status'"
@@ -291,22 +291,22 @@ class TestLiveness:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         copy = Registry()
-        await service.keep(pool, [status("online"), reading()], copy)
-        await service.keep(pool, [status("offline")], copy)
+        await transaction.keep(pool, [status("online"), reading()], copy)
+        await transaction.keep(pool, [status("offline")], copy)
         await devices.look_round(pool)
         assert rows(edge_db, "select state from device_state") == [("offline",)]
-        await service.keep(pool, [reading()], copy)
+        await transaction.keep(pool, [reading()], copy)
         await devices.look_round(pool)
         assert rows(edge_db, "select state from device_state") == [("online",)]
 
     async def test_whoever_is_heard_while_we_look_is_left_for_the_next_round(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await service.keep(pool, [reading()])
+        await transaction.keep(pool, [reading()])
         async with db.transaction(pool) as tx:
             _, ((device, before),) = await store.all_lives(tx)
         move_clock(edge_db, timedelta(seconds=500))
-        await service.keep(pool, [reading()], Registry())
+        await transaction.keep(pool, [reading()], Registry())
         after = liveness.passed(before, heartbeat_s=60, now=before.since + timedelta(seconds=500))
         async with db.transaction(pool) as tx:
             assert not await store.keep_passed(tx, device.key, before, after)
@@ -315,7 +315,7 @@ class TestLiveness:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         """Two connections, interleaved: the look neither waits for ingress nor blocks it."""
-        await service.keep(pool, [reading()])
+        await transaction.keep(pool, [reading()])
         move_clock(edge_db, timedelta(seconds=500))
         async with db.transaction(pool) as ingress:
             await store.seen(ingress, [("t-1", "d-1")])
@@ -324,11 +324,100 @@ class TestLiveness:
         assert await devices.look_round(pool) == {"changes": 1}
 
     async def test_a_revoked_device_is_not_watched(self, pool: db.Pool, edge_db: Database) -> None:
-        await service.keep(pool, [reading()])
+        await transaction.keep(pool, [reading()])
         await devices.look_round(pool)
         await revoke(pool, PLACE)
         move_clock(edge_db, timedelta(days=1))
         assert await devices.look_round(pool) == {"changes": 0}
+
+
+async def test_how_a_device_was_is_forgotten_a_while_after_it_was_revoked(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await add(pool, NEW)
+    await transaction.keep(pool, [reading(), reading(NEW)])
+    await revoke(pool, NEW)
+    for days, left in ((89, 2), (91, 1)):
+        move_clock(edge_db, timedelta(days=days))
+        await devices.forget_states(pool, days=90)
+        assert rows(edge_db, "select count(*) from device_state") == [(left,)]
+    assert rows(edge_db, "select device_id from device_state") == [("d-1",)]
+
+
+class Wire:
+    """Stands where the broker's client stands, to look at what happens while it publishes."""
+
+    def __init__(self, then: Callable[[], Awaitable[object]]) -> None:
+        self._then = then
+        self.sent: list[str] = []
+
+    def problem(self) -> str | None:
+        return None
+
+    async def publish(self, topic: str, _payload: bytes) -> None:
+        await self._then()
+        self.sent.append(topic)
+
+
+class TestSending:
+    """A command reaches the broker at least once, and nobody waits for that."""
+
+    async def command(self, pool: db.Pool) -> UUID:
+        async with db.transaction(pool) as tx:
+            return await desk.command(
+                tx, (PLACE.tenant_id, PLACE.device_id), name="ping", args={}, ttl_s=60, actor="test"
+            )
+
+    async def send(self, pool: db.Pool, then: Callable[[], Awaitable[object]]) -> list[str]:
+        wire = Wire(then)
+        await devices.send_commands(pool, wire)  # type: ignore[arg-type]
+        return wire.sent
+
+    async def test_an_answer_need_not_wait_for_the_broker(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        command_id = await self.command(pool)
+        payload = {"command_id": str(command_id), "outcome": "applied"}
+        answer = (
+            topics.event(PLACE, "device.command.answered"),
+            said("device.command.answered", payload),
+        )
+
+        async def answered() -> None:
+            async with asyncio.timeout(20):
+                await transaction.keep(pool, [answer])
+
+        assert len(await self.send(pool, answered)) == 1
+        assert rows(edge_db, "select state, sent_count from device_commands") == [("applied", 1)]
+
+    async def test_what_the_broker_did_not_take_is_sent_by_the_next_round(
+        self, pool: db.Pool
+    ) -> None:
+        await self.command(pool)
+
+        async def away() -> None:
+            raise mqtt.Disconnected("gone")
+
+        async def fine() -> None:
+            pass
+
+        assert await self.send(pool, away) == []
+        assert len(await self.send(pool, fine)) == 1
+        assert await self.send(pool, fine) == []
+
+    async def test_what_was_tried_by_somebody_who_died_is_sent_after_a_pause(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        await self.command(pool)
+
+        async def fine() -> None:
+            pass
+
+        async with db.transaction(pool) as tx:
+            assert await store.command_to_send(tx, again_s=devices.COMMAND_AGAIN_S)
+        assert await self.send(pool, fine) == []
+        move_clock(edge_db, timedelta(seconds=devices.COMMAND_AGAIN_S + 1))
+        assert len(await self.send(pool, fine)) == 1
 
 
 @dataclass
@@ -416,6 +505,19 @@ class TestService:
             assert one.waiting == 0
         assert len(heard["keen"]) == 1
 
+    async def test_a_station_hears_that_a_message_was_refused(self, edge: Edge) -> None:
+        """C-91: either word ends the sending, so a refusal must reach its station too."""
+        made = await add(edge.pool, NEW, kind="station", station_id="s.1", wants_receipts=True)
+        where = SessionTopic("t-1", "f-1", "b-1", "s.1", ids.new(), "weighvision.weight.recorded")
+        event_id = ids.new()
+        raw = said(where.event_type, {"weight_kg": "heavy"}, place=PLACE, event_id=event_id)
+        async with edge.device(made, name="station", topics=[topics.receipts(NEW)]) as station:
+            await station.until_up()
+            await station.publish(topics.session(where), raw)
+            (arrived,) = await station.batch(most=1, linger_s=0)
+        told = receipt.read(read_envelope(arrived.payload).payload)
+        assert [refusal.event_id for refusal in told.rejected] == [event_id]
+
     async def test_a_command_is_sent_obeyed_and_answered(self, edge: Edge) -> None:
         made = await add(edge.pool, NEW)
         async with edge.device(made, name="x", topics=[topics.command(NEW, "#")]) as link:
@@ -480,7 +582,9 @@ class TestService:
         payload = {"command_id": str(command_id), "outcome": "applied"}
         for odd in (payload, {**payload, "command_id": "c-1"}):
             raw = said("device.command.answered", odd)
-            await service.keep(edge.pool, [(topics.event(PLACE, "device.command.answered"), raw)])
+            await transaction.keep(
+                edge.pool, [(topics.event(PLACE, "device.command.answered"), raw)]
+            )
         assert await edge.state(command_id) in ("queued", "sent")
 
     async def test_the_will_of_a_device_that_vanishes_makes_it_offline(self, edge: Edge) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from farmiq import stack
 from farmiq.config import EdgeSettings
-from farmiq.edge.ingress import service
+from farmiq.edge.ingress import service, transaction
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.telemetry import store as telemetry
 from farmiq.messages import receipt, topics
@@ -63,7 +63,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         event_id = ids.new()
-        outcome = await service.keep(pool, [(TOPIC, message(event_id))])
+        outcome = await transaction.keep(pool, [(TOPIC, message(event_id))])
         assert outcome.new_count == 1
         assert rows(edge_db, "select id, metric_value, clock_suspect from telemetry_raw") == [
             (event_id, 21.5, False)
@@ -78,8 +78,8 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         raw = message()
-        await service.keep(pool, [(TOPIC, raw), (TOPIC, raw)])
-        outcome = await service.keep(pool, [(TOPIC, raw)] * 3)
+        await transaction.keep(pool, [(TOPIC, raw), (TOPIC, raw)])
+        outcome = await transaction.keep(pool, [(TOPIC, raw)] * 3)
         assert (outcome.new_count, len(outcome.stored)) == (0, 3)
         for table in ("telemetry_raw", "sync_outbox", "ingress_dedupe"):
             assert rows(edge_db, f"select count(*) from {table}") == [(1,)]  # noqa: S608
@@ -90,8 +90,8 @@ class TestKeep:
     ) -> None:
         event_id = ids.new()
         other = message(event_id, payload={"value": 99, "unit": "C"})
-        await service.keep(pool, [(TOPIC, message(event_id)), (TOPIC, other)])
-        outcome = await service.keep(pool, [(TOPIC, other)])
+        await transaction.keep(pool, [(TOPIC, message(event_id)), (TOPIC, other)])
+        outcome = await transaction.keep(pool, [(TOPIC, other)])
         assert len(outcome.refused) == 1
         found = rows(edge_db, "select reasons[1], received_count from quarantine")
         assert [(reason.partition(":")[0], count) for reason, count in found] == [
@@ -103,9 +103,9 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         event_id = ids.new()
-        await service.keep(pool, [(TOPIC, message(event_id))])
+        await transaction.keep(pool, [(TOPIC, message(event_id))])
         foreign = topics.telemetry(Place("t-2", "f-1", "b-1", "d-1"), "temperature")
-        await service.keep(pool, [(foreign, message(event_id, tenant_id="t-2"))])
+        await transaction.keep(pool, [(foreign, message(event_id, tenant_id="t-2"))])
         assert "another tenant" in rows(edge_db, "select reasons[1] from quarantine")[0][0]
         assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
 
@@ -113,10 +113,10 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         raw = message()
-        await service.keep(pool, [(TOPIC, raw)])
+        await transaction.keep(pool, [(TOPIC, raw)])
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
-        outcome = await service.keep(pool, [(TOPIC, raw)])
+        outcome = await transaction.keep(pool, [(TOPIC, raw)])
         assert (outcome.new_count, len(outcome.stored), outcome.refused) == (0, 1, ())
         assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
 
@@ -124,7 +124,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         for ts in ("1970-01-01T00:00:00Z", "2100-01-01T00:00:00Z"):
-            await service.keep(pool, [(TOPIC, message(ts=ts))])
+            await transaction.keep(pool, [(TOPIC, message(ts=ts))])
         found = rows(edge_db, "select occurred_at, clock_suspect from telemetry_raw order by 1")
         assert [(at.year, suspect) for at, suspect in found] == [(1970, True), (2100, True)]
 
@@ -154,7 +154,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database, topic: str, raw: bytes, reason: str
     ) -> None:
         good = message()
-        outcome = await service.keep(pool, [(topic, raw), (TOPIC, good)])
+        outcome = await transaction.keep(pool, [(topic, raw), (TOPIC, good)])
         assert (outcome.new_count, len(outcome.refused)) == (1, 1)
         ((stored_topic, stored_raw, reasons),) = rows(
             edge_db, "select topic, raw, reasons from quarantine"
@@ -167,7 +167,7 @@ class TestKeep:
     ) -> None:
         event_id = ids.new()
         foreign = topics.telemetry(Place("t-2", "f-1", "b-1", "d-1"), "temperature")
-        outcome = await service.keep(
+        outcome = await transaction.keep(
             pool,
             [(TOPIC, message(event_id)), (foreign, message(event_id, tenant_id="t-2"))],
         )
@@ -181,7 +181,7 @@ class TestKeep:
     ) -> None:
         topic = "iot/telemetry/" + "".join(chr(97 + n * 7 % 26) for n in range(20_000))
         for _ in range(2):
-            await service.keep(pool, [(topic, message()), (topic + "x", b"other")])
+            await transaction.keep(pool, [(topic, message()), (topic + "x", b"other")])
         found = rows(edge_db, "select length(topic), reasons[1] from quarantine")
         assert {reason for _, reason in found} == {"topic longer than 512 bytes"}
 
@@ -190,7 +190,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database, shape: bytes
     ) -> None:
         deep = [shape % (b'{"a":' * n + b"1" + b"}" * n) for n in range(1, 1100, 3)]
-        outcome = await service.keep(pool, [(TOPIC, raw) for raw in deep])
+        outcome = await transaction.keep(pool, [(TOPIC, raw) for raw in deep])
         assert len(outcome.refused) == len(deep)
         assert rows(edge_db, "select count(*) from quarantine") == [(len(deep),)]
 
@@ -198,7 +198,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         raw = message(event_id=None, tenant_id="a/b", ts="yesterday", device_id=7)
-        await service.keep(pool, [(TOPIC, raw)])
+        await transaction.keep(pool, [(TOPIC, raw)])
         ((reasons,),) = rows(edge_db, "select reasons from quarantine")
         assert len(reasons) == 4
 
@@ -275,16 +275,16 @@ class TestService:
     ) -> None:
         """The database refuses for a while; the message stays with the broker and then arrives."""
         refusals = 3
-        keep = service.keep
+        keep = transaction.keep
 
-        async def refusing(*args: Any) -> service.Outcome:
+        async def refusing(*args: Any) -> transaction.Outcome:
             nonlocal refusals
             if refusals:
                 refusals -= 1
                 raise psycopg.OperationalError("the database system is starting up")
             return await keep(*args)
 
-        monkeypatch.setattr(service, "keep", refusing)
+        monkeypatch.setattr(transaction, "keep", refusing)
         await gateway.publish((TOPIC, message()))
         await gateway.stored(1)
         assert refusals == 0
@@ -300,7 +300,7 @@ class TestService:
                 await tx.execute("select 1/0")
             return await record(tx, arrivals)
 
-        monkeypatch.setitem(service.DOMAINS, "telemetry.reading", allergic)
+        monkeypatch.setitem(transaction.DOMAINS, "telemetry.reading", allergic)
         await gateway.publish((TOPIC, message()), (TOPIC, poison), (TOPIC, message()))
         await gateway.stored(2)
         await until(lambda: rows(gateway.database, "select count(*) from quarantine") == [(1,)])

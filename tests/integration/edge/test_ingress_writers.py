@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from farmiq.edge import outbox
-from farmiq.edge.ingress import lanes, service
+from farmiq.edge.ingress import lanes, service, transaction
 from farmiq.edge.ingress.receipts import Receipts
 from farmiq.edge.registry import Registry
 from farmiq.messages import envelope, receipt, topics
@@ -112,7 +112,7 @@ def test_any_order_any_duplication_any_split_gives_the_same_tables(
 async def _keep_all(database: Database, batches: Sequence[list[tuple[str, bytes]]]) -> None:
     async with db.pool(database.url, name="test") as pool:
         for batch in batches:
-            await service.keep(pool, batch)
+            await transaction.keep(pool, batch)
 
 
 # --- what proves not to be new although the dedupe does not know it
@@ -124,7 +124,7 @@ class TestGoodFaith:
     async def test_many_are_stored_once_with_the_time_of_their_transaction(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        outcome = await service.keep(pool, [sent(number) for number in range(MANY)])
+        outcome = await transaction.keep(pool, [sent(number) for number in range(MANY)])
 
         assert (outcome.new_count, len(outcome.stored), outcome.refused) == (MANY, MANY, ())
         with psycopg.connect(edge_db.admin_url) as connection:
@@ -144,10 +144,10 @@ class TestGoodFaith:
     async def test_old_replays_among_many_new_ones_are_absorbed(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await service.keep(pool, [sent(number) for number in range(MANY)])
+        await transaction.keep(pool, [sent(number) for number in range(MANY)])
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
-        outcome = await service.keep(pool, [sent(number) for number in range(MANY + MANY)])
+        outcome = await transaction.keep(pool, [sent(number) for number in range(MANY + MANY)])
 
         assert (outcome.new_count, len(outcome.stored), outcome.refused) == (MANY, 2 * MANY, ())
         found = contents(edge_db)
@@ -157,11 +157,11 @@ class TestGoodFaith:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         batch = [sent(number) for number in range(MANY)]
-        await service.keep(pool, batch)
+        await transaction.keep(pool, batch)
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("truncate ingress_dedupe, sync_outbox")
             connection.execute("update telemetry_raw set unit = 'as it was'")
-        await service.keep(pool, batch)
+        await transaction.keep(pool, batch)
 
         found = contents(edge_db)
         assert {row[-1] for row in found["telemetry_raw"]} == {"as it was"}
@@ -170,9 +170,9 @@ class TestGoodFaith:
     async def test_another_tenants_ids_among_many_are_quarantined(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await service.keep(pool, [sent(number) for number in range(MANY)])
+        await transaction.keep(pool, [sent(number) for number in range(MANY)])
         theirs = [sent(number, tenant_id="t-2") for number in range(MANY - 5, 2 * MANY)]
-        outcome = await service.keep(pool, theirs)
+        outcome = await transaction.keep(pool, theirs)
 
         assert (outcome.new_count, len(outcome.refused)) == (MANY, 5)
         assert all("another tenant" in one.reasons[0] for one in outcome.refused)
@@ -184,7 +184,7 @@ class TestGoodFaith:
     ) -> None:
         batch = [sent(number) for number in range(MANY)]
         batch.append(sent(3, tenant_id="t-2"))
-        outcome = await service.keep(pool, batch)
+        outcome = await transaction.keep(pool, batch)
 
         assert (outcome.new_count, len(outcome.stored), len(outcome.refused)) == (MANY, MANY, 1)
         assert len(contents(edge_db)["sync_outbox"]) == MANY
@@ -197,7 +197,7 @@ class TestGoodFaith:
             topic, raw = batch[number]
             body = {**json.loads(raw), "ts": f"{year}-01-01T00:00:00Z"}
             batch[number] = (topic, json.dumps(body).encode())
-        await service.keep(pool, batch)
+        await transaction.keep(pool, batch)
 
         with psycopg.connect(edge_db.admin_url) as connection:
             flagged = connection.execute(
@@ -212,7 +212,7 @@ class TestGoodFaith:
         batch = [sent(number) for number in range(MANY)]
         topic, raw = batch[7]
         other = raw.replace(b'"metric_value": 7.5', b'"metric_value": 99')
-        outcome = await service.keep(pool, [*batch, (topic, other)])
+        outcome = await transaction.keep(pool, [*batch, (topic, other)])
 
         assert (outcome.new_count, len(outcome.refused)) == (MANY, 1)
         assert "EVENT_ID_CONFLICT" in outcome.refused[0].reasons[0]
@@ -275,7 +275,7 @@ async def test_two_writers_with_the_same_messages_in_opposite_order_both_end(
     for start in range(0, 10 * MANY, MANY):
         batch = [sent(number) for number in range(start, start + MANY)]
         outcomes = await asyncio.gather(
-            service.keep(pool, batch), service.keep(pool, list(reversed(batch)))
+            transaction.keep(pool, batch), transaction.keep(pool, list(reversed(batch)))
         )
         assert sum(outcome.new_count for outcome in outcomes) == MANY
     found = contents(edge_db)
@@ -316,18 +316,18 @@ class Held:
 
     async def keep(
         self, _pool: Any, sent: list[tuple[str, bytes]], _registry: Any
-    ) -> service.Outcome:
+    ) -> transaction.Outcome:
         device_id = sent[0][0].split("/")[5]
         if device_id == self.slow:
             await self.let_go.wait()
         self.kept.append(device_id)
-        return service.Outcome()
+        return transaction.Outcome()
 
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     found = Held()
-    monkeypatch.setattr(service, "keep", found.keep)
+    monkeypatch.setattr(transaction, "keep", found.keep)
     return found
 
 
@@ -378,22 +378,22 @@ async def test_ids_of_a_broken_batch_are_found_by_halving(
     pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One poison among many costs a few transactions, not one for every message (C-81)."""
-    keep, transactions = service.keep, 0
+    keep, transactions = transaction.keep, 0
     poison = ids.new()
 
     async def allergic(
         source: db.Pool, batch: list[tuple[str, bytes]], registry: Registry
-    ) -> service.Outcome:
+    ) -> transaction.Outcome:
         nonlocal transactions
         transactions += 1
         if any(str(poison).encode() in raw for _, raw in batch):
             raise psycopg.errors.NumericValueOutOfRange("no such number")
         return await keep(source, batch, registry)
 
-    monkeypatch.setattr(service, "keep", allergic)
+    monkeypatch.setattr(transaction, "keep", allergic)
     batch = [sent(number) for number in range(1000)]
     batch[633] = sent(633, event_id=poison)
-    outcome = await service._keep(pool, batch, Registry())
+    outcome = await transaction.keep_in_halves(pool, batch, Registry())
 
     assert (outcome.new_count, len(outcome.refused)) == (999, 1)
     assert "no such number" in outcome.refused[0].reasons[0]

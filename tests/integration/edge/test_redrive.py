@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.edge.ingress import quarantine, redrive, service
+from farmiq.edge.ingress import quarantine, redrive, transaction
 from farmiq.edge.ingress.quarantine import Which
 from farmiq.edge.ingress.redrive import Redriver, Result
 from farmiq.messages import topics
@@ -39,22 +39,22 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
 @contextmanager
 def nobody_records_readings() -> Iterator[None]:
     """As before a version that knows them."""
-    record = service.DOMAINS.pop("telemetry.reading")
+    record = transaction.DOMAINS.pop("telemetry.reading")
     try:
         yield
     finally:
-        service.DOMAINS["telemetry.reading"] = record
+        transaction.DOMAINS["telemetry.reading"] = record
 
 
 async def put_aside(pool: db.Pool, count: int) -> list[UUID]:
     events = [ids.new() for _ in range(count)]
     with nobody_records_readings():
-        await service.keep(pool, [(TOPIC, message(event)) for event in events])
+        await transaction.keep(pool, [(TOPIC, message(event)) for event in events])
     return events
 
 
 async def again(pool: db.Pool, which: Which = ALL, **options: Any) -> Result:
-    by = Redriver(pool, service.effect, "test")
+    by = Redriver(pool, transaction.effect, "test")
     return await redrive.redrive(by, which, **{"most": 10_000, **options})
 
 
@@ -75,7 +75,7 @@ async def test_what_is_right_now_is_stored_and_leaves(pool: db.Pool, edge_db: Da
 async def test_what_is_still_wrong_stays_with_the_reasons_of_today(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    await service.keep(pool, [(TOPIC, b"bad"), (TOPIC, b"bad")])
+    await transaction.keep(pool, [(TOPIC, b"bad"), (TOPIC, b"bad")])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update quarantine set reasons = array['of old'], gist = 'of old'")
     assert await again(pool) == Result(1, refused=1)
@@ -91,7 +91,7 @@ async def test_a_message_that_waited_for_days_is_not_taken_for_a_wrong_clock(
 ) -> None:
     long_ago = datetime.now(UTC) - timedelta(days=3)
     with nobody_records_readings():
-        await service.keep(pool, [(TOPIC, message(ts=long_ago.isoformat()))])
+        await transaction.keep(pool, [(TOPIC, message(ts=long_ago.isoformat()))])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update quarantine set first_received_at = %s", (long_ago,))
     assert (await again(pool)).accepted == 1
@@ -103,7 +103,7 @@ async def test_one_that_came_again_meanwhile_has_one_effect(
 ) -> None:
     (event,) = await put_aside(pool, 1)
     ((raw,),) = rows(edge_db, "select raw from quarantine")
-    await service.keep(pool, [(TOPIC, bytes(raw))])
+    await transaction.keep(pool, [(TOPIC, bytes(raw))])
     assert (await again(pool)).accepted == 1
     assert stored(edge_db) == {event}
     assert rows(edge_db, "select count(*) from sync_outbox") == [(1,)]
@@ -115,7 +115,7 @@ async def test_what_was_cut_short_or_clashes_is_left_and_said(
 ) -> None:
     event = ids.new()
     other = message(event, payload={"value": 9, "unit": "C"})
-    await service.keep(pool, [(TOPIC, message(event)), (TOPIC, other), (TOPIC, b"x" * 300_000)])
+    await transaction.keep(pool, [(TOPIC, message(event)), (TOPIC, other), (TOPIC, b"x" * 300_000)])
     assert await again(pool, dry_run=True) == Result(2, 1, 1, dry_run=True)
     assert await again(pool) == Result(2, 1, 1)
     assert rows(edge_db, "select count(*) from quarantine") == [(2,)]
@@ -126,7 +126,7 @@ async def test_an_id_that_only_the_outbox_remembers_does_not_make_a_message_vani
 ) -> None:
     """Its content may be another one: it stays, as a conflict."""
     (event,) = await put_aside(pool, 1)
-    await service.keep(pool, [(TOPIC, message(event, payload={"value": 9, "unit": "C"}))])
+    await transaction.keep(pool, [(TOPIC, message(event, payload={"value": 9, "unit": "C"}))])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("delete from ingress_dedupe")
     assert await again(pool) == Result(1, refused=1)
@@ -139,14 +139,14 @@ async def test_one_whose_data_break_the_transaction_stays_and_the_rest_goes(
     pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = await put_aside(pool, 5)
-    record = service.DOMAINS["telemetry.reading"]
+    record = transaction.DOMAINS["telemetry.reading"]
 
     async def allergic(tx: db.Connection, arrivals: Any) -> list[BusEvent]:
         if any(arrival.event.event_id == events[2] for arrival in arrivals):
             await tx.execute("select 1/0")
         return await record(tx, arrivals)
 
-    monkeypatch.setitem(service.DOMAINS, "telemetry.reading", allergic)
+    monkeypatch.setitem(transaction.DOMAINS, "telemetry.reading", allergic)
     assert await again(pool) == Result(5, accepted=4, refused=1)
     assert stored(edge_db) == {*events} - {events[2]}
     ((kind, reason),) = rows(edge_db, "select kind, reasons[1] from quarantine")
@@ -177,9 +177,9 @@ async def test_many_at_once_and_the_gateway_beside_them_have_one_effect_each(
     async def deliver() -> None:
         for start in range(0, len(raws), 20):
             try:
-                await service.keep(pool, [(TOPIC, raw) for raw in raws[start : start + 20]])
+                await transaction.keep(pool, [(TOPIC, raw) for raw in raws[start : start + 20]])
             except psycopg.errors.DeadlockDetected:
-                await service.keep(pool, [(TOPIC, raw) for raw in raws[start : start + 20]])
+                await transaction.keep(pool, [(TOPIC, raw) for raw in raws[start : start + 20]])
 
     results = await asyncio.gather(again(pool), again(pool), deliver())
     assert stored(edge_db) == set(events)
@@ -209,7 +209,7 @@ class TestCommand:
 
     async def test_look_mend_redrive_discard(self, pool: db.Pool, edge_db: Database) -> None:
         events = await put_aside(pool, 2)
-        await service.keep(pool, [(TOPIC, b"\x1b[31mbad")])
+        await transaction.keep(pool, [(TOPIC, b"\x1b[31mbad")])
         listed = self.run(edge_db, "ls", "--json")
         assert listed.returncode == 3
         found = json.loads(listed.stdout)
@@ -231,7 +231,8 @@ class TestCommand:
         again = self.run(edge_db, "show", bad["quarantine_id"])
         assert (again.returncode, "farmiq quarantine ls" in again.stderr) == (1, True)
         audited = rows(edge_db, "select actor, action from audit_log order by at")
-        assert audited == [("cli", "quarantine.redrive"), ("cli", "quarantine.discard")]
+        assert [action for _, action in audited] == ["quarantine.redrive", "quarantine.discard"]
+        assert all(actor.startswith("cli") for actor, _ in audited)
 
     def test_asked_wrongly(self) -> None:
         for arguments in (("ls", "--kind", "odd"), ("redrive",), ("discard",), ("show", "7")):

@@ -12,14 +12,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from farmiq.config import EdgeSettings, SettingsError
-from farmiq.edge import diary
+from farmiq.edge import alerts, audit, diary, losses, retention
 from farmiq.edge.disk import Usage
-from farmiq.edge.ingress import gaps, service, store, upkeep
+from farmiq.edge.ingress import gaps, store, transaction, upkeep
 from farmiq.edge.ingress.gaps import Seen
-from farmiq.edge.ingress.upkeep import Shedder
+from farmiq.edge.ingress.upkeep import Guard, Shedder
 from farmiq.plumbing import db, ids, log
 from farmiq.plumbing.chores import Daily
 from tests.conftest import Database
+from tests.integration.edge.feed.conftest import PLACE, said
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead, settings
 
@@ -43,7 +44,7 @@ async def test_ids_are_forgotten_after_their_time_and_not_before(
     pool: db.Pool, edge_db: Database, given_hours: dict[str, str], ttl: int
 ) -> None:
     own = settings(edge_db, **given_hours)
-    await service.keep(pool, [(TOPIC, message()) for _ in range(3)])
+    await transaction.keep(pool, [(TOPIC, message()) for _ in range(3)])
     ahead(edge_db, hours=ttl, minutes=-1)
     assert await upkeep.forget_ids(pool, own) == {"count": 0}
     ahead(edge_db, hours=ttl, minutes=1)
@@ -57,7 +58,7 @@ async def test_the_dedupe_is_bounded_by_its_time_however_much_comes(
 ) -> None:
     """A load without end at a steady rate: the table holds one TTL's worth, in portions."""
     own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS="1")
-    per_round = 3 * upkeep.PORTION
+    per_round = 3 * retention.PORTION
     most = 0
     for hour in range(4):
         ahead(edge_db, hours=hour, minutes=hour)
@@ -85,10 +86,10 @@ async def test_a_replay_after_the_ids_are_forgotten_still_has_one_effect(
     pool: db.Pool, edge_db: Database
 ) -> None:
     raw = message()
-    await service.keep(pool, [(TOPIC, raw)])
+    await transaction.keep(pool, [(TOPIC, raw)])
     ahead(edge_db, hours=73)
     await upkeep.forget_ids(pool, settings(edge_db))
-    await service.keep(pool, [(TOPIC, raw)])
+    await transaction.keep(pool, [(TOPIC, raw)])
     assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
     assert rows(edge_db, "select count(*) from sync_outbox") == [(1,)]
 
@@ -196,11 +197,73 @@ async def test_old_boots_and_too_many_of_them_are_forgotten(
 async def test_numbers_of_refused_messages_are_missing_until_they_are_redriven(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    await service.keep(
+    await transaction.keep(
         pool, [(TOPIC, message(seq=n, tenant_id="t-1" if n != 2 else "t-2")) for n in (1, 2, 3)]
     )
     ((spans,),) = rows(edge_db, "select seen::text from device_seq")
     assert spans == "{[1,2),[3,4)}"
+
+
+# --- the rest
+
+
+def delivered(database: Database) -> None:
+    """The cloud has everything."""
+    with psycopg.connect(database.admin_url) as owner:
+        for status in ("claimed", "acked"):
+            owner.execute("update sync_outbox set status = %s", (status,))
+
+
+@pytest.mark.req("RT-12", "RT-13")
+@pytest.mark.parametrize("days", [400, 50])
+async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
+    pool: db.Pool, edge_db: Database, days: int
+) -> None:
+    names = ("AUDIT_RETENTION_DAYS", "LOSS_RETENTION_DAYS", "BARN_RETENTION_DAYS")
+    own = settings(edge_db, **({} if days == 400 else dict.fromkeys(names, str(days))))
+    record = {
+        "record_id": "r-1", "record_type": "mortality", "value": 2, "unit": "birds",
+        "recorded_by_ref": "u-1", "recorded_at": "2025-01-02T10:00:00Z",
+    }  # fmt: skip
+    await transaction.keep(pool, [said("barn.record.created", record)])
+    async with db.transaction(pool) as tx:
+        for kind in ("closed", "open"):
+            await alerts.raise_(tx, alerts.Alert(kind, "x", "info", "m"))
+        await alerts.close(tx, kind="closed", subject="x")
+        await audit.note(tx, actor="a", action="b", subject="c")
+        await losses.of_quarantine(tx, [PLACE], reason="r")
+
+    async def left(days: int) -> list[tuple[int, ...]]:
+        ahead(edge_db, days=days, minutes=1)
+        await upkeep.forget_the_rest(pool, own)
+        return rows(
+            edge_db,
+            "select (select count(*) from alerts), (select count(*) from audit_log), "
+            "(select count(*) from loss_ledger), (select count(*) from barn_records)",
+        )
+
+    assert await left(min(days, 90) - 1) == [(2, 1, 1, 1)]
+    assert await left(days - 1) == [(1 if days == 400 else 2, 1, 1, 1)]
+    assert await left(days) == [(1 if days == 400 else 2, 0, 1, 1)]
+    delivered(edge_db)
+    assert await left(days) == [(1 if days == 400 else 2, 0, 0, 0)]
+    assert await left(9_000) == [(1, 0, 0, 0)]
+
+
+async def test_the_services_cannot_empty_the_audit_log_nor_the_ledger(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    async with db.transaction(pool) as tx:
+        await audit.note(tx, actor="a", action="b", subject="c")
+        await losses.of_quarantine(tx, [PLACE], reason="r")
+    for statement in ("delete from audit_log", "delete from loss_ledger"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            async with db.transaction(pool) as tx:
+                await tx.execute(statement.encode())
+    ahead(edge_db, days=29)
+    async with db.transaction(pool) as tx:
+        assert await audit.forget(tx, days=0, most=9) == 0
+        assert await losses.forget(tx, days=0, most=9) == 0
 
 
 # --- disks
@@ -221,12 +284,12 @@ class Disk:
     def read(self, _path: str) -> Usage:
         return Usage(10_000, round(10_000 - 100 * self.percent))
 
-    def shedders(self, *names: str) -> list[Shedder]:
+    def shedders(self, *names: str, empty: str = "") -> list[Shedder]:
         def make(name: str) -> Shedder:
             async def do() -> int:
                 self.asked.append(name)
                 self.percent -= self.gain
-                return 7
+                return 0 if name in empty else 7
 
             return Shedder(name, do)
 
@@ -236,46 +299,80 @@ class Disk:
 async def test_the_disk_is_watched_and_the_alert_closes_by_itself(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    disk, own = Disk(84), settings(edge_db)
-    for percent, alerts in (
+    disk = Disk(84)
+    guard = Guard(pool, settings(edge_db), read=disk.read, order=disk.shedders("a"))
+    for percent, told in (
         (84, []),
         (86, [("warning", True)]),
         (93, [("critical", True)]),
         (50, [("critical", False)]),
     ):
         disk.percent = percent
-        await upkeep.guard_disks(pool, own, read=disk.read, order=disk.shedders("a"))
-        assert alert(edge_db) == alerts
+        await guard.look()
+        assert alert(edge_db) == told
     assert disk.asked == ["a"]
 
 
 async def test_it_sheds_in_order_and_no_more_than_it_must(pool: db.Pool, edge_db: Database) -> None:
     disk = Disk(95, gain=2)
-    done = await upkeep.guard_disks(
-        pool, settings(edge_db), read=disk.read, order=disk.shedders("a", "b", "c", "d")
-    )
-    assert disk.asked == ["a", "b"]
-    assert done["count"] == 14
-    ((said,),) = rows(edge_db, "select message from alerts")
-    assert "7 of a, 7 of b" in said
-    stuck = Disk(99)
-    await upkeep.guard_disks(
-        pool, settings(edge_db), read=stuck.read, order=stuck.shedders("a", "b")
-    )
-    assert stuck.asked == ["a", "b"]
+    order = disk.shedders("a", "b", "c", "d")
+    guard = Guard(pool, settings(edge_db), read=disk.read, order=order)
+    for asked in (["a"], ["a", "b"], ["a", "b"]):
+        await guard.look()
+        assert disk.asked == asked
+    ((said, state),) = rows(edge_db, "select message, severity from alerts")
+    assert "91 % full" in said
+    assert state == "warning"
+    # It was enough for a while: the next time begins with the first again.
+    disk.percent = 99
+    await guard.look()
+    assert disk.asked == ["a", "b", "a"]
+
+
+async def test_room_that_shows_a_moment_later_spares_the_next_step(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    """PostgreSQL gives deleted rows' room back later than it says that they are gone."""
+    disk = Disk(95)
+    order = disk.shedders("a", "b")
+    guard = Guard(pool, settings(edge_db), read=disk.read, order=order)
+    assert (await guard.look())["count"] == 7
+    disk.percent = 80
+    await guard.look()
+    assert disk.asked == ["a"]
+
+
+async def test_a_step_without_effect_costs_no_round_and_the_last_is_followed_by_the_first(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    disk = Disk(99)
+    order = disk.shedders("a", "b", "c", empty="b")
+    guard = Guard(pool, settings(edge_db), read=disk.read, order=order)
+    for asked in ("a", "abc", "abca"):
+        await guard.look()
+        assert "".join(disk.asked) == asked
+    nothing = Disk(99)
+    order = nothing.shedders("a", "b", empty="ab")
+    assert await Guard(pool, settings(edge_db), read=nothing.read, order=order).look() == {
+        "count": 0, "status": "shed",
+    }  # fmt: skip
+    assert nothing.asked == ["a", "b"]
 
 
 async def test_what_it_sheds_first_is_half_of_quarantine_and_then_expired_ids(
     pool: db.Pool, edge_db: Database
 ) -> None:
     own = settings(edge_db, QUARANTINE_MAX_BYTES=str(2**20))
-    await service.keep(pool, [(TOPIC, message())])
-    await service.keep(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
+    await transaction.keep(pool, [(TOPIC, message())])
+    await transaction.keep(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update ingress_dedupe set first_seen_at = now() - interval '4 days'")
     names = [each.name for each in upkeep.shedders(pool, own)]
     assert names[:2] == ["quarantine", "dedupe"]
-    await upkeep.guard_disks(pool, own, read=Disk(99).read)
+    guard = Guard(pool, own, read=Disk(99).read)
+    await guard.look()
+    assert rows(edge_db, "select count(*) from ingress_dedupe") == [(1,)]
+    await guard.look()
     ((left,),) = rows(edge_db, "select count(*) from quarantine")
     assert left == 5
     assert rows(edge_db, "select sum(count)::int from loss_ledger") == [(4,)]
@@ -288,10 +385,10 @@ async def test_a_disk_that_cannot_be_measured_is_said_and_harms_nobody(
     pool: db.Pool, edge_db: Database
 ) -> None:
     own = settings(edge_db, EDGE_DISK_PATHS="/no/such/place")
-    assert await upkeep.guard_disks(pool, own) == {"count": 0}
+    assert await Guard(pool, own).look() == {"count": 0}
     ((message_,),) = rows(edge_db, "select message from alerts")
     assert "/no/such/place" in message_
-    await upkeep.guard_disks(pool, settings(edge_db))
+    await Guard(pool, settings(edge_db)).look()
 
 
 # --- the diary

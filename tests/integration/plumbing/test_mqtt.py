@@ -6,6 +6,7 @@ for (surviving a power cut, refusing a subscription) says so by its fixture.
 
 import asyncio
 import contextlib
+import itertools
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -394,6 +395,21 @@ async def test_the_broker_speaks_for_a_client_that_vanished(own: Broker) -> None
             device._wire.socket.shutdown(2)
             (said,) = await take(gateway, 1)
         assert (said.topic, said.payload) == ("iot/status/t/f/b/d", b"gone")
+
+
+async def test_who_vanishes_twice_leaves_two_wills(own: Broker) -> None:
+    made = itertools.count(1)
+    will = Will("iot/status/t/f/b/d", lambda: b"gone %d" % next(made), retain=False)
+    async with (
+        own.gateway(topics=["iot/status/#"]) as gateway,
+        own.device(will=will) as device,
+    ):
+        for time in (1, 2):
+            await device.until_up()
+            assert device._wire is not None
+            device._wire.socket.shutdown(2)
+            (said,) = await take(gateway, 1)
+            assert said.payload == b"gone %d" % time
 
 
 # --- TLS

@@ -1,4 +1,5 @@
--- Who changed what by hand, written in the transaction of the change. It is only ever added to.
+-- Who changed what by hand, written in the transaction of the change. It is only ever added to;
+-- fn_forget_audit deletes what is old.
 create table audit_log (
   audit_id uuid constraint audit_log_pkey primary key,
   at timestamptz not null default now(),

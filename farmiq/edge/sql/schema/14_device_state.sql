@@ -22,4 +22,4 @@ create table device_state (
   battery_v double precision,
   constraint device_state_pkey primary key (tenant_id, device_id)
 ) with (fillfactor = 70);
-grant select, insert, update on device_state to farmiq_edge;
+grant select, insert, update, delete on device_state to farmiq_edge;

@@ -1,5 +1,6 @@
 -- Commands to devices. `sent`: the broker has it. `delivered`, `applied`, `failed`: the device said
--- so. `expired`: its time was over before the device said anything final.
+-- so. `expired`: its time was over before the device said anything final. `tried_at` is when somebody
+-- last began to send it, and may have died since.
 create table device_commands (
   command_id uuid constraint device_commands_pkey primary key,
   tenant_id text not null,
@@ -16,6 +17,7 @@ create table device_commands (
   sent_count int not null default 0,
   delivered_at timestamptz,
   ended_at timestamptz,
+  tried_at timestamptz,
   constraint device_commands_device_fkey foreign key (tenant_id, device_id)
     references devices (tenant_id, device_id)
 );

@@ -18,4 +18,4 @@ create table feed_lots (
   constraint feed_lots_idempotency_key unique (tenant_id, idempotency_key)
 );
 create index feed_lots_occurred_idx on feed_lots (occurred_at desc, event_id desc);
-grant select, insert on feed_lots to farmiq_edge;
+grant select, insert, delete on feed_lots to farmiq_edge;

@@ -25,4 +25,7 @@ create unique index feed_intakes_import_key on feed_intakes (tenant_id, farm_id,
   occurred_at, import_row, import_ref, feed_lot_id, quantity_kg) where import_row is not null;
 create index feed_intakes_occurred_idx on feed_intakes (occurred_at desc, intake_id desc);
 create index feed_intakes_device_idx on feed_intakes (tenant_id, device_id, occurred_at desc);
-grant select, insert on feed_intakes to farmiq_edge;
+-- Whether a silo's device tells of its feed itself is asked every round.
+create index feed_intakes_told_idx on feed_intakes (tenant_id, device_id)
+  where parent_event_id is null;
+grant select, insert, delete on feed_intakes to farmiq_edge;

@@ -20,4 +20,4 @@ create table barn_records (
   constraint barn_records_one_value check (num_nonnulls(value_number, value_text) = 1)
 );
 create index barn_records_barn_idx on barn_records (tenant_id, barn_id, recorded_at desc);
-grant select, insert on barn_records to farmiq_edge;
+grant select, insert, delete on barn_records to farmiq_edge;

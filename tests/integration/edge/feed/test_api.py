@@ -15,7 +15,7 @@ import pytest
 
 from farmiq.contracts.feed import FeedIntakes, FeedLot
 from farmiq.edge.feed import store
-from farmiq.edge.ingress import service
+from farmiq.edge.ingress import transaction
 from farmiq.edge.sync import store as sync
 from farmiq.messages import bus
 from farmiq.messages.topics import Place
@@ -84,7 +84,7 @@ async def test_an_id_that_is_another_events_is_a_conflict(
     api: httpx2.AsyncClient, pool: db.Pool, edge_db: Database
 ) -> None:
     event_id = ids.new()
-    await service.keep(pool, [said("feed.dispensed", {"quantity_kg": 1}, event_id=event_id)])
+    await transaction.keep(pool, [said("feed.dispensed", {"quantity_kg": 1}, event_id=event_id)])
     for tenant in ("t-1", "t-2"):
         body = {**LOT, "tenant_id": tenant, "event_id": str(event_id)}
         assert (await api.post("/api/v1/feed/lots", json=body)).status_code == 409
@@ -163,7 +163,7 @@ async def test_pages_follow_each_other_without_gap_or_overlap(
         said("feed.dispensed", {"quantity_kg": n}, ts=at - timedelta(seconds=n // 3))
         for n in range(25)
     ]
-    await service.keep(pool, messages)
+    await transaction.keep(pool, messages)
     found: list[dict[str, Any]] = []
     query: dict[str, str] | None = {"limit": "4"}
     while query:
@@ -188,7 +188,7 @@ async def test_filters_by_barn_device_lot_and_time(api: httpx2.AsyncClient, pool
     ):
         payload = {"quantity_kg": n, "feed_lot_id": lot}
         sent = said("feed.dispensed", payload, place=place, ts=at + timedelta(minutes=n))
-        await service.keep(pool, [sent])
+        await transaction.keep(pool, [sent])
     minute = (at + timedelta(minutes=1)).isoformat()
     for query, expected in (
         ({"barn": "b-001"}, {1, 2}),
@@ -218,6 +218,18 @@ async def test_lots_can_be_listed(api: httpx2.AsyncClient) -> None:
     assert table.headers["content-type"].startswith("text/csv")
     assert 'rel="next"' in table.headers["link"]
     assert len(list(csv.DictReader(io.StringIO(table.text)))) == 2
+
+
+async def test_a_table_holds_no_formula(
+    pool: db.Pool, edge_db: Database, keys: dict[str, str]
+) -> None:
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("update api_keys set name = '=1+1' where role = 'operator'")
+    async with client(pool, keys["operator"]) as api:
+        await api.post("/api/v1/feed/lots", json=LOT)
+        table = await api.get("/api/v1/feed/lots", params={"format": "csv"})
+    (row,) = csv.DictReader(io.StringIO(table.text))
+    assert (row["recorded_by"], row["device_id"]) == ("'=1+1", "")
 
 
 @pytest.mark.parametrize(
@@ -269,7 +281,7 @@ async def _talk(api: httpx2.AsyncClient, pool: db.Pool) -> str:
     await api.post("/api/v1/feed/lots", json={**body, "canary-field": "canary-value"})
     await api.get("/api/v1/feed/lots", params={"lot": "canary-lot"})
     payload = {"quantity_kg": 77125.25, "feed_lot_id": "canary-dispensed"}
-    await service.keep(pool, [said("feed.dispensed", payload)])
+    await transaction.keep(pool, [said("feed.dispensed", payload)])
     return event_id
 
 

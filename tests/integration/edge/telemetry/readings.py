@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 
-from farmiq.edge.ingress import service
+from farmiq.edge.ingress import transaction
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.telemetry import store
 from farmiq.messages import topics
@@ -56,10 +56,10 @@ class Reading:
 
 async def keep(pool: db.Pool, readings: Iterable[Reading]) -> None:
     """As the gateway does it once a device is let in: here devices move about as tests like."""
-    arrivals, refused = service.sort([each.message for each in readings])
+    arrivals, refused = transaction.sort([each.message for each in readings])
     assert refused == []
     async with db.transaction(pool) as tx:
-        outcome = await service.take_effect(tx, arrivals, look_first=True)
+        outcome = await transaction.take_effect(tx, arrivals, look_first=True)
     assert outcome.refused == ()
 
 

@@ -4,8 +4,9 @@ from uuid import UUID
 
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress.accept import accept
-from farmiq.edge.ingress.service import Outcome, by_sender
+from farmiq.edge.ingress.service import by_sender
 from farmiq.edge.ingress.store import Refused
+from farmiq.edge.ingress.transaction import Outcome
 from farmiq.messages.topics import Place
 from tests.unit.messages import examples
 from tests.unit.messages.examples import AT, PLACE, TOPIC
@@ -45,6 +46,19 @@ def test_nobody_is_told_of_a_message_without_sender_or_id() -> None:
     lost = (Refused("iot/odd", examples.envelope(), ["x"]), Refused(TOPIC, b"\xff", ["x"]))
 
     assert by_sender(Outcome(refused=lost)) == {}
+
+
+def test_a_station_hears_through_the_device_that_stands_there() -> None:
+    """Whatever the body says: it is not believed (C-91)."""
+    topic = (
+        f"iot/weighvision/t-001/f-001/b-001/s-1/session/{UUID(int=9)}/weighvision.session.created"
+    )
+    outcome = Outcome(refused=(refused(4, topic),))
+
+    assert by_sender(outcome) == {}
+    assert by_sender(outcome, lambda where: OTHER if where.station_id == "s-1" else None) == {
+        OTHER: ((), {UUID(int=4): "odd; and more"})
+    }
 
 
 def test_a_reason_is_cut_to_a_length_that_a_device_can_take() -> None:
