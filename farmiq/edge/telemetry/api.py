@@ -1,7 +1,5 @@
 """Telemetry's HTTP routes at the edge: the newest readings, and those of a time. For viewers."""
 
-import csv
-import io
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -16,7 +14,7 @@ from farmiq.edge import access
 from farmiq.edge.telemetry import ask, buckets, look, store
 from farmiq.edge.telemetry.ask import After, Bucket, Range
 from farmiq.edge.telemetry.look import Bucketful, From, Reading
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, http, sheet
 
 LATEST = "/api/v1/telemetry/latest"
 RANGE = "/api/v1/telemetry/range"
@@ -172,28 +170,11 @@ def _page(asked: Range, walk: Walk, bucket: Bucket, rows: Sequence[Row]) -> Resp
 
 async def _csv(walk: Walk, first: Sequence[Row], bucket: Bucket) -> AsyncIterator[str]:
     names = [field.name for field in fields(Reading if bucket == "raw" else Bucketful)]
-    yield _lines([names])
+    yield sheet.lines([names])
     rows = first
     while rows:
-        yield _lines([[_cell(getattr(row, name)) for name in names] for row in rows])
+        yield sheet.lines([getattr(row, name) for name in names] for row in rows)
         rows = [] if walk.ended else await walk.page(_CSV_ROWS)
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerows(rows)
-    return text.getvalue()
-
-
-def _cell(value: Any) -> str:
-    """Text that a spreadsheet would take for a formula is quoted; a number stays a number."""
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str) and value.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r")):
-        return f"'{value}"
-    return repr(value) if isinstance(value, float) else str(value)
 
 
 def _json(answer: dict[str, Any]) -> Response:
