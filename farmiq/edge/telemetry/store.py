@@ -640,6 +640,20 @@ async def months(tx: db.Connection) -> list[date]:
     return [month for (month,) in rows]
 
 
+async def half_moved(tx: db.Connection) -> list[date]:
+    """Months whose rows are on their way: some are out of sight until the month is made."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select to_date(right(relname, 7), 'YYYY_MM') from pg_class
+        where relname ~ '^telemetry_raw_[0-9]{4}_[0-9]{2}$' and relkind = 'r'
+          and not relispartition and relnamespace = 'public'::regnamespace
+        order by 1
+        """,
+    )
+    return [month for (month,) in rows]
+
+
 async def count_between(tx: db.Connection, starts_at: datetime, ends_at: datetime) -> int:
     found: int = await db.fetch_value(
         tx,

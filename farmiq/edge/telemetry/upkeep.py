@@ -44,10 +44,14 @@ class Forgotten:
 
 
 async def make_months(pool: db.Pool, *, keep_days: int) -> list[date]:
-    """Make the partitions from the oldest day that is kept to two months ahead."""
+    """Make the partitions from the oldest day that is kept to two months ahead.
+
+    A month that was left half moved is finished, however long ago that was.
+    """
     async with db.transaction(pool) as tx:
-        today = await store.today(tx)
-    made = [month for month in kept_months(today, keep_days) if await _make(pool, month)]
+        wanted = {*kept_months(await store.today(tx), keep_days), *await store.half_moved(tx)}
+        there = await store.months(tx)
+    made = [month for month in sorted(wanted.difference(there)) if await _make(pool, month)]
     async with pool.connection() as connection:
         MONTHS.set(len(await store.months(connection)))
     return made
@@ -141,7 +145,8 @@ async def _close_buckets(pool: db.Pool, *, before: datetime, timezone: str) -> b
         await remake.all_marked(pool, timezone=timezone)
         async with db.transaction(pool) as tx:
             await store.wait_to_lead(tx)
-            if not await store.is_needed_before(tx, before):
+            half_moved = any(_midnight(month) < before for month in await store.half_moved(tx))
+            if not half_moved and not await store.is_needed_before(tx, before):
                 await store.advance_raw_from(tx, before)
                 return True
     return False
