@@ -157,10 +157,12 @@ async def _remake_days(
         if zones.of(series[0], before.get((series, at), "")) != zone and (series, at) in before
     ]
     in_use = zones.in_use()
-    if left:
-        await store.forget_days(tx, buckets.days(left, in_use))
+    forgotten = await store.forget_days(tx, buckets.days(left, in_use)) if left else []
     days = buckets.days([*here, *left], in_use)
-    return await store.remake_days(tx, days, owed=owed, fallback=zones.fallback)
+    count = await store.remake_days(tx, days, owed=owed, fallback=zones.fallback)
+    if forgotten:
+        await store.owe_days(tx, forgotten)
+    return count
 
 
 async def rezone_one(pool: db.Pool, *, timezone: str) -> bool:
@@ -175,9 +177,10 @@ async def rezone_one(pool: db.Pool, *, timezone: str) -> bool:
             (series, at, zones.of(series[0], farm_id))
             for at, farm_id in await store.hours_of(tx, series)
         ]
-        await store.forget_all_days(tx, series)
+        forgotten = await store.forget_all_days(tx, series)
         days = buckets.days(hours, zones.in_use())
         await store.remake_days(tx, days, owed=set(), fallback=timezone)
+        await store.owe_days(tx, forgotten)
         await store.forget_rezoned(tx, series)
     return True
 

@@ -1,33 +1,58 @@
 """Telemetry's SQL at the edge: what is recorded, and what is made of it."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
-from farmiq.edge import outbox
+from farmiq.edge import alerts, outbox
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.telemetry import buckets
 from farmiq.edge.telemetry.buckets import Day, Series, Span
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, pg_binary
 
+MOST_SERIES = 500  # of a device
+TOO_MANY = "telemetry.too_many_metrics"
+# Readings are kept for a day at least: younger ones than this come into buckets whatever happens.
+SURELY_OPEN = timedelta(hours=12)
+
 
 async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:
     """Keep the readings and mark their buckets. An id stored before is left as it is.
 
-    Returns what the cloud is owed now; of a metric that is synced as aggregates, nothing.
+    Returns what the cloud is owed now: all readings but those that it will hear of by a bucket.
     """
     if len(arrivals) < outbox.WORTH_A_COPY:
         await _insert(tx, arrivals)
     else:
         await _copy_or_insert(tx, arrivals)
-    aggregated = await mark(tx, arrivals)
-    return [each.event for each in arrivals if each.payload.metric_type not in aggregated]
+    marked = await mark(tx, arrivals)
+    if not marked.aggregated:
+        return [each.event for each in arrivals]
+    in_buckets = await _in_buckets(tx, [each for each in arrivals if marked.is_aggregated(each)])
+    return [each.event for each in arrivals if each.key not in in_buckets]
+
+
+async def _in_buckets(tx: db.Connection, aggregated: Sequence[Arrival]) -> set[tuple[str, UUID]]:
+    """Keys of those that come into buckets. What does not is sent as it is (D-84)."""
+    if not aggregated:
+        return set()
+    now: datetime = await db.fetch_value(tx, "select fn_now()")
+    raw_from = now - SURELY_OPEN
+    if any(each.event.occurred_at < raw_from for each in aggregated):
+        raw_from = await held_raw_from(tx) or raw_from
+    return {
+        each.key
+        for each in aggregated
+        if buckets.has_bucket(each.event.occurred_at, now=now, raw_from=raw_from)
+    }
 
 
 async def _copy_or_insert(tx: db.Connection, arrivals: Sequence[Arrival]) -> None:
@@ -100,13 +125,37 @@ async def _insert(tx: db.Connection, arrivals: Sequence[Arrival]) -> None:
     )
 
 
-async def mark(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[str]:
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """`aggregated`: metrics that are synced as aggregates. `beyond`: series that got no mark."""
+
+    aggregated: set[str]
+    beyond: set[Series]
+
+    def is_aggregated(self, each: Arrival) -> bool:
+        return (
+            each.payload.metric_type in self.aggregated and buckets.series(each) not in self.beyond
+        )
+
+
+async def mark(tx: db.Connection, arrivals: Sequence[Arrival]) -> Marked:
     """Say which buckets the readings fall into, and add series that are new.
 
-    In the transaction of the readings, in one statement however they were written. Returns the
-    metrics that are synced as aggregates.
+    In the transaction of the readings, in one statement however they were written, unless a series
+    is new.
     """
     touched = buckets.spans(arrivals)
+    mark_id, aggregated, new = await _mark(tx, touched)
+    beyond = await _add_series(tx, arrivals, new) if new else set()
+    if beyond:
+        await forget_marks(tx, [mark_id])
+        if within := [span for span in touched if span.series not in beyond]:
+            await _mark(tx, within)
+    return Marked(aggregated, beyond)
+
+
+async def _mark(tx: db.Connection, touched: Sequence[Span]) -> tuple[int, set[str], set[Series]]:
+    """(the mark, metrics that are synced as aggregates, series that are new)."""
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
@@ -120,10 +169,13 @@ async def mark(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[str]:
                 first_minutes, last_minutes, owed_metrics)
               select fn_now(), %s, named.*, %s::bigint[], %s::bigint[], owed.metrics
               from named, owed
+              returning id
             )
-            select null, null, unnest(metrics) from owed
+            select id, null, null, null from marked
             union all
-            select n.tenant_id, n.device_id, n.metric_type
+            select null, null, null, unnest(metrics) from owed
+            union all
+            select null, n.tenant_id, n.device_id, n.metric_type
             from named, unnest(named.tenants, named.devices, named.metrics)
               as n(tenant_id, device_id, metric_type)
             where not exists (select from telemetry_latest l
@@ -135,14 +187,52 @@ async def mark(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[str]:
         [span.first for span in touched],
         [span.last for span in touched],
     )
-    if new := {tuple(row) for row in rows if row[0] is not None}:
-        await add_series(
-            tx, [each for each in buckets.newest(arrivals) if buckets.series(each) in new]
+    (mark_id,) = [row[0] for row in rows if row[0] is not None]
+    aggregated = {row[3] for row in rows if row[0] is None and row[1] is None}
+    return mark_id, aggregated, {(row[1], row[2], row[3]) for row in rows if row[1] is not None}
+
+
+async def _add_series(
+    tx: db.Connection, arrivals: Sequence[Arrival], new: set[Series]
+) -> set[Series]:
+    """Add them, as many as a device may have; returns the rest, which is an alert."""
+    devices = sorted({each[:2] for each in new})
+    rows = await db.fetch_all(
+        tx,
+        """
+        select l.tenant_id, l.device_id, count(*) from telemetry_latest l
+          join unnest(%s::text[], %s::text[]) as d(tenant_id, device_id)
+            on l.tenant_id = d.tenant_id and l.device_id = d.device_id
+        group by 1, 2
+        """,
+        [tenant_id for tenant_id, _ in devices],
+        [device_id for _, device_id in devices],
+    )
+    known = {(tenant_id, device_id): count for tenant_id, device_id, count in rows}
+    beyond = buckets.beyond(new, known, most=MOST_SERIES)
+    added = new - beyond
+    await _insert_series(
+        tx, [each for each in buckets.newest(arrivals) if buckets.series(each) in added]
+    )
+    if beyond:
+        readings = [each.place for each in arrivals if buckets.series(each) in beyond]
+        await alerts.raise_all(
+            tx, Counter(_too_many(place.tenant_id, place.device_id) for place in readings)
         )
-    return {metric_type for tenant_id, _, metric_type in rows if tenant_id is None}
+    return beyond
 
 
-async def add_series(tx: db.Connection, firsts: Sequence[Arrival]) -> None:
+def _too_many(tenant_id: str, device_id: str) -> alerts.Alert:
+    return alerts.Alert(
+        TOO_MANY,
+        f"{tenant_id}/{device_id}",
+        "warning",
+        f"sends more than {MOST_SERIES} different metrics. Readings of those beyond are kept and "
+        "go to the cloud one by one, but have no latest value and no aggregates: mend the names",
+    )
+
+
+async def _insert_series(tx: db.Connection, firsts: Sequence[Arrival]) -> None:
     await tx.execute(
         """
         insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id,
@@ -226,10 +316,27 @@ async def forget_marks(tx: db.Connection, ids: Sequence[int]) -> None:
 
 async def raw_from(tx: db.Connection) -> datetime:
     """Before this, readings may be gone: nothing is made of what is left there."""
+    return await known_raw_from(tx) or datetime.min.replace(tzinfo=UTC)
+
+
+async def known_raw_from(tx: db.Connection) -> datetime | None:
     found: datetime | None = await db.fetch_value(
         tx, "select raw_from from telemetry_state where raw_from > '-infinity'"
     )
-    return found or datetime.min.replace(tzinfo=UTC)
+    return found
+
+
+async def held_raw_from(tx: db.Connection) -> datetime | None:
+    """As `known_raw_from`, and it stays there until this transaction ends."""
+    await tx.execute(
+        "select pg_advisory_xact_lock_shared(hashtextextended('telemetry raw_from', 0))"
+    )
+    return await known_raw_from(tx)
+
+
+async def wait_to_move_raw_from(tx: db.Connection) -> None:
+    """Until nobody holds it. Whoever moves it looks at the marks after this."""
+    await tx.execute("select pg_advisory_xact_lock(hashtextextended('telemetry raw_from', 0))")
 
 
 async def zones(tx: db.Connection) -> dict[tuple[str, str], str]:
@@ -432,9 +539,15 @@ async def remake_days(
     return cursor.rowcount
 
 
-async def forget_days(tx: db.Connection, days: Sequence[Day]) -> None:
-    """Before they are made again without what has left them for another zone."""
-    await tx.execute(
+OwedDay = tuple[Series, datetime, datetime]
+
+
+async def forget_days(tx: db.Connection, days: Sequence[Day]) -> list[OwedDay]:
+    """Before they are made again without what has left them for another zone.
+
+    Returns those of them that the cloud is owed.
+    """
+    cursor = await tx.execute(
         """
         delete from telemetry_agg a
         using unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[])
@@ -442,8 +555,37 @@ async def forget_days(tx: db.Connection, days: Sequence[Day]) -> None:
         where a.tenant_id = k.tenant_id and a.device_id = k.device_id
           and a.metric_type = k.metric_type and a."window" = '1d'
           and a.bucket_start_at = k.starts_at
+        returning a.tenant_id, a.device_id, a.metric_type, a.bucket_start_at, a.bucket_end_at,
+          a.owed
         """,
         (*_series(days), [day.starts_at for day in days]),
+    )
+    return _owed_days(await cursor.fetchall())
+
+
+def _owed_days(forgotten: Iterable[tuple[Any, ...]]) -> list[OwedDay]:
+    return [((row[0], row[1], row[2]), row[3], row[4]) for row in forgotten if row[5]]
+
+
+async def owe_days(tx: db.Connection, forgotten: Sequence[OwedDay]) -> None:
+    """The days that now hold what the cloud was owed by others are owed instead."""
+    await tx.execute(
+        """
+        update telemetry_agg a set owed = true
+        from unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[])
+          as k(tenant_id, device_id, metric_type, starts_at, ends_at)
+        where a.tenant_id = k.tenant_id and a.device_id = k.device_id
+          and a.metric_type = k.metric_type and a."window" = '1d'
+          and a.bucket_start_at > k.starts_at - interval '2 days'
+          and a.bucket_start_at < k.ends_at and a.bucket_end_at > k.starts_at
+        """,
+        (
+            [series[0] for series, _, _ in forgotten],
+            [series[1] for series, _, _ in forgotten],
+            [series[2] for series, _, _ in forgotten],
+            [starts_at for _, starts_at, _ in forgotten],
+            [ends_at for _, _, ends_at in forgotten],
+        ),
     )
 
 
@@ -546,12 +688,15 @@ async def forget_rezoned(tx: db.Connection, series: Series) -> None:
     )
 
 
-async def forget_all_days(tx: db.Connection, series: Series) -> None:
-    await tx.execute(
+async def forget_all_days(tx: db.Connection, series: Series) -> list[OwedDay]:
+    """Returns those of them that the cloud is owed."""
+    cursor = await tx.execute(
         "delete from telemetry_agg where tenant_id = %s and device_id = %s and metric_type = %s "
-        "and \"window\" = '1d'",
+        "and \"window\" = '1d' returning tenant_id, device_id, metric_type, bucket_start_at, "
+        "bucket_end_at, owed",
         series,
     )
+    return _owed_days(await cursor.fetchall())
 
 
 async def hours_of(tx: db.Connection, series: Series) -> list[tuple[datetime, str]]:
@@ -705,7 +850,19 @@ async def advance_raw_from(tx: db.Connection, before: datetime) -> None:
 
 
 async def tenants(tx: db.Connection) -> list[str]:
-    rows = await db.fetch_all(tx, "select distinct tenant_id from telemetry_latest order by 1")
+    """Whose readings there are: by steps through the index, not through the readings."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        with recursive t(tenant_id) as (
+          select min(tenant_id) from telemetry_raw
+          union all
+          select (select min(r.tenant_id) from telemetry_raw r where r.tenant_id > t.tenant_id)
+          from t where t.tenant_id is not null
+        )
+        select tenant_id from t where tenant_id is not null order by 1
+        """,
+    )
     return [tenant_id for (tenant_id,) in rows]
 
 
@@ -823,9 +980,30 @@ async def delete_buckets(tx: db.Connection, series: Series, *, before: datetime,
 
 
 async def delete_series(tx: db.Connection, *, before: datetime) -> int:
-    """Series of which nothing has come for so long that nothing of them is kept."""
+    """Series of which nothing has come for so long, and nothing is left: no reading, no bucket.
+
+    The limits keep each look at one index: a join would read every reading there is.
+    """
     cursor = await tx.execute(
-        "delete from telemetry_latest where ingested_at < %s and newest_at < %s", (before, before)
+        """
+        delete from telemetry_latest l using (
+          select s.tenant_id, s.device_id, s.metric_type
+          from telemetry_latest s
+            left join lateral (
+              select true as left_over from telemetry_agg a
+              where a.tenant_id = s.tenant_id and a.device_id = s.device_id
+                and a.metric_type = s.metric_type limit 1) a on true
+            left join lateral (
+              select true as left_over from telemetry_raw r
+              where a.left_over is null and r.tenant_id = s.tenant_id
+                and r.device_id = s.device_id and r.metric_type = s.metric_type limit 1) r on true
+          where s.ingested_at < %(before)s and s.newest_at < %(before)s
+            and a.left_over is null and r.left_over is null) empty
+        where l.tenant_id = empty.tenant_id and l.device_id = empty.device_id
+          and l.metric_type = empty.metric_type
+          and l.ingested_at < %(before)s and l.newest_at < %(before)s
+        """,
+        {"before": before},
     )
     return cursor.rowcount
 

@@ -145,6 +145,7 @@ async def _close_buckets(pool: db.Pool, *, before: datetime, timezone: str) -> b
         await remake.all_marked(pool, timezone=timezone)
         async with db.transaction(pool) as tx:
             await store.wait_to_lead(tx)
+            await store.wait_to_move_raw_from(tx)
             half_moved = any(_midnight(month) < before for month in await store.half_moved(tx))
             if not half_moved and not await store.is_needed_before(tx, before):
                 await store.advance_raw_from(tx, before)

@@ -246,6 +246,31 @@ class TestRetention:
         assert rows(edge_db, "select count(*) from telemetry_agg") == [(left,)]
         assert rows(edge_db, "select count(*) from telemetry_latest") == [(1 if left else 0,)]
 
+    @pytest.mark.req("RT-07")
+    async def test_a_series_stays_as_long_as_something_of_it_does(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        await upkeep.make_months(pool, keep_days=90)
+        now = datetime.now(UTC)
+        unsynced, owed = Reading(now, 1.0, "unsynced"), Reading(now, 1.0, "owed")
+        await keep(pool, [unsynced, owed, Reading(now, 1.0, "gone")])
+        await remake_all(pool)
+        execute(edge_db, ACKED)
+        execute(edge_db, "update sync_outbox set status = 'dlq' where id = %s", unsynced.id)
+        execute(
+            edge_db,
+            "update telemetry_agg set owed = true where device_id = 'owed' and \"window\" = '1d'",
+        )
+        move_clock(edge_db, "367 days")
+        listed = "select device_id from telemetry_latest order by 1"
+        for _ in range(2):
+            await forget(pool)
+            assert rows(edge_db, listed) == [("owed",), ("unsynced",)]
+        execute(edge_db, ACKED)
+        execute(edge_db, "update telemetry_agg set owed = false")
+        await forget(pool)
+        assert (rows(edge_db, listed), rows(edge_db, COUNT)) == ([], [(0,)])
+
     async def test_suspect_times_age_by_their_arrival(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
