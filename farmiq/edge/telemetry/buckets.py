@@ -118,6 +118,16 @@ def beyond(
     return found
 
 
+def columns(of: Iterable[Span | Day]) -> tuple[list[str], list[str], list[str]]:
+    """Their series as three lists: tenants, devices, metrics."""
+    listed = list(of)
+    return (
+        [each.tenant_id for each in listed],
+        [each.device_id for each in listed],
+        [each.metric_type for each in listed],
+    )
+
+
 def _age(each: Arrival) -> tuple[bool, datetime]:
     at = each.received_at
     return not each.clock_suspect, at if each.clock_suspect else min(each.event.occurred_at, at)

@@ -13,7 +13,7 @@ import prometheus_client
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import diary
-from farmiq.edge.telemetry import api, remake, store, upkeep
+from farmiq.edge.telemetry import api, marking, remake, upkeep
 from farmiq.plumbing import chores, db, http
 from farmiq.plumbing.chores import Chore
 
@@ -74,7 +74,7 @@ async def make_all(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
             pool, timezone=settings.timezone, settle_s=settings.telemetry_settle_s
         )
         async with pool.connection() as connection:
-            dirt = await store.dirt(connection)
+            dirt = await marking.dirt(connection)
         DIRTY.set(dirt.marks)
         OLDEST.set(dirt.oldest_s)
         if done.is_nothing:

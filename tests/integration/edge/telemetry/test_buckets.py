@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from farmiq.edge.ingress import service
-from farmiq.edge.telemetry import api, ask, remake, store, upkeep
+from farmiq.edge.telemetry import api, ask, making, marking, recording, remake, upkeep
 from farmiq.edge.telemetry.remake import once
 from farmiq.plumbing import db
 from tests.conftest import Database
@@ -115,13 +115,13 @@ async def test_a_mark_that_is_renewed_while_its_bucket_is_made_is_not_lost(
     first, second = Reading(at, 1.0), Reading(at, 2.0)
     await keep(pool, [first])
     async with db.transaction(pool) as tx:
-        assert await store.lead(tx)
-        marks = await store.marks(tx, most=10)
-        touched = await store.marked(tx, marks)
-        await store.remake_minutes(tx, touched)
+        assert await marking.lead(tx)
+        marks = await marking.marks(tx, most=10)
+        touched = await marking.marked(tx, marks)
+        await making.remake_minutes(tx, touched)
         await keep(pool, [second])  # the bucket has been read; the mark has not been deleted
-        await store.remake_hours(tx, touched)
-        await store.forget_marks(tx, marks)
+        await making.remake_hours(tx, touched)
+        await marking.forget_marks(tx, marks)
     assert rows(edge_db, "select count(*) from telemetry_dirty") == [(1,)]
     await remake_all(pool)
     assert stored(edge_db, zone="UTC") == recomputed([first, second], zone="UTC")
@@ -130,7 +130,7 @@ async def test_a_mark_that_is_renewed_while_its_bucket_is_made_is_not_lost(
 async def test_who_does_not_lead_does_nothing(pool: db.Pool) -> None:
     await keep(pool, [Reading(datetime.now(UTC), 1.0)])
     async with db.transaction(pool) as tx:
-        assert await store.lead(tx)
+        assert await marking.lead(tx)
         assert (await once(pool, timezone="UTC")).is_nothing
     assert (await once(pool, timezone="UTC")).marks == 1
 
@@ -390,7 +390,7 @@ class TestSyncAsAggregates:
         late = Reading(datetime.now(UTC) - timedelta(days=40), 1.0)
         async with db.transaction(pool) as tx:
             arrivals, _ = service.sort([late.message])
-            assert await store.record(tx, arrivals) == []
+            assert await recording.record(tx, arrivals) == []
             closing = asyncio.create_task(
                 upkeep.forget(pool, raw_days=20, agg_days=365, timezone="UTC")
             )
@@ -462,7 +462,7 @@ class TestManyNames:
     async def test_readings_beyond_are_kept_and_told_and_are_an_alert(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(store, "MOST_SERIES", 3)
+        monkeypatch.setattr(recording, "MOST_SERIES", 3)
         execute(edge_db, "insert into metric_settings values ('m-4', 'agg', '1m')")
         at = datetime.now(UTC) - timedelta(minutes=5)
         good = [Reading(at, 1.0, metric=f"m-{n}") for n in range(3)]
@@ -491,7 +491,7 @@ class TestManyNames:
     async def test_a_month_made_late_makes_no_buckets_of_them_either(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(store, "MOST_SERIES", 1)
+        monkeypatch.setattr(recording, "MOST_SERIES", 1)
         at = datetime.now(UTC) - timedelta(minutes=5)
         good = Reading(at, 1.0, metric="a")
         await keep(pool, [good, Reading(at, 1.0, metric="b"), Reading(at, 1.0, metric="c")])
