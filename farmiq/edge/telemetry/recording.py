@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import psycopg
@@ -245,9 +245,10 @@ async def _in_buckets(tx: db.Connection, aggregated: Sequence[Arrival]) -> set[t
     if not aggregated:
         return set()
     now: datetime = await db.fetch_value(tx, "select fn_now()")
-    raw_from = now - SURELY_OPEN
-    if any(each.event.occurred_at < raw_from for each in aggregated):
-        raw_from = await marking.held_raw_from(tx) or raw_from
+    raw_from = datetime.min.replace(tzinfo=UTC)
+    surely_open = now - SURELY_OPEN
+    if any(each.event.occurred_at < surely_open for each in aggregated):
+        raw_from = await marking.held_raw_from(tx) or surely_open
     return {
         each.key
         for each in aggregated

@@ -373,7 +373,8 @@ class TestSyncAsAggregates:
         odd = [Reading(now + each, 1.0) for each in away]
         odd += [Reading(datetime(year, 1, 1, tzinfo=UTC), 1.0) for year in (1970, 2100)]
         late = [Reading(now - timedelta(days=days), 1.0) for days in (89, 2)]
-        await keep(pool, [*odd, *late, Reading(now - timedelta(hours=1), 1.0)])
+        await keep(pool, [Reading(now - timedelta(hours=11, minutes=59, seconds=59), 1.0)])
+        await keep(pool, [*odd, *late])
         await remake_all(pool)
         told = rows(edge_db, "select id from sync_outbox where event_type = 'telemetry.ingested'")
         assert sorted(told) == sorted((each.id,) for each in odd)
