@@ -10,7 +10,7 @@ from bench import load
 from bench.ingest import Bench
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress import transaction
-from farmiq.edge.telemetry import store as telemetry
+from farmiq.edge.telemetry import recording as telemetry
 from farmiq.plumbing import db
 
 BATCH = 1000

@@ -23,7 +23,7 @@ from farmiq.edge.ingress import gaps, quarantine, store
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.ingress.store import Refused
 from farmiq.edge.registry import Registry
-from farmiq.edge.telemetry import store as telemetry
+from farmiq.edge.telemetry import recording as telemetry
 from farmiq.messages import barn as barn_words
 from farmiq.messages import device as device_words
 from farmiq.messages import feed as feed_words

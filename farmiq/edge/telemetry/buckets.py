@@ -3,6 +3,7 @@
 Minutes are counted since 1970 in UTC. Minutes and hours are UTC's, days the farm's own (C-40).
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -21,6 +22,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 MOST_POINTS = 1000
+MOST_AHEAD = timedelta(hours=24)  # of its arrival: a reading from further ahead is in no bucket
 
 Series = tuple[str, str, str]  # tenant, device, metric
 
@@ -37,6 +39,10 @@ class Span(NamedTuple):
     first: int
     last: int
     owed: bool = False
+
+    @property
+    def series(self) -> Series:
+        return self.tenant_id, self.device_id, self.metric_type
 
     @property
     def hour_at(self) -> datetime:
@@ -61,6 +67,11 @@ def minute(at: datetime) -> int:
 
 def at_minute(count: int) -> datetime:
     return EPOCH + count * MINUTE
+
+
+def has_bucket(at: datetime, *, now: datetime, raw_from: datetime) -> bool:
+    """Whether a reading of this time that arrives `now` comes into buckets (D-55)."""
+    return at_minute(minute(at) // 60 * 60) >= raw_from and at <= now + MOST_AHEAD
 
 
 def spans(arrivals: Sequence[Arrival]) -> list[Span]:
@@ -91,6 +102,30 @@ def newest(arrivals: Sequence[Arrival]) -> list[Arrival]:
 
 def series(each: Arrival) -> Series:
     return each.place.tenant_id, each.place.device_id, each.payload.metric_type
+
+
+def beyond(
+    new: Iterable[Series], known: Mapping[tuple[str, str], int], *, most: int
+) -> set[Series]:
+    """Which new series are too many. `known`: how many a (tenant, device) has already."""
+    counts = defaultdict(int, known)
+    found: set[Series] = set()
+    for each in sorted(new):
+        device = each[:2]
+        counts[device] += 1
+        if counts[device] > most:
+            found.add(each)
+    return found
+
+
+def columns(of: Iterable[Span | Day]) -> tuple[list[str], list[str], list[str]]:
+    """Their series as three lists: tenants, devices, metrics."""
+    listed = list(of)
+    return (
+        [each.tenant_id for each in listed],
+        [each.device_id for each in listed],
+        [each.metric_type for each in listed],
+    )
 
 
 def _age(each: Arrival) -> tuple[bool, datetime]:

@@ -128,7 +128,13 @@ async def latest(connection: db.Connection, asked: Latest) -> list[Newest]:
 async def series(
     connection: db.Connection, place: Place, *, after: tuple[str, str], most: int
 ) -> list[tuple[str, str]]:
-    """(device, metric) of a tenant, in order. A device may have been elsewhere: rows say where."""
+    """(device, metric) of a tenant, in order. A device may have been elsewhere: rows say where.
+
+    One that is named in full need not be listed: readings beyond a device's number of series.
+    """
+    if place.device is not None and place.metric is not None:
+        named = (place.device, place.metric)
+        return [named] if named > after else []
     cursor = await connection.execute(
         """
         select device_id, metric_type from telemetry_latest

@@ -12,7 +12,7 @@ import msgspec
 import prometheus_client
 
 from farmiq.edge import outbox
-from farmiq.edge.telemetry import buckets, store
+from farmiq.edge.telemetry import buckets, making, marking, owing, zoning
 from farmiq.edge.telemetry.buckets import Series, Span
 from farmiq.messages import ids, telemetry
 from farmiq.messages.bus import BusEvent
@@ -70,12 +70,12 @@ class Zones:
 async def begin(pool: db.Pool, *, timezone: str, keep_days: int) -> None:
     """Before the first portion: how far back readings are believed, and in which zone days are."""
     async with db.transaction(pool) as tx:
-        before = await store.fallback(tx)
+        before = await zoning.fallback(tx)
         if before == timezone:
             return
-        await store.begin_raw_from(tx, keep_days=keep_days)
-        await store.change_fallback(tx, timezone)
-        await store.rezone_all(tx)
+        await marking.begin_raw_from(tx, keep_days=keep_days)
+        await zoning.change_fallback(tx, timezone)
+        await zoning.rezone_all(tx)
 
 
 async def once(
@@ -86,7 +86,7 @@ async def once(
     Nothing is done while somebody else is at it.
     """
     async with db.transaction(pool) as tx:
-        if not await store.lead(tx):
+        if not await marking.lead(tx):
             return Done()
         marks, touched = await _portion(tx, most_hours=most_hours)
         done = await _remake(tx, marks, touched, timezone=timezone) if marks else Done()
@@ -103,7 +103,7 @@ async def all_marked(pool: db.Pool, *, timezone: str, portions: int = 1000) -> b
         if done.marks == 0:
             break
     async with pool.connection() as connection:
-        return (await store.dirt(connection)).marks == 0
+        return (await marking.dirt(connection)).marks == 0
 
 
 _NEVER_S = 1e9  # telling the cloud is not what is waited for
@@ -114,9 +114,9 @@ async def _portion(tx: db.Connection, *, most_hours: int) -> tuple[list[int], li
 
     Many marks of the same hours, as a busy minute leaves them, are one portion.
     """
-    marks = await store.marks(tx, most=MOST_NAMED)
+    marks = await marking.marks(tx, most=MOST_NAMED)
     while True:
-        touched = await store.marked(tx, marks)
+        touched = await marking.marked(tx, marks)
         if len(touched) <= most_hours or len(marks) == 1:
             return marks, touched
         marks = marks[: len(marks) // 2]
@@ -125,15 +125,15 @@ async def _portion(tx: db.Connection, *, most_hours: int) -> tuple[list[int], li
 async def _remake(
     tx: db.Connection, marks: Sequence[int], touched: Sequence[Span], *, timezone: str
 ) -> Done:
-    raw_from = await store.raw_from(tx)
+    raw_from = await marking.raw_from(tx)
     open_ = [span for span in touched if span.hour_at >= raw_from]
-    zones = Zones(await store.zones(tx), timezone)
-    minutes = await store.remake_minutes(tx, open_)
-    before = await store.farms_of_hours(tx, open_)
-    changed = await store.remake_hours(tx, open_)
+    zones = Zones(await zoning.zones(tx), timezone)
+    minutes = await making.remake_minutes(tx, open_)
+    before = await making.farms_of_hours(tx, open_)
+    changed = await making.remake_hours(tx, open_)
     days = await _remake_days(tx, changed, before, zones=zones, owed=_owed(open_))
-    await store.renew_latest(tx, touched)
-    await store.forget_marks(tx, marks)
+    await making.renew_latest(tx, touched)
+    await marking.forget_marks(tx, marks)
     return Done(len(marks), minutes, len(changed), days, len(touched) - len(open_))
 
 
@@ -157,40 +157,43 @@ async def _remake_days(
         if zones.of(series[0], before.get((series, at), "")) != zone and (series, at) in before
     ]
     in_use = zones.in_use()
-    if left:
-        await store.forget_days(tx, buckets.days(left, in_use))
+    forgotten = await owing.forget_days(tx, buckets.days(left, in_use)) if left else []
     days = buckets.days([*here, *left], in_use)
-    return await store.remake_days(tx, days, owed=owed, fallback=zones.fallback)
+    count = await making.remake_days(tx, days, owed=owed, fallback=zones.fallback)
+    if forgotten:
+        await owing.owe_days(tx, forgotten)
+    return count
 
 
 async def rezone_one(pool: db.Pool, *, timezone: str) -> bool:
     """Make all days of one series again, whose farm's zone was changed; False if none waits."""
     async with db.transaction(pool) as tx:
-        await store.wait_to_lead(tx)
-        series = await store.next_rezoned(tx)
+        await marking.wait_to_lead(tx)
+        series = await zoning.next_rezoned(tx)
         if series is None:
             return False
-        zones = Zones(await store.zones(tx), timezone)
+        zones = Zones(await zoning.zones(tx), timezone)
         hours = [
             (series, at, zones.of(series[0], farm_id))
-            for at, farm_id in await store.hours_of(tx, series)
+            for at, farm_id in await zoning.hours_of(tx, series)
         ]
-        await store.forget_all_days(tx, series)
+        forgotten = await owing.forget_all_days(tx, series)
         days = buckets.days(hours, zones.in_use())
-        await store.remake_days(tx, days, owed=set(), fallback=timezone)
-        await store.forget_rezoned(tx, series)
+        await making.remake_days(tx, days, owed=set(), fallback=timezone)
+        await owing.owe_days(tx, forgotten)
+        await zoning.forget_rezoned(tx, series)
     return True
 
 
 async def _tell(tx: db.Connection, *, settle_s: float) -> int:
-    told = await store.owed(tx, settle_s=settle_s, most=MOST_TOLD)
+    told = await owing.owed(tx, settle_s=settle_s, most=MOST_TOLD)
     if told:
         await outbox.append(tx, [event(bucket) for bucket in told])
-        await store.note_told(tx, told)
+        await owing.note_told(tx, told)
     return len(told)
 
 
-def event(bucket: store.Owed) -> BusEvent:
+def event(bucket: owing.Owed) -> BusEvent:
     """The same bucket with the same readings has the same id; with more readings, another."""
     payload = telemetry.TelemetryAggregated(
         metric_type=bucket.metric_type,

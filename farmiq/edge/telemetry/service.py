@@ -13,13 +13,13 @@ import prometheus_client
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import diary
-from farmiq.edge.telemetry import api, remake, store, upkeep
+from farmiq.edge.telemetry import api, marking, remake, upkeep
 from farmiq.plumbing import chores, db, http
 from farmiq.plumbing.chores import Chore
 
 NAME = "edge-telemetry-timeseries"
 
-HOUR_S = 3600.0
+MINUTE_S = 60.0
 
 DIRTY = prometheus_client.Gauge(
     "farmiq_telemetry_dirty_marks", "Marks whose buckets have to be made again"
@@ -57,7 +57,8 @@ def all_chores(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
         return await make_all(pool, settings)
 
     return [
-        Chore("telemetry.months", HOUR_S, make_months),
+        # One small look at the catalog: a box that slept through a month's end has it made at once.
+        Chore("telemetry.months", MINUTE_S, make_months),
         Chore("telemetry.buckets", settings.telemetry_agg_every_s, make_buckets),
         diary.daily(pool, settings, "telemetry.retention", forget),
     ]
@@ -73,7 +74,7 @@ async def make_all(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
             pool, timezone=settings.timezone, settle_s=settings.telemetry_settle_s
         )
         async with pool.connection() as connection:
-            dirt = await store.dirt(connection)
+            dirt = await marking.dirt(connection)
         DIRTY.set(dirt.marks)
         OLDEST.set(dirt.oldest_s)
         if done.is_nothing:

@@ -14,7 +14,7 @@ import psycopg
 
 from farmiq import crash
 from farmiq.edge import alerts
-from farmiq.edge.telemetry import remake, store
+from farmiq.edge.telemetry import dropping, marking, partitions, remake
 from farmiq.plumbing import db
 
 MONTHS_AHEAD = 2  # a clock that runs early, a box that was away
@@ -44,12 +44,17 @@ class Forgotten:
 
 
 async def make_months(pool: db.Pool, *, keep_days: int) -> list[date]:
-    """Make the partitions from the oldest day that is kept to two months ahead."""
+    """Make the partitions from the oldest day that is kept to two months ahead.
+
+    A month that was left half moved is finished, however long ago that was.
+    """
     async with db.transaction(pool) as tx:
-        today = await store.today(tx)
-    made = [month for month in kept_months(today, keep_days) if await _make(pool, month)]
+        wanted = set(kept_months(await partitions.today(tx), keep_days))
+        wanted.update(await partitions.half_moved(tx))
+        there = await partitions.months(tx)
+    made = [month for month in sorted(wanted.difference(there)) if await _make(pool, month)]
     async with pool.connection() as connection:
-        MONTHS.set(len(await store.months(connection)))
+        MONTHS.set(len(await partitions.months(connection)))
     return made
 
 
@@ -57,11 +62,11 @@ async def _make(pool: db.Pool, month: date) -> bool:
     moved = BATCH
     while moved:
         async with db.transaction(pool) as tx:
-            moved = await store.move_month(tx, month, most=BATCH)
+            moved = await partitions.move_month(tx, month, most=BATCH)
     for _ in range(LOCK_TRIES):
         try:
             async with db.transaction(pool) as tx:
-                made = await store.make_month(tx, month)
+                made = await partitions.make_month(tx, month)
                 crash.here("telemetry.in_partition_upkeep")
         except _IN_THE_WAY:
             await asyncio.sleep(LOCK_PAUSE_S)
@@ -88,11 +93,11 @@ async def forget(
     """One round of retention, exact to the day (C-98); what had to stay is an alert."""
     await remake.begin(pool, timezone=timezone, keep_days=raw_days)
     async with db.transaction(pool) as tx:
-        today = await store.today(tx)
+        today = await partitions.today(tx)
     gone = await forget_raw(pool, before=_midnight(today, raw_days), timezone=timezone)
     aggregates = await forget_buckets(pool, before=_midnight(today, agg_days))
     async with db.transaction(pool) as tx:
-        await store.delete_series(tx, before=_midnight(today, max(raw_days, agg_days)))
+        await dropping.delete_series(tx, before=_midnight(today, max(raw_days, agg_days)))
     await _tell_refused(pool, gone.refused)
     return {"months": gone.months, "readings": gone.rows, "buckets": aggregates,
             "refused": len(gone.refused)}  # fmt: skip
@@ -104,7 +109,7 @@ async def shed_delivered_raw(pool: db.Pool, *, keep_days: int = 7, timezone: str
     Returns how many rows went. Buckets from before are final afterwards.
     """
     async with db.transaction(pool) as tx:
-        today = await store.today(tx)
+        today = await partitions.today(tx)
     gone = await forget_raw(
         pool, before=_midnight(today, keep_days), timezone=timezone, suspect=False
     )
@@ -123,7 +128,7 @@ async def forget_raw(
         )
         return gone
     async with pool.connection() as connection:
-        months = await store.months(connection)
+        months = await partitions.months(connection)
     for month in months:
         starts_at, ends_at = _midnight(month), _midnight(shift(month, months=1))
         if starts_at < before:
@@ -140,22 +145,24 @@ async def _close_buckets(pool: db.Pool, *, before: datetime, timezone: str) -> b
     for _ in range(CLOSE_TRIES):
         await remake.all_marked(pool, timezone=timezone)
         async with db.transaction(pool) as tx:
-            await store.wait_to_lead(tx)
-            if not await store.is_needed_before(tx, before):
-                await store.advance_raw_from(tx, before)
+            await marking.wait_to_lead(tx)
+            await marking.wait_to_move_raw_from(tx)
+            half_moved = any(_midnight(month) < before for month in await partitions.half_moved(tx))
+            if not half_moved and not await marking.is_needed_before(tx, before):
+                await marking.advance_raw_from(tx, before)
                 return True
     return False
 
 
 async def _drop(pool: db.Pool, month: date, gone: Forgotten) -> bool:
     async with pool.connection() as connection:
-        count = await store.count_between(
+        count = await partitions.count_between(
             connection, _midnight(month), _midnight(shift(month, months=1))
         )
     for _ in range(LOCK_TRIES):
         try:
             async with db.transaction(pool) as tx:
-                outcome = await store.drop_month(tx, month)
+                outcome = await partitions.drop_month(tx, month)
         except _IN_THE_WAY:
             await asyncio.sleep(LOCK_PAUSE_S)
             continue
@@ -168,13 +175,13 @@ async def _drop(pool: db.Pool, month: date, gone: Forgotten) -> bool:
 
 async def _delete(pool: db.Pool, month: date, gone: Forgotten, *, before: datetime) -> None:
     async with pool.connection() as connection:
-        tenants = await store.tenants(connection)
+        tenants = await dropping.tenants(connection)
     left = 0
     for tenant_id in tenants:
         after = _FIRST
         while True:
             async with db.transaction(pool) as tx:
-                portion = await store.delete_raw(
+                portion = await dropping.delete_raw(
                     tx, tenant_id, starts_at=_midnight(month), before=before, after=after,
                     most=BATCH,
                 )  # fmt: skip
@@ -190,7 +197,7 @@ async def _delete_suspect(pool: db.Pool, gone: Forgotten, *, before: datetime) -
     after, left = _FIRST, 0
     while True:
         async with db.transaction(pool) as tx:
-            portion = await store.delete_suspect(tx, before=before, after=after, most=BATCH)
+            portion = await dropping.delete_suspect(tx, before=before, after=after, most=BATCH)
         after = _note(portion, gone)
         left += portion.seen - portion.deleted
         if portion.seen < BATCH:
@@ -199,7 +206,7 @@ async def _delete_suspect(pool: db.Pool, gone: Forgotten, *, before: datetime) -
         gone.refused["telemetry_raw_default"] = _unsynced(left)
 
 
-def _note(portion: store.Portion, gone: Forgotten) -> tuple[datetime, UUID]:
+def _note(portion: dropping.Portion, gone: Forgotten) -> tuple[datetime, UUID]:
     gone.rows += portion.deleted
     DROPPED.labels(table="telemetry_raw", how="rows").inc(portion.deleted)
     if portion.last_at is None or portion.last_id is None:
@@ -219,7 +226,7 @@ async def forget_buckets(pool: db.Pool, *, before: datetime) -> int:
     deleted, after = 0, ("", "", "")
     while True:
         async with pool.connection() as connection:
-            some = await store.series_after(connection, after, most=500)
+            some = await dropping.series_after(connection, after, most=500)
         for series in some:
             deleted += await _delete_buckets(pool, series, before=before)
         if not some:
@@ -233,7 +240,7 @@ async def _delete_buckets(pool: db.Pool, series: tuple[str, str, str], *, before
     deleted = 0
     while True:
         async with db.transaction(pool) as tx:
-            count = await store.delete_buckets(tx, series, before=before, most=BATCH)
+            count = await dropping.delete_buckets(tx, series, before=before, most=BATCH)
         deleted += count
         if count < BATCH:
             return deleted
@@ -242,7 +249,7 @@ async def _delete_buckets(pool: db.Pool, series: tuple[str, str, str], *, before
 async def _tell_refused(pool: db.Pool, refused: dict[str, str]) -> None:
     """Open alerts for what had to stay, close those of what could go meanwhile."""
     async with db.transaction(pool) as tx:
-        for subject in sorted(set(await store.open_alerts(tx, REFUSED)) - refused.keys()):
+        for subject in sorted(set(await dropping.open_alerts(tx, REFUSED)) - refused.keys()):
             await alerts.close(tx, kind=REFUSED, subject=subject)
         for subject, why in sorted(refused.items()):
             await alerts.raise_(tx, alerts.Alert(REFUSED, subject, "warning", why))

@@ -1,7 +1,10 @@
 -- Makes the month's partition if it is missing; true if it was made now.
--- Rows of that month that the default partition took meanwhile move into it first (C-19).
--- The table is locked first and whole, so nobody who inserts can be waited for crosswise; whoever
--- cannot have the lock soon gives up, because intake queues behind the one who waits.
+-- Rows of that month that the default partition took meanwhile move into it first (C-19). Rows that
+-- fn_move_telemetry_month moved before could not be seen: buckets made meanwhile lack them, so their
+-- hours are marked in the very transaction that shows them again (D-83). For the cloud's sake every
+-- metric that was ever set counts as owed. Series that telemetry_latest does not have get no buckets.
+-- The table is locked whole, so nobody who inserts can be waited for crosswise; whoever cannot have
+-- the lock soon gives up, because intake queues behind the one who waits.
 create or replace function fn_make_telemetry_month(month date) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -15,6 +18,27 @@ declare
 begin
   if exists (select from pg_inherits where inhrelid = to_regclass('public.' || partition_name)) then
     return false;
+  end if;
+  -- Nobody moves rows out of sight between the marks and the attachment.
+  perform pg_advisory_xact_lock(hashtextextended('telemetry month', 0));
+  if to_regclass('public.' || partition_name) is not null then
+    -- Before the lock: intake need not wait for this. A mark names a bounded number of hours.
+    execute format(
+      'insert into public.telemetry_dirty (marked_at, first_at, tenants, devices, metrics,
+         first_minutes, last_minutes, owed_metrics)
+       select public.fn_now(), to_timestamp(min(h.first) * 60), array_agg(h.tenant_id),
+         array_agg(h.device_id), array_agg(h.metric_type), array_agg(h.first), array_agg(h.last),
+         (select coalesce(array_agg(s.metric_type), ''{}'') from public.metric_settings s)
+       from (
+         select tenant_id, device_id, metric_type,
+           min(floor(extract(epoch from occurred_at) / 60))::bigint as first,
+           max(floor(extract(epoch from occurred_at) / 60))::bigint as last,
+           row_number() over (order by tenant_id, device_id, metric_type) as number
+         from public.%I
+         group by tenant_id, device_id, metric_type, date_bin(''1 hour'', occurred_at, ''epoch'')) h
+         join public.telemetry_latest l using (tenant_id, device_id, metric_type)
+       group by h.number / 500',
+      partition_name);
   end if;
   lock table public.telemetry_raw in share row exclusive mode;
   if exists (select from pg_inherits where inhrelid = to_regclass('public.' || partition_name)) then

@@ -1,6 +1,7 @@
 -- Moves a portion of a month's rows out of the default partition, before the month is attached, if
 -- there are more of them than `most`; returns how many moved. The rest moves with the attachment:
--- intake waits for at most that many. Until then moved rows cannot be seen; their time is suspect.
+-- intake waits for at most that many. Until then moved rows cannot be seen; fn_make_telemetry_month
+-- marks their hours.
 create or replace function fn_move_telemetry_month(month date, most int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -12,6 +13,7 @@ declare
   partition_name text := 'telemetry_raw_' || to_char(first_day, 'YYYY_MM');
   waiting int;
 begin
+  perform pg_advisory_xact_lock(hashtextextended('telemetry month', 0));
   if exists (select from pg_inherits where inhrelid = to_regclass('public.' || partition_name)) then
     return 0;
   end if;

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from farmiq.edge.telemetry import remake, store
+from farmiq.edge.ingress import transaction
+from farmiq.edge.telemetry import api, ask, making, marking, recording, remake, upkeep
 from farmiq.edge.telemetry.remake import once
 from farmiq.plumbing import db
 from tests.conftest import Database
@@ -25,6 +26,7 @@ from tests.integration.edge.telemetry.readings import (
     rows,
     stored,
 )
+from tests.until import until
 
 ZONES = ["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/Santiago", "Australia/Lord_Howe"]
 EVERYTHING = (
@@ -113,13 +115,13 @@ async def test_a_mark_that_is_renewed_while_its_bucket_is_made_is_not_lost(
     first, second = Reading(at, 1.0), Reading(at, 2.0)
     await keep(pool, [first])
     async with db.transaction(pool) as tx:
-        assert await store.lead(tx)
-        marks = await store.marks(tx, most=10)
-        touched = await store.marked(tx, marks)
-        await store.remake_minutes(tx, touched)
+        assert await marking.lead(tx)
+        marks = await marking.marks(tx, most=10)
+        touched = await marking.marked(tx, marks)
+        await making.remake_minutes(tx, touched)
         await keep(pool, [second])  # the bucket has been read; the mark has not been deleted
-        await store.remake_hours(tx, touched)
-        await store.forget_marks(tx, marks)
+        await making.remake_hours(tx, touched)
+        await marking.forget_marks(tx, marks)
     assert rows(edge_db, "select count(*) from telemetry_dirty") == [(1,)]
     await remake_all(pool)
     assert stored(edge_db, zone="UTC") == recomputed([first, second], zone="UTC")
@@ -128,7 +130,7 @@ async def test_a_mark_that_is_renewed_while_its_bucket_is_made_is_not_lost(
 async def test_who_does_not_lead_does_nothing(pool: db.Pool) -> None:
     await keep(pool, [Reading(datetime.now(UTC), 1.0)])
     async with db.transaction(pool) as tx:
-        assert await store.lead(tx)
+        assert await marking.lead(tx)
         assert (await once(pool, timezone="UTC")).is_nothing
     assert (await once(pool, timezone="UTC")).marks == 1
 
@@ -358,3 +360,143 @@ class TestSyncAsAggregates:
         assert sum(kind == "telemetry.ingested" for kind, _ in told) == order.count("raw")
         buckets = [count for kind, count in told if kind == "telemetry.aggregated"]
         assert max(buckets, default=0) == (3 if "agg" in order else 0)
+
+    @pytest.mark.req("DB-04")
+    async def test_what_is_in_no_bucket_is_told_as_it_is(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        """A clock in 1970, in 2100, a day and a bit ahead, and readings later than raw is kept."""
+        execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1m')")
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        now = datetime.now(UTC)
+        away = [timedelta(days=1, hours=1), -timedelta(days=92), -timedelta(days=3650)]
+        odd = [Reading(now + each, 1.0) for each in away]
+        odd += [Reading(datetime(year, 1, 1, tzinfo=UTC), 1.0) for year in (1970, 2100)]
+        late = [Reading(now - timedelta(days=days), 1.0) for days in (89, 2)]
+        await keep(pool, [Reading(now - timedelta(hours=11, minutes=59, seconds=59), 1.0)])
+        await keep(pool, [*odd, *late])
+        await remake_all(pool)
+        told = rows(edge_db, "select id from sync_outbox where event_type = 'telemetry.ingested'")
+        assert sorted(told) == sorted((each.id,) for each in odd)
+        assert rows(
+            edge_db, "select count(*) from sync_outbox where event_type = 'telemetry.aggregated'"
+        ) == [(3,)]
+
+    async def test_nothing_is_told_by_a_bucket_that_becomes_final_meanwhile(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        """Retention waits for who counts on a bucket, and sees the mark then."""
+        execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1m')")
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        late = Reading(datetime.now(UTC) - timedelta(days=40), 1.0)
+        async with db.transaction(pool) as tx:
+            arrivals, _ = transaction.sort([late.message])
+            assert await recording.record(tx, arrivals) == []
+            closing = asyncio.create_task(
+                upkeep.forget(pool, raw_days=20, agg_days=365, timezone="UTC")
+            )
+            await until(lambda: asyncio.to_thread(_waits_for_a_lock, edge_db))
+        await closing
+        assert stored(edge_db, zone="UTC") == recomputed([late], zone="UTC")
+        await remake_all(pool)
+        assert rows(edge_db, "select event_type from sync_outbox") == [("telemetry.aggregated",)]
+
+    @pytest.mark.parametrize("window", ["1d", "1h"])
+    async def test_days_that_were_not_told_yet_are_owed_in_the_new_zone(
+        self, pool: db.Pool, edge_db: Database, window: str
+    ) -> None:
+        """Also if the metric is sent by the hour by now: its readings were counted on for days."""
+        execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1d')")
+        now = datetime.now(UTC)
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        before = Reading(midnight - timedelta(hours=30), 5.0)
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        await keep(pool, [before])
+        await remake_all(pool)
+        assert rows(edge_db, TOLD_DAYS) == [(midnight - timedelta(days=2), 1)]
+        await keep(pool, [Reading(midnight, 1.0), Reading(now, 2.0)])
+        await once(pool, timezone="UTC", settle_s=1e9)
+        execute(edge_db, "update metric_settings set agg_window = %s", window)
+        execute(edge_db, "insert into farms values ('t-1', 'f-1', 'Asia/Kathmandu')")
+        execute(edge_db, "insert into telemetry_rezoned values ('t-1', 'd-1', 'temperature')")
+        assert await remake.rezone_one(pool, timezone="UTC")
+        execute(edge_db, "insert into test_clock (ahead) values ('3 days')")
+        await remake_all(pool)
+        told = rows(edge_db, TOLD_DAYS)[1:]
+        assert sum(count for _, count in told) == 2
+        assert {(at.hour, at.minute) for at, _ in told} == {(18, 15)}
+
+    async def test_a_day_that_a_device_leaves_for_another_zone_is_owed_there(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1d')")
+        execute(edge_db, "insert into farms values ('t-1', 'east', 'Asia/Tokyo')")
+        hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=5)
+        await keep(pool, [Reading(hour, 1.0, farm="west")])
+        await once(pool, timezone="UTC", settle_s=1e9)
+        execute(edge_db, "update metric_settings set sync = 'raw'")
+        await keep(pool, [Reading(hour + timedelta(minutes=50), 2.0, farm="east")])
+        await once(pool, timezone="UTC", settle_s=1e9)
+        execute(edge_db, "insert into test_clock (ahead) values ('3 days')")
+        await remake_all(pool)
+        assert [count for _, count in rows(edge_db, TOLD_DAYS)] == [2]
+
+
+TOLD_DAYS = """
+select occurred_at, (payload_json->>'count')::int from sync_outbox
+where event_type = 'telemetry.aggregated' order by id
+"""
+
+
+def _waits_for_a_lock(database: Database) -> bool:
+    waiting = rows(
+        database,
+        "select count(*) from pg_locks l join pg_database d on d.oid = l.database "
+        "where d.datname = current_database() and l.locktype = 'advisory' and not l.granted",
+    )
+    return waiting == [(1,)]
+
+
+class TestManyNames:
+    """A device may have a stated number of series; whatever names it invents, no more."""
+
+    async def test_readings_beyond_are_kept_and_told_and_are_an_alert(
+        self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recording, "MOST_SERIES", 3)
+        execute(edge_db, "insert into metric_settings values ('m-4', 'agg', '1m')")
+        at = datetime.now(UTC) - timedelta(minutes=5)
+        good = [Reading(at, 1.0, metric=f"m-{n}") for n in range(3)]
+        beyond = [Reading(at, 2.0, metric=f"m-{n}") for n in range(3, 6)]
+        healthy = Reading(at, 3.0, "d-2")
+        await keep(pool, good[:2])
+        for batch in ([*good, *beyond, healthy], [Reading(at, 4.0, metric="m-9")]):
+            await keep(pool, batch)
+        await remake_all(pool)
+        assert stored(edge_db, zone="UTC") == recomputed([*good, healthy], zone="UTC")
+        names = rows(edge_db, "select device_id, metric_type from telemetry_latest order by 1, 2")
+        assert names == [*[("d-1", f"m-{n}") for n in range(3)], ("d-2", "temperature")]
+        assert rows(edge_db, "select count(*) from telemetry_raw") == [(8,)]
+        assert rows(edge_db, "select event_type, count(*) from sync_outbox group by 1") == [
+            ("telemetry.ingested", 8)
+        ]
+        assert rows(edge_db, "select kind, subject, seen_count from alerts") == [
+            ("telemetry.too_many_metrics", "t-1/d-1", 4)
+        ]
+        place = [("tenant", "t-1"), ("device", "d-1"), ("metric", "m-4")]
+        hours = [("from", at - timedelta(hours=1)), ("to", at + timedelta(hours=1))]
+        asked = ask.range_([*place, *((name, moment.isoformat()) for name, moment in hours)])
+        found = await api.Walk(pool, asked, "raw").page(10)
+        assert [each.id for each in found] == [beyond[1].id]
+
+    async def test_a_month_made_late_makes_no_buckets_of_them_either(
+        self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recording, "MOST_SERIES", 1)
+        at = datetime.now(UTC) - timedelta(minutes=5)
+        good = Reading(at, 1.0, metric="a")
+        await keep(pool, [good, Reading(at, 1.0, metric="b"), Reading(at, 1.0, metric="c")])
+        assert rows(edge_db, "select fn_move_telemetry_month(%s, 2)", at.date()) == [(2,)]
+        await upkeep.make_months(pool, keep_days=90)
+        await remake_all(pool)
+        assert stored(edge_db, zone="UTC") == recomputed([good], zone="UTC")

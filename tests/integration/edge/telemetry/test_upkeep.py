@@ -81,7 +81,10 @@ class TestMonths:
     async def test_a_month_left_half_moved_is_finished(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        """Killed between two portions: the table is there, not attached; an id came again."""
+        """Killed between two portions: the table is there, not attached; an id came again.
+
+        Also a month that nobody would make by now.
+        """
         at = datetime(2031, 3, 5, tzinfo=UTC)
         readings = [Reading(at + timedelta(minutes=n), 1.0) for n in range(9)]
         await keep(pool, readings)
@@ -93,11 +96,51 @@ class TestMonths:
             "insert into telemetry_raw select * from telemetry_raw_2031_03 where id = %s",
             hidden,
         )
-        assert await upkeep._make(pool, date(2031, 3, 1)) is True
+        assert date(2031, 3, 1) in await upkeep.make_months(pool, keep_days=90)
         assert sorted(rows(edge_db, "select id from telemetry_raw")) == sorted(
             (each.id,) for each in readings
         )
         assert "telemetry_raw_2031_03" in partitions(edge_db)
+
+    @pytest.mark.req("DB-04")
+    async def test_buckets_made_while_a_month_is_half_moved_are_right_once_it_is_made(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        """Rows on their way cannot be seen: a bucket that is made again meanwhile is too small."""
+        execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1h')")
+        at = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
+        readings = [Reading(at + timedelta(seconds=n), float(n)) for n in range(90)]
+        await keep(pool, readings)
+        await remake_all(pool)
+        assert rows(edge_db, "select fn_move_telemetry_month(%s, 50)", at.date()) == [(50,)]
+        readings.append(Reading(at, 7.0))
+        await keep(pool, readings[-1:])
+        await remake_all(pool)
+        told = (
+            "select (payload_json->>'count')::int from sync_outbox "
+            "order by (payload_json->>'count')::int"
+        )
+        assert rows(edge_db, told) == [(41,), (90,)]
+        await upkeep.make_months(pool, keep_days=90)
+        await remake_all(pool)
+        assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
+        assert rows(edge_db, told) == [(41,), (90,), (91,)]
+
+    async def test_buckets_are_not_final_while_their_month_is_half_moved(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        at = datetime.now(UTC).replace(second=0) - timedelta(days=60)
+        readings = [Reading(at + timedelta(seconds=n), float(n)) for n in range(9)]
+        await keep(pool, readings)
+        execute(edge_db, ACKED)
+        rows(edge_db, "select fn_move_telemetry_month(%s, 4)", at.date())
+        await forget(pool, raw_days=20)
+        assert rows(edge_db, OPEN) == [("telemetry_raw",)]
+        await upkeep.make_months(pool, keep_days=90)
+        await forget(pool, raw_days=20)
+        assert (rows(edge_db, OPEN), rows(edge_db, COUNT)) == ([], [(0,)])
+        assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
 
     async def test_upkeep_gives_way_to_a_transaction_that_does_not_end(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
@@ -202,6 +245,31 @@ class TestRetention:
         await forget(pool)
         assert rows(edge_db, "select count(*) from telemetry_agg") == [(left,)]
         assert rows(edge_db, "select count(*) from telemetry_latest") == [(1 if left else 0,)]
+
+    @pytest.mark.req("RT-07")
+    async def test_a_series_stays_as_long_as_something_of_it_does(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        await upkeep.make_months(pool, keep_days=90)
+        now = datetime.now(UTC)
+        unsynced, owed = Reading(now, 1.0, "unsynced"), Reading(now, 1.0, "owed")
+        await keep(pool, [unsynced, owed, Reading(now, 1.0, "gone")])
+        await remake_all(pool)
+        execute(edge_db, ACKED)
+        execute(edge_db, "update sync_outbox set status = 'dlq' where id = %s", unsynced.id)
+        execute(
+            edge_db,
+            "update telemetry_agg set owed = true where device_id = 'owed' and \"window\" = '1d'",
+        )
+        move_clock(edge_db, "367 days")
+        listed = "select device_id from telemetry_latest order by 1"
+        for _ in range(2):
+            await forget(pool)
+            assert rows(edge_db, listed) == [("owed",), ("unsynced",)]
+        execute(edge_db, ACKED)
+        execute(edge_db, "update telemetry_agg set owed = false")
+        await forget(pool)
+        assert (rows(edge_db, listed), rows(edge_db, COUNT)) == ([], [(0,)])
 
     async def test_suspect_times_age_by_their_arrival(
         self, pool: db.Pool, edge_db: Database
