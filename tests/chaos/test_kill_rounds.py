@@ -100,6 +100,8 @@ async def test_death_in_partition_upkeep(battered: Battered, record_property: Re
     async def die_there() -> None:
         month = upkeep.shift(datetime.now(UTC).date(), months=2)
         with psycopg.connect(farm.edge_db.admin_url) as owner:
+            # All at once, before intake holds one of them and waits for the other.
+            owner.execute("lock table telemetry_raw in access exclusive mode")
             owner.execute(f"drop table telemetry_raw_{month:%Y_%m}".encode())
             owner.execute(
                 "insert into telemetry_raw select gen_random_uuid(), 'waiting', 'f', 'b', 'd', "
@@ -121,7 +123,11 @@ async def test_death_in_partition_upkeep(battered: Battered, record_property: Re
             owner.execute("delete from telemetry_raw where tenant_id = 'waiting'")
 
     result = await battered.round(
-        f"crash {point}", fault=die_there, repair=start_again, without=victim
+        f"crash {point}",
+        fault=die_there,
+        repair=start_again,
+        without=victim,
+        busy="cloud-telemetry-service",
     )
     record_property("fault", result.summary())
     result.check()
