@@ -40,13 +40,15 @@ class Edge:
 class Keyring:
     settings: CloudSettings
     pool: db.Pool
-    _file: KeySet | None = field(init=False)
+    _file: KeySet = field(init=False)
+    _in_file: frozenset[str | None] = field(init=False)
     _kept: dict[str, tuple[float, list[Known]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises TokenError if the file of keys cannot be read."""
         file = self.settings.edge_keys_file
-        self._file = tokens.read_keys(file) if file else None
+        self._file = tokens.read_keys(file) if file else KeySet([])
+        self._in_file = frozenset(key.kid for key in self._file.keys)
 
     async def identify(self, request: Request) -> Edge:
         """Raises HttpError: 401 for the token, 403 for what it claims, 503 if nobody can tell."""
@@ -64,7 +66,7 @@ class Keyring:
         key_id = tokens.key_id(token)
         if key_id is None:
             raise tokens.TokenError("token refused: it does not name its key (kid)")
-        if self._file is not None and key_id in {key.kid for key in self._file.keys}:
+        if key_id in self._in_file:
             claims = self._verify(token, self._file)
             return _edge(key_id, claims, registered=False)
         known = await self._known(key_id) if tokens.is_thumbprint(key_id) else []

@@ -185,6 +185,7 @@ async def good_keys(connection: db.Connection) -> list[dict[str, str]]:
 
 # An edge is heard every minute (SYNC_HEARTBEAT_SECONDS); three missed are no accident.
 SILENT_AFTER = timedelta(minutes=3)
+STATES = ("never heard", "heard", "silent")
 
 
 async def listed(

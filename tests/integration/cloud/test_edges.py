@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import psycopg
 import pytest
+from fastapi import Request
 
 from farmiq import config
 from farmiq.cloud.edges import api as edges
@@ -23,7 +24,7 @@ from farmiq.cloud.ingestion import service as ingestion
 from farmiq.config import CloudSettings
 from farmiq.edge.sync import enrolment
 from farmiq.edge.sync.cloud import read_key
-from farmiq.plumbing import http, tokens
+from farmiq.plumbing import db, http, tokens
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.until import until
 
@@ -54,11 +55,11 @@ class Desk:
         assert process.returncode == code, f"{words}: {out.decode()} {err.decode()}"
         return out.decode() if code == 0 else (out + err).decode()
 
-    async def invite(self, *, hours: float = 24) -> str:
+    async def invite(self, *tenants: str, hours: float = 24) -> str:
         url = self.site.database.admin_url
         async with await psycopg.AsyncConnection.connect(url) as tx:
             code, _ = await store.invite(
-                tx, CLUSTER, ["t-001"], lasts=timedelta(hours=hours), actor="test"
+                tx, CLUSTER, tenants or ("t-001",), lasts=timedelta(hours=hours), actor="test"
             )
         return code
 
@@ -242,6 +243,36 @@ async def test_a_revoked_key_is_refused_within_seconds_and_another_code_lets_the
     ]  # fmt: skip
 
 
+async def test_an_edge_of_two_tenants_can_lose_one_of_them(desk: Desk) -> None:
+    await desk.enroll(await desk.invite("t-001", "t-002"))
+    both = {"events": [event(), event(tenant_id="t-002")]}
+    token = desk.token(tenants=["t-001", "t-002"])
+    assert (await desk.post(token, both)).status_code == 202
+    await desk.run("edge", "revoke", CLUSTER, "--tenant", "t-002")
+    await until(lambda: _answered(desk, token, 403))
+    refused(await desk.post(token, both), 403, "t-002")
+    assert (await desk.post(desk.token())).status_code == 202
+
+
+async def test_a_key_that_nobody_can_be_asked_about_is_not_blamed(cloud: CloudSite) -> None:
+    """While the database is away the edge is told to wait, not that its key is bad."""
+    private = tokens.new_key()
+    token = tokens.sign(
+        private,
+        subject=CLUSTER,
+        issuer=cloud.settings.token_issuer,
+        audience=cloud.settings.token_audience,
+        now=datetime.now(UTC),
+    )
+    headers = [(b"authorization", f"Bearer {token}".encode())]
+    async with db.pool("postgresql://127.0.0.1:9/x", name="test", timeout_s=0.1) as away:
+        with pytest.raises(http.HttpError) as told:
+            await keyring.Keyring(cloud.settings, away).identify(
+                Request({"type": "http", "headers": headers})
+            )
+    assert (told.value.status, told.value.retry_after_s) == (503, 5)
+
+
 async def _answered(desk: Desk, token: str, status: int) -> bool:
     return bool((await desk.post(token)).status_code == status)
 
@@ -288,6 +319,9 @@ async def test_the_last_heartbeat_of_an_edge_is_kept_and_shown_to_its_company(de
     assert "waiting 7" in await desk.run("edge", "ls")
     moved(desk.site, timedelta(minutes=4))
     assert "SILENT" in await desk.run("edge", "ls", code=3)
+    async with db.pool(desk.site.database.url, name="test") as pool:
+        await registry.watch(pool)
+    assert registry.EDGES.labels(state="silent")._value.get() == 1
     refused(await desk.client.get(edges.ROOT), 401, "sign in")
 
 
