@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -103,6 +104,25 @@ async def spoken(port: int, said: bytes) -> tuple[bytes, bytes]:
     finally:
         writer.close()
     return head, body
+
+
+async def test_who_still_sends_headers_that_are_too_long_gets_the_answer(
+    door: Door, free_port: Callable[[], int]
+) -> None:
+    """A connection closed with something unread is reset, and its answer may be lost with it."""
+    port = free_port()
+
+    def ask() -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as opened:
+            opened.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX: ")
+            for _ in range(20):
+                opened.sendall(b"x" * 50_000)
+                time.sleep(0.005)
+            return opened.recv(64)
+
+    async with serving(door, port):
+        answer = await asyncio.to_thread(ask)
+    assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
 
 
 def test_answers_do_not_wait_for_more_to_send() -> None:
