@@ -7,7 +7,7 @@ not stored twice. The outbox is only read: whatever lives in it goes on as it do
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -138,9 +138,10 @@ async def _deliver(cloud: Cloud, settings: EdgeSettings, rows: Sequence[Owed]) -
 
 
 def _stopped(away: verdict.Away, row: Owed) -> StoppedError:
+    at = row.occurred_at.astimezone(UTC)
     return StoppedError(
         f"{away.code}: {away.message or 'no reason given'}. Go on later with "
-        f"--tenant {row.tenant_id} --from {row.occurred_at.isoformat()}"
+        f"--tenant {row.tenant_id} --from {at:%Y-%m-%dT%H:%M:%S}, and with the tenants behind it"
     )
 
 

@@ -82,7 +82,7 @@ async def test_a_cloud_that_stays_away_ends_it_with_the_place_to_go_on_from(
             accept(request) if len(taken) == 1 else httpx2.Response(status, json={"error": ERROR})
         )
 
-    with pytest.raises(StoppedError, match=rf"HTTP_{status}: not so.* --from 2025-01-01T00:02"):
+    with pytest.raises(StoppedError, match=rf"HTTP_{status}: not so.* --from 2025-01-01T00:02:00,"):
         await run(pool, settings, first_only)
     noted = "select detail->>'sent' from audit_log where action = 'sync.resync.ended'"
     assert rows(edge_db, noted) == [("4",)]
