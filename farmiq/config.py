@@ -237,7 +237,7 @@ class EdgeSettings(_Settings):
     )
     edge_key_file: Path = Field(
         alias="FARMIQ_EDGE_KEY_FILE",
-        description="private key that signs our tokens (farmiq keys new)",
+        description="private key that signs our tokens (farmiq edge enroll makes it)",
     )
     token_issuer: str = Field(
         "farmiq-edge", alias="FARMIQ_TOKEN_ISSUER", description="iss of our tokens"
@@ -318,6 +318,12 @@ class EdgeSettings(_Settings):
         alias="FARMIQ_EDGE_BROKER_LOG_FILE",
         description="log of the broker; what it refuses becomes a security alert",
     )
+    sync_heartbeat_s: float = Field(
+        60,
+        alias="SYNC_HEARTBEAT_SECONDS",
+        gt=0,
+        description="how often this edge tells the cloud how it is",
+    )
     sync_gzip: bool = Field(True, alias="SYNC_GZIP", description="batches travel compressed")
     sync_stall_s: float = Field(
         600,
@@ -359,9 +365,11 @@ class CloudSettings(_Settings):
     http_port: int = Field(
         8080, alias="FARMIQ_CLOUD_HTTP_PORT", ge=1, le=65535, description="port to listen on"
     )
-    edge_keys_file: Path = Field(
+    edge_keys_file: Path | None = Field(
+        None,
         alias="FARMIQ_EDGE_KEYS_FILE",
-        description="public keys of the edges we trust, a JWKS (farmiq keys new)",
+        description="public keys of edges that did not enrol, a JWKS (farmiq keys new); they are "
+        "trusted for whatever tenant they name, and read when we start",
     )
     token_issuer: str = Field(
         "farmiq-edge", alias="FARMIQ_TOKEN_ISSUER", description="iss we accept"

@@ -19,6 +19,7 @@ from farmiq.cli import (
     bench,
     device,
     dlq,
+    edge,
     farm,
     key,
     metric,
@@ -28,6 +29,7 @@ from farmiq.cli import (
     terminal,
     topology,
 )
+from farmiq.cli import resync as resync_command
 from farmiq.cli import stack as stack_commands
 from farmiq.cli.terminal import AsJson, StackName
 
@@ -43,11 +45,12 @@ app = typer.Typer(
 )
 app.add_typer(stack_commands.app, name="stack")
 app.command()(stack_commands.doctor)
+app.command()(resync_command.resync)
 company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of the bus.")
 app.add_typer(company, name="company")
 user = typer.Typer(no_args_is_help=True, help="People who sign in to the console.")
 app.add_typer(user, name="user")
-keys = typer.Typer(no_args_is_help=True, help="Keys that edges sign their tokens with.")
+keys = typer.Typer(no_args_is_help=True, help="Keys of edges that do not enrol (see `edge`).")
 app.add_typer(keys, name="keys")
 app.add_typer(key.app, name="key")
 app.add_typer(alert.app, name="alert")
@@ -56,6 +59,7 @@ app.add_typer(metric.app, name="metric")
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(bench.app, name="bench")
 app.add_typer(device.app, name="device")
+app.add_typer(edge.app, name="edge")
 app.add_typer(silo.app, name="silo")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(topology.app, name="topology")
@@ -375,7 +379,10 @@ def keys_new(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key pair: the edge signs with the private part, the cloud trusts the public one."""
+    """Make a key pair by hand: the edge signs with the private part, the cloud trusts the public.
+
+    `farmiq edge enroll` does without copying files, and such a key can be rotated and revoked.
+    """
     from farmiq.plumbing import tokens
 
     try:

@@ -66,7 +66,7 @@ INFERENCE = Work("cloud-inference-service", "ingest", _family("inference"), 2)
 FEED = Work("cloud-feed-service", "ingest", _family("feed"), 2)
 BARN = Work("cloud-barn-service", "ingest", _family("barn"), 1)
 DEVICE = Work("cloud-device-service", "ingest", _family("device"), 2)
-SYNC = Work("cloud-sync-service", "ingest", (sync.BATCH_SENT, sync.BATCH_ACKED), 2)
+SYNC = Work("cloud-sync-service", "ingest", (sync.BATCH_SENT, sync.BATCH_ACKED), 8)
 KPI = Work("cloud-analytics-service", "kpi", (kpi.DAILY_UPDATED,), 1)
 WORKS = (TELEMETRY, AGGREGATES, WEIGHVISION, MEDIA, INFERENCE, FEED, BARN, DEVICE, SYNC, KPI)
 

@@ -13,6 +13,9 @@ import msgspec
 from farmiq import __version__
 from farmiq.cloud.deadletter.api import ROOT as DEAD_LETTERS
 from farmiq.cloud.deadletter.api import DeadLetterOrder
+from farmiq.cloud.edges import api as edges
+from farmiq.cloud.edges.api import EdgeEnrolment, EdgeRegistered, EdgeRotation
+from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
 from farmiq.contracts import devices, feed, schemas
 from farmiq.edge.ingress.api import Chosen, Closing
@@ -26,10 +29,14 @@ SITES = ("edge", "cloud")
 
 
 class OutboxBatch(msgspec.Struct, kw_only=True):
-    """Events of one edge. Their payloads are those of the AsyncAPI document."""
+    """Events of one edge. Their payloads are those of the AsyncAPI document.
+
+    With `republish` they go onto the bus although they are known; the token's `role` is admin.
+    """
 
     events: list[BusEvent]
     batchId: Id | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815 - the contract's spelling
+    republish: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class BatchAccepted(msgspec.Struct, kw_only=True):
@@ -290,6 +297,49 @@ class DeadLetters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     letters: list[DeadLetter]
 
 
+class EdgeKey(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`good` says whether tokens signed with it are accepted now."""
+
+    key_id: str
+    enrolled_at: datetime
+    valid_until: datetime | None
+    revoked_at: datetime | None
+    good: bool
+
+
+class LastHeartbeat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What an edge last said of itself. `clock_offset_s`: how far its clock is ahead of ours."""
+
+    received_at: datetime
+    sent_at: datetime
+    clock_offset_s: float
+    versions: dict[str, str]
+    waiting: int
+    oldest_s: float
+    dlq: int
+    disk_percent: float
+
+
+class EdgeListed(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """An edge as one tenant sees it; it is silent after three minutes without a heartbeat."""
+
+    tenant_id: str
+    edge_cluster_id: str
+    state: Literal["never heard", "heard", "silent"]
+    keys: list[EdgeKey]
+    heartbeat: LastHeartbeat | None
+
+
+class Edges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    edges: list[EdgeListed]
+
+
+class Jwks(msgspec.Struct, kw_only=True):
+    """A JWK set (RFC 7517): the keys of enrolled edges that are good now."""
+
+    keys: list[dict[str, str]]
+
+
 class Health(msgspec.Struct, kw_only=True):
     status: Literal["ok"]
 
@@ -317,6 +367,7 @@ TYPES = {
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
         DeadLetterGroups, DeadLetters, DeadLetterOrder,
+        EdgeEnrolment, EdgeRotation, EdgeRegistered, EdgeHeartbeat, Edges, Jwks,
     ),
 }  # fmt: skip
 WRONG = {
@@ -395,7 +446,77 @@ def _cloud() -> dict[str, Any]:
             security=[{"signIn": []}],
         ),
         **_dead_letters(),
+        **_edges(),
     }
+
+
+def _edges() -> dict[str, Any]:
+    away = {"503": "UNAVAILABLE: the database is away; try again after Retry-After."}
+    asked = away | {
+        "400": "VALIDATION_ERROR: not valid; `details` says what.",
+        "413": "PAYLOAD_TOO_LARGE: more than this takes.",
+    }
+    signed = asked | {
+        "401": "UNAUTHENTICATED: no token, or not a good one; a revoked key's is none.",
+        "403": "FORBIDDEN: the token claims more than its key is registered for.",
+    }
+    listed = {"401": "UNAUTHENTICATED: nobody is signed in."} | away
+    done = _answer("It is registered.", EdgeRegistered)
+    told = {"description": "Kept; the one before is forgotten."}
+    return {
+        edges.ROOT: _get(
+            "The edges of the person's company, their keys and how they are",
+            {"200": _answer("Those edges.", Edges), **_wrong(listed)},
+            security=_PEOPLE,
+        ),
+        edges.ENROLL: _edge_post(
+            "Register an edge's key by a one-time code",
+            EdgeEnrolment,
+            {
+                "201": done,
+                **_wrong(
+                    asked
+                    | {
+                        "403": "FORBIDDEN: nobody made the code, it was used, or it is over.",
+                        "409": "CONFLICT: the key is registered already.",
+                    }
+                ),
+            },
+            security=[],
+        ),
+        edges.ROTATE: _edge_post(
+            "Register the next key of an edge; the old one stays good for a while",
+            EdgeRotation,
+            {
+                "200": done,
+                **_wrong(signed | {"409": "CONFLICT: the key is registered or from a file."}),
+            },
+        ),
+        edges.HEARTBEAT: _edge_post(
+            "Say how an edge is", EdgeHeartbeat, {"204": told, **_wrong(signed)}
+        ),
+        edges.JWKS: _get(
+            "The public keys of enrolled edges",
+            {"200": _answer("The keys that are good now.", Jwks), **_wrong(away)},
+        ),
+    }
+
+
+def _edge_post(
+    summary: str, body: Any, responses: dict[str, Any], *, security: Any = None
+) -> dict[str, Any]:
+    return {
+        "post": {
+            "summary": summary,
+            "security": [{"edgeToken": []}] if security is None else security,
+            "requestBody": {"required": True, "content": _json(body)},
+            "responses": responses,
+        }
+    }
+
+
+def _wrong(why: dict[str, str]) -> dict[str, Any]:
+    return {status: _answer(said, ErrorBody) for status, said in sorted(why.items())}
 
 
 # What every route of the edge may answer besides.

@@ -6,10 +6,12 @@ import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 
+from farmiq.cloud.edges import registry
 from farmiq.cloud.identity.accounts import add_company, add_user
 from farmiq.edge.devices import desk
 from farmiq.edge.devices.entry import Device
@@ -19,6 +21,7 @@ from farmiq.simulate import farm
 from farmiq.simulate.sensors import HEARTBEAT_S
 
 TENANT_ID = "hillside"
+CLUSTER_ID = "edge-demo"
 EMAIL = "operator@hillside.farm"
 SETTINGS_FILE = "site.json"
 LOGINS_FILE = "logins.json"
@@ -55,15 +58,16 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
     with psycopg.connect(engines["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
         company_id = add_company(connection, TENANT_ID, name="Hillside Farm", timezone="UTC")
         add_user(connection, EMAIL, company_id=company_id, password=password, role="admin")
+    key_file = await _enroll(root, engines["FARMIQ_CLOUD_DB_ADMIN_URL"])
     _derive_intakes(engines["FARMIQ_EDGE_DB_ADMIN_URL"])
     ports = {name: str(_free_port(port)) for name, port in PREFERRED_PORTS.items()}
     environment = {
         **engines,
         **ports,
-        **_keys(root),
+        "FARMIQ_EDGE_KEY_FILE": str(key_file),
         "FARMIQ_DEVICES_LOGINS_FILE": str(logins),
         "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['FARMIQ_CLOUD_HTTP_PORT']}",
-        "FARMIQ_EDGE_CLUSTER_ID": "edge-demo",
+        "FARMIQ_EDGE_CLUSTER_ID": CLUSTER_ID,
         "FARMIQ_EDGE_MQTT_CLIENT_ID": _client_id(kept),
         # The demo's days are short, and so is its patience.
         "FEED_SETTLE_SECONDS": "5",
@@ -119,11 +123,19 @@ def _client_id(kept: Site | None) -> str:
     return known or f"edge-ingress-gateway-{secrets.token_hex(8)}"
 
 
-def _keys(root: Path) -> dict[str, str]:
-    private, public = root / "edge-key.json", root / "edge-keys.json"
-    if not private.exists():
-        tokens.write_new_key(private, public)
-    return {"FARMIQ_EDGE_KEY_FILE": str(private), "FARMIQ_EDGE_KEYS_FILE": str(public)}
+async def _enroll(root: Path, url: str) -> Path:
+    """The edge's key, registered as an invitation would do it; nothing listens to HTTP yet."""
+    file = root / "edge-key.jwk"
+    if not file.exists():
+        tokens.write_private(file, tokens.new_key())
+    public = tokens.PublicKey.read(tokens.public_part(json.loads(file.read_text("utf-8"))))
+    async with await psycopg.AsyncConnection.connect(url) as tx:
+        if not await registry.known(tx, public.key_id):
+            code, _ = await registry.invite(
+                tx, CLUSTER_ID, [TENANT_ID], lasts=timedelta(minutes=5), actor="demo"
+            )
+            await registry.enroll(tx, code, public)
+    return file
 
 
 async def _register(root: Path, url: str, *, barns: int) -> Path:

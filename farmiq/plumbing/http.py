@@ -9,9 +9,11 @@ import contextlib
 import inspect
 import json
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -34,10 +36,14 @@ Check = Callable[[], Awaitable[str | None] | str | None]
 CODES = {
     400: "VALIDATION_ERROR", 401: "UNAUTHENTICATED", 403: "FORBIDDEN", 404: "NOT_FOUND",
     405: "METHOD_NOT_ALLOWED", 409: "CONFLICT", 413: "PAYLOAD_TOO_LARGE",
-    415: "UNSUPPORTED_MEDIA_TYPE", 429: "TOO_MANY_REQUESTS", 503: "UNAVAILABLE",
+    415: "UNSUPPORTED_MEDIA_TYPE", 429: "TOO_MANY_REQUESTS",
+    431: "HEADERS_TOO_LARGE", 503: "UNAVAILABLE",
 }  # fmt: skip
 # A header longer than this is not an id; it would only fill our logs.
 _LONGEST_ID = 128
+# After an answer to what is no HTTP: so much more is read, for so long.
+_MOST_DROPPED = 4 * 1024 * 1024
+_LINGERS_S = 1.0
 
 REQUESTS = prometheus_client.Counter(
     "farmiq_http_requests_total", "HTTP requests answered", ["route", "status"]
@@ -192,20 +198,42 @@ class _QuietServer(uvicorn.Server):
 class _Protocol(H11Protocol):
     """What is no HTTP never comes to a route; it gets the standard error body all the same."""
 
+    # How much is still read and dropped after such an answer, None before it.
+    _dropping: int | None = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._dropping is None:
+            super().data_received(data)
+            return
+        self._dropping -= len(data)
+        if self._dropping <= 0:
+            self.transport.close()
+
     def send_400_response(self, msg: str) -> None:
+        """Called while h11's error is being handled, whose hint tells headers that are too long."""
+        status = getattr(sys.exception(), "error_status_hint", 400)
+        error = HttpError(431, "the headers are too long") if status == 431 else HttpError(400, msg)  # noqa: PLR2004
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             trace = str(ids.new())
-            body = json.dumps(error_body(HttpError(400, msg), trace=trace)).encode()
+            body = json.dumps(error_body(error, trace=trace)).encode()
             headers = [
                 ("content-type", "application/json"),
                 ("content-length", str(len(body))),
                 ("connection", "close"),
                 ("x-trace-id", trace),
             ]
-            answer = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+            answer = h11.Response(
+                status_code=error.status,
+                headers=headers,
+                reason=HTTPStatus(error.status).phrase.encode(),
+            )
             for part in (answer, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(part) or b"")
-        self.transport.close()
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+        # Closed with something unread, the connection is reset, and the answer may be lost with it.
+        self._dropping = _MOST_DROPPED
+        self.loop.call_later(_LINGERS_S, self.transport.close)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,9 @@
-"""Service tokens: short-lived JWTs, EdDSA or RS256 only, verified against a file of public keys."""
+"""Service tokens: short-lived JWTs, EdDSA or RS256 only, verified against public keys."""
 
+import base64
 import json
+import os
+import re
 import warnings
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +24,8 @@ warnings.filterwarnings("ignore", "EdDSA is deprecated", SecurityWarning)
 LONGEST = timedelta(hours=1)
 LEEWAY_S = 30
 MOST_BYTES = 8 * 1024
+# 32 bytes as base64url: an Ed25519 public key, and a SHA-256 thumbprint.
+_32_BYTES = re.compile(r"[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]")
 
 
 class TokenError(Exception):
@@ -33,10 +38,41 @@ class Claims:
     values: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """An Ed25519 key by its point; its id is its thumbprint (RFC 7638), nobody's to choose."""
+
+    x: str
+
+    @classmethod
+    def read(cls, jwk: Any) -> "PublicKey":
+        """Raises TokenError for anything but the public part of an Ed25519 key."""
+        if not isinstance(jwk, dict) or (jwk.get("kty"), jwk.get("crv")) != ("OKP", "Ed25519"):
+            raise TokenError("not an Ed25519 key as a JWK (kty OKP, crv Ed25519, x)")
+        if "d" in jwk:
+            raise TokenError("this is a private key: it must never leave its machine; make another")
+        if not isinstance(jwk.get("x"), str) or not _32_BYTES.fullmatch(jwk["x"]):
+            raise TokenError("x has to be 32 bytes as base64url")
+        return cls(jwk["x"])
+
+    @property
+    def key_id(self) -> str:
+        return str(OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": self.x}).thumbprint())
+
+    def as_jwk(self) -> dict[str, str]:
+        return {
+            "kty": "OKP", "crv": "Ed25519", "x": self.x, "kid": self.key_id, "use": "sig",
+            "alg": ALGORITHM,
+        }  # fmt: skip
+
+    def as_set(self) -> KeySet:
+        return KeySet([OKPKey.import_key({**self.as_jwk()})])
+
+
 def new_key() -> dict[str, Any]:
     """A fresh private key as a JWK; the public part is `public_part` of it."""
-    key = OKPKey.generate_key("Ed25519", parameters={"kid": str(ids.new()), "use": "sig"})
-    return dict(key.as_dict(private=True))
+    key = OKPKey.generate_key("Ed25519", parameters={"use": "sig"})
+    return {**key.as_dict(private=True), "kid": key.thumbprint()}
 
 
 def public_part(private: dict[str, Any]) -> dict[str, Any]:
@@ -80,6 +116,23 @@ def read_keys(file: Path) -> KeySet:
         raise TokenError(f"cannot read the public keys in {file}: {error}") from error
 
 
+def key_id(token: str) -> str | None:
+    """Which key a token says it is signed with, unproven; None if it says nothing usable."""
+    if len(token) > MOST_BYTES:
+        return None
+    try:
+        head = token.partition(".")[0].encode("ascii")
+        said = json.loads(base64.urlsafe_b64decode(head + b"=" * (-len(head) % 4)))
+    except (ValueError, RecursionError):
+        return None
+    found = said.get("kid") if isinstance(said, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def is_thumbprint(text: str) -> bool:
+    return _32_BYTES.fullmatch(text) is not None
+
+
 def verify(token: str, keys: KeySet, *, issuer: str, audience: str, now: datetime) -> Claims:
     """The claims of a good token. The algorithm is ours to fix, never the token's to choose."""
     if len(token) > MOST_BYTES:
@@ -112,7 +165,15 @@ def write_new_key(private_file: Path, public_file: Path) -> str:
     if public_file.exists():
         known = json.loads(public_file.read_text(encoding="utf-8"))
     known["keys"].append(public_part(private))
-    private_file.touch(mode=0o600, exist_ok=False)
-    private_file.write_text(json.dumps(private), encoding="utf-8")
+    write_private(private_file, private)
     public_file.write_text(json.dumps(known, indent=2), encoding="utf-8")
     return str(private["kid"])
+
+
+def write_private(file: Path, private: dict[str, Any]) -> None:
+    """In a file of its own that only its owner reads. Raises FileExistsError: never overwritten."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        json.dump(private, opened)
+        opened.flush()
+        os.fsync(opened.fileno())

@@ -49,6 +49,9 @@ def test_an_owner_without_superuser_does_everything(
         ("company", "add", "--name", "Its Own Tenant"),
         ("user", "add", "a@hill.farm", "--tenant", "hill"),
         ("user", "add", "a@hill.farm", "--tenant", "hill", "--role", "admin", "--super-admin"),
+        ("edge", "invite", "--cluster", "e-1", "--tenant", "hill"),
+        ("edge", "ls"),
+        ("edge", "show", "e-1"),
         ("user", "token", "a@hill.farm"),
     ):
         done = CliRunner().invoke(cli.app, words)

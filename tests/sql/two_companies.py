@@ -17,13 +17,18 @@ from tests.sql import catalog
 # Not a company's data: which migrations were applied, and the clock of tests.
 NOT_OF_A_COMPANY = {"schema_migrations", "test_clock"}
 # Only services read these; people see nothing of them, not even their own.
-NOT_FOR_PEOPLE = {"sign_ins"}
+NOT_FOR_PEOPLE = {"sign_ins", "edge_invites"}
 
 # The tables of event families are all alike but for columns made from the payload.
 _EVENT = """
     insert into {} (tenant_id, event_id, event_type, farm_id, barn_id, occurred_at, trace_id,
       payload)
     values (%(tenant)s, %(id)s, 'x.y', 'f', 'b', now(), 't', '{{}}')"""
+
+# Only the owner invites edges.
+_INVITE = """
+    insert into edge_invites (code_hash, tenant_id, edge_cluster_id, made_by, made_at, expires_at)
+    values ('x', %s, 'e', 'a', now(), now())"""
 
 # Companies and people are made as an administrator makes them; this says how all else is filled.
 SEED = {
@@ -50,6 +55,17 @@ SEED = {
         insert into dead_letter_actions
           (action_id, actor, action, queue, tenant_id, reason, outcome, body_sha256)
         values (%(id)s, 'a', 'redrive', 'q', %(tenant)s, 'r', 'redriven', 'x')""",
+    "edge_invites": "",
+    "edge_keys": """
+        insert into edge_keys (key_id, tenant_id, edge_cluster_id, public_x, enrolled_at)
+        values ('k', %(tenant)s, 'e', 'x', now())""",
+    "edge_actions": """
+        insert into edge_actions (action_id, at, actor, action, tenant_id, edge_cluster_id)
+        values (%(id)s, now(), 'a', 'invite', %(tenant)s, 'e')""",
+    "edge_heartbeats": """
+        insert into edge_heartbeats (tenant_id, edge_cluster_id, received_at, sent_at,
+          clock_offset_s, versions, waiting, oldest_s, dlq, disk_percent)
+        values (%(tenant)s, 'e', now(), now(), 0, '{}', 0, 0, 0, 0)""",
     "telemetry_aggregates": _EVENT.format("telemetry_aggregates"),
     "weighvision_events": _EVENT.format("weighvision_events"),
     "media_events": _EVENT.format("media_events"),
@@ -98,6 +114,8 @@ def make(admin_url: str, *, service_url: str | None = None) -> Two:
                 super_admin=name == "sue",
             )
         tokens = {name: token(connection, name) for name in people}
+        for tenant in ("one", "two"):
+            connection.execute(_INVITE, (tenant,))
     made = Two(one, two, tokens)
     with psycopg.connect(service_url or admin_url) as connection:
         _fill(connection, made)

@@ -20,6 +20,7 @@ _LEVELS = check.MAX_DEPTH + 2
 class _Batch(msgspec.Struct, kw_only=True):
     events: list[msgspec.Raw]
     batchId: Id | None = None  # noqa: N815 - the contract's spelling
+    republish: bool = False
 
 
 _decoder = msgspec.json.Decoder(_Batch)
@@ -27,8 +28,11 @@ _decoder = msgspec.json.Decoder(_Batch)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
+    """With `republish` its events go onto the bus although they are known (C-99)."""
+
     batch_id: str | None
     events: tuple[BusEvent, ...]
+    republish: bool = False
 
 
 class BadBatch(Exception):  # noqa: N818 - it reads as a verdict
@@ -58,7 +62,7 @@ def read(body: bytes) -> Batch:
     unkeepable = check.keepable(body, levels=_LEVELS)
     if unkeepable or details:
         raise _bad(unkeepable, details, len(raw.events))
-    return Batch(raw.batchId, tuple(events))
+    return Batch(raw.batchId, tuple(events), raw.republish)
 
 
 def _limit(events: list[Any]) -> None:

@@ -3,27 +3,30 @@
 edge-sync-forwarder --POST batch--> [ingestion] --ingestion_dedupe, farmiq.*.exchange--> consumers
 
 Publishing happens inside the transaction (C-10): 202 means noted AND confirmed by the bus. A crash
-before the commit makes the edge send again and the bus see a repeat, which consumers absorb.
+before the commit makes the edge send again and the bus see a repeat, which consumers absorb. Of the
+batch itself the bus hears too: sync.batch.sent with its events, sync.batch.acked after the commit.
 """
 
 import asyncio
 import zlib
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
 import prometheus_client
 from fastapi import Request
 from fastapi.responses import JSONResponse
-from joserfc.jwk import KeySet
 
 from farmiq import crash
 from farmiq.cloud.bus import TOPOLOGY
+from farmiq.cloud.edges.keyring import Edge, Keyring
 from farmiq.cloud.ingestion import batch, store
 from farmiq.cloud.ingestion.batch import Batch
+from farmiq.cloud.ingestion.lifecycle import Received
 from farmiq.cloud.ingestion.store import Offered
 from farmiq.config import CloudSettings
 from farmiq.messages import bus, catalogue
-from farmiq.plumbing import amqp, db, http, ids, log, tokens
+from farmiq.plumbing import amqp, db, http, ids, log
 from farmiq.plumbing.http import HttpError
 
 NAME = "cloud-ingestion"
@@ -40,14 +43,13 @@ EVENTS = prometheus_client.Counter(
 
 
 async def run(settings: CloudSettings, door: http.Door) -> None:
-    keys = tokens.read_keys(settings.edge_keys_file)
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME, most=POOL, timeout_s=3.0) as pool,
         amqp.publisher(
             settings.amqp_url.get_secret_value(), name=NAME, topology=TOPOLOGY, tls=settings.tls
         ) as publisher,
     ):
-        ingestion = Ingestion(settings, keys, pool, publisher)
+        ingestion = Ingestion(settings, Keyring(settings, pool), pool, publisher)
         door.ready("ingestion.database", lambda: db.problem(pool))
         door.ready("ingestion.bus", publisher.problem)
         door.app.add_route(ROUTE, ingestion.post_batch, methods=["POST"])
@@ -56,70 +58,90 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
 
 class Ingestion:
     def __init__(
-        self, settings: CloudSettings, keys: KeySet, pool: db.Pool, publisher: amqp.Publisher
+        self, settings: CloudSettings, keyring: Keyring, pool: db.Pool, publisher: amqp.Publisher
     ) -> None:
-        self._settings, self._keys = settings, keys
+        self._settings, self._keyring = settings, keyring
         self._pool, self._publisher = pool, publisher
         self._publishing = asyncio.Semaphore(MOST_PUBLISHING)
         self._log = log.get(NAME)
 
     async def post_batch(self, request: Request) -> JSONResponse:
-        claims = self._claims(request)
+        edge = await self._keyring.identify(request)
         offered = _read(await _body(request))
-        _allow(claims, offered)
+        _allow(edge, offered)
         batch_id = offered.batch_id or f"batch-{ids.new()}"
-        deduped = await self._accept(offered, batch_id)
+        known = await self._accept(
+            offered, batch_id, edge=edge.edge_cluster_id, trace_id=http.trace_id(request)
+        )
         answer: dict[str, object] = {"accepted": True}
-        if deduped:
-            answer["deduped"] = deduped
+        if known:
+            answer["deduped"] = known
         return JSONResponse({**answer, "batchId": batch_id}, status_code=202)
 
-    def _claims(self, request: Request) -> tokens.Claims:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            raise HttpError(401, "a bearer token is required")
-        try:
-            return tokens.verify(
-                token.strip(),
-                self._keys,
-                issuer=self._settings.token_issuer,
-                audience=self._settings.token_audience,
-                now=datetime.now(UTC),
-            )
-        except tokens.TokenError as error:
-            raise HttpError(401, str(error)) from None
-
-    async def _accept(self, offered: Batch, batch_id: str) -> int:
+    async def _accept(self, offered: Batch, batch_id: str, *, edge: str, trace_id: str) -> int:
         """Note and publish what is new; returns how many were known or repeated."""
         try:
             async with self._publishing:
-                return await self._note_and_publish(offered, batch_id)
+                known, at = await self._note_and_publish(
+                    offered, batch_id, edge=edge, trace_id=trace_id
+                )
+            # Not confirmed means not acknowledged: the edge sends again, and gets its word then.
+            await self._publish(_batch(offered, batch_id, at, edge=edge, trace_id=trace_id).acked())
         except (*db.UNAVAILABLE, amqp.BusDownError) as error:
             self._log.warning("ingestion.unavailable", error=db.first_line(error))
             raise HttpError(
                 503, "the database or the bus is away; try again", retry_after_s=RETRY_AFTER_S
             ) from None
+        return known
 
-    async def _note_and_publish(self, offered: Batch, batch_id: str) -> int:
+    async def _note_and_publish(
+        self, offered: Batch, batch_id: str, *, edge: str, trace_id: str
+    ) -> tuple[int, datetime]:
+        """Returns how many were known, and when the batch was first received."""
         events = [Offered(event, bus.content_hash(event)) for event in offered.events]
-        first = {each.key: each for each in reversed(events)}
+        # Of an id that comes twice the first counts; the bus gets them in the order of the batch.
+        first: dict[tuple[str, str], Offered] = {}
+        for each in events:
+            first.setdefault(each.key, each)
         async with db.transaction(self._pool) as tx:
             await _know_tenants(tx, offered)
             new = await store.note_new(tx, list(first.values()), batch_id=batch_id)
             conflicts = await store.note_conflicts(tx, events, batch_id=batch_id)
+            all_new = 0 < len(new) == len(first)
+            at = (
+                next(iter(new.values()))
+                if all_new
+                else await store.received_at(tx, events, batch_id=batch_id)
+            )
+            wanted = set(new)
+            if offered.republish:
+                # Known is no reason to keep them back (C-99); under another content it is (C-05).
+                wanted = set(first) - await store.changed(tx, list(first.values()))
             crash.here("ingestion.after_note")
-            await self._publisher.publish(
-                [_outgoing(each.event) for key, each in first.items() if key in new],
-                timeout_s=self._settings.bus_timeout_s,
+            told = _batch(offered, batch_id, at, edge=edge, trace_id=trace_id).sent()
+            await self._publish(
+                [*(each.event for key, each in first.items() if key in wanted), *told]
             )
             crash.here("ingestion.after_publish")
         crash.here("ingestion.after_commit")
         EVENTS.labels(outcome="new").inc(len(new))
         EVENTS.labels(outcome="deduped").inc(len(events) - len(new))
+        if offered.republish:
+            EVENTS.labels(outcome="republished").inc(len(wanted) - len(new))
         if conflicts:
             EVENTS.labels(outcome="conflict").inc(conflicts)
             self._log.error("ingestion.event_id_conflict", count=conflicts, batch_id=batch_id)
-        return len(events) - len(new)
+        return len(events) - len(new), at
+
+    async def _publish(self, events: Sequence[bus.BusEvent]) -> None:
+        await self._publisher.publish(
+            [_outgoing(event) for event in events], timeout_s=self._settings.bus_timeout_s
+        )
+
+
+def _batch(offered: Batch, batch_id: str, at: datetime, *, edge: str, trace_id: str) -> Received:
+    counts = Counter(event.tenant_id for event in offered.events)
+    return Received(batch_id, edge, counts, at, trace_id)
 
 
 async def _body(request: Request) -> bytes:
@@ -168,14 +190,12 @@ def _read(body: bytes) -> Batch:
         raise HttpError(400, bad.message, details=bad.details) from None
 
 
-def _allow(claims: tokens.Claims, offered: Batch) -> None:
-    claimed = claims.values.get("tenants")
-    allowed = (
-        {name for name in claimed if isinstance(name, str)} if isinstance(claimed, list) else ()
-    )
-    foreign = {event.tenant_id for event in offered.events}.difference(allowed)
+def _allow(edge: Edge, offered: Batch) -> None:
+    foreign = {event.tenant_id for event in offered.events}.difference(edge.tenants)
     if foreign:
         raise HttpError(403, f"this token does not speak for tenant {min(foreign)!r}")
+    if offered.republish and not edge.admin:
+        raise HttpError(403, "to republish takes a token with the role admin (farmiq resync)")
 
 
 async def _know_tenants(tx: db.Connection, offered: Batch) -> None:

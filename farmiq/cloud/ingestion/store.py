@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from psycopg import sql
 
@@ -35,8 +36,8 @@ async def unknown_tenants(tx: db.Connection, tenant_ids: Sequence[str]) -> list[
 
 async def note_new(
     tx: db.Connection, offered: Sequence[Offered], *, batch_id: str
-) -> set[tuple[str, str]]:
-    """Note the events; returns the keys that were new."""
+) -> dict[tuple[str, str], datetime]:
+    """Note the events; returns the keys that were new, and when they were received."""
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
@@ -44,12 +45,47 @@ async def note_new(
             select e.*, %s
             from unnest(%s::text[], %s::uuid[], %s::text[], %s::bytea[]) as e
             on conflict on constraint ingestion_dedupe_pkey do nothing
-            returning tenant_id, event_id::text
+            returning tenant_id, event_id::text, received_at
         """),
         batch_id,
         [each.event.tenant_id for each in offered],
         [each.event.event_id for each in offered],
         [each.event.event_type for each in offered],
+        [each.content_hash for each in offered],
+    )
+    return {(tenant_id, event_id): received_at for tenant_id, event_id, received_at in rows}
+
+
+async def received_at(tx: db.Connection, offered: Sequence[Offered], *, batch_id: str) -> datetime:
+    """When a batch was first received: what was noted under its id says so, else it is now."""
+    found: datetime = await db.fetch_value(
+        tx,
+        sql.SQL("""
+            select coalesce(min(d.received_at), now())
+            from unnest(%s::text[], %s::uuid[]) as o(tenant_id, event_id)
+            join ingestion_dedupe d on d.tenant_id = o.tenant_id and d.event_id = o.event_id
+            where d.batch_id = %s
+        """),
+        [each.event.tenant_id for each in offered],
+        [each.event.event_id for each in offered],
+        batch_id,
+    )
+    return found
+
+
+async def changed(tx: db.Connection, offered: Sequence[Offered]) -> set[tuple[str, str]]:
+    """The keys that are known with another content."""
+    rows = await db.fetch_all(
+        tx,
+        sql.SQL("""
+            select d.tenant_id, d.event_id::text
+            from unnest(%s::text[], %s::uuid[], %s::bytea[])
+              as o(tenant_id, event_id, content_hash)
+            join ingestion_dedupe d on d.tenant_id = o.tenant_id and d.event_id = o.event_id
+            where d.content_hash <> o.content_hash
+        """),
+        [each.event.tenant_id for each in offered],
+        [each.event.event_id for each in offered],
         [each.content_hash for each in offered],
     )
     return {(tenant_id, event_id) for tenant_id, event_id in rows}

@@ -15,9 +15,10 @@ import msgspec
 from farmiq.config import EdgeSettings
 from farmiq.edge.sync.verdict import Answer
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import tokens
+from farmiq.plumbing import log, tokens
 
 ROUTE = "/api/v1/ingestion/batch"
+HEARTBEAT = "/api/v1/edges/heartbeat"
 MOST_BYTES = 5 * 1024 * 1024
 # Compressing less than this costs more than it saves; more than that would hold the loop up.
 _WORTH_COMPRESSING = 1024
@@ -26,6 +27,7 @@ _LIFETIME = timedelta(minutes=10)
 _RENEW_BEFORE = timedelta(minutes=2)
 # After that many failures in a row the connection itself is suspected (peers 4).
 _REBUILD_AFTER = 5
+NOT_LET_IN = 401
 
 Connect = Callable[[], httpx2.AsyncClient]
 
@@ -37,8 +39,8 @@ class Cloud:
         self._connect = connect
         self._client = connect()
         self._settings = settings
-        self._key = read_key(settings.edge_key_file)
-        self._tokens: dict[str, tuple[datetime, str]] = {}
+        self._key, self._key_is_of = read_key(settings.edge_key_file), _age(settings.edge_key_file)
+        self._tokens: dict[tuple[str, str | None], tuple[datetime, str]] = {}
         self._compress = settings.sync_gzip
         self._unanswered = 0
 
@@ -48,37 +50,46 @@ class Cloud:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def send(self, batch_id: str, tenant_id: str, events: list[BusEvent]) -> Answer:
-        """Whatever happens on the way becomes an Answer; nothing is raised."""
-        body = msgspec.json.encode({"batchId": batch_id, "events": events})
+    async def send(
+        self, batch_id: str, tenant_id: str, events: list[BusEvent], *, republish: bool = False
+    ) -> Answer:
+        """Whatever happens on the way becomes an Answer; nothing is raised.
+
+        With `republish` the cloud hands the events on although it has them (C-99).
+        """
+        marked = {"republish": True} if republish else {}
+        body = msgspec.json.encode({"batchId": batch_id, "events": events, **marked})
         if len(body) > MOST_BYTES:
             return Answer(413, problem=f"{len(body)} bytes are more than a batch may have")
+        token = self._token(tenant_id, role="admin" if republish else None)
+        headers = {"Authorization": f"Bearer {token}", "x-request-id": batch_id}
         if not self._compress or len(body) < _WORTH_COMPRESSING:
-            return await self._post(batch_id, tenant_id, body)
-        answer = await self._post(batch_id, tenant_id, await _compressed(body), "gzip")
+            return await self._post(ROUTE, body, headers)
+        packed = {**headers, "Content-Encoding": "gzip"}
+        answer = await self._post(ROUTE, await _compressed(body), packed)
         if answer.status not in (400, 415) or _details(answer.body):
             return answer
         # A cloud or proxy that does not know compressed bodies: it must not count against events.
         self._compress = False
-        return await self._post(batch_id, tenant_id, body)
+        return await self._post(ROUTE, body, headers)
 
-    async def _post(
-        self, batch_id: str, tenant_id: str, body: bytes, encoding: str | None = None
-    ) -> Answer:
-        headers = {
-            "Authorization": f"Bearer {self._token(tenant_id)}",
-            "Content-Type": "application/json",
-            "x-request-id": batch_id,
-        }
-        if encoding:
-            headers["Content-Encoding"] = encoding
-        url = self._settings.cloud_url.rstrip("/") + ROUTE
+    async def tell(self, tenant_id: str, heartbeat: dict[str, Any]) -> Answer:
+        """Say how this edge is, to one tenant's cloud; nothing is raised."""
+        headers = {"Authorization": f"Bearer {self._token(tenant_id)}"}
+        return await self._post(HEARTBEAT, msgspec.json.encode(heartbeat), headers)
+
+    async def _post(self, route: str, body: bytes, headers: dict[str, str]) -> Answer:
+        url = self._settings.cloud_url.rstrip("/") + route
+        sent = {**headers, "Content-Type": "application/json"}
         try:
-            response = await self._client.post(url, content=body, headers=headers)
+            response = await self._client.post(url, content=body, headers=sent)
         except httpx2.HTTPError as error:
             await self._unreached()
             return Answer(None, problem=f"{type(error).__name__}: {error}"[:500])
         self._unanswered = 0
+        if response.status_code == NOT_LET_IN:
+            # The key may have been rotated, or the clock set: the next token is a new one.
+            self._tokens.clear()
         return Answer(
             response.status_code,
             body=_json(response),
@@ -91,11 +102,12 @@ class Cloud:
             await self._client.aclose()
             self._client = self._connect()
 
-    def _token(self, tenant_id: str) -> str:
+    def _token(self, tenant_id: str, *, role: str | None = None) -> str:
         now = datetime.now(UTC)
-        expires_at, token = self._tokens.get(tenant_id, (now, ""))
+        expires_at, token = self._tokens.get((tenant_id, role), (now, ""))
         if now + _RENEW_BEFORE < expires_at:
             return token
+        self._look_at_the_key()
         token = tokens.sign(
             self._key,
             subject=self._settings.edge_cluster_id,
@@ -105,9 +117,27 @@ class Cloud:
             lifetime=_LIFETIME,
             tenants=[tenant_id],
             edge_cluster_id=self._settings.edge_cluster_id,
+            **({"role": role} if role else {}),
         )
-        self._tokens[tenant_id] = now + _LIFETIME, token
+        self._tokens[tenant_id, role] = now + _LIFETIME, token
         return token
+
+    def _look_at_the_key(self) -> None:
+        """`farmiq edge rotate` puts another key into the file while we run."""
+        file = self._settings.edge_key_file
+        if (age := _age(file)) == self._key_is_of:
+            return
+        try:
+            self._key, self._key_is_of = read_key(file), age
+        except tokens.TokenError as error:
+            log.get(__name__).error("sync.key_unreadable", error=str(error))
+
+
+def _age(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def read_key(file: Path) -> dict[str, Any]:
@@ -115,7 +145,7 @@ def read_key(file: Path) -> dict[str, Any]:
         key: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise tokens.TokenError(
-            f"cannot read this edge's key {file}: {error}. Make one with `farmiq keys new`."
+            f"cannot read this edge's key {file}: {error}. Make one with `farmiq edge enroll`."
         ) from error
     return key
 

@@ -13,7 +13,7 @@ import httpx2
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import diary
-from farmiq.edge.sync import api, upkeep
+from farmiq.edge.sync import api, heartbeat, upkeep
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.edge.sync.watch import Watch
@@ -33,6 +33,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME, most=6) as pool,
         Cloud(connect, settings) as cloud,
+        Cloud(connect, settings) as told,
         asyncio.TaskGroup() as group,
     ):
         forwarder = Forwarder(settings, pool, cloud)
@@ -41,7 +42,12 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         api.add_to(door.app, pool, watch)
         group.create_task(forward_for_ever(forwarder, poll_s=settings.sync_poll_ms / 1000))
         group.create_task(watch.look_for_ever())
-        for chore in _chores(settings, pool):
+        beat = Chore(
+            "sync.heartbeat",
+            settings.sync_heartbeat_s,
+            lambda: heartbeat.beat(pool, told, settings, seen=watch.seen),
+        )
+        for chore in (*_chores(settings, pool), beat):
             group.create_task(chores.keep_doing(chore))
 
 

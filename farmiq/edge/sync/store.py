@@ -40,8 +40,8 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
-    """A claimed row with its content, marked as being on its way."""
+class Owed:
+    """A row with its content."""
 
     id: UUID
     tenant_id: str
@@ -53,9 +53,6 @@ class Sending:
     occurred_at: datetime
     trace_id: str
     payload: str
-    attempt_count: int
-    last_error_code: str | None
-    claimed_at: datetime
 
     def event(self) -> BusEvent:
         """Feed and barn leave out what they do not have (002); all others say null (001)."""
@@ -72,6 +69,15 @@ class Sending:
             trace_id=self.trace_id,
             payload=msgspec.Raw(self.payload.encode()),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Sending(Owed):
+    """A claimed row with its content, marked as being on its way."""
+
+    attempt_count: int
+    last_error_code: str | None
+    claimed_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

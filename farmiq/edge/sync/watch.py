@@ -45,6 +45,7 @@ class Watch:
         self._looks: dict[str, list[Look]] = {}
         self._together: list[Look] = []
         self._stalled: set[str] = set()
+        self.seen: list[TenantStatus] | None = None
 
     @property
     def rate(self) -> float:
@@ -69,6 +70,7 @@ class Watch:
             self._remember(tenants, at_s)
             for tenant in tenants:
                 await self._judge(tx, tenant)
+        self.seen = tenants
         BACKLOG.set(sum(tenant.waiting for tenant in tenants))
         OLDEST.set(max((tenant.oldest_s for tenant in tenants), default=0.0))
         DLQ.set(sum(tenant.dlq for tenant in tenants))

@@ -290,7 +290,10 @@ async def test_every_registered_type_reaches_its_exchange_under_its_own_name(
             await queue.bind(exchange, "#")
         answer = await client.post({"batchId": "all", "events": events})
         assert (answer.status_code, answer.json()) == (202, {"accepted": True, "batchId": "all"})
-        found = [await queue.get(timeout=5) for _ in events]
+        told = [f"sync.batch.{word}" for word in ("sent", "acked")]
+        found = [await queue.get(timeout=5) for _ in (*events, *told)]
+        # Of the batch itself there is word too; these are the ones that were sent.
+        found = [each for each in found if b'"batch_id":"all"' not in each.body]
     by_key = {message.routing_key: message for message in found}
     assert by_key.keys() == catalogue.BUS.keys()
     for event_ in events:
@@ -306,6 +309,69 @@ async def test_every_registered_type_is_wanted_by_a_queue(client: Client) -> Non
     ]
     assert (await client.post({"events": events})).status_code == 202
     assert await client.bus(UNROUTED_QUEUE) == []
+
+
+SYNC_QUEUE = "farmiq.cloud-sync-service.ingest.queue"
+
+
+@pytest.mark.req("RB-02", "RB-20", "RB-21")
+async def test_the_bus_hears_that_a_batch_came_and_that_all_of_it_is_confirmed(
+    client: Client,
+) -> None:
+    token = client.site.token(tenants=["t-001", "t-002"], edge_cluster_id="edge-7")
+    headers = {"authorization": f"Bearer {token}", "x-trace-id": "trace-9"}
+    body = {"batchId": "batch-9", "events": [event(), event(), event(tenant_id="t-002")]}
+    assert (await client.post(body, **headers)).status_code == 202
+    told = [json.loads(each) for each in await client.bus(SYNC_QUEUE)]
+    assert [(each["event_type"], each["tenant_id"], each["payload"]) for each in told] == [
+        ("sync.batch.sent", "t-001",
+         {"batch_id": "batch-9", "event_count": 2, "edge_cluster_id": "edge-7"}),
+        ("sync.batch.sent", "t-002",
+         {"batch_id": "batch-9", "event_count": 1, "edge_cluster_id": "edge-7"}),
+        ("sync.batch.acked", "t-001",
+         {"batch_id": "batch-9", "event_count": 2, "status": "acked"}),
+        ("sync.batch.acked", "t-002",
+         {"batch_id": "batch-9", "event_count": 1, "status": "acked"}),
+    ]  # fmt: skip
+    for each in told:
+        nowhere = ("farm_id", "barn_id", "device_id", "session_id")
+        assert [each[name] for name in nowhere] == [None] * 4
+        assert each["trace_id"] == "trace-9"
+    # The same batch again, whose answer got lost, is the same events again: consumers know them.
+    assert (await client.post(body, **headers)).json()["deduped"] == 3
+    again = [json.loads(each)["event_id"] for each in await client.bus(SYNC_QUEUE)]
+    assert again == [each["event_id"] for each in told]
+    assert client.site.rows("select count(*) from ingestion_dedupe") == [(3,)]
+
+
+async def test_of_a_batch_that_is_refused_or_empty_the_bus_hears_nothing(client: Client) -> None:
+    for body, status in (({"events": [{}]}, 400), ({"events": []}, 202)):
+        assert (await client.post(body)).status_code == status
+    foreign = {"events": [event(tenant_id="t-002")]}
+    assert (await client.post(foreign)).status_code == 403
+    assert await client.bus(SYNC_QUEUE) == []
+
+
+async def test_a_batch_is_published_again_only_for_a_token_with_the_role_admin(
+    client: Client,
+) -> None:
+    known, fresh = event(), event()
+    await client.post({"events": [known]})
+    await client.bus()
+    body = {"events": [known, fresh], "republish": True}
+    answer = await client.post(body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "FORBIDDEN")
+    assert await client.bus() == []
+    admin = f"Bearer {client.site.token(role='admin')}"
+    answer = await client.post(body, authorization=admin)
+    assert (answer.status_code, answer.json()["deduped"]) == (202, 1)
+    assert [json.loads(each) for each in await client.bus()] == [known, fresh]
+    # What is known with another content stays back: the first one counts (C-05).
+    changed = {**known, "payload": {**known["payload"], "metric_value": 99}}
+    answer = await client.post({"events": [changed], "republish": True}, authorization=admin)
+    assert answer.status_code == 202
+    assert await client.bus() == []
+    assert client.site.rows("select count(*) from event_conflicts") == [(1,)]
 
 
 async def test_an_unregistered_type_is_refused(client: Client) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -61,9 +62,10 @@ async def test_what_is_no_http_gets_the_standard_body_and_breaks_nothing(
         async with httpx2.AsyncClient() as client:
             good = await client.post(f"http://127.0.0.1:{port}/taken", content=b"abc")
 
-    assert head.startswith(b"HTTP/1.1 400 ")
+    too_long = len(said) > 64 * 1024
+    assert head.startswith(b"HTTP/1.1 431 " if too_long else b"HTTP/1.1 400 Bad Request")
     error = json.loads(body)["error"]
-    assert error["code"] == "VALIDATION_ERROR"
+    assert error["code"] == ("HEADERS_TOO_LARGE" if too_long else "VALIDATION_ERROR")
     assert f"x-trace-id: {error['traceId']}".encode() in head
     assert good.json() == {"size": 3}
     assert [record.message for record in caplog.records if record.exc_info] == []
@@ -102,6 +104,25 @@ async def spoken(port: int, said: bytes) -> tuple[bytes, bytes]:
     finally:
         writer.close()
     return head, body
+
+
+async def test_who_still_sends_headers_that_are_too_long_gets_the_answer(
+    door: Door, free_port: Callable[[], int]
+) -> None:
+    """A connection closed with something unread is reset, and its answer may be lost with it."""
+    port = free_port()
+
+    def ask() -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as opened:
+            opened.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX: ")
+            for _ in range(20):
+                opened.sendall(b"x" * 50_000)
+                time.sleep(0.005)
+            return opened.recv(64)
+
+    async with serving(door, port):
+        answer = await asyncio.to_thread(ask)
+    assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
 
 
 def test_answers_do_not_wait_for_more_to_send() -> None:

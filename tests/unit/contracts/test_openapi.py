@@ -16,6 +16,7 @@ from farmiq.cli import app
 from farmiq.cloud.console import readings
 from farmiq.cloud.console.pages import Pages
 from farmiq.cloud.deadletter import api as deadletter
+from farmiq.cloud.edges import api as edges
 from farmiq.cloud.ingestion import service as ingestion
 from farmiq.contracts import openapi
 from farmiq.contracts.devices import TYPES as DEVICE_TYPES
@@ -43,6 +44,7 @@ def routes(site: str) -> FastAPI:
         door.app.add_route(ingestion.ROUTE, nothing_there, methods=["POST"])
         Pages(nothing, nothing, nothing, cookie_secure=False).add_to(door.app)
         deadletter.Api(nothing, nothing, nothing).add_to(door.app)
+        edges.Api(nothing, nothing, nothing).add_to(door.app)
     else:
         Desk(nothing, nothing).add_to(door.app)
         devices.add_to(door.app, nothing)
@@ -57,7 +59,8 @@ async def nothing_there(_: Any) -> Any:
 
 
 def for_programs(path: str) -> bool:
-    return path.startswith("/api/") or path in {"/healthz", "/readyz", "/metrics", "/version"}
+    known = {"/healthz", "/readyz", "/metrics", "/version", edges.JWKS}
+    return path.startswith("/api/") or path in known
 
 
 @pytest.mark.parametrize("site", openapi.SITES)

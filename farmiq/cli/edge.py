@@ -1,0 +1,289 @@
+"""`farmiq edge`: how edges become known to the cloud, and stop being so."""
+
+import getpass
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Edges and the keys by which the cloud knows them.\n\n"
+    "In the cloud (they need FARMIQ_CLOUD_DB_ADMIN_URL): `invite` prints a code that is good once; "
+    "`ls` and `show` say which edges there are and how they are; `revoke` ends a key within "
+    "seconds.\n\n"
+    "At the edge: `enroll` makes its key and registers it with the code; `rotate` replaces it. The "
+    "private key never leaves the edge. docs/enrolment.md tells it from the beginning.",
+)
+T = TypeVar("T")
+
+Cluster = Annotated[str, typer.Argument(help="edge_cluster_id, such as hill-farm-1.")]
+
+
+@app.command()
+def invite(
+    *,
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="edge_cluster_id that the edge will have.")
+    ],
+    tenant: Annotated[
+        list[str], typer.Option("--tenant", help="Tenant that it speaks for; repeatable.")
+    ],
+    hours: Annotated[
+        float, typer.Option(min=0.01, max=720, help="How long the code is good.")
+    ] = 24,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a code with which one edge may register its key, once. It is printed this once.
+
+    Give it to whoever stands at the edge: `farmiq edge enroll --cloud URL --code CODE`. It may be
+    asked for again for an edge that is known: it then gets a further key. It is audited.
+    """
+    from datetime import timedelta
+
+    from farmiq.cloud.edges import registry
+
+    for name in (cluster, *tenant):
+        terminal.check_id(name)
+    code, until = _in_cloud(
+        stack,
+        lambda tx: registry.invite(
+            tx, cluster, tenant, lasts=timedelta(hours=hours), actor=_actor()
+        ),
+    )
+    if as_json:
+        terminal.print_json(
+            {"code": code, "edge_cluster_id": cluster, "tenants": tenant, "expires_at": until}
+        )
+        return
+    typer.echo(code)
+    typer.secho(
+        f"good once, until {until:%Y-%m-%d %H:%M}Z, for edge {cluster} of {', '.join(tenant)}",
+        err=True,
+    )
+
+
+@app.command()
+def enroll(
+    *,
+    cloud: Annotated[
+        str, typer.Option("--cloud", envvar="FARMIQ_CLOUD_URL", help="Such as https://cloud.farm.")
+    ],
+    code: Annotated[
+        str, typer.Option("--code", prompt=True, help="As `farmiq edge invite` printed it.")
+    ],
+    key_file: Annotated[
+        Path,
+        typer.Option(
+            "--key-file",
+            envvar="FARMIQ_EDGE_KEY_FILE",
+            help="Where the private key goes (0600); one that is there is used, never replaced.",
+        ),
+    ] = Path("edge-key.jwk"),
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="Send the code without TLS, beyond this machine.")
+    ] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make this edge's key and register its public part with the cloud.
+
+    Prints the settings that the edge's services then need. If the answer gets lost, run it again
+    with the same code and file.
+    """
+    from farmiq.edge.sync import enrolment
+
+    if not plain_http and not _is_safe(cloud):
+        terminal.fail(
+            f"{cloud} is not https: the code would travel readable (--plain-http)", code=2
+        )
+    try:
+        made = enrolment.enroll(cloud.rstrip("/"), code, key_file, tls=_tls(stack))
+    except enrolment.EnrolmentError as error:
+        terminal.fail(str(error))
+    settings = {
+        "FARMIQ_CLOUD_URL": cloud.rstrip("/"),
+        "FARMIQ_EDGE_CLUSTER_ID": made["edge_cluster_id"],
+        "FARMIQ_EDGE_KEY_FILE": str(key_file.absolute()),
+        "FARMIQ_TOKEN_ISSUER": made["issuer"],
+        "FARMIQ_TOKEN_AUDIENCE": made["audience"],
+    }
+    if as_json:
+        terminal.print_json({**made, "settings": settings})
+        return
+    typer.secho(
+        f"enrolled as {made['edge_cluster_id']} for {', '.join(made['tenants'])}, key "
+        f"{made['key_id']}; put this into the edge's settings:",
+        err=True,
+    )
+    for name, value in settings.items():
+        typer.echo(f'{name}="{value}"')
+
+
+@app.command()
+def rotate(
+    *,
+    overlap_hours: Annotated[
+        float, typer.Option(min=0, max=720, help="How long the old key stays good as well.")
+    ] = 24,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace this edge's key; services that run find the new one by themselves within minutes.
+
+    Reads FARMIQ_CLOUD_URL, FARMIQ_EDGE_KEY_FILE and FARMIQ_EDGE_CLUSTER_ID, as the services do.
+    With another machine of the same edge, copy the new file there within the overlap.
+    """
+    from farmiq.config import EdgeSettings
+    from farmiq.edge.sync import enrolment
+
+    environment = terminal.environment(stack)
+    for name in ("FARMIQ_CLOUD_URL", "FARMIQ_EDGE_KEY_FILE"):
+        terminal.needed(environment, name)
+    settings = EdgeSettings.load_some(environment)
+    try:
+        made = enrolment.rotate(settings, overlap_hours=overlap_hours, tls=_tls(stack))
+    except enrolment.EnrolmentError as error:
+        terminal.fail(str(error))
+    if as_json:
+        terminal.print_json(made)
+        return
+    typer.echo(f"new key {made['key_id']}; the old one is good until {made['old_key_until']}")
+
+
+@app.command()
+def revoke(
+    cluster: Cluster,
+    *,
+    tenant: Annotated[str | None, typer.Option(help="Only for this tenant.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only this key, as `show` names it.")] = None,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """End an edge's keys and its open invitations; tokens are refused within seconds.
+
+    Nothing is lost: the edge raises an alert and keeps what it has until it is let in again, by
+    another invitation. It is audited.
+    """
+    from farmiq.cloud.edges import registry
+
+    ended = _in_cloud(
+        stack,
+        lambda tx: registry.revoke(tx, cluster, tenant_id=tenant, key_id=key, actor=_actor()),
+    )
+    if as_json:
+        terminal.print_json(
+            {"revoked": [{"key_id": each, "tenant_id": whose} for each, whose in ended]}
+        )
+    for each, whose in [] if as_json else ended:
+        typer.echo(f"revoked {each} for {whose}")
+    if not ended:
+        terminal.fail(f"no good key of {cluster!r} fits; `farmiq edge show {cluster}` shows them")
+
+
+@app.command("ls")
+def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+    """List the edges by tenant: keys, when they were last heard, what waits there.
+
+    Exit code 3: one that has a good key is silent.
+    """
+    from farmiq.cloud.edges import registry
+
+    found = _in_cloud(stack, registry.listed)
+    if as_json:
+        terminal.print_json(found)
+    for each in [] if as_json else found:
+        typer.echo(_line(each))
+    if not found and not as_json:
+        typer.echo("no edge is known; `farmiq edge invite` makes a code for one")
+    raise typer.Exit(3 if any(each["state"] == "silent" and _good(each) for each in found) else 0)
+
+
+@app.command()
+def show(cluster: Cluster, *, stack: StackName = None, as_json: AsJson = False) -> None:
+    """Show one edge: its keys, what it last said of itself, and what was done to it."""
+    from farmiq.cloud.edges import registry
+
+    async def look(tx: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        return (
+            await registry.listed(tx, edge_cluster_id=cluster),
+            await registry.actions(tx, cluster),
+        )
+
+    found, done = _in_cloud(stack, look)
+    if not found and not done:
+        terminal.fail(f"there is no edge {cluster!r}; `farmiq edge ls` lists them")
+    if as_json:
+        terminal.print_json({"edge_cluster_id": cluster, "tenants": found, "actions": done})
+        return
+    for each in found:
+        typer.echo(_line(each))
+        for key in each["keys"]:
+            state = "good" if key["good"] else "revoked" if key["revoked_at"] else "over"
+            typer.echo(f"  key {key['key_id']}  {state}  since {key['enrolled_at']}")
+        for name, value in (each["heartbeat"] or {}).items():
+            typer.echo(f"  {name:<16} {value}")
+    for deed in done:
+        typer.echo(
+            f"{deed['at']:%Y-%m-%d %H:%M:%S}Z  {deed['action']:<7} {deed['tenant_id']}  "
+            f"by {deed['actor']}  {deed['key_id'] or ''}"
+        )
+
+
+def _line(each: dict[str, Any]) -> str:
+    said = each["heartbeat"]
+    how = (
+        f"heard {said['received_at']}  waiting {said['waiting']}  dlq {said['dlq']}  "
+        f"disk {said['disk_percent']:.0f} %"
+        if said
+        else "never heard"
+    )
+    keys = f"{_good(each)} good key(s)"
+    silent = "  SILENT" if each["state"] == "silent" else ""
+    return f"{each['edge_cluster_id']:<24} {each['tenant_id']:<24} {keys}  {how}{silent}"
+
+
+def _good(each: dict[str, Any]) -> int:
+    return sum(key["good"] for key in each["keys"])
+
+
+def _actor() -> str:
+    return f"cli:{getpass.getuser()}"
+
+
+def _is_safe(url: str) -> bool:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def _tls(stack: str | None) -> Any:
+    from farmiq.config import EdgeSettings
+
+    return EdgeSettings.load_some(terminal.environment(stack)).tls.client()
+
+
+def _in_cloud(stack: str | None, work: Callable[[Any], Awaitable[T]]) -> T:
+    """In one transaction, as the owner of the cloud's tables."""
+    import asyncio
+
+    import psycopg
+
+    from farmiq.cloud.edges.registry import NotAllowed
+
+    url = terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
+
+    async def connected() -> T:
+        async with await psycopg.AsyncConnection.connect(url, application_name="farmiq edge") as tx:
+            return await work(tx)
+
+    try:
+        return asyncio.run(connected())
+    except NotAllowed as error:
+        terminal.fail(str(error))

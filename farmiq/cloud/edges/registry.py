@@ -1,0 +1,323 @@
+"""The registry's SQL: invite, enrol, rotate, revoke, list. Each deed is noted beside it."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.rows import class_row, dict_row
+
+from farmiq.cloud.edges import code
+from farmiq.plumbing import db, ids, tokens
+
+
+class NotAllowed(Exception):  # noqa: N818 - an answer, not a mistake
+    """The code, the key or the tenant does not let this happen; the text says why."""
+
+
+class KnownKey(Exception):  # noqa: N818 - an answer, not a mistake
+    """The key is registered already; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """An edge as it was registered."""
+
+    edge_cluster_id: str
+    tenants: tuple[str, ...]
+    key_id: str
+    old_key_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A key for one tenant. `good` is how it was when it was looked up."""
+
+    tenant_id: str
+    edge_cluster_id: str
+    public_x: str
+    good: bool
+    revoked: bool
+
+
+async def invite(
+    tx: db.Connection, edge_cluster_id: str, tenants: Sequence[str], *, lasts: timedelta, actor: str
+) -> tuple[str, datetime]:
+    """A code and when it is over. Raises NotAllowed for a tenant that is not registered."""
+    await _must_be_companies(tx, tenants)
+    letters = "".join(secrets.choice(code.LETTERS) for _ in range(code.LENGTH))
+    rows = await db.fetch_all(
+        tx,
+        """
+        insert into edge_invites (code_hash, tenant_id, edge_cluster_id, made_by, made_at,
+          expires_at)
+        select %s, tenant_id, %s, %s, fn_now(), fn_now() + %s from unnest(%s::text[]) t(tenant_id)
+        returning expires_at
+        """,
+        code.digest(letters),
+        edge_cluster_id,
+        actor,
+        lasts,
+        sorted(set(tenants)),
+    )
+    await _note(tx, "invite", actor, edge_cluster_id, sorted(set(tenants)))
+    return code.written(letters), rows[0][0]
+
+
+async def enroll(tx: db.Connection, typed: str, public: tokens.PublicKey) -> Registration:
+    """Register a key by its invitation. Raises NotAllowed or KnownKey.
+
+    The same key with the same code again is answered as before: the first answer may have got lost.
+    """
+    invited = await _use(tx, typed, public.key_id)
+    if invited is None:
+        return await _as_before(tx, typed, public.key_id)
+    edge_cluster_id, tenants = invited
+    await _keep(tx, public, edge_cluster_id, tenants)
+    await _note(tx, "enroll", f"edge:{edge_cluster_id}", edge_cluster_id, tenants, public.key_id)
+    return Registration(edge_cluster_id, tuple(tenants), public.key_id)
+
+
+async def rotate(
+    tx: db.Connection, old_key_id: str, public: tokens.PublicKey, *, overlap: timedelta
+) -> Registration:
+    """Another key for what the old one speaks for; the old one stays good for `overlap`.
+
+    Repeating it with the same new key changes nothing.
+    """
+    rows = await db.fetch_all(
+        tx,
+        """
+        select tenant_id, edge_cluster_id, valid_until from edge_keys
+        where key_id = %s and revoked_at is null
+          and (valid_until is null or valid_until > fn_now())
+        order by tenant_id for update
+        """,
+        old_key_id,
+    )
+    if not rows:
+        raise NotAllowed("this key is not good any more")
+    if public.key_id == old_key_id:
+        raise KnownKey("this is the key that signed the request: send another")
+    edge_cluster_id, tenants = rows[0][1], [row[0] for row in rows]
+    if not await _is_of(tx, public.key_id, edge_cluster_id, tenants):
+        await _keep(tx, public, edge_cluster_id, tenants)
+        await _note(
+            tx, "rotate", f"edge:{edge_cluster_id}", edge_cluster_id, tenants, public.key_id
+        )
+    until: datetime = await db.fetch_value(
+        tx,
+        """
+        with ended as (
+          update edge_keys set valid_until = least(valid_until, fn_now() + %s)
+          where key_id = %s and revoked_at is null returning valid_until
+        )
+        select max(valid_until) from ended
+        """,
+        overlap,
+        old_key_id,
+    )
+    return Registration(edge_cluster_id, tuple(tenants), public.key_id, until)
+
+
+async def revoke(
+    tx: db.Connection,
+    edge_cluster_id: str,
+    *,
+    tenant_id: str | None,
+    key_id: str | None,
+    actor: str,
+) -> list[tuple[str, str]]:
+    """End keys of an edge, and its open invitations if no key is named; returns (key, tenant)."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        update edge_keys set revoked_at = fn_now()
+        where edge_cluster_id = %s and revoked_at is null
+          and (%s::text is null or tenant_id = %s) and (%s::text is null or key_id = %s)
+        returning key_id, tenant_id
+        """,
+        edge_cluster_id,
+        tenant_id,
+        tenant_id,
+        key_id,
+        key_id,
+    )
+    if key_id is None:
+        await tx.execute(
+            "update edge_invites set expires_at = least(expires_at, fn_now()) "
+            "where edge_cluster_id = %s and used_at is null "
+            "and (%s::text is null or tenant_id = %s)",
+            (edge_cluster_id, tenant_id, tenant_id),
+        )
+    for key, tenant in rows:
+        await _note(tx, "revoke", actor, edge_cluster_id, [tenant], key)
+    return sorted((row[0], row[1]) for row in rows)
+
+
+async def known(connection: db.Connection, key_id: str) -> list[Known]:
+    """What a key is registered for, also where it is not good any more."""
+    async with connection.cursor(row_factory=class_row(Known)) as cursor:
+        await cursor.execute(
+            """
+            select tenant_id, edge_cluster_id, public_x, revoked_at is not null as revoked,
+              revoked_at is null and (valid_until is null or valid_until > fn_now()) as good
+            from edge_keys where key_id = %s
+            """,
+            (key_id,),
+        )
+        return await cursor.fetchall()
+
+
+async def good_keys(connection: db.Connection) -> list[dict[str, str]]:
+    """The public keys that are good now, as a JWKS lists them."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select distinct key_id, public_x from edge_keys
+        where revoked_at is null and (valid_until is null or valid_until > fn_now())
+        order by key_id
+        """,
+    )
+    return [tokens.PublicKey(x).as_jwk() for _, x in rows]
+
+
+# An edge is heard every minute (SYNC_HEARTBEAT_SECONDS); three missed are no accident.
+SILENT_AFTER = timedelta(minutes=3)
+STATES = ("never heard", "heard", "silent")
+
+
+async def listed(
+    connection: db.Connection, *, edge_cluster_id: str | None = None
+) -> list[dict[str, Any]]:
+    """Edges by tenant, with their keys and what they last said; as much as the caller may see."""
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            """
+            select tenant_id, edge_cluster_id, k.keys,
+              case when h.tenant_id is null then 'never heard'
+                when h.received_at < fn_now() - %(silent)s then 'silent' else 'heard' end as state,
+              case when h.tenant_id is not null then
+                to_jsonb(h) - 'tenant_id' - 'edge_cluster_id' end as heartbeat
+            from (
+              select tenant_id, edge_cluster_id, jsonb_agg(jsonb_build_object(
+                'key_id', key_id, 'enrolled_at', enrolled_at, 'valid_until', valid_until,
+                'revoked_at', revoked_at,
+                'good', revoked_at is null and (valid_until is null or valid_until > fn_now())
+              ) order by enrolled_at, key_id) as keys
+              from edge_keys group by 1, 2
+            ) k
+            full join edge_heartbeats h using (tenant_id, edge_cluster_id)
+            where %(edge)s::text is null or edge_cluster_id = %(edge)s
+            order by edge_cluster_id, tenant_id
+            """,
+            {"silent": SILENT_AFTER, "edge": edge_cluster_id},
+        )
+        rows = await cursor.fetchall()
+    return [{**row, "keys": row["keys"] or []} for row in rows]
+
+
+async def actions(connection: db.Connection, edge_cluster_id: str) -> list[dict[str, Any]]:
+    """What was done to an edge, newest first."""
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            "select at, actor, action, tenant_id, key_id from edge_actions "
+            "where edge_cluster_id = %s order by at desc, action_id desc limit 100",
+            (edge_cluster_id,),
+        )
+        return await cursor.fetchall()
+
+
+async def _must_be_companies(tx: db.Connection, tenants: Sequence[str]) -> None:
+    rows = await db.fetch_all(
+        tx, "select tenant_id from companies where tenant_id = any(%s)", list(tenants)
+    )
+    if missing := sorted(set(tenants) - {row[0] for row in rows}):
+        raise NotAllowed(
+            f"there is no company {missing[0]!r}; add it with `farmiq company add` first"
+        )
+
+
+async def _use(tx: db.Connection, typed: str, key_id: str) -> tuple[str, list[str]] | None:
+    """Use the code up; None if it was used before. Raises NotAllowed if it is no good."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        update edge_invites set used_at = fn_now(), key_id = %s
+        where code_hash = %s and used_at is null and expires_at > fn_now()
+        returning edge_cluster_id, tenant_id
+        """,
+        key_id,
+        code.digest(typed),
+    )
+    if rows:
+        return rows[0][0], sorted(row[1] for row in rows)
+    used = await db.fetch_value(
+        tx,
+        "select bool_or(used_at is not null) from edge_invites where code_hash = %s",
+        code.digest(typed),
+    )
+    if used is None:
+        raise NotAllowed("nobody made this code: check it, or ask for another")
+    if not used:
+        raise NotAllowed("this code is over: ask for another (farmiq edge invite)")
+    return None
+
+
+async def _as_before(tx: db.Connection, typed: str, key_id: str) -> Registration:
+    rows = await db.fetch_all(
+        tx,
+        "select edge_cluster_id, tenant_id from edge_invites "
+        "where code_hash = %s and key_id = %s order by tenant_id",
+        code.digest(typed),
+        key_id,
+    )
+    if not rows:
+        raise NotAllowed("this code was used already, by another key: ask for another")
+    return Registration(rows[0][0], tuple(row[1] for row in rows), key_id)
+
+
+async def _keep(
+    tx: db.Connection, public: tokens.PublicKey, edge_cluster_id: str, tenants: Sequence[str]
+) -> None:
+    # Two requests with the same key at once: the second sees what the first has done.
+    await tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (public.key_id,))
+    if await known(tx, public.key_id):
+        raise KnownKey(
+            "this key is registered already: a key is enrolled once; make a new one for this edge"
+        )
+    await tx.execute(
+        """
+        insert into edge_keys (key_id, tenant_id, edge_cluster_id, public_x, enrolled_at)
+        select %s, tenant_id, %s, %s, fn_now() from unnest(%s::text[]) t(tenant_id)
+        """,
+        (public.key_id, edge_cluster_id, public.x, list(tenants)),
+    )
+
+
+async def _is_of(
+    tx: db.Connection, key_id: str, edge_cluster_id: str, tenants: Sequence[str]
+) -> bool:
+    """Whether the key is this edge's already, and good for all of this."""
+    found = await known(tx, key_id)
+    good = {each.tenant_id for each in found if each.good}
+    return good >= set(tenants) and {each.edge_cluster_id for each in found} == {edge_cluster_id}
+
+
+async def _note(  # noqa: PLR0917 - the columns, in their order
+    tx: db.Connection,
+    action: str,
+    actor: str,
+    edge_cluster_id: str,
+    tenants: Sequence[str],
+    key_id: str | None = None,
+) -> None:
+    await tx.execute(
+        """
+        insert into edge_actions (action_id, at, actor, action, tenant_id, edge_cluster_id, key_id)
+        select e.action_id, fn_now(), %s, %s, e.tenant_id, %s, %s
+        from unnest(%s::uuid[], %s::text[]) e(action_id, tenant_id)
+        """,
+        (actor, action, edge_cluster_id, key_id, [ids.new() for _ in tenants], list(tenants)),
+    )

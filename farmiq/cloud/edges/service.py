@@ -1,0 +1,43 @@
+"""Edges: they register their keys by a one-time code, and say every minute how they are.
+
+edge-sync-forwarder, farmiq edge enroll --POST--> [edges] --edge_keys, edge_heartbeats-->
+cloud-ingestion, people
+"""
+
+from datetime import timedelta
+
+import prometheus_client
+
+from farmiq.cloud.edges import registry
+from farmiq.cloud.edges.api import Api
+from farmiq.cloud.edges.keyring import Keyring
+from farmiq.cloud.identity.desk import Desk
+from farmiq.config import CloudSettings
+from farmiq.plumbing import chores, db, http
+from farmiq.plumbing.chores import Chore
+
+NAME = "cloud-edges-registry"
+WATCH_S = 30.0
+
+EDGES = prometheus_client.Gauge(
+    "farmiq_edges", "Edges with a good key, by tenant, and whether they are heard", ["state"]
+)
+
+
+async def run(settings: CloudSettings, door: http.Door) -> None:
+    url = settings.db_url.get_secret_value()
+    async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
+        desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
+        Api(pool, desk, Keyring(settings, pool)).add_to(door.app)
+        door.ready("edges.database", lambda: db.problem(pool))
+        await chores.keep_doing(Chore("edges.watch", WATCH_S, lambda: watch(pool)))
+
+
+async def watch(pool: db.Pool) -> dict[str, object]:
+    """Count those that should be heard; deploy/alerts.yaml tells of the silent ones."""
+    async with db.transaction(pool) as tx:
+        found = await registry.listed(tx)
+    states = [each["state"] for each in found if any(key["good"] for key in each["keys"])]
+    for state in registry.STATES:
+        EDGES.labels(state=state).set(states.count(state))
+    return {}

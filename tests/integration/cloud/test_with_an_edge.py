@@ -1,0 +1,185 @@
+"""An edge against a real cloud: its key ends and changes, it says how it is, history goes again."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+import msgspec
+import psycopg
+import pytest
+
+from farmiq.cloud.telemetry import service as telemetry
+from farmiq.config import CloudSettings, EdgeSettings
+from farmiq.edge.sync import heartbeat
+from farmiq.edge.sync.cloud import Cloud
+from farmiq.edge.sync.forwarder import Forwarder
+from farmiq.messages.bus import BusEvent
+from farmiq.plumbing import db, http
+from tests.conftest import Database
+from tests.integration.cloud.test_edges import CLUSTER, Desk, desk
+from tests.integration.edge.sync import owed
+from tests.integration.edge.sync.owed import make_due, owe, rows
+from tests.until import until
+
+__all__ = ["desk"]  # the fixture: a real cloud, its database and its bus
+
+STATES = "select status, count(*) from sync_outbox group by 1 order by 1"
+ALERTS = "select kind, subject from alerts where closed_at is null"
+
+
+def event(device_id: str = "d", minutes: float = 0) -> BusEvent:
+    return msgspec.structs.replace(owed.event("t-001", minutes=minutes), device_id=device_id)
+
+
+class Edge:
+    """An edge that enrolled, with one forwarder that keeps running."""
+
+    def __init__(
+        self, database: Database, pool: db.Pool, settings: EdgeSettings, cloud: Cloud
+    ) -> None:
+        self.database, self.pool, self.settings, self.cloud = database, pool, settings, cloud
+        self._forwarder = Forwarder(settings, pool, cloud)
+
+    async def forward(self) -> None:
+        make_due(self.database)
+        await self._forwarder.forward_once()
+
+    def states(self) -> dict[str, int]:
+        return dict(rows(self.database, STATES))
+
+
+@pytest.fixture
+async def edge(desk: Desk, edge_db: Database) -> AsyncIterator[Edge]:
+    await desk.enroll()
+    desk.environment |= {"FARMIQ_EDGE_DB_URL": edge_db.url, "FARMIQ_EDGE_MQTT_URL": "mqtt://unused"}
+    settings = EdgeSettings.load(desk.environment)
+    async with (
+        db.pool(edge_db.url, name="test") as pool,
+        Cloud(lambda: httpx2.AsyncClient(timeout=20), settings) as cloud,
+    ):
+        yield Edge(edge_db, pool, settings, cloud)
+
+
+async def test_a_revoked_edge_keeps_what_it_has_says_so_and_goes_on_when_it_is_let_in_again(
+    desk: Desk, edge: Edge
+) -> None:
+    await owe(edge.pool, event())
+    await edge.forward()
+    assert edge.states() == {"acked": 1}
+    await desk.run("edge", "revoke", CLUSTER)
+
+    async def refused() -> bool:
+        await owe(edge.pool, event())
+        await edge.forward()
+        return rows(edge.database, ALERTS) == [("sync.not_let_in", "t-001")]
+
+    # For a moment the cloud may believe what it knew: what it took then is delivered.
+    await until(refused)
+    for _ in range(12):
+        await edge.forward()
+    kept = rows(
+        edge.database, "select last_error_message from sync_outbox where status = 'pending'"
+    )
+    assert kept
+    assert all("was revoked" in (said or "was revoked") for (said,) in kept)
+    assert edge.states().keys() <= {"acked", "pending"}
+    desk.key_file.unlink()
+    await desk.enroll()
+    await edge.forward()
+    await edge.forward()
+    assert edge.states().keys() == {"acked"}
+    assert rows(edge.database, ALERTS) == []
+
+
+async def test_a_running_forwarder_finds_a_rotated_key(desk: Desk, edge: Edge) -> None:
+    await owe(edge.pool, event())
+    await edge.forward()
+    await desk.run("edge", "rotate", "--overlap-hours", "0")
+    await owe(edge.pool, event())
+
+    async def delivered() -> bool:
+        await edge.forward()
+        return edge.states() == {"acked": 2}
+
+    await until(delivered)
+    ((good,),) = desk.site.rows("select count(*) from edge_keys where valid_until is null")
+    assert good == 1
+
+
+async def test_the_edge_says_how_it_is_and_keeps_nothing_of_it(desk: Desk, edge: Edge) -> None:
+    await owe(edge.pool, event(), event())
+    await heartbeat.beat(edge.pool, edge.cloud, edge.settings, seen=None)
+    ((waiting, percent, versions, offset),) = desk.site.rows(
+        "select waiting, disk_percent, versions, clock_offset_s from edge_heartbeats"
+    )
+    assert waiting == 2
+    assert 0 < percent <= 100
+    assert versions.keys() == {"farmiq", "python", "postgresql"}
+    assert abs(offset) < 30
+    assert edge.states() == {"pending": 2}
+    # The devices of this edge have another tenant too, whom the cloud does not know.
+    assert ("sync.not_let_in", "t-001") not in rows(edge.database, ALERTS)
+    assert json.loads(await desk.run("edge", "ls", "--json"))[0]["state"] == "heard"
+
+
+async def test_an_edge_with_nothing_to_send_hears_that_it_is_not_let_in(
+    desk: Desk, edge: Edge
+) -> None:
+    with psycopg.connect(edge.database.admin_url) as connection:
+        connection.execute("insert into sync_state (tenant_id) values ('t-001')")
+
+    async def alerted() -> bool:
+        await heartbeat.beat(edge.pool, edge.cloud, edge.settings, seen=None)
+        return ("sync.not_let_in", "t-001") in rows(edge.database, ALERTS)
+
+    assert not await alerted()
+    await desk.run("edge", "revoke", CLUSTER)
+    await until(alerted)
+    desk.key_file.unlink()
+    await desk.enroll()
+    assert not await alerted()
+
+
+async def test_history_that_the_cloud_lost_comes_back_once(
+    desk: Desk, edge: Edge, tasks: asyncio.TaskGroup
+) -> None:
+    """C-99: known to the dedupe of both sides, and yet it gets through on purpose."""
+    consumed = http.Door(title="consumer", version="0")
+    settings = CloudSettings.model_validate(desk.site.settings.model_dump(by_alias=True))
+    tasks.create_task(telemetry.run(settings, consumed))
+    events = [event(device, minutes) for device in ("d-1", "d-2") for minutes in range(3)]
+    await owe(edge.pool, *events)
+    await edge.forward()
+    stored = "select event_id::text from telemetry_readings order by 1"
+    every = sorted((str(each.event_id),) for each in events)
+    await until(lambda: desk.site.rows(stored) == every)
+    with psycopg.connect(desk.site.database.admin_url) as owner:
+        owner.execute("delete from telemetry_readings")
+        owner.execute("delete from telemetry_latest")
+    since, until_ = owed.BORN, owed.BORN + timedelta(minutes=2)
+
+    async def resync(*more: str) -> dict[str, Any]:
+        span = (f"--from={since:%Y-%m-%dT%H:%M:%S}", f"--to={until_:%Y-%m-%dT%H:%M:%S}")
+        found: dict[str, Any] = json.loads(await desk.run("resync", *span, *more, "--json"))
+        return found
+
+    assert (await resync("--dry-run"))["tenants"] == {"t-001": 4}
+    assert await resync("--device", "d-2") == {"sent": 2, "refused": 0}
+    mine = sorted((str(each.event_id),) for each in events[3:5])
+    await until(lambda: desk.site.rows(stored) == mine)
+    for _ in range(2):
+        assert await resync() == {"sent": 4, "refused": 0}
+    four = sorted((str(each.event_id),) for each in (*events[:2], *events[3:5]))
+    await until(lambda: desk.site.rows(stored) == four)
+    counted = "select sum(reading_count) from telemetry_latest"
+    assert desk.site.rows(counted) == [(4,)]
+    assert desk.site.rows("select count(*) from ingestion_dedupe") == [(6,)]
+    assert desk.site.rows("select count(*) from event_conflicts") == [(0,)]
+    noted = rows(edge.database, "select action, detail->>'sent' from audit_log order by audit_id")
+    assert noted == [("sync.resync", None), ("sync.resync.ended", "2"), ("sync.resync", None),
+                     ("sync.resync.ended", "4"), ("sync.resync", None),
+                     ("sync.resync.ended", "4")]  # fmt: skip
+    assert edge.states() == {"acked": 6}
