@@ -35,6 +35,13 @@ class _Settings(BaseModel):
         None, alias="FARMIQ_TLS_KEY_FILE", description="private key of that certificate"
     )
 
+    actions_per_minute: int = Field(
+        120,
+        alias="API_ACTIONS_PER_MINUTE",
+        ge=1,
+        description="how often a key or a person may act over HTTP (redrive, discard, register …)",
+    )
+
     @property
     def tls(self) -> Tls:
         return Tls(self.tls_ca_file, self.tls_cert_file, self.tls_key_file)

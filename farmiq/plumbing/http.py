@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import math
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -27,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from farmiq.plumbing import ids, log
+from farmiq.plumbing.allowance import Allowance
 from farmiq.plumbing.tls import Tls
 
 Check = Callable[[], Awaitable[str | None] | str | None]
@@ -89,12 +91,23 @@ def trace_id(request: Request) -> str:
     return found
 
 
+def allow(request: Request, who: str) -> None:
+    """For routes by which a person or key acts. Raises HttpError 429 if they do so too often."""
+    wait_s: float = request.app.state.allowance.take(who, now=time.monotonic())
+    if wait_s:
+        seconds = math.ceil(wait_s)
+        raise HttpError(
+            429, f"{who} acts too often; try again in {seconds} s", retry_after_s=seconds
+        )
+
+
 @dataclass
 class Door:
     """Services add their routes to `app` and say with `ready` how to see whether they work."""
 
     title: str
     version: str
+    actions_per_minute: int = 120
     app: FastAPI = field(init=False)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _checks: dict[str, Check] = field(default_factory=dict)
@@ -105,6 +118,7 @@ class Door:
         self.app = FastAPI(
             title=self.title, version=self.version, docs_url=None, redoc_url=None, openapi_url=None
         )
+        self.app.state.allowance = Allowance(self.actions_per_minute)
         self.app.add_exception_handler(HttpError, _on_http_error)
         self.app.add_exception_handler(HTTPException, _on_starlette_error)
         self.app.add_exception_handler(RequestValidationError, _on_invalid_request)
@@ -135,8 +149,7 @@ class Door:
         self._notes[name] = check
 
     async def problems(self) -> dict[str, str]:
-        found = {name: await _answer(check) for name, check in self._checks.items()}
-        return {name: why for name, why in found.items() if why}
+        return await _answers(self._checks)
 
     async def _healthz(self) -> dict[str, str]:
         return {"status": "ok"}
@@ -146,7 +159,7 @@ class Door:
 
     async def _readyz(self) -> JSONResponse:
         problems = await self.problems()
-        notes = {name: said for name, note in self._notes.items() if (said := await _answer(note))}
+        notes = await _answers(self._notes)
         body = {
             "status": "not ready" if problems else "ready",
             "problems": problems,
@@ -261,7 +274,7 @@ class _Identify:
                 self._record(scope, status, time.monotonic() - started)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "none")
+        route = _route(scope)
         REQUESTS.labels(route=route, status=str(status)).inc()
         self._log.debug(
             "http.request",
@@ -272,6 +285,15 @@ class _Identify:
         )
 
 
+def _route(scope: Scope) -> str:
+    """The path of the route as it is written; only FastAPI's own kind tells it by itself."""
+    if "route" in scope:
+        return str(scope["route"].path)
+    endpoint = scope.get("endpoint")
+    paths = (one.path for one in scope["app"].routes if getattr(one, "endpoint", "") == endpoint)
+    return next(paths, "none")
+
+
 def _given(scope: Scope, name: bytes) -> str | None:
     for key, value in scope["headers"]:
         if key == name and value:
@@ -280,6 +302,11 @@ def _given(scope: Scope, name: bytes) -> str | None:
                 text if len(text) <= _LONGEST_ID and text.isprintable() and text.isascii() else None
             )
     return None
+
+
+async def _answers(checks: Mapping[str, Check]) -> dict[str, str]:
+    # A copy: services come and go while a check is waited for.
+    return {name: said for name, check in [*checks.items()] if (said := await _answer(check))}
 
 
 async def _answer(check: Check) -> str | None:

@@ -287,7 +287,7 @@ async def people(cloud: CloudSite, tasks: asyncio.TaskGroup) -> AsyncIterator[Pe
                 super_admin=is_super,
             )  # fmt: skip
             tokens[name] = open_sign_in(connection, email, lasts=timedelta(hours=1))
-    door = http.Door(title="test", version="0")
+    door = http.Door(title="test", version="0", actions_per_minute=6)
     tasks.create_task(service.run(cloud.settings, door))
     port = cloud.settings.http_port
     tasks.create_task(http.serve(door, host="127.0.0.1", port=port, tls=cloud.settings.tls))
@@ -373,6 +373,18 @@ async def test_an_order_that_is_too_long_or_no_json_is_refused(people: People) -
     )
     assert form.status_code == 415
     assert (await people.get("super", queue="nothing")).status_code == 400
+
+
+async def test_who_asks_too_often_is_told_to_wait_and_others_are_not(people: People) -> None:
+    asked = [(await people.post("admin", "redrive", {"dry_run": True})) for _ in range(3)]
+    asked += [(await people.get("admin")), (await people.get("admin", "/messages"))]
+    asked += [await people.post("admin", "discard", {"limit": 0})]
+    assert [each.status_code for each in asked] == [200] * 5 + [400]
+    for refused in (await people.post("admin", "discard", {}), await people.get("admin")):
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "TOO_MANY_REQUESTS"
+        assert 1 <= int(refused.headers["retry-after"]) <= 10
+    assert (await people.get("super")).status_code == 200
 
 
 async def test_how_full_queues_are_is_told(
