@@ -10,7 +10,7 @@ from farmiq.contracts import schemas
 from farmiq.edge.devices.api import MOST_ON_A_PAGE, ROUTE
 from farmiq.edge.devices.desk import LONGEST_TTL_S
 from farmiq.edge.devices.entry import MOST_HEARTBEAT_S, MOST_TEXT
-from farmiq.messages.ids import Id
+from farmiq.messages.ids import ID_PATTERN, Id
 
 Kind = Literal["sensor", "silo", "feeder", "station", "gateway", "other"]
 State = Literal["online", "late", "offline", "error", "never seen", "revoked"]
@@ -206,8 +206,8 @@ def _query(name: str, **schema: Any) -> dict[str, Any]:
 
 
 _FILTERS = [
-    _query("tenant_id", type="string"),
-    _query("barn_id", type="string"),
+    _query("tenant_id", type="string", pattern=ID_PATTERN),
+    _query("barn_id", type="string", pattern=ID_PATTERN),
     _query("state", type="string", enum=list(State.__args__)),  # type: ignore[attr-defined]
     _query("limit", type="integer", minimum=1, maximum=MOST_ON_A_PAGE, default=100),
     _query("after", type="string"),

@@ -93,6 +93,7 @@ def known(database: Database) -> dict[str, Known]:
     }  # fmt: skip
     chosen = ({"all": True, "dry_run": True}, {"ids": [str(QUARANTINED)]})
     span = {"tenant": "t-1", "from": "2025-01-01T00:00:00Z", "to": "2025-01-02T00:00:00Z"}
+    span["cursor"] = ""  # of the first page; any other would have to be one that the edge gave
     return {
         "GET /api/v1/quarantine/{quarantine_id}": Known(
             path={"quarantine_id": str(QUARANTINED)}, prepare=quarantine
@@ -104,8 +105,6 @@ def known(database: Database) -> dict[str, Known]:
         ),
         "GET /api/v1/telemetry/range": Known(query=span),
         "POST /api/v1/feed/lots": Known(bodies=(lot,)),
-        "GET /api/v1/feed/lots": Known(query={"tenant": "t-1", "limit": 10}),
-        "GET /api/v1/feed/intakes": Known(query={"tenant": "t-1", "limit": 10}),
         "POST /api/v1/sync/redrive": Known(bodies=({"all": True}, {"tenant_id": "t-1"})),
         "POST /api/v1/sync/unclaim-stuck": Known(bodies=({"all": True}, {"tenant_id": "t-1"})),
         f"GET {DEVICES}": Known(path={**one, "device_id": "d-1"}),
@@ -129,7 +128,7 @@ def _execute(database: Database, statement: str, *values: Any) -> None:
 
 @pytest.mark.req("XC-01")
 def test_any_request_is_answered_as_documented(site: any_request.Site) -> None:
-    found = site.ask(examples=15, at=1)
+    found = site.ask(examples=12, at=1)
     any_request.assert_sound(found)
 
 
