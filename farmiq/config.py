@@ -42,6 +42,13 @@ class _Settings(BaseModel):
         description="how often a key or a person may act over HTTP (redrive, discard, register …)",
     )
 
+    request_within_s: float = Field(
+        60,
+        alias="API_REQUEST_SECONDS",
+        gt=0,
+        description="how long a client may take to send a request; then it is answered 408",
+    )
+
     @property
     def tls(self) -> Tls:
         return Tls(self.tls_ca_file, self.tls_cert_file, self.tls_key_file)

@@ -42,6 +42,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
             title=f"farmiq {site}",
             version=__version__,
             actions_per_minute=own.actions_per_minute,
+            request_within_s=own.request_within_s,
         )
         schema = Schema(site, own.db_url.get_secret_value())
         schemas.append(schema)

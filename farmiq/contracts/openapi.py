@@ -326,6 +326,7 @@ WRONG = {
     "400": "VALIDATION_ERROR: not valid; `details` names every bad event. Nothing was stored.",
     "401": "UNAUTHENTICATED: no token, or not a good one.",
     "403": "FORBIDDEN: the token does not speak for a tenant, or the tenant is not known.",
+    "408": "REQUEST_TIMEOUT: the body was not here in time.",
     "413": f"PAYLOAD_TOO_LARGE: more than {MOST_EVENTS} events or {MOST_BYTES} bytes.",
     "415": "UNSUPPORTED_MEDIA_TYPE: send application/json, as it is or compressed with gzip.",
     "503": "UNAVAILABLE: the database or the bus is away; try again after Retry-After.",

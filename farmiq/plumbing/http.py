@@ -35,9 +35,10 @@ Check = Callable[[], Awaitable[str | None] | str | None]
 
 CODES = {
     400: "VALIDATION_ERROR", 401: "UNAUTHENTICATED", 403: "FORBIDDEN", 404: "NOT_FOUND",
-    405: "METHOD_NOT_ALLOWED", 409: "CONFLICT", 413: "PAYLOAD_TOO_LARGE",
+    405: "METHOD_NOT_ALLOWED", 408: "REQUEST_TIMEOUT", 409: "CONFLICT", 413: "PAYLOAD_TOO_LARGE",
     415: "UNSUPPORTED_MEDIA_TYPE", 429: "TOO_MANY_REQUESTS", 503: "UNAVAILABLE",
 }  # fmt: skip
+TOO_SLOW = 408
 # A header longer than this is not an id; it would only fill our logs.
 _LONGEST_ID = 128
 
@@ -63,7 +64,9 @@ class HttpError(Exception):
 
 
 def error_response(request: Request, error: HttpError) -> JSONResponse:
-    headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else None
+    headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else {}
+    if error.status == TOO_SLOW:
+        headers["Connection"] = "close"  # the rest of the body is not waited for
     body = error_body(error, trace=trace_id(request))
     return _Escaped(body, status_code=error.status, headers=headers)
 
@@ -108,6 +111,8 @@ class Door:
     title: str
     version: str
     actions_per_minute: int = 120
+    # A whole request is here within so long; who trickles must not hold connections for ever.
+    request_within_s: float = 60.0
     app: FastAPI = field(init=False)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _checks: dict[str, Check] = field(default_factory=dict)
@@ -124,6 +129,7 @@ class Door:
         self.app.add_exception_handler(RequestValidationError, _on_invalid_request)
         self.app.add_exception_handler(ClientDisconnect, _on_gone)
         self.app.add_exception_handler(Exception, _on_any_error)
+        self.app.add_middleware(_Hurry, within_s=self.request_within_s)
         self.app.add_middleware(_Identify)
         self.app.add_api_route("/healthz", self._healthz, include_in_schema=False)
         self.app.add_api_route("/readyz", self._readyz, include_in_schema=False)
@@ -172,7 +178,7 @@ async def serve(door: Door, *, host: str, port: int, tls: Tls | None = None) -> 
     """Serve until cancelled; open requests get a moment to finish."""
     config = uvicorn.Config(
         door.app,
-        http=_Protocol,
+        http=type("_HurriedProtocol", (_Protocol,), {"within_s": door.request_within_s}),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -203,22 +209,65 @@ class _QuietServer(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """What is no HTTP never comes to a route; it gets the standard error body all the same."""
+    """What is no HTTP, or too slow to say what it wants, never comes to a route.
+
+    It gets the standard error body all the same; who says nothing at all is just hung up on.
+    """
+
+    within_s = 60.0
+    _hurry: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._hurry = self.loop.call_later(self.within_s, self._too_slow)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._calm()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """A head that has begun has to end; what comes after it is the route's to wait for."""
+        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
+            self._calm()
+        elif self._hurry is None and self.conn.trailing_data[0]:
+            self._hurry = self.loop.call_later(self.within_s, self._too_slow)
+
+    def _calm(self) -> None:
+        if self._hurry is not None:
+            self._hurry.cancel()
+            self._hurry = None
+
+    def _too_slow(self) -> None:
+        if self.conn.trailing_data[0]:
+            self._refuse(HttpError(TOO_SLOW, "the head of the request took too long"))
+        self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            trace = str(ids.new())
-            body = json.dumps(error_body(HttpError(400, msg), trace=trace)).encode()
-            headers = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-                ("x-trace-id", trace),
-            ]
-            answer = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
-            for part in (answer, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(part) or b"")
+        self._refuse(HttpError(400, msg))
         self.transport.close()
+
+    def _refuse(self, error: HttpError) -> None:
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        trace = str(ids.new())
+        body = json.dumps(error_body(error, trace=trace)).encode()
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+            ("x-trace-id", trace),
+        ]
+        answer = h11.Response(status_code=error.status, headers=headers)
+        for part in (answer, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(part) or b"")
 
 
 @contextlib.contextmanager
@@ -238,6 +287,32 @@ def _listening(host: str, port: int) -> Any:
         yield listener
     finally:
         listener.close()
+
+
+class _Hurry:
+    """A body that is not whole in time is given up: 408, and the connection ends."""
+
+    def __init__(self, app: ASGIApp, within_s: float) -> None:
+        self._app, self._within_s = app, within_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        ends_at = asyncio.get_running_loop().time() + self._within_s
+        more = True
+
+        async def receive_in_time() -> Message:
+            nonlocal more
+            try:
+                async with asyncio.timeout_at(ends_at if more else None):
+                    message = await receive()
+            except TimeoutError:
+                raise HttpError(TOO_SLOW, "the body of the request took too long") from None
+            more = more and message.get("more_body", False)
+            return message
+
+        await self._app(scope, receive_in_time, send)
 
 
 class _Identify:
