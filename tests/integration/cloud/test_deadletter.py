@@ -3,17 +3,21 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
+import prometheus_client
 import psycopg
 import pytest
+import structlog
 
 from farmiq.cloud import bus, landing
 from farmiq.cloud.deadletter import service, watch
@@ -27,6 +31,7 @@ from tests.integration.plumbing.test_amqp import waiting
 from tests.until import until
 
 PILE = bus.FEED.dead_letters
+DEPLOY = Path(__file__).parents[3] / "deploy"
 
 
 def url_of(cloud: CloudSite) -> str:
@@ -421,3 +426,39 @@ async def test_how_full_queues_are_is_told(
     counts = await watching.counts()
     assert counts[PILE] == 2
     assert set(counts) == set(watch.limits(small))
+
+
+@pytest.mark.req("RB-31")
+async def test_events_that_no_queue_wants_raise_the_alert_that_stands_for_a_cap(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]], tasks: asyncio.TaskGroup
+) -> None:
+    """The unrouted queue has no cap (D-79): figures, a line in the log and a rule speak instead."""
+    await bury(b"1", b"2", queue=bus.UNROUTED_QUEUE)
+    small = cloud.settings.model_copy(update={"bus_scale": 0.000003})
+    with structlog.testing.capture_logs() as lines:
+        tasks.create_task(watch.Watch(small).run())
+        await until(lambda: [each for each in lines if each["event"] == "bus.queue_filling"])
+    filling = [each for each in lines if each["event"] == "bus.queue_filling"]
+    assert [(each["queue"], each["messages"], each["limit"]) for each in filling] == [
+        (bus.UNROUTED_QUEUE, 2, 3)
+    ]
+    labels = {"queue": bus.UNROUTED_QUEUE}
+    value = prometheus_client.REGISTRY.get_sample_value
+    assert value("farmiq_bus_queue_messages", labels) == 2
+    assert value("farmiq_bus_queue_limit", labels) == 3
+
+
+def test_the_rules_speak_of_figures_and_queues_that_there_are(cloud: CloudSite) -> None:
+    rules = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)", (DEPLOY / "alerts.yaml").read_text()))
+    figures = {each.name for each in prometheus_client.REGISTRY.collect()}
+    watched = set(watch.limits(cloud.settings))
+    for rule in rules.values():
+        assert set(re.findall(r"farmiq_bus_\w+", rule)) <= figures
+        assert set(re.findall(r'queue="(.*?)"', rule)) <= watched
+        for pattern in re.findall(r'queue=~"(.*?)"', rule):
+            plain = pattern.replace("\\\\", "\\")
+            assert {each for each in watched if re.fullmatch(plain, each)} == {
+                work.dead_letters for work in bus.WORKS
+            }
+    assert f'queue="{bus.UNROUTED_QUEUE}"}} > 0' in rules["FarmiqUnrouted"]
+    assert rules["FarmiqQueueFilling"].endswith(f"> {watch.TOO_FULL}")
