@@ -35,6 +35,20 @@ class _Settings(BaseModel):
         None, alias="FARMIQ_TLS_KEY_FILE", description="private key of that certificate"
     )
 
+    actions_per_minute: int = Field(
+        120,
+        alias="API_ACTIONS_PER_MINUTE",
+        ge=1,
+        description="how often a key or a person may act over HTTP (redrive, discard, register …)",
+    )
+
+    request_within_s: float = Field(
+        60,
+        alias="API_REQUEST_SECONDS",
+        gt=0,
+        description="how long a client may take to send a request; then it is answered 408",
+    )
+
     @property
     def tls(self) -> Tls:
         return Tls(self.tls_ca_file, self.tls_cert_file, self.tls_key_file)

@@ -38,7 +38,12 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
     schemas: list[Schema] = []
     for site, own in settings.items():
         log.configure(own.log_level)
-        door = http.Door(title=f"farmiq {site}", version=__version__)
+        door = http.Door(
+            title=f"farmiq {site}",
+            version=__version__,
+            actions_per_minute=own.actions_per_minute,
+            request_within_s=own.request_within_s,
+        )
         schema = Schema(site, own.db_url.get_secret_value())
         schemas.append(schema)
         door.ready("schema", schema.problem)

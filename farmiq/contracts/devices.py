@@ -1,17 +1,20 @@
 """The edge's routes of devices, for its OpenAPI document."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
 
 from farmiq.contracts import schemas
 from farmiq.edge.devices.api import MOST_ON_A_PAGE, ROUTE
-from farmiq.messages.ids import Id
+from farmiq.edge.devices.desk import LONGEST_TTL_S
+from farmiq.edge.devices.entry import MOST_HEARTBEAT_S, MOST_TEXT
+from farmiq.messages.ids import ID_PATTERN, Id
 
 Kind = Literal["sensor", "silo", "feeder", "station", "gateway", "other"]
 State = Literal["online", "late", "offline", "error", "never seen", "revoked"]
+Text = Annotated[str, msgspec.Meta(max_length=MOST_TEXT)]
 CommandState = Literal["queued", "sent", "delivered", "applied", "failed", "expired"]
 
 
@@ -24,12 +27,12 @@ class NewDevice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     device_id: Id
     station_id: Id | None = None
     kind: Kind = "sensor"
-    firmware: str | None = None
-    place: str | None = None
-    zone: str | None = None
+    firmware: Text | None = None
+    place: Text | None = None
+    zone: Text | None = None
     wants_receipts: bool = False
     derive_intake: bool = False
-    heartbeat_s: int = 60
+    heartbeat_s: Annotated[int, msgspec.Meta(ge=1, le=MOST_HEARTBEAT_S)] = 60
 
 
 class DeviceLogin(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -119,7 +122,7 @@ class NewCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     name: Id
     args: dict[str, Any] = msgspec.field(default_factory=dict)
-    ttl_s: int = 60
+    ttl_s: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_TTL_S)] = 60
 
 
 class DeviceRevoked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -138,6 +141,7 @@ _BODY = {
     "413": "PAYLOAD_TOO_LARGE: the body is too large.",
     "415": "UNSUPPORTED_MEDIA_TYPE: send application/json.",
 }
+_OFTEN = {"429": "TOO_MANY_REQUESTS: the key acts too often; wait for Retry-After."}
 _TAKEN = {"409": "CONFLICT: the name, or the station, is another device's."}
 
 
@@ -147,7 +151,7 @@ def paths(error: Any) -> dict[str, Any]:
     def route(
         summary: str, role: str, code: str, answer: Any, more: dict[str, str], **other: Any
     ) -> dict[str, Any]:
-        wrong = {**_WRONG, **more}
+        wrong = {**_WRONG, **more, **({} if role == "viewer" else _OFTEN)}
         return {
             "summary": f"{summary} ({role})",
             "security": [{"key": []}],
@@ -202,8 +206,8 @@ def _query(name: str, **schema: Any) -> dict[str, Any]:
 
 
 _FILTERS = [
-    _query("tenant_id", type="string"),
-    _query("barn_id", type="string"),
+    _query("tenant_id", type="string", pattern=ID_PATTERN),
+    _query("barn_id", type="string", pattern=ID_PATTERN),
     _query("state", type="string", enum=list(State.__args__)),  # type: ignore[attr-defined]
     _query("limit", type="integer", minimum=1, maximum=MOST_ON_A_PAGE, default=100),
     _query("after", type="string"),

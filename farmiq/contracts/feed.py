@@ -7,9 +7,10 @@ from uuid import UUID
 import msgspec
 
 from farmiq.contracts import schemas
-from farmiq.edge.feed.api import INTAKES, LOTS, MOST_BYTES, MOST_ROWS
+from farmiq.edge.feed.api import INTAKES, LONGEST_KEY, LOTS, MOST_BYTES, MOST_ROWS
 from farmiq.edge.feed.lot import LotReceived
 from farmiq.messages.feed import Source
+from farmiq.messages.ids import ID_PATTERN
 
 
 class FeedLot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -68,6 +69,17 @@ _ASKED = {
     "cursor": "The next_cursor of the page before.",
     "format": "json or csv.",
 }
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    **{
+        name: {"type": "string", "pattern": ID_PATTERN}
+        for name in ("tenant", "farm", "barn", "device", "lot")
+    },
+    **{name: {"type": "string", "format": "date-time"} for name in ("from", "to")},
+    "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS},
+    "cursor": {"type": "string", "maxLength": 256},
+    "format": {"type": "string", "enum": ["json", "csv"]},
+    "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
+}
 _WRONG = {
     "400": "VALIDATION_ERROR: not valid; `details` names everything that is wrong.",
     "401": "UNAUTHENTICATED: no key, or one that is not known.",
@@ -79,6 +91,7 @@ _WRONG_LOT = {
     "409": "CONFLICT: the event_id or Idempotency-Key was used for something else.",
     "413": f"PAYLOAD_TOO_LARGE: more than {MOST_BYTES} bytes.",
     "415": "UNSUPPORTED_MEDIA_TYPE: send application/json.",
+    "429": "TOO_MANY_REQUESTS: the key acts too often; wait for Retry-After.",
 }
 
 
@@ -123,7 +136,8 @@ def _page(summary: str, operation: str, kind: Any, error: Any) -> dict[str, Any]
 
 
 def _parameter(name: str, why: str, where: str) -> dict[str, Any]:
-    return {"name": name, "in": where, "description": why, "schema": {"type": "string"}}
+    schema = _SCHEMAS.get(name, {"type": "string"})
+    return {"name": name, "in": where, "description": why, "schema": schema}
 
 
 def _answer(description: str, kind: Any) -> dict[str, Any]:

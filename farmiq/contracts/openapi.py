@@ -13,17 +13,20 @@ import msgspec
 from farmiq import __version__
 from farmiq.cloud.deadletter.api import ROOT as DEAD_LETTERS
 from farmiq.cloud.deadletter.api import DeadLetterOrder
+from farmiq.cloud.deadletter.letter import PILES
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.edges.api import EdgeEnrolment, EdgeRegistered, EdgeRotation
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
 from farmiq.contracts import devices, feed, schemas
-from farmiq.edge.ingress.api import Chosen, Closing
+from farmiq.edge.ingress.api import MOST_ON_A_PAGE, Chosen, Closing
+from farmiq.edge.ingress.refusals import KINDS
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
 from farmiq.edge.sync import api as sync
 from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStatus
+from farmiq.edge.telemetry.ask import BUCKETS, MOST_ROWS
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.ids import Id
+from farmiq.messages.ids import ID_PATTERN, Id
 
 SITES = ("edge", "cloud")
 
@@ -374,6 +377,7 @@ WRONG = {
     "400": "VALIDATION_ERROR: not valid; `details` names every bad event. Nothing was stored.",
     "401": "UNAUTHENTICATED: no token, or not a good one.",
     "403": "FORBIDDEN: the token does not speak for a tenant, or the tenant is not known.",
+    "408": "REQUEST_TIMEOUT: the body was not here in time.",
     "413": f"PAYLOAD_TOO_LARGE: more than {MOST_EVENTS} events or {MOST_BYTES} bytes.",
     "415": "UNSUPPORTED_MEDIA_TYPE: send application/json, as it is or compressed with gzip.",
     "503": "UNAVAILABLE: the database or the bus is away; try again after Retry-After.",
@@ -519,6 +523,7 @@ def _wrong(why: dict[str, str]) -> dict[str, Any]:
     return {status: _answer(said, ErrorBody) for status, said in sorted(why.items())}
 
 
+TOO_OFTEN = "TOO_MANY_REQUESTS: the key or person acts too often; wait for Retry-After."
 # What every route of the edge may answer besides.
 EDGE_WRONG = {
     "400": "VALIDATION_ERROR: not valid; `details` says what.",
@@ -529,11 +534,11 @@ EDGE_WRONG = {
 
 
 def _edge() -> dict[str, Any]:
-    page = (_query("before", "uuid"), _query("limit", "integer"))
+    page = (_query("before", "uuid"), _limit(MOST_ON_A_PAGE))
     chosen = (
-        *(_query(name) for name in ("kind", "reason", "topic")),
-        _query("older_than_hours", "number"),
-        _query("newer_than_hours", "number"),
+        _choice("kind", *KINDS),
+        *(_query(name) for name in ("reason", "topic")),
+        *(_hours(name) for name in ("older_than_hours", "newer_than_hours")),
     )
     one = {**_query("quarantine_id", "uuid"), "in": "path", "required": True}
     return {
@@ -553,7 +558,10 @@ def _edge() -> dict[str, Any]:
             "Give some up for good, onto the loss ledger", Chosen, QuarantineResult
         ),
         "/api/v1/alerts": _ask(
-            "What a person should look at, newest first", EdgeAlerts, _query("closed"), *page
+            "What a person should look at, newest first",
+            EdgeAlerts,
+            _choice("closed", "true", "false"),
+            *page,
         ),
         "/api/v1/alerts/close": _act(
             "An alert was dealt with", Closing, AlertClosed, missing="No such alert is open."
@@ -568,16 +576,20 @@ def _edge() -> dict[str, Any]:
 
 def _edge_telemetry() -> dict[str, Any]:
     place = (
-        *(_query(name) for name in ("tenant", "farm", "barn", "device", "metric", "cursor")),
-        _query("limit", "integer"),
+        *(
+            {**_query(name), "schema": {"type": "string", "pattern": ID_PATTERN}}
+            for name in ("tenant", "farm", "barn", "device", "metric")
+        ),
+        _query("cursor"),
+        _limit(MOST_ROWS),
     )
     span = _ask(
         "Readings or buckets of a time: by page, or all of them as CSV",
         TelemetryRange,
         *({**one, "required": one["name"] == "tenant"} for one in place),
         *({**_query(name, "date-time"), "required": True} for name in ("from", "to")),
-        {**_query("bucket"), "schema": {"enum": ["raw", "1m", "1h", "1d"]}},
-        {**_query("format"), "schema": {"enum": ["json", "csv"]}},
+        _choice("bucket", *BUCKETS),
+        _choice("format", "json", "csv"),
     )
     span["get"]["responses"]["200"]["content"]["text/csv"] = {"schema": {"type": "string"}}
     return {
@@ -609,6 +621,18 @@ def _query(name: str, kind: str = "string") -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "schema": schema}
 
 
+def _limit(most: int) -> dict[str, Any]:
+    return {**_query("limit"), "schema": {"type": "integer", "minimum": 1, "maximum": most}}
+
+
+def _hours(name: str) -> dict[str, Any]:
+    return {**_query(name), "schema": {"type": "number", "minimum": 0}}
+
+
+def _choice(name: str, *choices: str) -> dict[str, Any]:
+    return {**_query(name), "schema": {"type": "string", "enum": [*choices]}}
+
+
 def _ask(summary: str, answer: Any, *parameters: Any, missing: str = "") -> dict[str, Any]:
     """A route that a viewer may call."""
     more = {"security": [{"key": []}], **({"parameters": list(parameters)} if parameters else {})}
@@ -625,6 +649,7 @@ def _act(summary: str, body: Any, answer: Any, *, missing: str = "") -> dict[str
             "responses": {
                 **_edge_answers(answer, missing),
                 "413": _answer("PAYLOAD_TOO_LARGE: choose with a filter instead.", ErrorBody),
+                "429": _answer(TOO_OFTEN, ErrorBody),
             },
         }
     }
@@ -643,6 +668,7 @@ def _dead_letters() -> dict[str, Any]:
         "400": "VALIDATION_ERROR: no such queue, or not a valid order.",
         "401": "UNAUTHENTICATED: nobody is signed in.",
         "403": "FORBIDDEN: neither an admin of the company nor a super admin.",
+        "429": TOO_OFTEN,
         "503": "UNAVAILABLE: the database or the bus is away.",
     }
     moving = wrong | {
@@ -655,8 +681,8 @@ def _dead_letters() -> dict[str, Any]:
         "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
     }
     which = [
-        {"name": name, "in": "query", "schema": {"type": "string"}, "required": False}
-        for name in ("queue", "reason", "event_type", "event_id")
+        _choice("queue", *PILES),
+        *(_query(name) for name in ("reason", "event_type", "event_id")),
     ]
     found: dict[str, Any] = {}
     for path, summary, kind in (

@@ -33,7 +33,10 @@ def digest(key: str) -> bytes:
 
 
 async def require(request: Request, pool: db.Pool, role: Role) -> Caller:
-    """Whoever calls, if they may. Raises HttpError 401, 403, or 503 if nobody can be asked."""
+    """Whoever calls, if they may. Raises HttpError 401, 403, or 503 if nobody can be asked.
+
+    Who acts (any role but viewer is asked for) may do so only so often: HttpError 429.
+    """
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key:
         raise http.HttpError(401, "send a key: Authorization: Bearer … (farmiq key add makes one)")
@@ -53,4 +56,6 @@ async def require(request: Request, pool: db.Pool, role: Role) -> Caller:
         raise http.HttpError(
             403, f"the key {caller.name!r} is for a {caller.role}; this needs {role}"
         )
+    if role != "viewer":
+        http.allow(request, f"the key {caller.name!r}")
     return caller

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import math
 import socket
 import sys
 import time
@@ -29,16 +30,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from farmiq.plumbing import ids, log
+from farmiq.plumbing.allowance import Allowance
 from farmiq.plumbing.tls import Tls
 
 Check = Callable[[], Awaitable[str | None] | str | None]
 
 CODES = {
     400: "VALIDATION_ERROR", 401: "UNAUTHENTICATED", 403: "FORBIDDEN", 404: "NOT_FOUND",
-    405: "METHOD_NOT_ALLOWED", 409: "CONFLICT", 413: "PAYLOAD_TOO_LARGE",
-    415: "UNSUPPORTED_MEDIA_TYPE", 429: "TOO_MANY_REQUESTS",
-    431: "HEADERS_TOO_LARGE", 503: "UNAVAILABLE",
+    405: "METHOD_NOT_ALLOWED", 408: "REQUEST_TIMEOUT", 409: "CONFLICT", 413: "PAYLOAD_TOO_LARGE",
+    415: "UNSUPPORTED_MEDIA_TYPE", 429: "TOO_MANY_REQUESTS", 431: "HEADERS_TOO_LARGE",
+    503: "UNAVAILABLE",
 }  # fmt: skip
+TOO_SLOW, TOO_LONG = 408, 431
 # A header longer than this is not an id; it would only fill our logs.
 _LONGEST_ID = 128
 # After an answer to what is no HTTP: so much more is read, for so long.
@@ -67,7 +70,9 @@ class HttpError(Exception):
 
 
 def error_response(request: Request, error: HttpError) -> JSONResponse:
-    headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else None
+    headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else {}
+    if error.status == TOO_SLOW:
+        headers["Connection"] = "close"  # the rest of the body is not waited for
     body = error_body(error, trace=trace_id(request))
     return _Escaped(body, status_code=error.status, headers=headers)
 
@@ -95,12 +100,25 @@ def trace_id(request: Request) -> str:
     return found
 
 
+def allow(request: Request, who: str) -> None:
+    """For routes by which a person or key acts. Raises HttpError 429 if they do so too often."""
+    wait_s: float = request.app.state.allowance.take(who, now=time.monotonic())
+    if wait_s:
+        seconds = math.ceil(wait_s)
+        raise HttpError(
+            429, f"{who} acts too often; try again in {seconds} s", retry_after_s=seconds
+        )
+
+
 @dataclass
 class Door:
     """Services add their routes to `app` and say with `ready` how to see whether they work."""
 
     title: str
     version: str
+    actions_per_minute: int = 120
+    # A whole request is here within so long; who trickles must not hold connections for ever.
+    request_within_s: float = 60.0
     app: FastAPI = field(init=False)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _checks: dict[str, Check] = field(default_factory=dict)
@@ -111,11 +129,13 @@ class Door:
         self.app = FastAPI(
             title=self.title, version=self.version, docs_url=None, redoc_url=None, openapi_url=None
         )
+        self.app.state.allowance = Allowance(self.actions_per_minute)
         self.app.add_exception_handler(HttpError, _on_http_error)
         self.app.add_exception_handler(HTTPException, _on_starlette_error)
         self.app.add_exception_handler(RequestValidationError, _on_invalid_request)
         self.app.add_exception_handler(ClientDisconnect, _on_gone)
         self.app.add_exception_handler(Exception, _on_any_error)
+        self.app.add_middleware(_Hurry, within_s=self.request_within_s)
         self.app.add_middleware(_Identify)
         self.app.add_api_route("/healthz", self._healthz, include_in_schema=False)
         self.app.add_api_route("/readyz", self._readyz, include_in_schema=False)
@@ -141,8 +161,7 @@ class Door:
         self._notes[name] = check
 
     async def problems(self) -> dict[str, str]:
-        found = {name: await _answer(check) for name, check in self._checks.items()}
-        return {name: why for name, why in found.items() if why}
+        return await _answers(self._checks)
 
     async def _healthz(self) -> dict[str, str]:
         return {"status": "ok"}
@@ -152,7 +171,7 @@ class Door:
 
     async def _readyz(self) -> JSONResponse:
         problems = await self.problems()
-        notes = {name: said for name, note in self._notes.items() if (said := await _answer(note))}
+        notes = await _answers(self._notes)
         body = {
             "status": "not ready" if problems else "ready",
             "problems": problems,
@@ -165,7 +184,7 @@ async def serve(door: Door, *, host: str, port: int, tls: Tls | None = None) -> 
     """Serve until cancelled; open requests get a moment to finish."""
     config = uvicorn.Config(
         door.app,
-        http=_Protocol,
+        http=type("_HurriedProtocol", (_Protocol,), {"within_s": door.request_within_s}),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -196,44 +215,86 @@ class _QuietServer(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """What is no HTTP never comes to a route; it gets the standard error body all the same."""
+    """What is no HTTP, or too slow to say what it wants, never comes to a route.
 
+    It gets the standard error body all the same; who says nothing at all is just hung up on.
+    """
+
+    within_s = 60.0
+    _hurry: asyncio.TimerHandle | None = None
     # How much is still read and dropped after such an answer, None before it.
     _dropping: int | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._hurry = self.loop.call_later(self.within_s, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
         if self._dropping is None:
             super().data_received(data)
+            self._watch()
             return
         self._dropping -= len(data)
         if self._dropping <= 0:
             self.transport.close()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._calm()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """A head that has begun has to end; what comes after it is the route's to wait for."""
+        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
+            self._calm()
+        elif self._hurry is None and self.conn.trailing_data[0]:
+            self._hurry = self.loop.call_later(self.within_s, self._too_slow)
+
+    def _calm(self) -> None:
+        if self._hurry is not None:
+            self._hurry.cancel()
+            self._hurry = None
+
+    def _too_slow(self) -> None:
+        if self.conn.trailing_data[0]:
+            self._refuse(HttpError(TOO_SLOW, "the head of the request took too long"))
+        self.transport.close()
+
     def send_400_response(self, msg: str) -> None:
         """Called while h11's error is being handled, whose hint tells headers that are too long."""
         status = getattr(sys.exception(), "error_status_hint", 400)
-        error = HttpError(431, "the headers are too long") if status == 431 else HttpError(400, msg)  # noqa: PLR2004
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            trace = str(ids.new())
-            body = json.dumps(error_body(error, trace=trace)).encode()
-            headers = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-                ("x-trace-id", trace),
-            ]
-            answer = h11.Response(
-                status_code=error.status,
-                headers=headers,
-                reason=HTTPStatus(error.status).phrase.encode(),
-            )
-            for part in (answer, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(part) or b"")
-            if self.transport.can_write_eof():
-                self.transport.write_eof()
+        self._refuse(
+            HttpError(TOO_LONG, "the headers are too long")
+            if status == TOO_LONG
+            else HttpError(400, msg)
+        )
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
         # Closed with something unread, the connection is reset, and the answer may be lost with it.
         self._dropping = _MOST_DROPPED
         self.loop.call_later(_LINGERS_S, self.transport.close)
+
+    def _refuse(self, error: HttpError) -> None:
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        trace = str(ids.new())
+        body = json.dumps(error_body(error, trace=trace)).encode()
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+            ("x-trace-id", trace),
+        ]
+        answer = h11.Response(
+            status_code=error.status,
+            headers=headers,
+            reason=HTTPStatus(error.status).phrase.encode(),
+        )
+        for part in (answer, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(part) or b"")
 
 
 @contextlib.contextmanager
@@ -253,6 +314,32 @@ def _listening(host: str, port: int) -> Any:
         yield listener
     finally:
         listener.close()
+
+
+class _Hurry:
+    """A body that is not whole in time is given up: 408, and the connection ends."""
+
+    def __init__(self, app: ASGIApp, within_s: float) -> None:
+        self._app, self._within_s = app, within_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        ends_at = asyncio.get_running_loop().time() + self._within_s
+        more = True
+
+        async def receive_in_time() -> Message:
+            nonlocal more
+            try:
+                async with asyncio.timeout_at(ends_at if more else None):
+                    message = await receive()
+            except TimeoutError:
+                raise HttpError(TOO_SLOW, "the body of the request took too long") from None
+            more = more and message.get("more_body", False)
+            return message
+
+        await self._app(scope, receive_in_time, send)
 
 
 class _Identify:
@@ -289,7 +376,7 @@ class _Identify:
                 self._record(scope, status, time.monotonic() - started)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "none")
+        route = _route(scope)
         REQUESTS.labels(route=route, status=str(status)).inc()
         self._log.debug(
             "http.request",
@@ -300,6 +387,15 @@ class _Identify:
         )
 
 
+def _route(scope: Scope) -> str:
+    """The path of the route as it is written; only FastAPI's own kind tells it by itself."""
+    if "route" in scope:
+        return str(scope["route"].path)
+    endpoint = scope.get("endpoint")
+    paths = (one.path for one in scope["app"].routes if getattr(one, "endpoint", "") == endpoint)
+    return next(paths, "none")
+
+
 def _given(scope: Scope, name: bytes) -> str | None:
     for key, value in scope["headers"]:
         if key == name and value:
@@ -308,6 +404,11 @@ def _given(scope: Scope, name: bytes) -> str | None:
                 text if len(text) <= _LONGEST_ID and text.isprintable() and text.isascii() else None
             )
     return None
+
+
+async def _answers(checks: Mapping[str, Check]) -> dict[str, str]:
+    # A copy: services come and go while a check is waited for.
+    return {name: said for name, check in [*checks.items()] if (said := await _answer(check))}
 
 
 async def _answer(check: Check) -> str | None:

@@ -18,7 +18,7 @@ from farmiq.cloud.deadletter import pile, store
 from farmiq.cloud.deadletter.letter import PILES, Group, Letter, Wish
 from farmiq.cloud.deadletter.pile import Order, Outcome
 from farmiq.cloud.identity.desk import Desk
-from farmiq.plumbing import amqp, db
+from farmiq.plumbing import amqp, db, http
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.tls import Tls
 
@@ -26,20 +26,21 @@ ROOT = "/api/v1/dead-letters"
 COOKIE = "farmiq_sign_in"
 MOST_BYTES = 256 * 1024
 MOST_SHOWN = 500
+SLOWEST_PER_S = 0.1
 NO_STORE = {"Cache-Control": "no-store"}
 
 
 class DeadLetterOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Which letters, how many at most, how fast; with `dry_run` nothing happens to them."""
 
-    queue: str | None = None
+    queue: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [*PILES]})] | None = None
     reason: str | None = None
     event_type: str | None = None
     event_ids: Annotated[list[str], msgspec.Meta(max_length=1000)] = msgspec.field(
         default_factory=list
     )
     limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1000
-    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=5000)] = 100.0
+    rate_per_s: Annotated[float, msgspec.Meta(ge=SLOWEST_PER_S, le=5000)] = 100.0
     dry_run: bool = False
 
 
@@ -148,7 +149,15 @@ class Api:
         return replace(wish, tenant_id=caller.tenant_id)
 
     async def _caller(self, request: Request) -> Caller:
-        """Raises HttpError 401, 403, or 503 if nobody can be asked."""
+        """Raises HttpError 401, 403, 503 if nobody can be asked, or 429 if they ask too often.
+
+        Looking counts too: it takes all letters in hand, and others wait for them.
+        """
+        caller = await self._person(request)
+        http.allow(request, caller.email)
+        return caller
+
+    async def _person(self, request: Request) -> Caller:
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         token = bearer.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE)
         try:

@@ -78,8 +78,10 @@ async def carry_out(
             meant = [(letters.of(pile, each), each) for each in window]
             meant = [item for item in meant if order.wish.means(item[0])][:left]
             left -= len(meant)
-            for start in range(0, len(meant), TOGETHER):
-                some = meant[start : start + TOGETHER]
+            # No more at once than a second may have: a slow order must not begin with a burst.
+            together = max(1, min(TOGETHER, int(order.rate_per_s)))
+            for start in range(0, len(meant), together):
+                some = meant[start : start + together]
                 began = time.monotonic()
                 for outcome in await _some(outbox, inbox, pool, order, some):
                     yield outcome

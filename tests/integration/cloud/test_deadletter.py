@@ -3,25 +3,27 @@
 import asyncio
 import json
 import os
-import resource
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
+import prometheus_client
 import psycopg
 import pytest
+import structlog
 
 from farmiq.cloud import bus, landing
-from farmiq.cloud.deadletter import pile, service, watch
-from farmiq.cloud.deadletter.letter import Wish
+from farmiq.cloud.deadletter import service, watch
 from farmiq.cloud.feed import service as feed
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
-from farmiq.plumbing import amqp, consume, db, http
+from farmiq.plumbing import amqp, consume, http
 from farmiq.plumbing.delivery import Properties
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_landing import kept, sample, written
@@ -29,6 +31,7 @@ from tests.integration.plumbing.test_amqp import waiting
 from tests.until import until
 
 PILE = bus.FEED.dead_letters
+DEPLOY = Path(__file__).parents[3] / "deploy"
 
 
 def url_of(cloud: CloudSite) -> str:
@@ -63,10 +66,14 @@ async def bury(cloud: CloudSite) -> Callable[..., Awaitable[None]]:
 
 
 def run(
-    cloud: CloudSite, *arguments: str, crash_at: str = ""
+    cloud: CloudSite,
+    *arguments: str,
+    crash_at: str = "",
+    python: tuple[str, ...] = ("-m", "farmiq"),
+    timeout: float = 120,
 ) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "farmiq", "dlq", *arguments],
+        [sys.executable, *python, "dlq", *arguments],
         env={
             **os.environ,
             "FARMIQ_AMQP_URL": url_of(cloud),
@@ -75,7 +82,7 @@ def run(
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout,
         check=False,
     )
 
@@ -221,30 +228,52 @@ async def test_a_pile_of_thousands_is_browsed_in_order_with_a_window_in_memory(
     await until(partial(has, url_of(cloud), PILE, 2500))
 
 
+# The command in a process that says at its end how much memory it had at most.
+MEASURED = """
+import atexit, sys
+def peak():
+    (line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM:")]
+    sys.stderr.write(line.split()[1])
+atexit.register(peak)
+from farmiq.cli import main
+main()
+"""
+
+
+def peak_kb(cloud: CloudSite, *arguments: str) -> tuple[int, str]:
+    """The most memory that `farmiq dlq` took, and what it said."""
+    answer = run(cloud, *arguments, python=("-c", MEASURED), timeout=900)
+    return int(answer.stderr.split()[-1]), answer.stdout
+
+
 @pytest.mark.long
-@pytest.mark.timeout(900)
-async def test_a_hundred_thousand_letters(
-    cloud: CloudSite, bury: Callable[..., Awaitable[None]]
+@pytest.mark.timeout(1800)
+async def test_a_hundred_thousand_letters_are_never_in_memory(
+    cloud: CloudSite,
+    bury: Callable[..., Awaitable[None]],
+    record_property: Callable[[str, object], None],
 ) -> None:
-    await bury(*(written(sample("feed.lot.received")) for _ in range(100_000)))
-    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    async with (
-        amqp.connection(url_of(cloud), name="test") as opened,
-        db.pool(cloud.database.url, name="test") as pool,
+    count = 100_000
+    await bury()
+    redrive = ("redrive", "--queue", PILE, "--limit", str(count), "--rate", "5000")
+    few, _ = await asyncio.to_thread(peak_kb, cloud, *redrive)
+    for _ in range(count // 5000):
+        await bury(*(written(sample("feed.lot.received")) for _ in range(5000)))
+    for name, arguments, says in (
+        ("ls", ("ls",), f"{count}  {PILE}  no good"),
+        ("dry run", (*redrive, "--dry-run"), f"would redrive {count}"),
+        ("redrive", redrive, f"redriven {count}"),
     ):
-        (group,) = await pile.groups(opened, Wish())
-        assert group.count == 100_000
-    async with (
-        amqp.connection(url_of(cloud), name="test") as opened,
-        db.pool(cloud.database.url, name="test") as pool,
-    ):
-        order = pile.Order("redrive", Wish(), "test", 100_000, 5000.0, dry_run=False)
-        count = 0
-        async for outcome in pile.carry_out(opened, pool, order):
-            count += outcome.done == "redriven"
-    assert count == 100_000
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 64 * 1024
-    await until(partial(has, url_of(cloud), bus.FEED.queue, 100_000))
+        most, said = await asyncio.to_thread(peak_kb, cloud, *arguments)
+        assert says in said
+        record_property(f"{name}: kB more than with no letter", most - few)
+        assert most - few < 60 * 1024, name
+        left = 0 if name == "redrive" else count
+        await until(partial(has, url_of(cloud), PILE, left), within_s=60)
+    await until(partial(has, url_of(cloud), bus.FEED.queue, count), within_s=60)
+    assert cloud.rows("select count(*), count(distinct event_id) from dead_letter_actions") == [
+        (count, count)
+    ]
 
 
 class People:
@@ -287,7 +316,7 @@ async def people(cloud: CloudSite, tasks: asyncio.TaskGroup) -> AsyncIterator[Pe
                 super_admin=is_super,
             )  # fmt: skip
             tokens[name] = open_sign_in(connection, email, lasts=timedelta(hours=1))
-    door = http.Door(title="test", version="0")
+    door = http.Door(title="test", version="0", actions_per_minute=6)
     tasks.create_task(service.run(cloud.settings, door))
     port = cloud.settings.http_port
     tasks.create_task(http.serve(door, host="127.0.0.1", port=port, tls=cloud.settings.tls))
@@ -375,6 +404,18 @@ async def test_an_order_that_is_too_long_or_no_json_is_refused(people: People) -
     assert (await people.get("super", queue="nothing")).status_code == 400
 
 
+async def test_who_asks_too_often_is_told_to_wait_and_others_are_not(people: People) -> None:
+    asked = [(await people.post("admin", "redrive", {"dry_run": True})) for _ in range(3)]
+    asked += [(await people.get("admin")), (await people.get("admin", "/messages"))]
+    asked += [await people.post("admin", "discard", {"limit": 0})]
+    assert [each.status_code for each in asked] == [200] * 5 + [400]
+    for refused in (await people.post("admin", "discard", {}), await people.get("admin")):
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "TOO_MANY_REQUESTS"
+        assert 1 <= int(refused.headers["retry-after"]) <= 10
+    assert (await people.get("super")).status_code == 200
+
+
 async def test_how_full_queues_are_is_told(
     cloud: CloudSite, bury: Callable[..., Awaitable[None]]
 ) -> None:
@@ -385,3 +426,39 @@ async def test_how_full_queues_are_is_told(
     counts = await watching.counts()
     assert counts[PILE] == 2
     assert set(counts) == set(watch.limits(small))
+
+
+@pytest.mark.req("RB-31")
+async def test_events_that_no_queue_wants_raise_the_alert_that_stands_for_a_cap(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]], tasks: asyncio.TaskGroup
+) -> None:
+    """The unrouted queue has no cap (D-79): figures, a line in the log and a rule speak instead."""
+    await bury(b"1", b"2", queue=bus.UNROUTED_QUEUE)
+    small = cloud.settings.model_copy(update={"bus_scale": 0.000003})
+    with structlog.testing.capture_logs() as lines:
+        tasks.create_task(watch.Watch(small).run())
+        await until(lambda: [each for each in lines if each["event"] == "bus.queue_filling"])
+    filling = [each for each in lines if each["event"] == "bus.queue_filling"]
+    assert [(each["queue"], each["messages"], each["limit"]) for each in filling] == [
+        (bus.UNROUTED_QUEUE, 2, 3)
+    ]
+    labels = {"queue": bus.UNROUTED_QUEUE}
+    value = prometheus_client.REGISTRY.get_sample_value
+    assert value("farmiq_bus_queue_messages", labels) == 2
+    assert value("farmiq_bus_queue_limit", labels) == 3
+
+
+def test_the_rules_speak_of_figures_and_queues_that_there_are(cloud: CloudSite) -> None:
+    rules = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)", (DEPLOY / "alerts.yaml").read_text()))
+    figures = {each.name for each in prometheus_client.REGISTRY.collect()}
+    watched = set(watch.limits(cloud.settings))
+    for rule in rules.values():
+        assert set(re.findall(r"farmiq_bus_\w+", rule)) <= figures
+        assert set(re.findall(r'queue="(.*?)"', rule)) <= watched
+        for pattern in re.findall(r'queue=~"(.*?)"', rule):
+            plain = pattern.replace("\\\\", "\\")
+            assert {each for each in watched if re.fullmatch(plain, each)} == {
+                work.dead_letters for work in bus.WORKS
+            }
+    assert f'queue="{bus.UNROUTED_QUEUE}"}} > 0' in rules["FarmiqUnrouted"]
+    assert rules["FarmiqQueueFilling"].endswith(f"> {watch.TOO_FULL}")

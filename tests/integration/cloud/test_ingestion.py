@@ -62,12 +62,14 @@ async def client(cloud: CloudSite, tasks: asyncio.TaskGroup) -> AsyncIterator[Cl
         yield found
 
 
-def _serving(cloud: CloudSite, settings: CloudSettings, tasks: asyncio.TaskGroup) -> Any:
+def _serving(
+    cloud: CloudSite, settings: CloudSettings, tasks: asyncio.TaskGroup, **limits: Any
+) -> Any:
     from contextlib import asynccontextmanager  # noqa: PLC0415
 
     @asynccontextmanager
     async def serve() -> AsyncIterator[Client]:
-        door = http.Door(title="cloud", version="0")
+        door = http.Door(title="cloud", version="0", **limits)
         running = [
             tasks.create_task(service.run(settings, door)),
             tasks.create_task(http.serve(door, host=settings.http_host, port=settings.http_port)),
@@ -444,3 +446,68 @@ async def test_a_body_that_does_not_unpack_within_bounds_gets_its_answer(
     answer = await client.post(body, **{"content-encoding": encoding})
     assert answer.status_code == status
     assert set(answer.json()["error"]) >= {"code", "message", "traceId"}
+
+
+def _begun(site: CloudSite, body: bytes, *, said_length: int) -> bytes:
+    """A request whose body says it is longer than what has been sent of it."""
+    head = (
+        f"POST {service.ROUTE} HTTP/1.1\r\nHost: cloud\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {site.token()}\r\nContent-Length: {said_length}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def test_what_is_sent_by_half_is_not_taken_and_others_are(
+    cloud: CloudSite, tasks: asyncio.TaskGroup
+) -> None:
+    """Some go away in the middle, some stay and send nothing more, some trickle."""
+    body = json.dumps({"events": [event()]}).encode()
+    async with _serving(cloud, cloud.settings, tasks, request_within_s=1.5) as client:
+        await until(lambda: _ready(client.door))
+        open_ = [
+            await asyncio.open_connection("127.0.0.1", cloud.settings.http_port) for _ in range(30)
+        ]
+        for number, (_, writer) in enumerate(open_):
+            writer.write(_begun(cloud, body[: number * 7], said_length=len(body) + number))
+            if number % 3 == 0:
+                writer.close()
+        waiting = [reader for number, (reader, _) in enumerate(open_) if number % 3]
+        trickling = [writer for number, (_, writer) in enumerate(open_) if number % 3 == 2]
+        answered = asyncio.gather(*(reader.read() for reader in waiting))
+        taken = 0
+        while not answered.done():
+            for writer in trickling:
+                writer.write(b" ")
+            answer = await client.post({"events": [event()]})
+            assert answer.status_code == 202
+            taken += 1
+            await asyncio.sleep(0.05)
+        for said in await answered:
+            head, _, told = said.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 408 ")
+            assert json.loads(told)["error"]["code"] == "REQUEST_TIMEOUT"
+        for _, writer in open_:
+            writer.close()
+    assert cloud.rows("select count(*) from ingestion_dedupe") == [(taken,)]
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 5000000000", b"Transfer-Encoding: chunked"])
+async def test_a_body_without_an_end_is_refused_before_it_ends(
+    client: Client, length: bytes
+) -> None:
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", client.site.settings.http_port, limit=2**22
+    )
+    begun = _begun(client.site, b"", said_length=0).replace(b"Content-Length: 0", length)
+    writer.write(begun)
+    part = b" " * 65_536
+    if b"chunked" in length:
+        part = b"10000\r\n" + part + b"\r\n"
+    async with asyncio.timeout(30):
+        for _ in range(90):
+            writer.write(part)
+            await writer.drain()
+        head = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 413 ")
+    assert (await client.post({"events": [event()]})).status_code == 202

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 import trustme
 from fastapi import Request
+from fastapi.responses import StreamingResponse
 
 from farmiq.plumbing import http
 from farmiq.plumbing.http import Door
@@ -92,6 +93,68 @@ async def test_who_goes_away_in_the_middle_of_a_body_leaves_no_traceback(
             await gone.wait()
 
     assert [record.message for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"POST /taken HT",
+        b"POST /taken HTTP/1.1\r\nHost: a\r\nX: ",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nPOST /taken HTTP/1.1\r\n",
+        b"POST /taken HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc",
+        b"POST /taken HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab",
+    ],
+)
+async def test_who_does_not_come_to_an_end_is_told_so_and_hung_up_on(
+    free_port: Callable[[], int], said: bytes
+) -> None:
+    door = Door(title="farmiq test", version="1.2.3", request_within_s=0.2)
+
+    async def taken(request: Request) -> dict[str, int]:
+        return {"size": len(await request.body())}
+
+    door.app.add_api_route("/taken", taken, methods=["POST"])
+    port = free_port()
+    async with serving(door, port):
+        answer, _, body = b"".join(await spoken(port, said)).rpartition(b'{"error"')
+
+    assert b"HTTP/1.1 408 " in answer
+    assert json.loads(b'{"error"' + body)["error"]["code"] == "REQUEST_TIMEOUT"
+
+
+async def test_who_says_nothing_is_hung_up_on(free_port: Callable[[], int]) -> None:
+    door = Door(title="farmiq test", version="1.2.3", request_within_s=0.2)
+    port = free_port()
+    async with serving(door, port):
+        assert await spoken(port, b"") == (b"", b"")
+
+
+async def test_a_slow_answer_and_an_idle_connection_are_not_hurried(
+    free_port: Callable[[], int],
+) -> None:
+    door = Door(title="farmiq test", version="1.2.3", request_within_s=0.2)
+
+    async def slow(request: Request) -> StreamingResponse:
+        await request.body()
+
+        async def parts() -> AsyncIterator[bytes]:
+            yield b"a"
+            await asyncio.sleep(0.5)
+            yield b"b"
+
+        return StreamingResponse(parts())
+
+    door.app.add_api_route("/slow", slow, methods=["POST"], response_model=None)
+    port = free_port()
+    async with serving(door, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+            async with asyncio.timeout(10):
+                assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+                assert await reader.readuntil(b"0\r\n\r\n") == b"1\r\na\r\n1\r\nb\r\n0\r\n\r\n"
+            await asyncio.sleep(0.5)
+        writer.close()
 
 
 async def spoken(port: int, said: bytes) -> tuple[bytes, bytes]:

@@ -1,5 +1,6 @@
 """The door of a process: one error body, ids on every answer, and what is wrong in a sentence."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,7 +8,7 @@ from uuid import UUID
 
 import httpx2
 import pytest
-from fastapi import Request
+from fastapi import Request, Response
 
 from farmiq.plumbing import http
 from farmiq.plumbing.http import Door, HttpError
@@ -148,14 +149,35 @@ async def test_readiness_names_what_is_wrong(door: Door, client: httpx2.AsyncCli
     assert (await readiness())[0] == 200
 
 
-async def test_metrics_count_requests_by_route_not_by_path(client: httpx2.AsyncClient) -> None:
-    for path in ("/count?count=1", "/nowhere/1", "/nowhere/2"):
+async def test_readiness_is_told_while_services_come_and_go(
+    door: Door, client: httpx2.AsyncClient
+) -> None:
+    async def starting() -> None:
+        door.ready("second", lambda: None)
+        door.note("second", lambda: None)
+        await asyncio.sleep(0)
+
+    door.ready("first", starting)
+    door.note("first", starting)
+
+    assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_metrics_count_requests_by_route_not_by_path(
+    door: Door, client: httpx2.AsyncClient
+) -> None:
+    async def plain(_: Request) -> Response:
+        return Response()
+
+    door.app.add_route("/plain/{name}", plain)
+    for path in ("/count?count=1", "/plain/1", "/nowhere/1", "/nowhere/2"):
         await client.get(path)
 
     answer = await client.get("/metrics")
 
     assert answer.headers["content-type"].startswith("text/plain")
     assert 'farmiq_http_requests_total{route="/count",status="200"}' in answer.text
+    assert 'farmiq_http_requests_total{route="/plain/{name}",status="200"}' in answer.text
     assert 'farmiq_http_requests_total{route="none",status="404"}' in answer.text
     assert "/nowhere" not in answer.text
 

@@ -74,6 +74,33 @@ async def test_every_role_at_every_route(
         assert answer.status_code == 200
 
 
+async def test_a_key_that_acts_too_often_is_told_to_wait_and_others_are_not(
+    pool: db.Pool, settings: EdgeSettings, keys: dict[str, str], edge_db: Database
+) -> None:
+    door = http.Door(title="edge", version="0", actions_per_minute=2)
+    api.add_to(door.app, pool, Watch(settings, pool, delivered=lambda: 0))
+    owe_many(edge_db, 1, status="dlq")
+    transport = httpx2.ASGITransport(app=door.app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:
+
+        async def act(role: str, path: str) -> httpx2.Response:
+            headers = {"authorization": f"Bearer {keys[role]}"}
+            return await client.post(path, content=b'{"all": true}', headers=headers)
+
+        # Who may not act at all uses nothing up, and is told that.
+        assert {(await act("viewer", api.REDRIVE)).status_code for _ in range(4)} == {403}
+        for path in (api.REDRIVE, api.UNCLAIM):
+            assert (await act("admin", path)).status_code == 200
+        force(edge_db, "update sync_outbox set status = 'dlq'")
+        refused = await act("admin", api.REDRIVE)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "TOO_MANY_REQUESTS"
+        assert 1 <= int(refused.headers["retry-after"]) <= 30
+        assert rows(edge_db, "select status from sync_outbox") == [("dlq",)]
+        headers = {"authorization": f"Bearer {keys['admin']}"}
+        assert (await client.get(api.STATUS, headers=headers)).status_code == 200
+
+
 @pytest.mark.req("OB-17")
 async def test_redrive_brings_back_what_was_chosen_and_forgets_what_was_held_against_it(
     ask: Ask, edge_db: Database

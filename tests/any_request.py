@@ -1,0 +1,199 @@
+"""Requests of every kind at a live API, made from its OpenAPI document by Schemathesis."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode, Response
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.core.result import Ok
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from farmiq.contracts.openapi import ErrorBody
+from farmiq.plumbing.http import CODES
+from tests.until import until
+
+Operation = APIOperation[Any, Any, Any, Any]
+Request = Case[Any]
+
+# The share of good answers below which a route was not looked at, only knocked at.
+LEAST_GOOD = 0.2
+
+
+@dataclass(frozen=True)
+class Known:
+    """Parts of a request with which an operation does what it is there for; the rest is drawn."""
+
+    path: dict[str, Any] | None = None
+    query: dict[str, Any] | None = None
+    bodies: tuple[Any, ...] = ()
+    # Done before each request: what the last one used up is there again.
+    prepare: Callable[[], None] | None = None
+
+
+@dataclass
+class Tally:
+    """What an operation answered, and what was wrong with that."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> float:
+        return sum(n for status, n in self.statuses.items() if status < 300) / (
+            self.statuses.total() or 1
+        )
+
+
+@dataclass(frozen=True)
+class Site:
+    """A live API: where, who calls which operation, and what is known there, by `POST /path`."""
+
+    document: dict[str, Any]
+    url: str
+    headers: Mapping[str, Mapping[str, str]]
+    known: Mapping[str, Known]
+
+    def ask(self, *, examples: int, at: int) -> dict[str, Tally]:
+        """So many requests per operation, the same for the same `at`."""
+        schema = schemathesis.openapi.from_dict(self.document)
+        schema.config.generation.update(database="none", with_security_parameters=False)
+        found: dict[str, Tally] = {}
+        for each in schema.get_all_operations():
+            assert isinstance(each, Ok), each
+            operation = each.ok()
+            found[operation.label] = self._one(operation, examples=examples, at=at)
+        return found
+
+    def _one(self, operation: Operation, *, examples: int, at: int) -> Tally:
+        tally = Tally()
+        known = self.known.get(operation.label, Known())
+        (scheme,) = operation.definition.raw.get("security", [{"": []}])[0]
+        headers = dict(self.headers.get(scheme, {}))
+
+        def send(case: Request) -> None:
+            if known.prepare is not None:
+                known.prepare()
+            answer = case.call(base_url=self.url, headers=headers, timeout=60)
+            tally.statuses[answer.status_code] += 1
+            tally.wrong += problems(case, answer)
+
+        _draw(_working(operation, known), send, count=examples // 3, at=at)
+        _draw(_any(operation), send, count=examples - examples // 3, at=at)
+        return tally
+
+
+def _draw(
+    cases: st.SearchStrategy[Request], send: Callable[[Request], None], *, count: int, at: int
+) -> None:
+    @seed(at)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    # A number with each: Hypothesis would not draw a request twice that leaves nothing open.
+    @given(cases, st.integers())
+    def drawn(case: Request, _: int) -> None:
+        send(case)
+
+    drawn()
+
+
+def _working(operation: Operation, known: Known) -> st.SearchStrategy[Request]:
+    """What is known to work."""
+    fixed: dict[str, Any] = {"path_parameters": known.path, "query": known.query}
+    bodies = [{"body": body} for body in known.bodies] or [{}]
+    return st.one_of([operation.as_strategy(**fixed, **body) for body in bodies])
+
+
+def _any(operation: Operation) -> st.SearchStrategy[Request]:
+    """What the document allows, and what it does not allow."""
+    if operation.body or any(True for _ in operation.iter_parameters()):
+        return operation.as_strategy() | operation.as_strategy(GenerationMode.NEGATIVE)
+    return operation.as_strategy()
+
+
+def problems(case: Request, answer: Response) -> list[str]:
+    """What is wrong with an answer: a fault of ours, or one that the document does not know."""
+    sent = f"{case.method} {case.formatted_path} {case.query} {case.body!r}"[:600]
+    found = []
+    try:
+        case.validate_response(
+            answer,
+            checks=[
+                not_a_server_error,
+                status_code_conformance,
+                content_type_conformance,
+                response_schema_conformance,
+            ],
+        )
+    except FailureGroup as failures:
+        found = [str(each) for each in failures.exceptions]
+    if answer.status_code >= 400 and not is_standard(answer):
+        found.append(f"not the standard error body: {answer.text[:200]}")
+    return [f"{sent} -> {answer.status_code}: {why}" for why in found]
+
+
+def is_standard(answer: Response) -> bool:
+    try:
+        error = msgspec.json.decode(answer.content, type=ErrorBody).error
+    except msgspec.DecodeError:
+        return False
+    return error.code == CODES.get(answer.status_code) and bool(error.message and error.traceId)
+
+
+@contextmanager
+def running(
+    site: str, document: dict[str, Any], url: str, environment: Mapping[str, str], folder: Path
+) -> Iterator[None]:
+    """The services of a site in a process of their own; whoever asks needs this one."""
+    with (folder / f"{site}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "farmiq", "run", site],
+            env={**os.environ, **environment},
+            stdout=log,
+            stderr=log,
+        )
+
+    def ready() -> bool:
+        assert process.poll() is None, Path(log.name).read_text()
+        try:
+            known = [httpx2.get(url + path).status_code for path in document["paths"]]
+            return 404 not in known and httpx2.get(f"{url}/readyz").status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    try:
+        asyncio.run(until(ready, within_s=60))
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def assert_sound(found: Mapping[str, Tally]) -> None:
+    wrong = [f"{name}: {why}" for name, tally in found.items() for why in tally.wrong]
+    assert not wrong, "\n".join(wrong[:20])
+    barren = {name: dict(each.statuses) for name, each in found.items() if each.good < LEAST_GOOD}
+    assert not barren, barren

@@ -1,0 +1,139 @@
+"""Whatever is asked of the edge's API is answered as its document says; nothing makes it fail."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from farmiq import stack
+from farmiq.contracts import openapi
+from farmiq.edge import access
+from farmiq.plumbing import ids, tokens
+from tests import any_request
+from tests.any_request import Known
+from tests.conftest import Database
+from tests.integration.edge.sync.owed import owe_many
+
+DEVICES = "/api/v1/devices/{tenant_id}/{device_id}"
+QUARANTINED, COMMAND = ids.new(), ids.new()
+
+
+@pytest.fixture
+def site(
+    edge_db: Database, broker: stack.Stack, tmp_path: Path, free_port: Callable[[], int]
+) -> Iterator[any_request.Site]:
+    tokens.write_new_key(tmp_path / "key.json", tmp_path / "keys.json")
+    port = free_port()
+    environment = {
+        **broker.environment,
+        "FARMIQ_EDGE_DB_URL": edge_db.url,
+        "FARMIQ_EDGE_HTTP_PORT": str(port),
+        "API_ACTIONS_PER_MINUTE": "1000000",
+        "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{free_port()}",
+        "FARMIQ_EDGE_KEY_FILE": str(tmp_path / "key.json"),
+        "OUTBOX_ARCHIVE_DIR": str(tmp_path / "archive"),
+    }
+    owe_many(edge_db, 5, status="dlq", code="HTTP_500")
+    document, url = openapi.document("edge"), f"http://127.0.0.1:{port}"
+    with any_request.running("edge", document, url, environment, tmp_path):
+        yield any_request.Site(
+            document,
+            url,
+            headers={"key": {"authorization": f"Bearer {admin_key(edge_db)}"}},
+            known=known(edge_db),
+        )
+
+
+def admin_key(database: Database) -> str:
+    key = access.new_key()
+    _execute(
+        database,
+        "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, 'a', 'admin', %s)",
+        ids.new(),
+        access.digest(key),
+    )
+    return key
+
+
+def known(database: Database) -> dict[str, Known]:
+    do = partial(_execute, database)
+
+    def register(device: str) -> None:
+        do("update devices set revoked_at = null where device_id = %s", device)
+
+    def quarantine() -> None:
+        do(
+            "insert into quarantine (quarantine_id, topic, raw, message_sha256, raw_size_bytes, "
+            "reasons) values (%s, 'iot/x', 'x', '\\x01', 1, '{odd}') on conflict do nothing",
+            QUARANTINED,
+        )
+
+    def alert() -> None:
+        do(
+            "insert into alerts (alert_id, kind, subject, severity, message) "
+            "values (%s, 'edge.disk', '/', 'warning', 'full') on conflict do nothing",
+            ids.new(),
+        )
+
+    def command() -> None:
+        do(
+            "insert into device_commands (command_id, tenant_id, device_id, name, args, "
+            "created_by, expires_at) values (%s, 't-1', 'd-1', 'blink', '{}', 'a', now()) "
+            "on conflict do nothing",
+            COMMAND,
+        )
+
+    one = {"tenant_id": "t-1"}
+    lot = {
+        "tenant_id": "t-1", "farm_id": "f-1", "barn_id": "b-1", "feed_lot_id": "l-1",
+        "quantity_kg": 12.5,
+    }  # fmt: skip
+    chosen = ({"all": True, "dry_run": True}, {"ids": [str(QUARANTINED)]})
+    span = {"tenant": "t-1", "from": "2025-01-01T00:00:00Z", "to": "2025-01-02T00:00:00Z"}
+    span["cursor"] = ""  # of the first page; any other would have to be one that the edge gave
+    return {
+        "GET /api/v1/quarantine/{quarantine_id}": Known(
+            path={"quarantine_id": str(QUARANTINED)}, prepare=quarantine
+        ),
+        "POST /api/v1/quarantine/redrive": Known(bodies=chosen, prepare=quarantine),
+        "POST /api/v1/quarantine/discard": Known(bodies=chosen, prepare=quarantine),
+        "POST /api/v1/alerts/close": Known(
+            bodies=({"kind": "edge.disk", "subject": "/"},), prepare=alert
+        ),
+        "GET /api/v1/telemetry/range": Known(query=span),
+        "POST /api/v1/feed/lots": Known(bodies=(lot,)),
+        "POST /api/v1/sync/redrive": Known(bodies=({"all": True}, {"tenant_id": "t-1"})),
+        "POST /api/v1/sync/unclaim-stuck": Known(bodies=({"all": True}, {"tenant_id": "t-1"})),
+        f"GET {DEVICES}": Known(path={**one, "device_id": "d-1"}),
+        f"POST {DEVICES}/revoke": Known(
+            path={**one, "device_id": "d-2"}, prepare=partial(register, "d-2")
+        ),
+        f"POST {DEVICES}/rotate": Known(path={**one, "device_id": "d-3"}),
+        f"POST {DEVICES}/commands": Known(
+            path={**one, "device_id": "d-1"}, bodies=({"name": "blink", "ttl_s": 5},)
+        ),
+        f"GET {DEVICES}/commands/{{command_id}}": Known(
+            path={**one, "device_id": "d-1", "command_id": str(COMMAND)}, prepare=command
+        ),
+    }
+
+
+def _execute(database: Database, statement: str, *values: Any) -> None:
+    with psycopg.connect(database.admin_url) as connection:
+        connection.execute(statement.encode(), values)
+
+
+@pytest.mark.req("XC-01")
+def test_any_request_is_answered_as_documented(site: any_request.Site) -> None:
+    found = site.ask(examples=12, at=1)
+    any_request.assert_sound(found)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_requests_are_answered_as_documented(site: any_request.Site) -> None:
+    found = site.ask(examples=1000, at=2)
+    any_request.assert_sound(found)

@@ -1,0 +1,40 @@
+"""So many a minute for each, also at once, and back evenly."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.plumbing.allowance import Allowance
+
+
+def test_a_minutes_worth_may_be_used_at_once_and_comes_back_evenly() -> None:
+    allowance = Allowance(per_minute=3)
+    assert [allowance.take("a", now=0) for _ in range(4)] == [0, 0, 0, 20]
+    assert allowance.take("a", now=5) == 15
+    assert [allowance.take("a", now=20) for _ in range(2)] == [0, 20]
+    assert [allowance.take("a", now=10_000) for _ in range(4)] == [0, 0, 0, 20]
+
+
+def test_each_has_their_own() -> None:
+    allowance = Allowance(per_minute=1)
+    assert [allowance.take(who, now=0) for who in ("a", "b", "a")] == [0, 0, 60]
+
+
+@given(st.integers(1, 1000), st.lists(st.floats(0, 30), max_size=200))
+def test_nobody_gets_more_than_two_minutes_worth_in_a_minute(
+    per_minute: int, pauses: list[float]
+) -> None:
+    allowance, now, taken = Allowance(per_minute), 0.0, list[float]()
+    for pause in pauses:
+        now += pause
+        if not allowance.take("a", now=now):
+            taken.append(now)
+    assert all(sum(at <= each < at + 60 for each in taken) <= 2 * per_minute for at in taken)
+
+
+@given(st.integers(1, 1000), st.integers(0, 3000))
+def test_whoever_waits_as_told_gets_one(per_minute: int, asked: int) -> None:
+    allowance = Allowance(per_minute)
+    for _ in range(asked):
+        allowance.take("a", now=0)
+    wait_s = allowance.take("a", now=0)
+    assert wait_s == 0 or allowance.take("a", now=wait_s + 1e-6) == 0
