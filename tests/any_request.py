@@ -86,7 +86,8 @@ class Site:
     def _one(self, operation: Operation, *, examples: int, at: int) -> Tally:
         tally = Tally()
         known = self.known.get(operation.label, Known())
-        (scheme,) = operation.definition.raw.get("security", [{"": []}])[0]
+        schemes = operation.definition.raw.get("security") or [{"": []}]
+        (scheme,) = schemes[0]
         headers = dict(self.headers.get(scheme, {}))
 
         def send(case: Request) -> None:

@@ -78,13 +78,15 @@ def from_reading(envelope: Envelope, place: Place, reading: telemetry.Reading) -
     )
 
 
-def content_hash(event: BusEvent) -> bytes:
+def content_hash(event: BusEvent, *, sender: str | None = None) -> bytes:
     """Tells a repeat from another event under the same id (C-05).
 
-    The order of keys, spaces and the zone of the moment do not matter.
+    The order of keys, spaces and the zone of the moment do not matter. With a `sender` the same
+    words of somebody else are another event.
     """
     parts = (event.event_type.encode(), _instant(event.occurred_at), _in_order(event.payload))
-    return hashlib.sha256(b"\x1f".join(parts)).digest()
+    who = () if sender is None else (sender.encode(),)
+    return hashlib.sha256(b"\x1f".join((*who, *parts))).digest()
 
 
 def _instant(at: datetime) -> bytes:

@@ -65,10 +65,15 @@ async def keep_doing(chore: Chore) -> None:
             )
             await backoff.wait()
             continue
-        except psycopg.Error as error:
+        except Exception as error:
             # What one chore cannot do must not end the service that does it; it comes round again.
             RUNS.labels(chore=chore.name, outcome="failed").inc()
-            log.get("chores").error("chore.failed", name=chore.name, error=db.first_line(error))
+            log.get("chores").error(
+                "chore.failed",
+                name=chore.name,
+                error=db.first_line(error),
+                exc_info=not isinstance(error, psycopg.Error),
+            )
             await backoff.wait()
             continue
         RUNS.labels(chore=chore.name, outcome="done").inc()

@@ -42,6 +42,7 @@ CODES = {
     503: "UNAVAILABLE",
 }  # fmt: skip
 TOO_SLOW, TOO_LONG = 408, 431
+CHECK_WITHIN_S = 3.0
 # A header longer than this is not an id; it would only fill our logs.
 _LONGEST_ID = 128
 # After an answer to what is no HTTP: so much more is read, for so long.
@@ -407,15 +408,20 @@ def _given(scope: Scope, name: bytes) -> str | None:
 
 
 async def _answers(checks: Mapping[str, Check]) -> dict[str, str]:
-    # A copy: services come and go while a check is waited for.
-    return {name: said for name, check in [*checks.items()] if (said := await _answer(check))}
+    """All at once: one that has to be waited for does not add to the others."""
+    names = [*checks]  # services come and go while a check is waited for
+    found = await asyncio.gather(*(_answer(checks[name]) for name in names))
+    return {name: said for name, said in zip(names, found, strict=True) if said}
 
 
 async def _answer(check: Check) -> str | None:
     """A check that breaks is itself what is wrong; /readyz must name it, not fail."""
     try:
-        found = check()
-        return await found if inspect.isawaitable(found) else found
+        async with asyncio.timeout(CHECK_WITHIN_S):
+            found = check()
+            return await found if inspect.isawaitable(found) else found
+    except TimeoutError:
+        return f"the check did not end within {CHECK_WITHIN_S:g} s"
     except Exception as error:  # noqa: BLE001 - whatever it is, it belongs into the answer
         return f"the check failed: {error!r}"
 

@@ -14,6 +14,7 @@ OTHERS = "others"
 
 PERMISSION = "broker.permission"
 LOGIN = "broker.login"
+FORM = "broker.form"
 
 # [pid] date time [ERR] address:port - mid:40 - "client id" - Publish Violation - Subject "a.b"
 _VIOLATION = re.compile(
@@ -21,6 +22,11 @@ _VIOLATION = re.compile(
     r"(?P<client>.*) - (?P<what>Publish|Subscription) Violation - (?P<rest>.*)"
 )
 _LOGIN = re.compile(r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+.* - authentication error(?P<rest>.*)")
+# Too large, or no topic: the broker drops the connection, and most clients try the same again.
+_FORM = re.compile(
+    r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+ - (?P<client>.*) - "
+    r"(?P<rest>maximum payload exceeded.*|character not supported.*|invalid character in .*)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,10 @@ def read(line: str) -> Refusal | None:
         return Refusal(PERMISSION, found["host"], _printable(what))
     if found := _LOGIN.search(line):
         return Refusal(LOGIN, found["host"], _printable(f"no such login{found['rest']}"))
+    if found := _FORM.search(line):
+        return Refusal(
+            FORM, found["host"], _printable(f"client {found['client']}: {found['rest']}")
+        )
     return None
 
 
@@ -56,14 +66,17 @@ def alerts(refusals: Iterable[Refusal]) -> dict[Alert, int]:
     return {_alert(*matter, words[matter]): count for matter, count in counts.items()}
 
 
+_TO_DO = {
+    PERMISSION: "find out which device it is; `farmiq device revoke` cuts one off",
+    LOGIN: "a device has an old secret (`farmiq device rotate` makes a new one), or somebody "
+    "guesses",
+    FORM: "mend the device: what it sends is never taken, and it may try that one message for ever",
+}
+
+
 def _alert(kind: str, sender: str, words: str) -> Alert:
-    todo = (
-        "find out which device it is; `farmiq device revoke` cuts one off"
-        if kind == PERMISSION
-        else "a device has an old secret (`farmiq device rotate` makes a new one), or "
-        "somebody guesses"
-    )
-    return Alert(kind, sender, "security", f"the broker refused {sender}: {words}. To do: {todo}")
+    told = f"the broker refused {sender}: {words}. To do: {_TO_DO[kind]}"
+    return Alert(kind, sender, "warning" if kind == FORM else "security", told)
 
 
 def _printable(text: str) -> str:

@@ -49,7 +49,7 @@ def look(topic: str, raw: bytes, *, now: datetime) -> Arrival:
         kind=message.kind.name,
         payload=message.payload,
         event=event,
-        content_hash=bus.content_hash(event),
+        content_hash=bus.content_hash(event, sender=place.device_id),
         received_at=now,
         clock_suspect=abs(now - worn.ts) > MOST_SKEW,
         seq=worn.seq if worn.seq is not msgspec.UNSET else None,

@@ -96,7 +96,9 @@ def reading(topic: str, raw: bytes, *, now: datetime, most_skew: timedelta) -> A
         told,
         event,
         # As bus.content_hash makes it: the keys of a reading are in their order.
-        hashlib.sha256(_BEGINS + sent.ts.isoformat().encode() + _THEN + said).digest(),
+        hashlib.sha256(
+            place.device_id.encode() + _BEGINS + sent.ts.isoformat().encode() + _THEN + said
+        ).digest(),
         now,
         abs(now - sent.ts) > most_skew,
         sent.seq if sent.seq is not _UNSET else None,
@@ -105,7 +107,7 @@ def reading(topic: str, raw: bytes, *, now: datetime, most_skew: timedelta) -> A
 
 
 _THEN = b"\x1f"
-_BEGINS = INGESTED.encode() + _THEN
+_BEGINS = _THEN + INGESTED.encode() + _THEN
 
 
 def _is_ordinary(sent: _Message, where: TelemetryTopic, raw: bytes) -> bool:

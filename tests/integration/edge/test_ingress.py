@@ -99,6 +99,18 @@ class TestKeep:
         ]
         assert rows(edge_db, "select metric_value from telemetry_raw") == [(21.5,)]
 
+    async def test_the_same_words_of_another_device_are_a_conflict_not_a_repeat(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        """Cloned firmware may make the same ids; nothing of the second may vanish."""
+        event_id = ids.new()
+        twin = topics.telemetry(Place("t-1", "f-1", "b-1", "d-2"), "temperature")
+        await transaction.keep(pool, [(TOPIC, message(event_id))])
+        outcome = await transaction.keep(pool, [(twin, message(event_id, device_id="d-2"))])
+        assert len(outcome.refused) == 1
+        found = rows(edge_db, "select reasons[1] from quarantine")
+        assert found[0][0].startswith("EVENT_ID_CONFLICT")
+
     async def test_an_id_of_another_tenant_is_quarantined(
         self, pool: db.Pool, edge_db: Database
     ) -> None:

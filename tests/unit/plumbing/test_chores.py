@@ -86,7 +86,8 @@ async def test_a_missed_round_is_made_up_for_and_noted() -> None:
     assert len(noted) == 1
 
 
-async def test_a_round_without_a_database_is_tried_again() -> None:
+@pytest.mark.parametrize("error", [psycopg.OperationalError("gone"), ValueError("odd data")])
+async def test_a_round_that_fails_is_tried_again(error: Exception) -> None:
     rounds = 0
     enough = asyncio.Event()
 
@@ -94,7 +95,7 @@ async def test_a_round_without_a_database_is_tried_again() -> None:
         nonlocal rounds
         rounds += 1
         if rounds == 1:
-            raise psycopg.OperationalError("gone")
+            raise error
         enough.set()
         return {}
 

@@ -149,6 +149,28 @@ async def test_readiness_names_what_is_wrong(door: Door, client: httpx2.AsyncCli
     assert (await readiness())[0] == 200
 
 
+async def test_a_check_that_hangs_is_told_and_keeps_nobody_waiting(
+    door: Door, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "CHECK_WITHIN_S", 0.05)
+    began = asyncio.Event()
+
+    async def hangs() -> str | None:
+        began.set()
+        await asyncio.Event().wait()
+        return None
+
+    async def meanwhile() -> str | None:
+        await began.wait()  # checks run side by side
+        return "is away"
+
+    door.ready("second", meanwhile)
+    door.ready("first", hangs)
+
+    problems = (await client.get("/readyz")).json()["problems"]
+    assert problems == {"first": "the check did not end within 0.05 s", "second": "is away"}
+
+
 async def test_readiness_is_told_while_services_come_and_go(
     door: Door, client: httpx2.AsyncClient
 ) -> None:

@@ -1,10 +1,11 @@
 """What the broker's log tells of refusals, whatever a sender calls itself."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.devices import refusals
-from farmiq.edge.devices.refusals import LOGIN, MOST_SENDERS, PERMISSION, Refusal
+from farmiq.edge.devices.refusals import FORM, LOGIN, MOST_SENDERS, PERMISSION, Refusal
 
 HEAD = "[27362] 2026/11/15 12:51:03.252939 [ERR] "
 PUBLISH = HEAD + (
@@ -32,6 +33,23 @@ def test_a_refused_login_is_told_once() -> None:
     assert found is not None
     assert (found.kind, found.sender) == (LOGIN, "10.0.0.9")
     assert refusals.read(AGAIN) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "maximum payload exceeded: 2000031 vs 524288",
+        "character not supported for MQTT topics",
+        'invalid character in client ID "big one"',
+    ],
+)
+def test_what_is_too_large_or_no_topic_is_told(words: str) -> None:
+    found = refusals.read(HEAD + f'10.0.0.7:58754 - mid:25 - "scale-7" - {words}')
+    assert found is not None
+    assert (found.kind, found.sender) == (FORM, "10.0.0.7")
+    assert words in found.words
+    ((alert, count),) = refusals.alerts([found]).items()
+    assert (alert.severity, count) == ("warning", 1)
 
 
 def test_other_lines_tell_nothing() -> None:

@@ -34,7 +34,7 @@ def test_a_reading_becomes_an_event_of_the_topics_place() -> None:
     assert arrival.payload.metric_value == 21.5
     assert arrival.key == ("t-001", UUID(examples.EVENT_ID))
     assert (arrival.event.farm_id, arrival.event.barn_id) == ("f-001", "b-001")
-    assert arrival.content_hash == bus.content_hash(arrival.event)
+    assert arrival.content_hash == bus.content_hash(arrival.event, sender=arrival.place.device_id)
     assert not arrival.clock_suspect
 
 
