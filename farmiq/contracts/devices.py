@@ -142,6 +142,7 @@ _BODY = {
     "415": "UNSUPPORTED_MEDIA_TYPE: send application/json.",
 }
 _OFTEN = {"429": "TOO_MANY_REQUESTS: the key acts too often; wait for Retry-After."}
+_UUID = {"type": "string", "format": "uuid"}
 _TAKEN = {"409": "CONFLICT: the name, or the station, is another device's."}
 
 
@@ -165,9 +166,10 @@ def paths(error: Any) -> dict[str, Any]:
             },
         }
 
-    who = {"parameters": [_path("tenant_id"), _path("device_id")]}
+    named = {"type": "string", "pattern": ID_PATTERN}
+    who = {"parameters": [_path("tenant_id", named), _path("device_id", named)]}
     one = ROUTE + "/{tenant_id}/{device_id}"
-    followed = {"parameters": [*who["parameters"], _path("command_id")]}
+    followed = {"parameters": [*who["parameters"], _path("command_id", _UUID)]}
     return {
         ROUTE: {
             "get": route("Devices by name", "viewer", "200", DevicePage, {}, parameters=_FILTERS),
@@ -197,8 +199,8 @@ def paths(error: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _path(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+def _path(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _query(name: str, **schema: Any) -> dict[str, Any]:

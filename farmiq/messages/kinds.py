@@ -32,6 +32,12 @@ def require_utc(*moments: datetime | msgspec.UnsetType | None) -> None:
             raise ValueError("not a moment between the years 1 and 9999 in UTC")
 
 
+def in_utc(at: datetime) -> datetime:
+    """Raises ValueError as above."""
+    require_utc(at)
+    return at.astimezone(UTC)
+
+
 def is_in_utc(at: datetime) -> bool:
     try:
         at.astimezone(UTC)

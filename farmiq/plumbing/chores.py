@@ -65,7 +65,7 @@ async def keep_doing(chore: Chore) -> None:
             )
             await backoff.wait()
             continue
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - told, and tried again
             # What one chore cannot do must not end the service that does it; it comes round again.
             RUNS.labels(chore=chore.name, outcome="failed").inc()
             log.get("chores").error(

@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import adapt, pq
+from psycopg.abc import Buffer
 from psycopg.rows import TupleRow
+from psycopg.types.datetime import DatetimeDumper
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from farmiq.plumbing import pg_binary
@@ -200,3 +203,15 @@ async def fetch_value(connection: Connection, sql: Any, *args: Any) -> Any:
     cursor = await connection.execute(sql, args or None)
     row = await cursor.fetchone()
     return row[0] if row else None
+
+
+class _InUtc(DatetimeDumper):
+    """A moment in UTC: Python knows zones of a day less a minute, PostgreSQL of 16 hours."""
+
+    def dump(self, obj: datetime) -> Buffer | None:
+        with suppress(OverflowError):  # the first and last hours of time stay as they are
+            obj = obj.astimezone(UTC)
+        return super().dump(obj)
+
+
+psycopg.adapters.register_dumper(datetime, _InUtc)

@@ -6,7 +6,7 @@ breaks in between leaves it where it was, so it may be delivered twice and is ne
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import aiormq
@@ -69,7 +69,7 @@ async def look(opened: AbstractConnection, wish: Wish) -> AsyncIterator[tuple[Le
 
 async def carry_out(
     opened: AbstractConnection, pool: db.Pool, order: Order
-) -> AsyncIterator[Outcome]:
+) -> AsyncGenerator[Outcome, None]:
     """Redrive or discard, a few at a time and no faster than asked."""
     outbox = await consume.confirming(opened)
     left = order.limit

@@ -11,13 +11,14 @@ from uuid import UUID
 import prometheus_client
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from farmiq.edge import access, audit, outbox
 from farmiq.edge.feed import lot, store
 from farmiq.edge.feed.lot import LotReceived
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
+from farmiq.messages.kinds import in_utc
 from farmiq.plumbing import db, http, ids, log, sheet
 from farmiq.plumbing.http import HttpError
 
@@ -33,6 +34,7 @@ RECEIVED = prometheus_client.Counter(
 )
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+Moment = Annotated[AwareDatetime, AfterValidator(in_utc)]
 Rows = Callable[[db.Connection, Mapping[str, Any]], Awaitable[list[dict[str, Any]]]]
 
 
@@ -46,8 +48,8 @@ class Asked(BaseModel):
     barn: Id | None = None
     device: Id | None = None
     lot: Id | None = None
-    begin: AwareDatetime | None = Field(None, alias="from")
-    end: AwareDatetime | None = Field(None, alias="to")
+    begin: Moment | None = Field(None, alias="from")
+    end: Moment | None = Field(None, alias="to")
     limit: int = Field(100, ge=1, le=MOST_ROWS)
     cursor: str | None = Field(None, max_length=256)
     format: Literal["json", "csv"] = "json"

@@ -17,6 +17,7 @@ from farmiq.edge.sync import desk, states
 from farmiq.edge.sync.desk import Choice
 from farmiq.edge.sync.states import State
 from farmiq.edge.sync.watch import Watch
+from farmiq.messages.kinds import require_utc
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 
@@ -46,6 +47,10 @@ class OutboxChoice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     all: bool = False
     limit: Annotated[int, Meta(ge=1, le=desk.MOST)] = 1000
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        for moment in (self.created_after, self.created_before):
+            require_utc(moment)
 
     def choice(self) -> Choice:
         """Raises HttpError 400 if nothing was chosen: everything has to be asked for by name."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,11 @@ import pytest
 import structlog
 
 from farmiq.cloud import bus, landing
-from farmiq.cloud.deadletter import service, watch
+from farmiq.cloud.deadletter import pile, service, watch
+from farmiq.cloud.deadletter.letter import Wish
 from farmiq.cloud.feed import service as feed
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
-from farmiq.plumbing import amqp, consume, http
+from farmiq.plumbing import amqp, consume, db, http
 from farmiq.plumbing.delivery import Properties
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_landing import kept, sample, written
@@ -154,6 +156,22 @@ async def test_a_dry_run_does_nothing_and_a_redrive_delivers_once(
         " group by 1, 2, 3"
     )
     assert audit == [("t-late", "redrive", "redriven", 120, 0)]
+
+
+@pytest.mark.req("RB-26")
+async def test_a_slow_order_does_not_begin_with_a_burst(
+    cloud: CloudSite, bury: Callable[..., Awaitable[None]]
+) -> None:
+    await bury(*(written(sample("feed.lot.received")) for _ in range(10)))
+    order = pile.Order("redrive", Wish(), "test", 10, rate_per_s=2.0, dry_run=False)
+    async with (
+        amqp.connection(url_of(cloud), name="test") as opened,
+        db.pool(cloud.database.url, name="test") as pool,
+        aclosing(pile.carry_out(opened, pool, order)) as outcomes,
+    ):
+        assert (await anext(outcomes)).done == "redriven"
+    await until(partial(has, url_of(cloud), PILE, 8))
+    assert await waiting(url_of(cloud), bus.FEED.queue) == 2
 
 
 async def test_a_discarded_letter_is_gone_but_its_bytes_are_in_the_audit(
@@ -380,6 +398,7 @@ async def test_an_admin_redrives_only_their_own_and_it_is_audited(
     "body",
     [
         b"", b"{", b"[]", b"\xff", b'{"limit": 0}', b'{"limit": 1e9}', b'{"rate_per_s": -1}',
+        b'{"rate_per_s": 1e-300}',
         b'{"dry_run": "yes"}', b'{"queue": "farmiq.cloud-feed-service.ingest.queue"}',
         b'{"unknown": 1}', b"[" * 100_000,
     ],

@@ -87,10 +87,8 @@ def known(database: Database) -> dict[str, Known]:
         )
 
     one = {"tenant_id": "t-1"}
-    lot = {
-        "tenant_id": "t-1", "farm_id": "f-1", "barn_id": "b-1", "feed_lot_id": "l-1",
-        "quantity_kg": 12.5,
-    }  # fmt: skip
+    place = {"tenant_id": "t-1", "farm_id": "f-1", "barn_id": "b-1"}
+    lot = {**place, "feed_lot_id": "l-1", "quantity_kg": 12.5}
     chosen = ({"all": True, "dry_run": True}, {"ids": [str(QUARANTINED)]})
     span = {"tenant": "t-1", "from": "2025-01-01T00:00:00Z", "to": "2025-01-02T00:00:00Z"}
     span["cursor"] = ""  # of the first page; any other would have to be one that the edge gave
@@ -107,6 +105,10 @@ def known(database: Database) -> dict[str, Known]:
         "POST /api/v1/feed/lots": Known(bodies=(lot,)),
         "POST /api/v1/sync/redrive": Known(bodies=({"all": True}, {"tenant_id": "t-1"})),
         "POST /api/v1/sync/unclaim-stuck": Known(bodies=({"all": True}, {"tenant_id": "t-1"})),
+        "POST /api/v1/devices": Known(
+            bodies=({**place, "device_id": "d-new"}, {**place, "device_id": "d-new", "zone": "a"}),
+            prepare=partial(do, "delete from devices where device_id = 'd-new'"),
+        ),
         f"GET {DEVICES}": Known(path={**one, "device_id": "d-1"}),
         f"POST {DEVICES}/revoke": Known(
             path={**one, "device_id": "d-2"}, prepare=partial(register, "d-2")
@@ -128,7 +130,7 @@ def _execute(database: Database, statement: str, *values: Any) -> None:
 
 @pytest.mark.req("XC-01")
 def test_any_request_is_answered_as_documented(site: any_request.Site) -> None:
-    found = site.ask(examples=12, at=1)
+    found = site.ask(examples=15, at=1)
     any_request.assert_sound(found)
 
 

@@ -1,7 +1,7 @@
 """PostgreSQL: a pool that outlives its server, a transaction that is whole or nothing."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import psycopg
 import pytest
@@ -127,3 +127,15 @@ async def test_values_in_binary_form_are_read_as_what_they_are(edge_db: Database
     one = (event_id, "ä\u20ac", "x", None, at, -1.5e-7, -7, True, {"a": [1, "b"]}, b"\x00\xff")
     assert found == [one, one]
     assert arrays == [("a", event_id, b""), ("", event_id, b"\x01")]
+
+
+@pytest.mark.parametrize("hours", [-23, 0, 5, 16, 19, 23])
+async def test_a_moment_of_any_zone_is_kept(edge_db: Database, hours: int) -> None:
+    """PostgreSQL itself takes no zone of 16 hours and more."""
+    at = datetime(2025, 1, 2, 3, 4, 5, 678, tzinfo=timezone(timedelta(hours=hours)))
+    async with db.pool(edge_db.url, name="test") as pool, db.transaction(pool) as tx:
+        query = "select %s::timestamptz, (%s::timestamptz[])[1]"
+        ((alone, listed),) = await db.fetch_all(tx, query, at, [at])
+        first = datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))
+        assert await db.fetch_value(tx, "select %s::timestamptz < '0001-01-01'", first)
+    assert (alone, listed) == (at, at)

@@ -141,6 +141,18 @@ async def test_odd_requests_are_refused_in_the_standard_body(
     assert answer.json()["error"]["traceId"]
 
 
+async def test_a_moment_of_a_far_zone_is_kept(api: httpx2.AsyncClient) -> None:
+    said = {**LOT, "occurred_at": "2025-01-02T12:00:00+19:23"}
+    answer = await api.post("/api/v1/feed/lots", json=said)
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["occurred_at"] == "2025-01-01T16:37:00Z"
+    span = {"from": "2025-01-02T11:59:00+19:23", "to": "2025-01-02T12:01:00+19:23"}
+    (found,) = (await api.get("/api/v1/feed/lots", params=span)).json()["lots"]
+    assert found == answer.json()
+    nowhen = {"from": "0001-01-01T00:00:00+19:23"}
+    assert (await api.get("/api/v1/feed/lots", params=nowhen)).status_code == 400
+
+
 async def test_who_may_do_what(api: httpx2.AsyncClient, keys: dict[str, str]) -> None:
     for headers, post, get in (
         ({"Authorization": ""}, 401, 401),

@@ -166,6 +166,7 @@ async def test_unclaim_frees_expired_leases_of_both_kinds_and_leaves_live_ones(
         {"tenant_id": ""},
         {"tenant_id": "x" * 300},
         {"created_after": "2025-01-01T00:00:00"},
+        {"created_before": "0001-01-01T00:00:00+19:00"},
         {"all": True, "surprise": 1},
         b'{"tenant_id": "\\ud800"}',
         b"[" * 100_000,
