@@ -2,21 +2,25 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from farmiq.cloud.edges import registry
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.contracts import openapi
+from farmiq.plumbing import tokens
 from tests import any_request
 from tests.any_request import Known
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.integration.cloud.test_deadletter import PILE, bury
 from tests.integration.cloud.test_landing import sample, written
 
+DAY = timedelta(days=1)
 __all__ = ["bury"]  # the fixture: letters where a consumer would have put them
 
 
@@ -43,18 +47,57 @@ def site(
     }
     document, url = openapi.document("cloud"), f"http://127.0.0.1:{settings.http_port}"
     with any_request.running("cloud", document, url, environment, tmp_path):
-        yield any_request.Site(document, url, headers(cloud, token), known(lots))
+        edge = asyncio.run(enrolled(cloud))
+        yield any_request.Site(document, url, headers(cloud, edge, token), known(lots, edge))
 
 
-def headers(cloud: CloudSite, token: str) -> dict[str, dict[str, str]]:
+@dataclass(frozen=True)
+class Edge:
+    """An edge that is enrolled, and how another and a next key would be."""
+
+    key: dict[str, Any]
+    code: str
+    other: dict[str, Any]
+
+
+async def enrolled(cloud: CloudSite) -> Edge:
+    edge = Edge(tokens.new_key(), "", tokens.new_key())
+    async with await psycopg.AsyncConnection.connect(cloud.database.admin_url) as tx:
+        code, again = [
+            (await registry.invite(tx, "edge-01", ["t-001"], lasts=DAY, actor="tests"))[0]
+            for _ in range(2)
+        ]
+        public = tokens.PublicKey.read(tokens.public_part(edge.key))
+        await registry.enroll(tx, code, public)
+    return replace(edge, code=again)
+
+
+def headers(cloud: CloudSite, edge: Edge, token: str) -> dict[str, dict[str, str]]:
+    signed = tokens.sign(
+        edge.key,
+        subject="edge-01",
+        issuer=cloud.settings.token_issuer,
+        audience=cloud.settings.token_audience,
+        now=datetime.now(UTC),
+        tenants=["t-001"],
+        edge_cluster_id="edge-01",
+    )
     return {
-        "edgeToken": {"authorization": f"Bearer {cloud.token()}"},
+        "edgeToken": {"authorization": f"Bearer {signed}"},
         "signIn": {"cookie": f"farmiq_sign_in={token}"},
     }
 
 
-def known(lots: list[dict[str, Any]]) -> dict[str, Known]:
+def known(lots: list[dict[str, Any]], edge: Edge) -> dict[str, Known]:
+    other, following = tokens.public_part(edge.other), tokens.public_part(tokens.new_key())
+    heartbeat = {
+        "tenant_id": "t-001", "sent_at": "2026-01-02T03:04:05Z", "versions": {"farmiq": "1"},
+        "waiting": 1, "oldest_s": 2.5, "dlq": 0, "disk_percent": 40,
+    }  # fmt: skip
     return {
+        "POST /api/v1/edges/enroll": Known(bodies=({"code": edge.code, "public_key": other},)),
+        "POST /api/v1/edges/rotate": Known(bodies=({"public_key": following},)),
+        "POST /api/v1/edges/heartbeat": Known(bodies=(heartbeat,)),
         "POST /api/v1/ingestion/batch": Known(
             bodies=({"events": [event()]}, {"events": lots, "batchId": "b-1"})
         ),
