@@ -90,6 +90,8 @@ def main() -> None:
 
 def _say_and_exit(error: Exception) -> NoReturn:
     text = (str(error) or type(error).__name__).strip()
+    if type(error).__name__ in {"UndefinedTable", "UndefinedColumn", "UndefinedFunction"}:
+        text += "\nThe database is older than this program: `farmiq migrate` brings it up to date."
     typer.secho(text, err=True, fg=typer.colors.RED)
     sys.exit(1)
 

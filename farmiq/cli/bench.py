@@ -24,7 +24,7 @@ NEEDS_ATTENTION = 3
 @app.command("ingest")
 def ingest(
     *,
-    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
+    rounds: Annotated[int, typer.Option(min=3, help="The median of them counts.")] = 3,
     events: Annotated[int, typer.Option(min=1000, help="Messages per measurement.")] = 40_000,
     node_red: Annotated[
         bool, typer.Option("--node-red/--no-node-red", help="Beside Node-RED, fetched by npm.")
@@ -47,7 +47,7 @@ def ingest(
 @app.command("delivery")
 def delivery(
     *,
-    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
+    rounds: Annotated[int, typer.Option(min=3, help="The median of them counts.")] = 3,
     events: Annotated[int, typer.Option(min=1000, help="Events per measurement.")] = 40_000,
     as_json: AsJson = False,
 ) -> None:

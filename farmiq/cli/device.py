@@ -95,6 +95,10 @@ def ls(
 ) -> None:
     """List the devices and how they are. Exit code 3: one is late, offline or in error."""
     from farmiq.edge.devices import store
+    from farmiq.edge.devices.liveness import SHOWN
+
+    if state is not None and state not in SHOWN:
+        terminal.fail(f"no device is ever {state!r}: choose {', '.join(SHOWN)}", code=2)
 
     async def all_pages(tx: "db.Connection") -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -110,7 +114,10 @@ def ls(
     if as_json:
         terminal.print_json(rows)
     elif not rows:
-        typer.echo("no devices; `farmiq device add` registers one")
+        asked = tenant or barn or state
+        typer.echo(
+            "no device is like that" if asked else "no devices; `farmiq device add` registers one"
+        )
     for row in [] if as_json else rows:
         since = f"since {row['since']:%Y-%m-%d %H:%M:%S}Z" if row["since"] else ""
         where = f"{row['tenant_id']}/{row['farm_id']}/{row['barn_id']}/{row['device_id']}"

@@ -159,6 +159,8 @@ def redrive(
         typer.echo(f"{fit} of {result.chosen} would be tried" + _unfit(result))
     else:
         typer.echo(f"{result.accepted} accepted, {result.refused} refused again" + _unfit(result))
+    if ids and not result.chosen:
+        terminal.fail("no such message waits in quarantine; `farmiq quarantine ls` shows the ids")
     left = result.refused + result.truncated + result.conflicts
     raise typer.Exit(3 if left else 0)
 

@@ -54,7 +54,7 @@ async def require(request: Request, pool: db.Pool, role: Role) -> Caller:
     caller = Caller(*rows[0])
     if ROLES.index(caller.role) < ROLES.index(role):
         raise http.HttpError(
-            403, f"the key {caller.name!r} is for a {caller.role}; this needs {role}"
+            403, f"the key {caller.name!r} has the role {caller.role}; this needs {role}"
         )
     if role != "viewer":
         http.allow(request, f"the key {caller.name!r}")

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from farmiq.edge import access
-from farmiq.edge.devices import desk, entry, store
+from farmiq.edge.devices import desk, entry, liveness, store
 from farmiq.plumbing import db, http
 
 ROUTE = "/api/v1/devices"
@@ -137,9 +137,8 @@ def _query(request: Request) -> dict[str, Any]:
         for name in ("tenant_id", "barn_id")
         if name in said and not entry.is_id(said[name])
     ]
-    states = ("online", "late", "offline", "error", "never seen", "revoked")
-    if said.get("state", "online") not in states:
-        wrong.append(("state", f"is none of {', '.join(states)}"))
+    if said.get("state", "online") not in liveness.SHOWN:
+        wrong.append(("state", f"is none of {', '.join(liveness.SHOWN)}"))
     after = _after(said.get("after"))
     if after is None:
         wrong.append(("after", "is not what an earlier page gave as `next`"))

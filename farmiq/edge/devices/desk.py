@@ -160,7 +160,8 @@ def publish_line(made: Credentials, *, host: str, port: int) -> str:
     device = made.device
     topic = permissions.publishes(device)[0].replace("+", "temperature")
     body = (
-        '{"schema_version":"1.0","event_id":"\'$(uuidgen)\'","trace_id":"by-hand",'
+        '{"schema_version":"1.0","event_id":"\'$(cat /proc/sys/kernel/random/uuid)\'",'
+        '"trace_id":"by-hand",'
         f'"tenant_id":"{device.tenant_id}","device_id":"{device.device_id}",'
         '"event_type":"telemetry.reading","ts":"\'$(date -u +%FT%TZ)\'",'
         '"payload":{"value":21.5,"unit":"C"}}'

@@ -10,6 +10,8 @@ from typing import Literal
 from uuid import UUID
 
 State = Literal["online", "late", "offline", "error"]
+# What people see, and may ask for.
+SHOWN = ("online", "late", "offline", "error", "never seen", "revoked")
 Said = Literal["online", "offline", "error"]
 
 LATE_AFTER = 2
