@@ -309,15 +309,19 @@ async def expired(connection: db.Connection, *, days: float, most: int) -> list[
 
 
 async def beyond(connection: db.Connection, *, most_bytes: int, most: int) -> list[UUID]:
-    """What, with all that is newer, takes more than so many bytes, oldest first."""
+    """What is too much for so many bytes: rubbish first, the oldest of it first.
+
+    What is right and only waits for this edge (a later version, a database that takes it) stays
+    longest: nobody's flood of rubbish drives it out.
+    """
     rows = await db.fetch_all(
         connection,
         f"""
         select quarantine_id from (
-          select quarantine_id, last_received_at,
-            sum({_BYTES}) over (order by last_received_at desc, quarantine_id desc) as with_newer
-          from quarantine) q
-        where with_newer > %s order by last_received_at, quarantine_id limit %s
+          select quarantine_id, last_received_at, waits, sum({_BYTES}) over (
+            order by waits desc, last_received_at desc, quarantine_id desc) as with_better
+          from quarantine, lateral (select kind in ('not_recorded', 'database') as waits) w) q
+        where with_better > %s order by waits, last_received_at, quarantine_id limit %s
         """,  # noqa: S608
         most_bytes,
         most,

@@ -158,6 +158,20 @@ class TestBounds:
         assert await upkeep.bound_quarantine(pool, one) == {"count": 0}
         assert self.ledger(edge_db) == gone
 
+    async def test_rubbish_goes_before_what_only_waits_for_this_edge(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        one = settings(edge_db, QUARANTINE_MAX_BYTES=str(2**20))
+        await transaction.keep(pool, [(TOPIC, b"old " * 100)])
+        with psycopg.connect(edge_db.admin_url) as owner:
+            owner.execute("update quarantine set kind = 'not_recorded'")
+        for n in range(15):
+            ahead(edge_db, minutes=n)
+            await transaction.keep(pool, [(TOPIC, bytes([n]) * 100_000)])
+        await upkeep.bound_quarantine(pool, one)
+        kinds = rows(edge_db, "select kind, count(*)::int from quarantine group by 1 order by 1")
+        assert kinds == [("format", 10), ("not_recorded", 1)]
+
     async def test_the_cloud_hears_of_tenants_it_is_owed_for_and_of_no_other(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
