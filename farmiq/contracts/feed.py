@@ -14,7 +14,10 @@ from farmiq.messages.ids import ID_PATTERN
 
 
 class FeedLot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A lot as it was recorded; `recorded_by` names the key that it was posted with."""
+    """A lot as it was recorded; `recorded_by` names the key that it was posted with.
+
+    `quantity_kg` is null if one was recorded that is no number, before there was a bound.
+    """
 
     event_id: UUID
     tenant_id: str
@@ -22,7 +25,7 @@ class FeedLot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     barn_id: str
     device_id: str | None
     feed_lot_id: str
-    quantity_kg: float
+    quantity_kg: float | None
     occurred_at: datetime
     recorded_at: datetime
     recorded_by: str
@@ -34,7 +37,10 @@ class FeedLots(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class FeedIntake(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`parent_event_id` is the import or the silo's reading that it was made from."""
+    """`parent_event_id` is the import or the silo's reading that it was made from.
+
+    `quantity_kg` is null if one was recorded that is no number, before there was a bound.
+    """
 
     intake_id: UUID
     tenant_id: str
@@ -43,7 +49,7 @@ class FeedIntake(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     device_id: str | None
     source: Source
     feed_lot_id: str | None
-    quantity_kg: float
+    quantity_kg: float | None
     occurred_at: datetime
     recorded_at: datetime
     parent_event_id: UUID | None

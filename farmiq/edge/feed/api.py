@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -231,6 +232,8 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no word for it
     return str(value) if isinstance(value, UUID) else value
 
 

@@ -15,7 +15,7 @@ from farmiq.edge.alerts import Alert
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.feed import intake, silo
 from farmiq.edge.feed.intake import Intake
-from farmiq.edge.feed.silo import Limits, Reading, State, Told
+from farmiq.edge.feed.silo import Limits, Order, Reading, State, Told
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
@@ -250,7 +250,7 @@ async def state(tx: db.Connection, of: Silo) -> State:
         of.tenant_id,
         of.device_id,
     )
-    return msgspec.json.decode(found, type=State)
+    return silo.read_state(found)
 
 
 async def keep_state(tx: db.Connection, of: Silo, now: State) -> None:
@@ -262,7 +262,7 @@ async def keep_state(tx: db.Connection, of: Silo, now: State) -> None:
 
 
 async def settled_readings(
-    tx: db.Connection, of: Silo, *, after: Reading | None, settle_s: float, most: int
+    tx: db.Connection, of: Silo, *, after: Order | None, settle_s: float, most: int
 ) -> list[Reading]:
     """The next weights in the order of their time, up to the first that arrived just now.
 
@@ -270,7 +270,7 @@ async def settled_readings(
     may still be on the way. Only the first `most` are looked at: one behind them holds none of
     them back. A time that cannot be right says nothing about order.
     """
-    begin = after.at if after else of.derive_since
+    begin, after_id = after or (of.derive_since, None)
     cursor = await tx.execute(
         """
             with unread as (
@@ -296,7 +296,7 @@ async def settled_readings(
             "metric": silo.METRIC,
             "units": list(silo.KG_OF),
             "begin": begin,
-            "after_id": after.event_id if after else None,
+            "after_id": after_id,
             "settle_s": settle_s,
             "most": most,
         },

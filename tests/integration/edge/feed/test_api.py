@@ -125,6 +125,8 @@ async def test_a_bad_lot_is_answered_with_everything_that_is_wrong(
         (b'{"tenant_id":"t","tenant_id":"u"}', {}, 400),
         (json.dumps({**LOT, "feed_lot_id": "a\x00"}).encode(), {}, 400),
         (json.dumps(LOT).encode().replace(b"5000", b"1e999"), {}, 400),
+        (json.dumps({**LOT, "quantity_kg": 1.7e308}).encode(), {}, 400),
+        (json.dumps({**LOT, "quantity_kg": 1_000_000_001}).encode(), {}, 400),
         (json.dumps({**LOT, "occurred_at": "0001-01-01T00:00:00+14:00"}).encode(), {}, 400),
         (json.dumps(LOT).encode(), {"Idempotency-Key": ""}, 400),
         (json.dumps(LOT).encode(), {"Idempotency-Key": "x" * 256}, 400),
@@ -218,6 +220,21 @@ async def test_lots_can_be_listed(api: httpx2.AsyncClient) -> None:
     assert table.headers["content-type"].startswith("text/csv")
     assert 'rel="next"' in table.headers["link"]
     assert len(list(csv.DictReader(io.StringIO(table.text)))) == 2
+
+
+async def test_a_quantity_that_is_no_number_is_shown_as_none(
+    api: httpx2.AsyncClient, pool: db.Pool, edge_db: Database
+) -> None:
+    """Such were derived before weights had a bound."""
+    await transaction.keep(pool, [said("feed.dispensed", {"quantity_kg": 1})])
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("update feed_intakes set quantity_kg = 'Infinity'")
+    page = await api.get("/api/v1/feed/intakes")
+    assert page.status_code == 200
+    (row,) = msgspec.json.decode(page.content, type=FeedIntakes).intakes
+    assert row.quantity_kg is None
+    table = await api.get("/api/v1/feed/intakes", params={"format": "csv"})
+    assert [each["quantity_kg"] for each in csv.DictReader(io.StringIO(table.text))] == [""]
 
 
 async def test_a_table_holds_no_formula(

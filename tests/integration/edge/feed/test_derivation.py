@@ -214,6 +214,49 @@ async def test_tonnes_are_weighed_as_kilograms(pool: db.Pool, edge_db: Database)
     assert [row[1] for row in intakes(edge_db)] == [100.0]
 
 
+@pytest.mark.parametrize(
+    ("unit", "absurd"), [("t", [1.7e308] * 5), ("kg", [1.7e308] * 3 + [-1.7e308] * 4)]
+)
+async def test_absurd_weights_take_no_part_and_are_said(
+    pool: db.Pool, edge_db: Database, unit: str, absurd: list[float]
+) -> None:
+    await switch_on(edge_db)
+    odd = [
+        weight(500 + n, value, unit=unit, at=BEGIN + timedelta(minutes=10, seconds=n + 1))
+        for n, value in enumerate(absurd)
+    ]
+    await transaction.keep(pool, odd)
+    assert await derivation.derive(pool, settle_s=0) == {"count": 0}
+    await transaction.keep(pool, [*a_morning()[11:], weight(700, 0.0, at=BEGIN)])
+    await derivation.derive(pool, settle_s=0)
+    assert sum(row[1] for row in intakes(edge_db)) == pytest.approx(TOTAL_KG, abs=10)
+    assert rows(edge_db, "select kind, subject, seen_count from alerts") == [
+        ("feed.weight_absurd", "t-001/d-020", len(absurd))
+    ]
+    assert rows(edge_db, "select count(*) from telemetry_raw where abs(metric_value) > 1e9") == [
+        (len(absurd),)
+    ]
+
+
+async def test_a_silo_that_cannot_be_derived_from_leaves_the_others_alone(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await switch_on(edge_db)
+    await settings.change(
+        edge_db.url, tenant_id=OTHER.tenant_id, device_id=OTHER.device_id, derive_intake=True
+    )
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute(
+            "insert into silo_states (tenant_id, device_id, state) values (%s, %s, '[]')",
+            (OTHER.tenant_id, OTHER.device_id),
+        )
+    await transaction.keep(pool, a_morning())
+    assert await derivation.derive(pool, settle_s=0) == {"count": 3}
+    ((kind, subject, message),) = rows(edge_db, "select kind, subject, message from alerts")
+    assert (kind, subject) == ("feed.derivation_failed", "t-001/d-010")
+    assert "farmiq silo set t-001 d-010" in message
+
+
 async def test_a_device_that_dispenses_itself_is_not_counted_twice(
     pool: db.Pool, edge_db: Database
 ) -> None:
