@@ -7,7 +7,8 @@ from uuid import UUID
 import msgspec
 
 from farmiq.contracts import schemas
-from farmiq.edge.feed.api import INTAKES, LONGEST_KEY, LOTS, MOST_BYTES, MOST_ROWS
+from farmiq.edge.feed.api import INTAKES, LONGEST_KEY, LOTS, MOST_BYTES
+from farmiq.edge.feed.ask import LONGEST_CURSOR, MOST_ROWS, ROWS
 from farmiq.edge.feed.lot import LotReceived
 from farmiq.messages.feed import Source
 from farmiq.messages.ids import ID_PATTERN
@@ -71,7 +72,7 @@ _ASKED = {
     "lot": "Only this feed_lot_id.",
     "from": "Not before this moment (RFC 3339, with a zone).",
     "to": "Before this moment.",
-    "limit": f"At most so many rows, 1 to {MOST_ROWS}; 100 if it is not given.",
+    "limit": f"At most so many rows, 1 to {MOST_ROWS}; {ROWS} if it is not given.",
     "cursor": "The next_cursor of the page before.",
     "format": "json or csv.",
 }
@@ -82,7 +83,7 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
     },
     **{name: {"type": "string", "format": "date-time"} for name in ("from", "to")},
     "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS},
-    "cursor": {"type": "string", "maxLength": 256},
+    "cursor": {"type": "string", "maxLength": LONGEST_CURSOR},
     "format": {"type": "string", "enum": ["json", "csv"]},
     "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
 }

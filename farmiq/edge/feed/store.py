@@ -151,8 +151,18 @@ async def known_lots(
         return await cursor.fetchall()
 
 
+LOT = (
+    "event_id", "tenant_id", "farm_id", "barn_id", "device_id", "feed_lot_id", "quantity_kg",
+    "occurred_at", "recorded_at", "recorded_by",
+)  # fmt: skip
+INTAKE = (
+    "intake_id", "tenant_id", "farm_id", "barn_id", "device_id", "source", "feed_lot_id",
+    "quantity_kg", "occurred_at", "recorded_at", "parent_event_id", "clock_suspect",
+)  # fmt: skip
+
+
 async def lots(connection: db.Connection, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A page of lots, newest first; `asked` are the filters of api.py, None where not asked."""
+    """A page of lots, newest first; `asked` is an ask.Question."""
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             """

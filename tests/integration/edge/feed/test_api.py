@@ -218,8 +218,34 @@ async def test_lots_can_be_listed(api: httpx2.AsyncClient) -> None:
     assert sorted(names) == ["lot-0", "lot-1", "lot-2"]
     table = await api.get("/api/v1/feed/lots", params={"format": "csv", "limit": 2})
     assert table.headers["content-type"].startswith("text/csv")
-    assert 'rel="next"' in table.headers["link"]
     assert len(list(csv.DictReader(io.StringIO(table.text)))) == 2
+
+
+async def test_the_link_of_a_table_is_the_same_question_one_page_on(
+    api: httpx2.AsyncClient,
+) -> None:
+    for n in range(5):
+        lot = "lot-other" if n == 2 else "lot-1"
+        await api.post("/api/v1/feed/lots", json={**LOT, "feed_lot_id": lot})
+    query = {"format": "csv", "limit": "2", "lot": "lot-1", "from": "2026-01-01T00:00:00+02:00"}
+    first = await api.get("/api/v1/feed/lots", params=query)
+    where = first.headers["link"].removeprefix("<").removesuffix('>; rel="next"')
+    second = await api.get(f"/api/v1/feed/lots{where}")
+    assert "link" not in second.headers
+    found = [*csv.DictReader(io.StringIO(first.text)), *csv.DictReader(io.StringIO(second.text))]
+    assert [row["feed_lot_id"] for row in found] == ["lot-1"] * 4
+    assert len({row["event_id"] for row in found}) == 4
+
+
+@pytest.mark.parametrize("path", ["lots", "intakes"])
+async def test_a_table_without_rows_has_its_header(
+    api: httpx2.AsyncClient, pool: db.Pool, path: str
+) -> None:
+    empty = await api.get(f"/api/v1/feed/{path}", params={"format": "csv"})
+    await api.post("/api/v1/feed/lots", json=LOT)
+    await transaction.keep(pool, [said("feed.dispensed", {"quantity_kg": 1})])
+    full = (await api.get(f"/api/v1/feed/{path}")).json()[path][0]
+    assert empty.text == ",".join(full) + "\r\n"
 
 
 async def test_a_quantity_that_is_no_number_is_shown_as_none(
@@ -255,12 +281,13 @@ async def test_a_table_holds_no_formula(
         {"limit": "0"}, {"limit": "1001"}, {"limit": "x"}, {"cursor": "x"}, {"cursor": "////"},
         {"from": "noon"}, {"from": "2025-01-01T00:00:00"}, {"format": "xml"}, {"barn_id": "b-1"},
         {"barn": "a\x00b"}, {"barn": "a/b"}, {"cursor": "a" * 300},
-        {"cursor": "OTk5OS0xMi0zMVQyMzo1OTo1OS0xNDowMHx4"},
+        {"cursor": "OTk5OS0xMi0zMVQyMzo1OTo1OS0xNDowMHx4"}, {"from": "1"}, {"to": "1e9"},
+        {"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, {"barn": ["b-1", "b-2"]},
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["lots", "intakes"])
 async def test_odd_questions_are_answered_with_400(
-    api: httpx2.AsyncClient, path: str, query: dict[str, str]
+    api: httpx2.AsyncClient, path: str, query: dict[str, Any]
 ) -> None:
     answer = await api.get(f"/api/v1/feed/{path}", params=query)
     assert answer.status_code == 400, answer.text
