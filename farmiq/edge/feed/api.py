@@ -78,6 +78,7 @@ class Api:
         """The lot, its event and the note of who did it in one transaction, or none of them."""
         try:
             async with db.transaction(self._pool) as tx:
+                await _require_tenant(tx, new.event.tenant_id)
                 is_new = await store.keep_lot(tx, new)
                 if is_new:
                     await _owe(tx, new)
@@ -126,6 +127,14 @@ class Api:
     def _away(self, error: BaseException) -> HttpError:
         self._log.warning("feed.database_away", error=db.first_line(error))
         return HttpError(503, "the edge's database is away; try again", retry_after_s=5)
+
+
+async def _require_tenant(tx: db.Connection, tenant_id: str) -> None:
+    """Raises HttpError 400 if it is nobody's here: a typing error must not reach the cloud."""
+    if not await store.is_known_tenant(tx, tenant_id):
+        reason = f"no device or farm of tenant {tenant_id!r} is known at this edge"
+        details = [{"field": "$.tenant_id", "reason": reason}]
+        raise HttpError(400, "the lot is not valid; nothing was stored", details=details)
 
 
 async def _owe(tx: db.Connection, new: store.Lot) -> None:

@@ -108,6 +108,18 @@ class Lot:
     content_hash: bytes
 
 
+async def is_known_tenant(tx: db.Connection, tenant_id: str) -> bool:
+    """Whether a device, be it revoked, or a farm of this edge is the tenant's."""
+    known: bool = await db.fetch_value(
+        tx,
+        "select exists (select from devices where tenant_id = %s) "
+        "or exists (select from farms where tenant_id = %s)",
+        tenant_id,
+        tenant_id,
+    )
+    return known
+
+
 async def keep_lot(tx: db.Connection, lot: Lot) -> bool:
     """False if its id or its key stands there already."""
     cursor = await tx.execute(
@@ -211,6 +223,10 @@ async def intakes(connection: db.Connection, asked: Mapping[str, Any]) -> list[d
         return await cursor.fetchall()
 
 
+# As the table silo_settings has them.
+NOISE_KG, REFILL_KG = 10.0, 200.0
+
+
 @dataclass(frozen=True, slots=True)
 class Silo:
     """A device whose weights are taken for intakes."""
@@ -237,13 +253,14 @@ async def silos(tx: db.Connection) -> list[Silo]:
             select tenant_id, device_id, derive_since, noise_kg, refill_kg
             from silo_settings where derive_intake
             union all
-            select d.tenant_id, d.device_id, d.created_at, 10, 200
+            select d.tenant_id, d.device_id, d.created_at, %s, %s
             from devices d
             where d.derive_intake and d.revoked_at is null and not exists (
               select from silo_settings s
               where s.tenant_id = d.tenant_id and s.device_id = d.device_id)
             order by tenant_id, device_id
-            """
+            """,
+            (NOISE_KG, REFILL_KG),
         )
         return await cursor.fetchall()
 

@@ -99,6 +99,21 @@ async def test_without_a_key_two_deliveries_are_two(
     assert rows(edge_db, "select count(*) from feed_lots") == [(2,)]
 
 
+async def test_a_lot_of_a_tenant_that_the_edge_does_not_know_is_refused(
+    api: httpx2.AsyncClient, edge_db: Database
+) -> None:
+    body = {**LOT, "tenant_id": "nobody"}
+    answer = await api.post("/api/v1/feed/lots", json=body)
+    assert answer.status_code == 400, answer.text
+    (detail,) = answer.json()["error"]["details"]
+    assert detail["field"] == "$.tenant_id"
+    assert "no device or farm of tenant 'nobody'" in detail["reason"]
+    assert rows(edge_db, "select count(*) from sync_outbox") == [(0,)]
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("insert into farms values ('nobody', 'f-1', 'UTC')")
+    assert (await api.post("/api/v1/feed/lots", json=body)).status_code == 201
+
+
 async def test_a_bad_lot_is_answered_with_everything_that_is_wrong(
     api: httpx2.AsyncClient, edge_db: Database
 ) -> None:

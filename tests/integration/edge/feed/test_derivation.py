@@ -395,31 +395,55 @@ class TestCommand:
 
     def test_a_silo_is_set_and_listed(self, edge_db: Database) -> None:
         assert "no silos" in self.run(edge_db, "ls").stdout
-        made = self.run(edge_db, "set", "t-1", "silo-1", "--derive", "--noise-kg", "25")
+        made = self.run(edge_db, "set", "t-1", "d-1", "--derive", "--noise-kg", "25")
         assert made.exit_code == 0, made.output
         assert "noise 25 kg, refill 200 kg" in made.stdout
-        kept = self.run(edge_db, "set", "t-1", "silo-1", "--refill-kg", "500")
+        kept = self.run(edge_db, "set", "t-1", "d-1", "--refill-kg", "500")
         assert "noise 25 kg, refill 500 kg  derives since" in kept.stdout
-        assert "does not derive" in self.run(edge_db, "set", "t-1", "silo-1", "--no-derive").stdout
+        assert "does not derive" in self.run(edge_db, "set", "t-1", "d-1", "--no-derive").stdout
         assert '"noise_kg": 25.0' in self.run(edge_db, "ls", "--json").stdout
         assert rows(edge_db, "select distinct action, subject from audit_log") == [
-            ("silo.set", "t-1/silo-1")
+            ("silo.set", "t-1/d-1")
         ]
 
     @pytest.mark.parametrize(
         "options",
-        [("--noise-kg", "0"), ("--noise-kg", "-1"), ("--refill-kg", "5"), ("--noise-kg", "300")],
-    )
+        [
+            ("--noise-kg", "0"), ("--noise-kg", "-1"), ("--refill-kg", "5"), ("--noise-kg", "300"),
+            ("--refill-kg", "inf"), ("--noise-kg", "nan"),
+        ],
+    )  # fmt: skip
     def test_limits_that_cannot_be_are_refused(
         self, edge_db: Database, options: tuple[str, ...]
     ) -> None:
-        answer = self.run(edge_db, "set", "t-1", "silo-1", *options)
+        answer = self.run(edge_db, "set", "t-1", "d-1", *options)
         assert answer.exit_code == 2
         assert "refill_kg not less than noise_kg" in answer.stderr
         assert rows(edge_db, "select count(*) from silo_settings") == [(0,)]
 
+    def test_a_device_that_is_not_registered_is_refused(self, edge_db: Database) -> None:
+        for option in ("--derive", "--no-derive"):
+            answer = self.run(edge_db, "set", "t-1", "nosuch", option)
+            assert answer.exit_code == 1
+            assert "no device 'nosuch' of tenant 't-1' is known" in answer.stderr
+        assert rows(edge_db, "select count(*) from silo_settings") == [(0,)]
+        with psycopg.connect(edge_db.admin_url) as owner:
+            owner.execute("insert into silo_settings values ('t-1', 'nosuch', true)")
+        assert self.run(edge_db, "set", "t-1", "nosuch", "--no-derive").exit_code == 0
+
+    def test_a_silo_registered_for_it_is_listed(self, edge_db: Database) -> None:
+        with psycopg.connect(edge_db.admin_url) as owner:
+            owner.execute(
+                "update devices set derive_intake = true where (tenant_id, device_id) = (%s, %s)",
+                ("t-1", "d-1"),
+            )
+        listed = "t-1/d-1  noise 10 kg, refill 200 kg  derives since"
+        assert listed in self.run(edge_db, "ls").stdout
+        self.run(edge_db, "set", "t-1", "d-1", "--no-derive")
+        assert self.run(edge_db, "ls").stdout.count("t-1/d-1") == 1
+
     def test_an_odd_name_is_refused(self, edge_db: Database) -> None:
-        assert self.run(edge_db, "set", "t/1", "silo-1", "--derive").exit_code == 2
+        assert self.run(edge_db, "set", "t/1", "d-1", "--derive").exit_code == 2
 
     async def test_what_was_counted_cannot_be_counted_again(
         self, pool: db.Pool, edge_db: Database
