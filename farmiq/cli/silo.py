@@ -64,6 +64,8 @@ def set_(
         )
     except ValueError as error:
         terminal.fail(str(error), code=2)
+    except LookupError as error:
+        terminal.fail(f"{error.args[0]}; `farmiq device add` registers it")
     terminal.tell(now, _line(now), as_json=as_json)
 
 

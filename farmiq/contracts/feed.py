@@ -7,14 +7,18 @@ from uuid import UUID
 import msgspec
 
 from farmiq.contracts import schemas
-from farmiq.edge.feed.api import INTAKES, LONGEST_KEY, LOTS, MOST_BYTES, MOST_ROWS
+from farmiq.edge.feed.api import INTAKES, LONGEST_KEY, LOTS, MOST_BYTES
+from farmiq.edge.feed.ask import LONGEST_CURSOR, MOST_ROWS, ROWS
 from farmiq.edge.feed.lot import LotReceived
 from farmiq.messages.feed import Source
 from farmiq.messages.ids import ID_PATTERN
 
 
 class FeedLot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A lot as it was recorded; `recorded_by` names the key that it was posted with."""
+    """A lot as it was recorded; `recorded_by` names the key that it was posted with.
+
+    `quantity_kg` is null if one was recorded that is no number, before there was a bound.
+    """
 
     event_id: UUID
     tenant_id: str
@@ -22,7 +26,7 @@ class FeedLot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     barn_id: str
     device_id: str | None
     feed_lot_id: str
-    quantity_kg: float
+    quantity_kg: float | None
     occurred_at: datetime
     recorded_at: datetime
     recorded_by: str
@@ -34,7 +38,10 @@ class FeedLots(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class FeedIntake(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`parent_event_id` is the import or the silo's reading that it was made from."""
+    """`parent_event_id` is the import or the silo's reading that it was made from.
+
+    `quantity_kg` is null if one was recorded that is no number, before there was a bound.
+    """
 
     intake_id: UUID
     tenant_id: str
@@ -43,7 +50,7 @@ class FeedIntake(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     device_id: str | None
     source: Source
     feed_lot_id: str | None
-    quantity_kg: float
+    quantity_kg: float | None
     occurred_at: datetime
     recorded_at: datetime
     parent_event_id: UUID | None
@@ -65,7 +72,7 @@ _ASKED = {
     "lot": "Only this feed_lot_id.",
     "from": "Not before this moment (RFC 3339, with a zone).",
     "to": "Before this moment.",
-    "limit": f"At most so many rows, 1 to {MOST_ROWS}; 100 if it is not given.",
+    "limit": f"At most so many rows, 1 to {MOST_ROWS}; {ROWS} if it is not given.",
     "cursor": "The next_cursor of the page before.",
     "format": "json or csv.",
 }
@@ -76,7 +83,7 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
     },
     **{name: {"type": "string", "format": "date-time"} for name in ("from", "to")},
     "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS},
-    "cursor": {"type": "string", "maxLength": 256},
+    "cursor": {"type": "string", "maxLength": LONGEST_CURSOR},
     "format": {"type": "string", "enum": ["json", "csv"]},
     "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
 }

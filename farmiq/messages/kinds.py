@@ -8,11 +8,13 @@ import msgspec
 
 # What every reader of JSON keeps exactly, a browser too.
 MOST_COUNT = 2**53 - 1
+# A million tonnes of feed: more is a mistake, and sums of it are no numbers any more (D-104).
+MOST_KG = 1e9
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNT)]
 Seq = Annotated[int, msgspec.Meta(ge=-MOST_COUNT, le=MOST_COUNT)]
 WeightKg = Annotated[float, msgspec.Meta(gt=0)]
-QuantityKg = Annotated[float, msgspec.Meta(ge=0)]
+QuantityKg = Annotated[float, msgspec.Meta(ge=0, le=MOST_KG)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Unit = Annotated[str, msgspec.Meta(max_length=64)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]

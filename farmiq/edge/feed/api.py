@@ -1,24 +1,23 @@
 """Feed's HTTP routes at the edge: lots in, lots and intakes out, page by page or as CSV."""
 
-import base64
-import binascii
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 import prometheus_client
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from farmiq.edge import access, audit, outbox
-from farmiq.edge.feed import lot, store
+from farmiq.edge.asked import Wrong
+from farmiq.edge.feed import ask, lot, store
 from farmiq.edge.feed.lot import LotReceived
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
-from farmiq.messages.kinds import in_utc
 from farmiq.plumbing import db, http, ids, log, sheet
 from farmiq.plumbing.http import HttpError
 
@@ -27,38 +26,19 @@ INTAKES = "/api/v1/feed/intakes"
 
 MOST_BYTES = 64 * 1024
 LONGEST_KEY = 255
-MOST_ROWS = 1000
 
 RECEIVED = prometheus_client.Counter(
     "farmiq_feed_lots_total", "Lots posted to the edge", ["outcome"]
 )
 
-Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
-Moment = Annotated[AwareDatetime, AfterValidator(in_utc)]
 Rows = Callable[[db.Connection, Mapping[str, Any]], Awaitable[list[dict[str, Any]]]]
-
-
-class Asked(BaseModel):
-    """Which rows, newest first. `cursor` is the `next_cursor` of the page before."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    tenant: Id | None = None
-    farm: Id | None = None
-    barn: Id | None = None
-    device: Id | None = None
-    lot: Id | None = None
-    begin: Moment | None = Field(None, alias="from")
-    end: Moment | None = Field(None, alias="to")
-    limit: int = Field(100, ge=1, le=MOST_ROWS)
-    cursor: str | None = Field(None, max_length=256)
-    format: Literal["json", "csv"] = "json"
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     name: str
     key: str
+    columns: Sequence[str]
     rows: Rows
 
 
@@ -98,6 +78,7 @@ class Api:
         """The lot, its event and the note of who did it in one transaction, or none of them."""
         try:
             async with db.transaction(self._pool) as tx:
+                await _require_tenant(tx, new.event.tenant_id)
                 is_new = await store.keep_lot(tx, new)
                 if is_new:
                     await _owe(tx, new)
@@ -116,32 +97,44 @@ class Api:
             trace_id=event.trace_id,
         )
 
-    async def get_lots(self, request: Request, asked: Annotated[Asked, Query()]) -> Response:
-        return await self._page(request, asked, Page("lots", "event_id", store.lots))
+    async def get_lots(self, request: Request) -> Response:
+        return await self._page(request, Page("lots", "event_id", store.LOT, store.lots))
 
-    async def get_intakes(self, request: Request, asked: Annotated[Asked, Query()]) -> Response:
-        return await self._page(request, asked, Page("intakes", "intake_id", store.intakes))
+    async def get_intakes(self, request: Request) -> Response:
+        return await self._page(request, Page("intakes", "intake_id", store.INTAKE, store.intakes))
 
-    async def _page(self, request: Request, asked: Asked, page: Page) -> Response:
+    async def _page(self, request: Request, page: Page) -> Response:
         await access.require(request, self._pool, "viewer")
-        after_at, after_id = _place(asked.cursor) if asked.cursor else (None, None)
+        parameters = request.query_params.multi_items()
+        try:
+            asked = ask.read(parameters)
+        except Wrong as wrong:
+            raise HttpError(400, "the request is not valid", details=wrong.details) from None
         # One more than asked for says whether there is a next page.
-        wanted = {**asked.model_dump(), "after_at": after_at, "after_id": after_id}
+        wanted = {**asdict(asked), "limit": asked.limit + 1}
         try:
             async with self._pool.connection(timeout=5.0) as connection:
-                rows = await page.rows(connection, {**wanted, "limit": asked.limit + 1})
+                rows = await page.rows(connection, wanted)
         except db.UNAVAILABLE as error:
             raise self._away(error) from error
         shown = [_shown(row) for row in rows[: asked.limit]]
-        more = len(rows) > asked.limit
-        following = _cursor(rows[asked.limit - 1], page.key) if more else None
-        if asked.format == "csv":
-            return _csv(shown, following)
+        last = rows[asked.limit - 1] if len(rows) > asked.limit else None
+        following = ask.cursor(last["occurred_at"], last[page.key]) if last else None
+        if asked.csv:
+            return _csv(page, shown, _link(parameters, following) if following else None)
         return JSONResponse({page.name: shown, "next_cursor": following})
 
     def _away(self, error: BaseException) -> HttpError:
         self._log.warning("feed.database_away", error=db.first_line(error))
         return HttpError(503, "the edge's database is away; try again", retry_after_s=5)
+
+
+async def _require_tenant(tx: db.Connection, tenant_id: str) -> None:
+    """Raises HttpError 400 if it is nobody's here: a typing error must not reach the cloud."""
+    if not await store.is_known_tenant(tx, tenant_id):
+        reason = f"no device or farm of tenant {tenant_id!r} is known at this edge"
+        details = [{"field": "$.tenant_id", "reason": reason}]
+        raise HttpError(400, "the lot is not valid; nothing was stored", details=details)
 
 
 async def _owe(tx: db.Connection, new: store.Lot) -> None:
@@ -212,20 +205,6 @@ def _key(request: Request) -> str | None:
     return key
 
 
-def _cursor(row: Mapping[str, Any], key: str) -> str:
-    text = f"{row['occurred_at'].astimezone(UTC).isoformat()}|{row[key]}"
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _place(cursor: str) -> tuple[datetime, UUID]:
-    try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-        at, _, key = text.partition("|")
-        return datetime.fromisoformat(at).astimezone(UTC), UUID(key)
-    except (binascii.Error, ValueError, OverflowError):
-        raise HttpError(400, "`cursor` is not a `next_cursor` that this edge gave") from None
-
-
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _plain(value) for name, value in row.items()}
 
@@ -233,10 +212,18 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no word for it
     return str(value) if isinstance(value, UUID) else value
 
 
-def _csv(rows: list[dict[str, Any]], following: str | None) -> Response:
-    text = sheet.lines([list(rows[0]), *(list(row.values()) for row in rows)]) if rows else ""
-    headers = {"Link": f'<?cursor={following}>; rel="next"'} if following else None
+def _csv(page: Page, rows: list[dict[str, Any]], link: str | None) -> Response:
+    text = sheet.lines([page.columns, *([row[name] for name in page.columns] for row in rows)])
+    headers = {"Link": link} if link else None
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _link(parameters: Sequence[tuple[str, str]], cursor: str) -> str:
+    """The same question, one page on."""
+    kept = [(name, value) for name, value in parameters if name != "cursor"]
+    return f'<?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'

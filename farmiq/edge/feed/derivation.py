@@ -18,12 +18,15 @@ from farmiq.edge.feed.silo import Fall, State, Told
 from farmiq.edge.feed.store import Silo
 from farmiq.messages import feed
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import db
+from farmiq.plumbing import db, log
 
 MOST_READINGS = 5_000
 
 DERIVED = prometheus_client.Counter(
     "farmiq_feed_derived_total", "Intakes derived from silos' weights"
+)
+FAILED = prometheus_client.Counter(
+    "farmiq_feed_derivation_failed_total", "Rounds of a silo that failed; an alert names it"
 )
 HELD_BACK = prometheus_client.Counter(
     "farmiq_feed_told_by_device_total", "Falls of weight not counted: the device dispensed itself"
@@ -36,13 +39,33 @@ async def derive(pool: db.Pool, *, settle_s: float) -> dict[str, object]:
         silos = await store.silos(tx)
     count = 0
     for each in silos:
-        read = MOST_READINGS
-        while read == MOST_READINGS:
-            async with db.transaction(pool) as tx:
-                read, made = await derive_one(tx, each, settle_s=settle_s)
-            count += made
-    DERIVED.inc(count)
+        try:
+            count += await _derive_all(pool, each, settle_s=settle_s)
+        except db.UNAVAILABLE:
+            raise
+        except Exception as error:  # noqa: BLE001 - the other silos have nothing to do with it
+            await _say_failed(pool, each, error)
     return {"count": count}
+
+
+async def _derive_all(pool: db.Pool, of: Silo, *, settle_s: float) -> int:
+    count, read = 0, MOST_READINGS
+    while read == MOST_READINGS:
+        async with db.transaction(pool) as tx:
+            read, made = await derive_one(tx, of, settle_s=settle_s)
+        DERIVED.inc(made)
+        count += made
+    return count
+
+
+async def _say_failed(pool: db.Pool, of: Silo, error: Exception) -> None:
+    FAILED.inc()
+    why = db.first_line(error)
+    log.get("derivation").error(
+        "feed.derivation_failed", tenant_id=of.tenant_id, device_id=of.device_id, error=why
+    )
+    async with db.transaction(pool) as tx:
+        await alerts.raise_(tx, _failed(of, why))
 
 
 async def derive_one(tx: db.Connection, of: Silo, *, settle_s: float) -> tuple[int, int]:
@@ -56,6 +79,9 @@ async def derive_one(tx: db.Connection, of: Silo, *, settle_s: float) -> tuple[i
     )
     if not readings:
         return 0, 0
+    odd = sum(not each.is_sensible for each in readings)
+    if odd:
+        await alerts.raise_(tx, _no_weight(of), count=odd)
     after, falls = silo.derive(before, readings, of.limits)
     made = await _record(tx, of, falls, told) if falls else 0
     await store.keep_state(tx, of, after)
@@ -110,6 +136,31 @@ def intake_of(fall: Fall, of: Silo) -> Intake:
         source=DEFAULT_SOURCE,
         quantity_kg=fall.quantity_kg,
         parent_event_id=fall.end.event_id,
+    )
+
+
+def _no_weight(of: Silo) -> Alert:
+    return Alert(
+        kind="feed.weight_absurd",
+        subject=f"{of.tenant_id}/{of.device_id}",
+        severity="warning",
+        message=(
+            f"{of.device_id} sent weights beyond {silo.MOST_WEIGHT_KG:,.0f} kg; they are kept as "
+            "readings, and no intake is derived from them. Look at the scale and its unit"
+        ),
+    )
+
+
+def _failed(of: Silo, why: str) -> Alert:
+    return Alert(
+        kind="feed.derivation_failed",
+        subject=f"{of.tenant_id}/{of.device_id}",
+        severity="warning",
+        message=(
+            f"nothing can be derived from {of.device_id}'s weight ({why}); other silos go on. If "
+            f"it stays, begin afresh: farmiq silo set {of.tenant_id} {of.device_id} --no-derive, "
+            "then --derive"
+        ),
     )
 
 

@@ -8,7 +8,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from farmiq.edge import audit
+from farmiq.edge.feed import store
 from farmiq.messages.ids import ID_PATTERN
+from farmiq.messages.kinds import MOST_KG
 from farmiq.plumbing import db
 
 
@@ -18,38 +20,69 @@ async def change(
     """Set derive_intake, noise_kg or refill_kg where given, keep the rest; returns all of it.
 
     A silo that is switched on, or given a `since`, begins afresh from there. Raises ValueError
-    if the settings are odd, or if feed would be counted that was counted already.
+    if the settings are odd, or if feed would be counted that was counted already; LookupError if
+    the device is not registered. What was set for such a one can still be switched off.
     """
     for name in (tenant_id, device_id):
         if not re.match(ID_PATTERN, name):
             raise ValueError(f"{name!r} is not an id: letters, digits and . _ : -, at most 128")
     async with await psycopg.AsyncConnection.connect(url) as tx:
+        off = given.get("derive_intake") is False
+        if not await _is_known(tx, tenant_id, device_id, off=off):
+            raise LookupError(f"no device {device_id!r} of tenant {tenant_id!r} is known")
         before = await _before(tx, tenant_id, device_id)
         wanted = {**before, **{name: value for name, value in given.items() if value is not None}}
         if since or (wanted["derive_intake"] and not before["derive_intake"]):
             wanted["derive_since"] = await _begin(tx, tenant_id, device_id, since)
-        try:
-            await _write(tx, wanted)
-        except psycopg.errors.CheckViolation:
+        if not 0 < wanted["noise_kg"] <= wanted["refill_kg"] <= MOST_KG:
             raise ValueError(
-                "noise_kg must be more than 0, and refill_kg not less than noise_kg"
-            ) from None
+                "noise_kg must be more than 0, and refill_kg not less than noise_kg nor more than "
+                f"{MOST_KG:,.0f}"
+            )
+        await _write(tx, wanted)
         subject = f"{tenant_id}/{device_id}"
         await audit.note(tx, actor="cli", action="silo.set", subject=subject, **wanted)
     return wanted
 
 
 async def listed(url: str) -> list[dict[str, Any]]:
+    """Those that were set, and those registered with `--derive-intake`."""
     async with await psycopg.AsyncConnection.connect(url, row_factory=dict_row) as connection:
         cursor = await connection.execute(
             """
-            select s.tenant_id, s.device_id, s.derive_intake, s.derive_since, s.noise_kg,
-              s.refill_kg, (t.state -> 'last' -> -1 ->> 'at')::timestamptz as derived_to
-            from silo_settings s left join silo_states t using (tenant_id, device_id)
+            select s.*, (t.state -> 'last' -> -1 ->> 'at')::timestamptz as derived_to
+            from (
+              select tenant_id, device_id, derive_intake, derive_since, noise_kg, refill_kg
+              from silo_settings
+              union all
+              select d.tenant_id, d.device_id, true, d.created_at, %s, %s
+              from devices d
+              where d.derive_intake and d.revoked_at is null and not exists (
+                select from silo_settings o
+                where o.tenant_id = d.tenant_id and o.device_id = d.device_id)
+            ) s left join silo_states t using (tenant_id, device_id)
             order by s.tenant_id, s.device_id
-            """
+            """,
+            (store.NOISE_KG, store.REFILL_KG),
         )
         return await cursor.fetchall()
+
+
+async def _is_known(tx: db.Connection, tenant_id: str, device_id: str, *, off: bool) -> bool:
+    known: bool = await db.fetch_value(
+        tx,
+        """
+        select exists (select from devices where tenant_id = %s and device_id = %s)
+          or (%s and exists (
+            select from silo_settings where tenant_id = %s and device_id = %s))
+        """,
+        tenant_id,
+        device_id,
+        off,
+        tenant_id,
+        device_id,
+    )
+    return known
 
 
 async def _before(tx: db.Connection, tenant_id: str, device_id: str) -> dict[str, Any]:

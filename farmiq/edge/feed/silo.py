@@ -24,14 +24,20 @@ from uuid import UUID
 import msgspec
 
 from farmiq.messages import feed, ids
+from farmiq.messages.kinds import MOST_KG
 
 METRIC = "silo.weight"
 # A weight in another unit is kept as telemetry, and nothing is derived from it.
 KG_OF = {"kg": 1.0, "t": 1000.0, "g": 0.001}
+# Half of what a quantity may be: from one end to the other is no more than that.
+MOST_WEIGHT_KG = MOST_KG / 2
 # A device that tells of its intakes itself may tell of a whole day at once, at its end.
 TELLS_OF = timedelta(hours=24)
 _WINDOW = 3
 _DECIMALS = 3
+
+
+Order = tuple[datetime, UUID]
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -42,8 +48,13 @@ class Reading(msgspec.Struct, frozen=True):
     barn_id: str
 
     @property
-    def order(self) -> tuple[datetime, UUID]:
+    def order(self) -> Order:
         return self.at, self.event_id
+
+    @property
+    def is_sensible(self) -> bool:
+        """False of what is not a number, too."""
+        return -MOST_WEIGHT_KG <= self.weight_kg <= MOST_WEIGHT_KG
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,17 +67,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """`last` are the newest readings, which have no neighbours on both sides yet.
 
-    `told_since` is the first time that the device told of feed itself, as far as we know.
+    `told_since` is the first time that the device told of feed itself, as far as we know. `passed`
+    is the newest reading that took no part.
     """
 
     mark: Reading | None = None
     filling: bool = True
     last: tuple[Reading, ...] = ()
     told_since: datetime | None = None
+    passed: Order | None = None
 
     @property
-    def read_to(self) -> Reading | None:
-        return self.last[-1] if self.last else None
+    def read_to(self) -> Order | None:
+        taken = self.last[-1].order if self.last else None
+        return max((each for each in (taken, self.passed) if each), default=None)
+
+    @property
+    def is_sensible(self) -> bool:
+        held = (*self.last, self.mark) if self.mark else self.last
+        return all(each.is_sensible for each in held)
 
 
 class Fall(msgspec.Struct, frozen=True):
@@ -87,14 +106,49 @@ class Fall(msgspec.Struct, frozen=True):
 def derive(
     state: State, readings: Iterable[Reading], limits: Limits
 ) -> tuple[State, tuple[Fall, ...]]:
-    """Take readings in the order of their time; those up to the last one taken are known."""
+    """Take readings in the order of their time; those up to the last one taken are known.
+
+    A weight that no silo has is passed over.
+    """
     read_to = state.read_to
-    fresh = {each.order: each for each in readings if not read_to or each.order > read_to.order}
+    fresh = {each.order: each for each in readings if not read_to or each.order > read_to}
     falls: list[Fall] = []
     for order in sorted(fresh):
+        if not fresh[order].is_sensible:
+            state = msgspec.structs.replace(state, passed=order)
+            continue
         state, fall = step(state, fresh[order], limits)
         falls += [fall] if fall else []
     return state, tuple(falls)
+
+
+def read_state(raw: str) -> State:
+    """The state in this JSON. Of one whose weights are none, only how far it was read is left.
+
+    Raises msgspec.ValidationError if not even that can be told.
+    """
+    try:
+        state = msgspec.json.decode(raw, type=State)
+    except msgspec.ValidationError:
+        pass
+    else:
+        if state.is_sensible:
+            return state
+    rest = msgspec.json.decode(raw, type=_Rest)
+    orders = [(each.at, each.event_id) for each in rest.last]
+    orders += [rest.passed] if rest.passed else []
+    return State(told_since=rest.told_since, passed=max(orders, default=None))
+
+
+class _Taken(msgspec.Struct):
+    event_id: UUID
+    at: datetime
+
+
+class _Rest(msgspec.Struct):
+    last: tuple[_Taken, ...] = ()
+    told_since: datetime | None = None
+    passed: Order | None = None
 
 
 def step(state: State, reading: Reading, limits: Limits) -> tuple[State, Fall | None]:

@@ -15,7 +15,7 @@ from farmiq.edge.alerts import Alert
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.feed import intake, silo
 from farmiq.edge.feed.intake import Intake
-from farmiq.edge.feed.silo import Limits, Reading, State, Told
+from farmiq.edge.feed.silo import Limits, Order, Reading, State, Told
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
@@ -108,6 +108,18 @@ class Lot:
     content_hash: bytes
 
 
+async def is_known_tenant(tx: db.Connection, tenant_id: str) -> bool:
+    """Whether a device, be it revoked, or a farm of this edge is the tenant's."""
+    known: bool = await db.fetch_value(
+        tx,
+        "select exists (select from devices where tenant_id = %s) "
+        "or exists (select from farms where tenant_id = %s)",
+        tenant_id,
+        tenant_id,
+    )
+    return known
+
+
 async def keep_lot(tx: db.Connection, lot: Lot) -> bool:
     """False if its id or its key stands there already."""
     cursor = await tx.execute(
@@ -151,8 +163,18 @@ async def known_lots(
         return await cursor.fetchall()
 
 
+LOT = (
+    "event_id", "tenant_id", "farm_id", "barn_id", "device_id", "feed_lot_id", "quantity_kg",
+    "occurred_at", "recorded_at", "recorded_by",
+)  # fmt: skip
+INTAKE = (
+    "intake_id", "tenant_id", "farm_id", "barn_id", "device_id", "source", "feed_lot_id",
+    "quantity_kg", "occurred_at", "recorded_at", "parent_event_id", "clock_suspect",
+)  # fmt: skip
+
+
 async def lots(connection: db.Connection, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A page of lots, newest first; `asked` are the filters of api.py, None where not asked."""
+    """A page of lots, newest first; `asked` is an ask.Question."""
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             """
@@ -201,6 +223,10 @@ async def intakes(connection: db.Connection, asked: Mapping[str, Any]) -> list[d
         return await cursor.fetchall()
 
 
+# As the table silo_settings has them.
+NOISE_KG, REFILL_KG = 10.0, 200.0
+
+
 @dataclass(frozen=True, slots=True)
 class Silo:
     """A device whose weights are taken for intakes."""
@@ -227,13 +253,14 @@ async def silos(tx: db.Connection) -> list[Silo]:
             select tenant_id, device_id, derive_since, noise_kg, refill_kg
             from silo_settings where derive_intake
             union all
-            select d.tenant_id, d.device_id, d.created_at, 10, 200
+            select d.tenant_id, d.device_id, d.created_at, %s, %s
             from devices d
             where d.derive_intake and d.revoked_at is null and not exists (
               select from silo_settings s
               where s.tenant_id = d.tenant_id and s.device_id = d.device_id)
             order by tenant_id, device_id
-            """
+            """,
+            (NOISE_KG, REFILL_KG),
         )
         return await cursor.fetchall()
 
@@ -250,7 +277,7 @@ async def state(tx: db.Connection, of: Silo) -> State:
         of.tenant_id,
         of.device_id,
     )
-    return msgspec.json.decode(found, type=State)
+    return silo.read_state(found)
 
 
 async def keep_state(tx: db.Connection, of: Silo, now: State) -> None:
@@ -262,7 +289,7 @@ async def keep_state(tx: db.Connection, of: Silo, now: State) -> None:
 
 
 async def settled_readings(
-    tx: db.Connection, of: Silo, *, after: Reading | None, settle_s: float, most: int
+    tx: db.Connection, of: Silo, *, after: Order | None, settle_s: float, most: int
 ) -> list[Reading]:
     """The next weights in the order of their time, up to the first that arrived just now.
 
@@ -270,7 +297,7 @@ async def settled_readings(
     may still be on the way. Only the first `most` are looked at: one behind them holds none of
     them back. A time that cannot be right says nothing about order.
     """
-    begin = after.at if after else of.derive_since
+    begin, after_id = after or (of.derive_since, None)
     cursor = await tx.execute(
         """
             with unread as (
@@ -296,7 +323,7 @@ async def settled_readings(
             "metric": silo.METRIC,
             "units": list(silo.KG_OF),
             "begin": begin,
-            "after_id": after.event_id if after else None,
+            "after_id": after_id,
             "settle_s": settle_s,
             "most": most,
         },

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
 from farmiq.edge import access
+from farmiq.edge.asked import Wrong
 from farmiq.edge.telemetry import ask, buckets, look, marking
 from farmiq.edge.telemetry.ask import After, Bucket, Range
 from farmiq.edge.telemetry.look import Bucketful, From, Reading
@@ -45,7 +46,7 @@ class Answers:
         await access.require(request, self.pool, "viewer")
         try:
             asked = ask.latest(request.query_params.multi_items())
-        except ask.Wrong as wrong:
+        except Wrong as wrong:
             raise _bad(wrong) from None
         try:
             async with self.pool.connection(timeout=5.0) as connection:
@@ -65,7 +66,7 @@ class Answers:
         await access.require(request, self.pool, "viewer")
         try:
             asked = ask.range_(request.query_params.multi_items())
-        except ask.Wrong as wrong:
+        except Wrong as wrong:
             raise _bad(wrong) from None
         try:
             bucket = asked.bucket or await self._choose(asked)
@@ -181,12 +182,8 @@ def _json(answer: dict[str, Any]) -> Response:
     return Response(msgspec.json.encode(answer), media_type="application/json", headers=_NO_STORE)
 
 
-def _bad(wrong: ask.Wrong) -> http.HttpError:
-    return http.HttpError(
-        400,
-        "the request is not valid",
-        details=[{"field": field, "reason": reason} for field, reason in wrong.details],
-    )
+def _bad(wrong: Wrong) -> http.HttpError:
+    return http.HttpError(400, "the request is not valid", details=wrong.details)
 
 
 def _away() -> http.HttpError:

@@ -2,8 +2,7 @@
 
 import base64
 import binascii
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
@@ -11,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from farmiq.messages.ids import ID_PATTERN
+from farmiq.edge.asked import Asked, format_, id_, limit, moment
 
 Bucket = Literal["raw", "1m", "1h", "1d"]
 BUCKETS: tuple[Bucket, ...] = ("raw", "1m", "1h", "1d")
@@ -30,14 +29,6 @@ _LATEST = (*_PLACE, "limit", "cursor")
 _RANGE = (*_PLACE, "from", "to", "bucket", "format", "limit", "cursor")
 
 T = TypeVar("T")
-
-
-class Wrong(Exception):  # noqa: N818 - it is what the asker did, not an error of ours
-    """What is wrong: a field and a reason each."""
-
-    def __init__(self, details: Sequence[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{field}: {reason}" for field, reason in details))
-        self.details = list(details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +72,10 @@ class Range:
 
 def latest(parameters: Sequence[tuple[str, str]]) -> Latest:
     """Raises Wrong with everything that is wrong."""
-    asked = _Asked(parameters, known=_LATEST)
+    asked = Asked(parameters, known=_LATEST)
     found = Latest(
         _place(asked),
-        asked.get("limit", _limit) or ROWS,
+        asked.get("limit", limit(MOST_ROWS)) or ROWS,
         asked.get("cursor", _series),
     )
     asked.done()
@@ -93,8 +84,8 @@ def latest(parameters: Sequence[tuple[str, str]]) -> Latest:
 
 def range_(parameters: Sequence[tuple[str, str]]) -> Range:
     """Raises Wrong with everything that is wrong."""
-    asked = _Asked(parameters, known=_RANGE, needed=("tenant", "from", "to"))
-    starts_at, ends_at = asked.get("from", _moment), asked.get("to", _moment)
+    asked = Asked(parameters, known=_RANGE, needed=("tenant", "from", "to"))
+    starts_at, ends_at = asked.get("from", moment), asked.get("to", moment)
     after = asked.get("cursor", _after)
     # A page goes on in the buckets that the first page chose.
     bucket = asked.get("bucket", _bucket) or (after.bucket if after else None)
@@ -108,8 +99,8 @@ def range_(parameters: Sequence[tuple[str, str]]) -> Range:
         starts_at or epoch,
         ends_at or epoch,
         bucket,
-        asked.get("format", _format) == "csv",
-        asked.get("limit", _limit) or ROWS,
+        asked.get("format", format_) == "csv",
+        asked.get("limit", limit(MOST_ROWS)) or ROWS,
         after,
     )
     asked.done()
@@ -120,63 +111,8 @@ def cursor(value: Any) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(value)).decode().rstrip("=")
 
 
-class _Asked:
-    """The parameters as sent; everything that is wrong with them is gathered."""
-
-    def __init__(
-        self,
-        parameters: Sequence[tuple[str, str]],
-        *,
-        known: Sequence[str],
-        needed: Sequence[str] = (),
-    ) -> None:
-        self._given: Mapping[str, str] = {name: value for name, value in parameters if value}
-        names = [name for name, _ in parameters]
-        odd = sorted({name for name in names if name not in known})
-        twice = sorted({name for name in names if names.count(name) > 1 and name in known})
-        missing = [name for name in needed if name not in self._given]
-        self.wrong: list[tuple[str, str]] = [
-            *((name[:64], f"is not known; there are: {', '.join(known)}") for name in odd[:20]),
-            *((name, "is given more than once") for name in twice),
-            *((name, "is missing") for name in missing),
-        ]
-
-    def get(self, name: str, read: Callable[[str], T]) -> T | None:
-        if name not in self._given:
-            return None
-        try:
-            return read(self._given[name])
-        except ValueError as error:
-            self.wrong.append((name, str(error)))
-            return None
-
-    def done(self) -> None:
-        if self.wrong:
-            raise Wrong(self.wrong)
-
-
-def _place(asked: _Asked) -> Place:
-    return Place(*(asked.get(name, _id) for name in _PLACE))
-
-
-def _id(text: str) -> str:
-    if not re.match(ID_PATTERN, text):
-        raise ValueError("is not an id: letters, digits and . _ : -, at most 128")
-    return text
-
-
-def _moment(text: str) -> datetime:
-    try:
-        # A plus sign in an address that nobody escaped arrives as a space.
-        at = datetime.fromisoformat(text.strip().replace(" ", "+"))
-    except ValueError:
-        raise ValueError("is not a time such as 2026-05-31T06:00:00Z") from None
-    if at.tzinfo is None:
-        raise ValueError("has no zone: end it with Z, or with an offset such as %2B02:00")
-    try:
-        return at.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("is not between the years 1 and 9999") from None
+def _place(asked: Asked) -> Place:
+    return Place(*(asked.get(name, id_) for name in _PLACE))
 
 
 def _bucket(text: str) -> Bucket:
@@ -184,18 +120,6 @@ def _bucket(text: str) -> Bucket:
         if text == bucket:
             return bucket
     raise ValueError(f"is none of {', '.join(BUCKETS)}")
-
-
-def _format(text: str) -> str:
-    if text not in ("json", "csv"):
-        raise ValueError("is neither json nor csv")
-    return text
-
-
-def _limit(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text, re.ASCII) or not 1 <= int(text) <= MOST_ROWS:
-        raise ValueError(f"is not a number from 1 to {MOST_ROWS}")
-    return int(text)
 
 
 def _span_problems(
@@ -212,13 +136,13 @@ def _span_problems(
 
 def _series(text: str) -> tuple[str, str, str]:
     tenant_id, device_id, metric_type = _uncursor(text, tuple[str, str, str])
-    return _id(tenant_id), _id(device_id), _id(metric_type)
+    return id_(tenant_id), id_(device_id), id_(metric_type)
 
 
 def _after(text: str) -> After:
     found = _uncursor(text, After)
-    _id(found.device_id)
-    _id(found.metric_type)
+    id_(found.device_id)
+    id_(found.metric_type)
     return found
 
 

@@ -99,6 +99,21 @@ async def test_without_a_key_two_deliveries_are_two(
     assert rows(edge_db, "select count(*) from feed_lots") == [(2,)]
 
 
+async def test_a_lot_of_a_tenant_that_the_edge_does_not_know_is_refused(
+    api: httpx2.AsyncClient, edge_db: Database
+) -> None:
+    body = {**LOT, "tenant_id": "nobody"}
+    answer = await api.post("/api/v1/feed/lots", json=body)
+    assert answer.status_code == 400, answer.text
+    (detail,) = answer.json()["error"]["details"]
+    assert detail["field"] == "$.tenant_id"
+    assert "no device or farm of tenant 'nobody'" in detail["reason"]
+    assert rows(edge_db, "select count(*) from sync_outbox") == [(0,)]
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("insert into farms values ('nobody', 'f-1', 'UTC')")
+    assert (await api.post("/api/v1/feed/lots", json=body)).status_code == 201
+
+
 async def test_a_bad_lot_is_answered_with_everything_that_is_wrong(
     api: httpx2.AsyncClient, edge_db: Database
 ) -> None:
@@ -125,6 +140,8 @@ async def test_a_bad_lot_is_answered_with_everything_that_is_wrong(
         (b'{"tenant_id":"t","tenant_id":"u"}', {}, 400),
         (json.dumps({**LOT, "feed_lot_id": "a\x00"}).encode(), {}, 400),
         (json.dumps(LOT).encode().replace(b"5000", b"1e999"), {}, 400),
+        (json.dumps({**LOT, "quantity_kg": 1.7e308}).encode(), {}, 400),
+        (json.dumps({**LOT, "quantity_kg": 1_000_000_001}).encode(), {}, 400),
         (json.dumps({**LOT, "occurred_at": "0001-01-01T00:00:00+14:00"}).encode(), {}, 400),
         (json.dumps(LOT).encode(), {"Idempotency-Key": ""}, 400),
         (json.dumps(LOT).encode(), {"Idempotency-Key": "x" * 256}, 400),
@@ -228,8 +245,49 @@ async def test_lots_can_be_listed(api: httpx2.AsyncClient) -> None:
     assert sorted(names) == ["lot-0", "lot-1", "lot-2"]
     table = await api.get("/api/v1/feed/lots", params={"format": "csv", "limit": 2})
     assert table.headers["content-type"].startswith("text/csv")
-    assert 'rel="next"' in table.headers["link"]
     assert len(list(csv.DictReader(io.StringIO(table.text)))) == 2
+
+
+async def test_the_link_of_a_table_is_the_same_question_one_page_on(
+    api: httpx2.AsyncClient,
+) -> None:
+    for n in range(5):
+        lot = "lot-other" if n == 2 else "lot-1"
+        await api.post("/api/v1/feed/lots", json={**LOT, "feed_lot_id": lot})
+    query = {"format": "csv", "limit": "2", "lot": "lot-1", "from": "2026-01-01T00:00:00+02:00"}
+    first = await api.get("/api/v1/feed/lots", params=query)
+    where = first.headers["link"].removeprefix("<").removesuffix('>; rel="next"')
+    second = await api.get(f"/api/v1/feed/lots{where}")
+    assert "link" not in second.headers
+    found = [*csv.DictReader(io.StringIO(first.text)), *csv.DictReader(io.StringIO(second.text))]
+    assert [row["feed_lot_id"] for row in found] == ["lot-1"] * 4
+    assert len({row["event_id"] for row in found}) == 4
+
+
+@pytest.mark.parametrize("path", ["lots", "intakes"])
+async def test_a_table_without_rows_has_its_header(
+    api: httpx2.AsyncClient, pool: db.Pool, path: str
+) -> None:
+    empty = await api.get(f"/api/v1/feed/{path}", params={"format": "csv"})
+    await api.post("/api/v1/feed/lots", json=LOT)
+    await transaction.keep(pool, [said("feed.dispensed", {"quantity_kg": 1})])
+    full = (await api.get(f"/api/v1/feed/{path}")).json()[path][0]
+    assert empty.text == ",".join(full) + "\r\n"
+
+
+async def test_a_quantity_that_is_no_number_is_shown_as_none(
+    api: httpx2.AsyncClient, pool: db.Pool, edge_db: Database
+) -> None:
+    """Such were derived before weights had a bound."""
+    await transaction.keep(pool, [said("feed.dispensed", {"quantity_kg": 1})])
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("update feed_intakes set quantity_kg = 'Infinity'")
+    page = await api.get("/api/v1/feed/intakes")
+    assert page.status_code == 200
+    (row,) = msgspec.json.decode(page.content, type=FeedIntakes).intakes
+    assert row.quantity_kg is None
+    table = await api.get("/api/v1/feed/intakes", params={"format": "csv"})
+    assert [each["quantity_kg"] for each in csv.DictReader(io.StringIO(table.text))] == [""]
 
 
 async def test_a_table_holds_no_formula(
@@ -250,12 +308,13 @@ async def test_a_table_holds_no_formula(
         {"limit": "0"}, {"limit": "1001"}, {"limit": "x"}, {"cursor": "x"}, {"cursor": "////"},
         {"from": "noon"}, {"from": "2025-01-01T00:00:00"}, {"format": "xml"}, {"barn_id": "b-1"},
         {"barn": "a\x00b"}, {"barn": "a/b"}, {"cursor": "a" * 300},
-        {"cursor": "OTk5OS0xMi0zMVQyMzo1OTo1OS0xNDowMHx4"},
+        {"cursor": "OTk5OS0xMi0zMVQyMzo1OTo1OS0xNDowMHx4"}, {"from": "1"}, {"to": "1e9"},
+        {"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, {"barn": ["b-1", "b-2"]},
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["lots", "intakes"])
 async def test_odd_questions_are_answered_with_400(
-    api: httpx2.AsyncClient, path: str, query: dict[str, str]
+    api: httpx2.AsyncClient, path: str, query: dict[str, Any]
 ) -> None:
     answer = await api.get(f"/api/v1/feed/{path}", params=query)
     assert answer.status_code == 400, answer.text

@@ -214,6 +214,49 @@ async def test_tonnes_are_weighed_as_kilograms(pool: db.Pool, edge_db: Database)
     assert [row[1] for row in intakes(edge_db)] == [100.0]
 
 
+@pytest.mark.parametrize(
+    ("unit", "absurd"), [("t", [1.7e308] * 5), ("kg", [1.7e308] * 3 + [-1.7e308] * 4)]
+)
+async def test_absurd_weights_take_no_part_and_are_said(
+    pool: db.Pool, edge_db: Database, unit: str, absurd: list[float]
+) -> None:
+    await switch_on(edge_db)
+    odd = [
+        weight(500 + n, value, unit=unit, at=BEGIN + timedelta(minutes=10, seconds=n + 1))
+        for n, value in enumerate(absurd)
+    ]
+    await transaction.keep(pool, odd)
+    assert await derivation.derive(pool, settle_s=0) == {"count": 0}
+    await transaction.keep(pool, [*a_morning()[11:], weight(700, 0.0, at=BEGIN)])
+    await derivation.derive(pool, settle_s=0)
+    assert sum(row[1] for row in intakes(edge_db)) == pytest.approx(TOTAL_KG, abs=10)
+    assert rows(edge_db, "select kind, subject, seen_count from alerts") == [
+        ("feed.weight_absurd", "t-001/d-020", len(absurd))
+    ]
+    assert rows(edge_db, "select count(*) from telemetry_raw where abs(metric_value) > 1e9") == [
+        (len(absurd),)
+    ]
+
+
+async def test_a_silo_that_cannot_be_derived_from_leaves_the_others_alone(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await switch_on(edge_db)
+    await settings.change(
+        edge_db.url, tenant_id=OTHER.tenant_id, device_id=OTHER.device_id, derive_intake=True
+    )
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute(
+            "insert into silo_states (tenant_id, device_id, state) values (%s, %s, '[]')",
+            (OTHER.tenant_id, OTHER.device_id),
+        )
+    await transaction.keep(pool, a_morning())
+    assert await derivation.derive(pool, settle_s=0) == {"count": 3}
+    ((kind, subject, message),) = rows(edge_db, "select kind, subject, message from alerts")
+    assert (kind, subject) == ("feed.derivation_failed", "t-001/d-010")
+    assert "farmiq silo set t-001 d-010" in message
+
+
 async def test_a_device_that_dispenses_itself_is_not_counted_twice(
     pool: db.Pool, edge_db: Database
 ) -> None:
@@ -352,31 +395,55 @@ class TestCommand:
 
     def test_a_silo_is_set_and_listed(self, edge_db: Database) -> None:
         assert "no silos" in self.run(edge_db, "ls").stdout
-        made = self.run(edge_db, "set", "t-1", "silo-1", "--derive", "--noise-kg", "25")
+        made = self.run(edge_db, "set", "t-1", "d-1", "--derive", "--noise-kg", "25")
         assert made.exit_code == 0, made.output
         assert "noise 25 kg, refill 200 kg" in made.stdout
-        kept = self.run(edge_db, "set", "t-1", "silo-1", "--refill-kg", "500")
+        kept = self.run(edge_db, "set", "t-1", "d-1", "--refill-kg", "500")
         assert "noise 25 kg, refill 500 kg  derives since" in kept.stdout
-        assert "does not derive" in self.run(edge_db, "set", "t-1", "silo-1", "--no-derive").stdout
+        assert "does not derive" in self.run(edge_db, "set", "t-1", "d-1", "--no-derive").stdout
         assert '"noise_kg": 25.0' in self.run(edge_db, "ls", "--json").stdout
         assert rows(edge_db, "select distinct action, subject from audit_log") == [
-            ("silo.set", "t-1/silo-1")
+            ("silo.set", "t-1/d-1")
         ]
 
     @pytest.mark.parametrize(
         "options",
-        [("--noise-kg", "0"), ("--noise-kg", "-1"), ("--refill-kg", "5"), ("--noise-kg", "300")],
-    )
+        [
+            ("--noise-kg", "0"), ("--noise-kg", "-1"), ("--refill-kg", "5"), ("--noise-kg", "300"),
+            ("--refill-kg", "inf"), ("--noise-kg", "nan"),
+        ],
+    )  # fmt: skip
     def test_limits_that_cannot_be_are_refused(
         self, edge_db: Database, options: tuple[str, ...]
     ) -> None:
-        answer = self.run(edge_db, "set", "t-1", "silo-1", *options)
+        answer = self.run(edge_db, "set", "t-1", "d-1", *options)
         assert answer.exit_code == 2
         assert "refill_kg not less than noise_kg" in answer.stderr
         assert rows(edge_db, "select count(*) from silo_settings") == [(0,)]
 
+    def test_a_device_that_is_not_registered_is_refused(self, edge_db: Database) -> None:
+        for option in ("--derive", "--no-derive"):
+            answer = self.run(edge_db, "set", "t-1", "nosuch", option)
+            assert answer.exit_code == 1
+            assert "no device 'nosuch' of tenant 't-1' is known" in answer.stderr
+        assert rows(edge_db, "select count(*) from silo_settings") == [(0,)]
+        with psycopg.connect(edge_db.admin_url) as owner:
+            owner.execute("insert into silo_settings values ('t-1', 'nosuch', true)")
+        assert self.run(edge_db, "set", "t-1", "nosuch", "--no-derive").exit_code == 0
+
+    def test_a_silo_registered_for_it_is_listed(self, edge_db: Database) -> None:
+        with psycopg.connect(edge_db.admin_url) as owner:
+            owner.execute(
+                "update devices set derive_intake = true where (tenant_id, device_id) = (%s, %s)",
+                ("t-1", "d-1"),
+            )
+        listed = "t-1/d-1  noise 10 kg, refill 200 kg  derives since"
+        assert listed in self.run(edge_db, "ls").stdout
+        self.run(edge_db, "set", "t-1", "d-1", "--no-derive")
+        assert self.run(edge_db, "ls").stdout.count("t-1/d-1") == 1
+
     def test_an_odd_name_is_refused(self, edge_db: Database) -> None:
-        assert self.run(edge_db, "set", "t/1", "silo-1", "--derive").exit_code == 2
+        assert self.run(edge_db, "set", "t/1", "d-1", "--derive").exit_code == 2
 
     async def test_what_was_counted_cannot_be_counted_again(
         self, pool: db.Pool, edge_db: Database

@@ -173,3 +173,20 @@ async def test_any_order_repetition_and_split_give_the_same_tables(
     ((intakes, records, owed),) = tables
     assert (intakes.count(","), records.count(",")) == (34, 8)
     assert owed.count("feed.intake.recorded") == 35
+
+
+@pytest.mark.parametrize(
+    ("event_type", "payload"),
+    [
+        ("feed.dispensed", {"quantity_kg": 1.7e308}),
+        ("feed.imported", {"rows": [{**ROWS["rows"][0], "quantity_kg": 1_000_000_001}]}),
+    ],
+)
+async def test_more_than_a_million_tonnes_is_quarantined(
+    pool: db.Pool, edge_db: Database, event_type: str, payload: dict[str, Any]
+) -> None:
+    await transaction.keep(pool, [said(event_type, payload)])
+    ((reasons,),) = rows(edge_db, "select reasons::text from quarantine")
+    assert "<= 1000000000" in reasons
+    assert "quantity_kg" in reasons
+    assert rows(edge_db, "select count(*) from feed_intakes") == [(0,)]

@@ -166,3 +166,13 @@ def test_what_the_device_told_itself_is_not_counted() -> None:
 
 def _id(fall: Fall) -> UUID:
     return fall.intake_id(tenant_id="t", device_id="d")
+
+
+@pytest.mark.parametrize("weight", ["null", "1.7e308"])
+def test_of_a_state_with_weights_that_are_none_only_the_place_is_left(weight: str) -> None:
+    at, event_id = datetime(2026, 5, 1, tzinfo=UTC), UUID(int=7)
+    reading = f'{{"event_id":"{event_id}","at":"{at.isoformat()}","weight_kg":{weight},'
+    reading += '"farm_id":"f","barn_id":"b"}'
+    state = silo.read_state(f'{{"mark":{reading},"last":[{reading}]}}')
+    assert (state.mark, state.last, state.read_to) == (None, (), (at, event_id))
+    assert silo.read_state(msgspec.json.encode(state).decode()) == state
