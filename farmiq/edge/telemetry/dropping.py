@@ -203,11 +203,3 @@ async def delete_series(tx: db.Connection, *, before: datetime) -> int:
         {"before": before},
     )
     return cursor.rowcount
-
-
-async def open_alerts(tx: db.Connection, kind: str) -> list[str]:
-    """Subjects of the open alerts of a kind."""
-    rows = await db.fetch_all(
-        tx, "select subject from alerts where kind = %s and closed_at is null", kind
-    )
-    return [subject for (subject,) in rows]

@@ -262,7 +262,7 @@ async def _delete_buckets(pool: db.Pool, series: tuple[str, str, str], *, before
 async def _tell_refused(pool: db.Pool, refused: dict[str, str]) -> None:
     """Open alerts for what had to stay, close those of what could go meanwhile."""
     async with db.transaction(pool) as tx:
-        for subject in sorted(set(await dropping.open_alerts(tx, REFUSED)) - refused.keys()):
+        for subject in sorted(set(await alerts.open_subjects(tx, REFUSED)) - refused.keys()):
             await alerts.close(tx, kind=REFUSED, subject=subject)
         for subject, why in sorted(refused.items()):
             await alerts.raise_(tx, alerts.Alert(REFUSED, subject, "warning", why))
