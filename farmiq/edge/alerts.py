@@ -52,6 +52,14 @@ async def close(tx: db.Connection, *, kind: str, subject: str, by: str = "edge")
     return cursor.rowcount > 0
 
 
+async def open_subjects(tx: db.Connection, kind: str) -> list[str]:
+    """Subjects of the open alerts of a kind."""
+    rows = await db.fetch_all(
+        tx, "select subject from alerts where kind = %s and closed_at is null", kind
+    )
+    return [subject for (subject,) in rows]
+
+
 async def latest(
     connection: db.Connection, *, closed: bool, before: UUID | None, most: int
 ) -> list[dict[str, Any]]:

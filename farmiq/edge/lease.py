@@ -58,6 +58,10 @@ class Turn:
         who, until = self._other
         return f"standby: {who} is active; its lease ends {until:%H:%M:%S}Z unless renewed"
 
+    def is_active(self) -> bool:
+        """Whether it is surely our turn; who slept through the lease is not sure."""
+        return self._fence is not None and time.monotonic() < self._sure_until
+
     async def take_turns(self, work: Callable[[], Awaitable[None]]) -> NoReturn:
         ACTIVE.labels(name=self._name).set_function(lambda: self._fence is not None)
         while True:

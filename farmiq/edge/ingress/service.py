@@ -72,7 +72,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         door.ready("ingress.turn", turn.problem)
         door.note("ingress", turn.note)
         api.Desk(desk, transaction.effect).add_to(door.app)
-        for chore in upkeep.chores_of(desk, settings):
+        for chore in upkeep.chores_of(desk, settings, is_active=turn.is_active):
             group.create_task(chores.keep_doing(chore))
         await turn.take_turns(lambda: _listen(settings, door, pool, turn))
 

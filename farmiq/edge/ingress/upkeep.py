@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ DEVICE_BUFFER_HOURS = 72
 SAFE_TTL_HOURS = DEVICE_BUFFER_HOURS + 24
 BOOT_DAYS = 90
 MOST_BOOTS = 16
+KIND = "edge.disk"
+MEASURING = "measuring"  # and the path
 
 ROWS = prometheus_client.Gauge("farmiq_quarantine_rows", "Messages in quarantine")
 BYTES = prometheus_client.Gauge("farmiq_quarantine_bytes", "Bytes of what is in quarantine")
@@ -41,6 +44,12 @@ DISK = prometheus_client.Gauge("farmiq_disk_used_percent", "How full a disk is",
 SHED = prometheus_client.Counter("farmiq_disk_shed_total", "Things removed for space", ["what"])
 
 Read = Callable[[str], Usage]
+IsActive = Callable[[], bool]
+
+
+def alone() -> bool:
+    """For an edge that has no other gateway."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +60,13 @@ class Shedder:
     do: Callable[[], Awaitable[int]]
 
 
-def chores_of(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
+def chores_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> list[Chore]:
     _say_ttl(settings.dedupe_ttl_hours)
     return [
         Chore("ingress.dedupe", DEDUPE_EVERY_S, lambda: forget_ids(pool, settings)),
         Chore("ingress.quarantine", BOUNDS_EVERY_S, lambda: bound_quarantine(pool, settings)),
         Chore("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
-        Chore("edge.disk", DISK_EVERY_S, Guard(pool, settings).look),
+        Chore(KIND, DISK_EVERY_S, Guard(pool, settings, is_active=is_active).look),
         diary.daily(pool, settings, "ingress.boots", lambda: forget_boots(pool)),
         diary.daily(pool, settings, "ingress.retention", lambda: forget_the_rest(pool, settings)),
     ]
@@ -210,7 +219,8 @@ class Guard:
     """Looks at every disk, alerts, and sheds in order: one step a round, until it is enough.
 
     Room that a step made shows a while later, if at all, so the next step waits for the next
-    measuring. One that finds nothing to remove costs no round.
+    measuring. One that finds nothing to remove costs no round. Gateways share a database and not a
+    disk: one that stands by only measures.
     """
 
     def __init__(
@@ -220,7 +230,9 @@ class Guard:
         *,
         read: Read = read_usage,
         order: Sequence[Shedder] | None = None,
+        is_active: IsActive = alone,
     ) -> None:
+        self._is_active = is_active
         self._pool, self._read, self._paths = pool, read, settings.disk_paths
         self._levels = Levels(settings.disk_warn_percent, settings.disk_shed_percent)
         order = shedders(pool, settings) if order is None else order
@@ -232,55 +244,69 @@ class Guard:
         """One round."""
         removed: dict[str, int] = {}
         while True:
-            try:
-                usage = await asyncio.to_thread(_read_all, self._paths, self._read)
-            except OSError as error:
-                await _tell_blind(self._pool, error)
+            usage, blind = await asyncio.to_thread(_read_all, self._paths, self._read)
+            if not self._is_active():
+                self._asked.clear()
                 return {"count": sum(removed.values())}
-            verdict = disk.judge(usage, self._levels)
+            verdict = disk.judge(usage, self._levels) if usage else None
             name = None if any(removed.values()) else self._next(verdict, removed)
             if name is None:
                 break
             removed[name] = await self._shedders[name].do()
             SHED.labels(what=name).inc(removed[name])
             self._asked.add(name)
-        await _tell(self._pool, verdict, removed)
+        async with db.transaction(self._pool) as tx:
+            await _tell_blind(tx, blind)
+            if verdict is None:
+                return {"count": sum(removed.values())}
+            await _tell(tx, verdict, removed)
         return {"count": sum(removed.values()), "status": verdict.state if removed else ""}
 
-    def _next(self, verdict: disk.Verdict, removed: Mapping[str, int]) -> str | None:
-        if verdict.state != "shed" or (not removed and len(self._asked) == len(self._shedders)):
+    def _next(self, verdict: disk.Verdict | None, removed: Mapping[str, int]) -> str | None:
+        state = verdict.state if verdict else "fine"
+        if state != "shed" or (not removed and len(self._asked) == len(self._shedders)):
             self._asked.clear()
-        return disk.next_to_shed(verdict.state, self._shedders, self._asked)
+        return disk.next_to_shed(state, self._shedders, self._asked)
 
 
-def _read_all(setting: str, read: Read) -> dict[str, Usage]:
-    found = {path: read(path) for path in disk.paths(setting)}
-    for path, usage in found.items():
-        DISK.labels(path=path).set(usage.percent)
-    return found
+def _read_all(setting: str, read: Read) -> tuple[dict[str, Usage], dict[str, str]]:
+    """How full the disks are, and why some cannot be measured."""
+    usage: dict[str, Usage] = {}
+    blind: dict[str, str] = {}
+    for path in disk.paths(setting):
+        try:
+            usage[path] = read(path)
+        except OSError as error:
+            blind[path] = str(error)
+        DISK.labels(path=path).set(usage[path].percent if path in usage else math.nan)
+    return usage, blind
 
 
-async def _tell_blind(pool: db.Pool, error: OSError) -> None:
-    message = f"a disk cannot be measured ({error}): mend EDGE_DISK_PATHS and restart the gateway"
-    async with db.transaction(pool) as tx:
-        await alerts.raise_(tx, alerts.Alert("edge.disk", "measuring", "warning", message))
+async def _tell_blind(tx: db.Connection, blind: Mapping[str, str]) -> None:
+    """An alert per disk; also those that were opened before the last start close."""
+    told = {f"{MEASURING} {path}": why for path, why in blind.items()}
+    for subject in sorted(set(await alerts.open_subjects(tx, KIND)) - told.keys()):
+        if subject.startswith(MEASURING):
+            await alerts.close(tx, kind=KIND, subject=subject)
+    for subject, why in sorted(told.items()):
+        message = f"a disk cannot be measured ({why}): mend EDGE_DISK_PATHS, restart the gateway"
+        await alerts.raise_(tx, alerts.Alert(KIND, subject, "warning", message))
 
 
-async def _tell(pool: db.Pool, verdict: disk.Verdict, asked: Mapping[str, int]) -> None:
-    async with db.transaction(pool) as tx:
-        if verdict.state == "fine" and not asked:
-            await alerts.close(tx, kind="edge.disk", subject="disk")
-            return
-        removed = ", ".join(f"{count} of {name}" for name, count in asked.items() if count)
-        await alerts.raise_(
-            tx,
-            alerts.Alert(
-                "edge.disk",
-                "disk",
-                "critical" if verdict.state == "shed" else "warning",
-                f"the disk of {verdict.path} is {verdict.percent:.0f} % full"
-                + (f"; removed to go on: {removed}" if removed else "")
-                + ". Make room: what the cloud has not got is never removed, and when the disk is "
-                "full nothing more is taken from devices",
-            ),
-        )
+async def _tell(tx: db.Connection, verdict: disk.Verdict, asked: Mapping[str, int]) -> None:
+    if verdict.state == "fine" and not asked:
+        await alerts.close(tx, kind=KIND, subject="disk")
+        return
+    removed = ", ".join(f"{count} of {name}" for name, count in asked.items() if count)
+    await alerts.raise_(
+        tx,
+        alerts.Alert(
+            KIND,
+            "disk",
+            "critical" if verdict.state == "shed" else "warning",
+            f"the disk of {verdict.path} is {verdict.percent:.0f} % full"
+            + (f"; removed to go on: {removed}" if removed else "")
+            + ". Make room: what the cloud has not got is never removed, and when the disk is "
+            "full nothing more is taken from devices",
+        ),
+    )

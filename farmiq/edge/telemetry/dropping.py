@@ -1,7 +1,9 @@
 """Retention's SQL: what is over its time, in portions, but for what must stay (C-42)."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from farmiq.edge.telemetry.buckets import Series
@@ -25,6 +27,26 @@ async def tenants(tx: db.Connection) -> list[str]:
     return [tenant_id for (tenant_id,) in rows]
 
 
+Held = tuple[str, str]  # device, metric
+
+
+async def held(tx: db.Connection, day: datetime) -> dict[str, list[Held]]:
+    """By tenant: the series whose readings of this UTC day wait for a bucket that tells them.
+
+    Once known it stays true for days from before raw_from: nothing new is told of them.
+    """
+    rows = await db.fetch_all(
+        tx,
+        "select tenant_id, device_id, metric_type from fn_telemetry_held(%s, %s)",
+        day,
+        day + timedelta(days=1),
+    )
+    found: dict[str, list[Held]] = defaultdict(list)
+    for tenant_id, device_id, metric_type in rows:
+        found[tenant_id].append((device_id, metric_type))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Portion:
     """A batch that retention went through: `seen` rows, of which some were kept as unsynced."""
@@ -41,15 +63,21 @@ async def delete_raw(
     *,
     starts_at: datetime,
     before: datetime,
+    held: Sequence[Held],
     after: tuple[datetime, UUID],
     most: int,
 ) -> Portion:
-    """Go through the next readings of this time and delete those the cloud has (C-42)."""
+    """Go through the next readings of this time and delete those the cloud has (C-42).
+
+    Those of the `held` series stay.
+    """
     cursor = await tx.execute(
         """
         with portion as (
           select r.id, r.occurred_at, not exists (select from sync_outbox o where o.id = r.id
-            and o.status in ('pending', 'claimed', 'sending', 'dlq')) as synced
+            and o.status in ('pending', 'claimed', 'sending', 'dlq'))
+            and (r.device_id, r.metric_type) not in (
+              select * from unnest(%(devices)s::text[], %(metrics)s::text[])) as synced
           from telemetry_raw r
           where r.tenant_id = %(tenant_id)s and r.occurred_at >= %(starts_at)s
             and r.occurred_at < %(before)s
@@ -72,6 +100,8 @@ async def delete_raw(
             "tenant_id": tenant_id,
             "starts_at": starts_at,
             "before": before,
+            "devices": [device_id for device_id, _ in held],
+            "metrics": [metric_type for _, metric_type in held],
             "after_at": after[0],
             "after_id": after[1],
             "most": most,
@@ -87,16 +117,24 @@ async def delete_suspect(
     cursor = await tx.execute(
         """
         with portion as (
-          select r.id, r.occurred_at, r.ingested_at, not exists (select from sync_outbox o
-            where o.id = r.id and o.status in ('pending', 'claimed', 'sending', 'dlq')) as synced
+          select r.id, r.occurred_at, r.ingested_at, r.tenant_id, r.device_id, r.metric_type,
+            date_trunc('day', r.occurred_at, 'UTC') as day
           from telemetry_raw_default r
           where r.ingested_at < %(before)s
             and r.ingested_at >= %(after_at)s
             and (r.ingested_at, r.id) > (%(after_at)s, %(after_id)s)
           order by r.ingested_at, r.id limit %(most)s
+        ), held as materialized (
+          select h.* from (select distinct day from portion) d
+            cross join lateral fn_telemetry_held(d.day, d.day + interval '1 day') h
         ), gone as (
           delete from telemetry_raw_default r using portion
-          where portion.synced and r.id = portion.id and r.occurred_at = portion.occurred_at
+          where r.id = portion.id and r.occurred_at = portion.occurred_at
+            and not exists (select from sync_outbox o where o.id = portion.id
+              and o.status in ('pending', 'claimed', 'sending', 'dlq'))
+            and not exists (select from held h where h.tenant_id = portion.tenant_id
+              and h.device_id = portion.device_id and h.metric_type = portion.metric_type
+              and h.day = portion.day)
           returning 1
         )
         select (select count(*) from portion), (select count(*) from gone), last.ingested_at,
@@ -165,11 +203,3 @@ async def delete_series(tx: db.Connection, *, before: datetime) -> int:
         {"before": before},
     )
     return cursor.rowcount
-
-
-async def open_alerts(tx: db.Connection, kind: str) -> list[str]:
-    """Subjects of the open alerts of a kind."""
-    rows = await db.fetch_all(
-        tx, "select subject from alerts where kind = %s and closed_at is null", kind
-    )
-    return [subject for (subject,) in rows]

@@ -1,10 +1,11 @@
 """Telemetry's chores on its own tables: months made ahead, what is over its time dropped behind.
 
-What must not go stays and is told (C-42): a reading that the cloud has not acknowledged, and one
-that a bucket still has to be made from.
+What must not go stays and is told (C-42): a reading that the cloud has not acknowledged, itself or
+the bucket that tells it, and one that a bucket still has to be made from.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
@@ -176,21 +177,32 @@ async def _drop(pool: db.Pool, month: date, gone: Forgotten) -> bool:
 async def _delete(pool: db.Pool, month: date, gone: Forgotten, *, before: datetime) -> None:
     async with pool.connection() as connection:
         tenants = await dropping.tenants(connection)
-    left = 0
-    for tenant_id in tenants:
-        after = _FIRST
-        while True:
-            async with db.transaction(pool) as tx:
-                portion = await dropping.delete_raw(
-                    tx, tenant_id, starts_at=_midnight(month), before=before, after=after,
-                    most=BATCH,
-                )  # fmt: skip
-            after = _note(portion, gone)
-            left += portion.seen - portion.deleted
-            if portion.seen < BATCH:
-                break
+    left, day = 0, _midnight(month)
+    while day < before:
+        async with pool.connection() as connection:
+            held = await dropping.held(connection, day)
+        for tenant_id in tenants:
+            left += await _delete_day(pool, tenant_id, day, gone, held=held.get(tenant_id, ()))
+        day += timedelta(days=1)
     if left:
         gone.refused[f"telemetry_raw_{month:%Y_%m}"] = _unsynced(left)
+
+
+async def _delete_day(
+    pool: db.Pool, tenant_id: str, day: datetime, gone: Forgotten, *, held: Sequence[dropping.Held]
+) -> int:
+    """Returns how many had to stay."""
+    after, left = _FIRST, 0
+    while True:
+        async with db.transaction(pool) as tx:
+            portion = await dropping.delete_raw(
+                tx, tenant_id, starts_at=day, before=day + timedelta(days=1), held=held,
+                after=after, most=BATCH,
+            )  # fmt: skip
+        after = _note(portion, gone)
+        left += portion.seen - portion.deleted
+        if portion.seen < BATCH:
+            return left
 
 
 async def _delete_suspect(pool: db.Pool, gone: Forgotten, *, before: datetime) -> None:
@@ -216,7 +228,8 @@ def _note(portion: dropping.Portion, gone: Forgotten) -> tuple[datetime, UUID]:
 
 def _unsynced(count: int) -> str:
     return (
-        f"{count} readings are kept beyond their time: the cloud has not acknowledged them. "
+        f"{count} readings are kept beyond their time: the cloud has not acknowledged them, or the "
+        "buckets that tell them. "
         "See whether edge-sync-forwarder delivers, and what stands in the dlq"
     )
 
@@ -249,7 +262,7 @@ async def _delete_buckets(pool: db.Pool, series: tuple[str, str, str], *, before
 async def _tell_refused(pool: db.Pool, refused: dict[str, str]) -> None:
     """Open alerts for what had to stay, close those of what could go meanwhile."""
     async with db.transaction(pool) as tx:
-        for subject in sorted(set(await dropping.open_alerts(tx, REFUSED)) - refused.keys()):
+        for subject in sorted(set(await alerts.open_subjects(tx, REFUSED)) - refused.keys()):
             await alerts.close(tx, kind=REFUSED, subject=subject)
         for subject, why in sorted(refused.items()):
             await alerts.raise_(tx, alerts.Alert(REFUSED, subject, "warning", why))

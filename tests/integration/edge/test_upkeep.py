@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from farmiq.config import EdgeSettings, SettingsError
-from farmiq.edge import alerts, audit, diary, losses, retention
+from farmiq.edge import alerts, audit, diary, lease, losses, retention
 from farmiq.edge.disk import Usage
 from farmiq.edge.ingress import gaps, store, transaction, upkeep
 from farmiq.edge.ingress.gaps import Seen
@@ -23,6 +23,7 @@ from tests.conftest import Database
 from tests.integration.edge.feed.conftest import PLACE, said
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead, settings
+from tests.until import until
 
 AT = datetime(2025, 1, 2, tzinfo=UTC)
 
@@ -75,7 +76,8 @@ async def test_the_dedupe_is_bounded_by_its_time_however_much_comes(
 
 @pytest.mark.req("DD-06", "RT-12")
 async def test_chores_run_as_often_as_the_documents_ask(pool: db.Pool, edge_db: Database) -> None:
-    chores = {chore.name: chore for chore in upkeep.chores_of(pool, settings(edge_db))}
+    made = upkeep.chores_of(pool, settings(edge_db), is_active=upkeep.alone)
+    chores = {chore.name: chore for chore in made}
     assert 15 * 60 <= chores["ingress.dedupe"].every_s <= 60 * 60
     daily = chores["ingress.boots"].daily
     assert daily is not None
@@ -381,14 +383,82 @@ async def test_what_it_sheds_first_is_half_of_quarantine_and_then_expired_ids(
         assert rows(edge_db, f"select count(*) from {table}") == [(1,)]  # noqa: S608
 
 
-async def test_a_disk_that_cannot_be_measured_is_said_and_harms_nobody(
+OPEN = "select subject from alerts where kind = 'edge.disk' and closed_at is null order by 1"
+
+
+async def test_a_disk_that_cannot_be_measured_is_said_and_the_others_are_still_watched(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    own = settings(edge_db, EDGE_DISK_PATHS="/no/such/place")
-    assert await Guard(pool, own).look() == {"count": 0}
-    ((message_,),) = rows(edge_db, "select message from alerts")
-    assert "/no/such/place" in message_
-    await Guard(pool, settings(edge_db)).look()
+    disk = Disk(99)
+
+    def read(path: str) -> Usage:
+        return disk.read(path) if path == "/" else upkeep.read_usage(path)
+
+    def guard(paths: str) -> Guard:
+        own = settings(edge_db, EDGE_DISK_PATHS=paths)
+        return Guard(pool, own, read=read, order=disk.shedders("a"))
+
+    await guard("/,/no/such/place,/nor/this").look()
+    assert disk.asked == ["a"]
+    blind = [("measuring /no/such/place",), ("measuring /nor/this",)]
+    assert rows(edge_db, OPEN) == [("disk",), *blind]
+    # Nothing can be said of a disk that is not measured: what was open stays.
+    assert await guard("/no/such/place,/nor/this").look() == {"count": 0}
+    assert rows(edge_db, OPEN) == [("disk",), *blind]
+    # Mended and started anew: also what an older version left open closes.
+    async with db.transaction(pool) as tx:
+        await alerts.raise_(tx, alerts.Alert("edge.disk", "measuring", "warning", "blind"))
+    await guard("/,/nor/this").look()
+    assert rows(edge_db, OPEN) == [("disk",), ("measuring /nor/this",)]
+    disk.percent = 50
+    await guard("/").look()
+    assert rows(edge_db, OPEN) == []
+
+
+async def test_a_standby_measures_its_own_disk_and_leaves_the_rest_to_the_active_one(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    ours, theirs = Disk(99), Disk(50)
+    mine = True
+    own = settings(edge_db)
+    active = Guard(
+        pool, own, read=ours.read, order=ours.shedders("a", empty="a"), is_active=lambda: mine
+    )
+    standby = Guard(
+        pool, own, read=theirs.read, order=theirs.shedders("a"), is_active=lambda: not mine
+    )
+    await active.look()
+    for percent in (50, 99):
+        theirs.percent = percent
+        assert await standby.look() == {"count": 0}
+        assert upkeep.DISK.labels(path="/")._value.get() == percent
+    blind = settings(edge_db, EDGE_DISK_PATHS="/no/such/place")
+    made = upkeep.chores_of(pool, blind, is_active=lambda: False)
+    await next(chore for chore in made if chore.name == "edge.disk").do()
+    assert (theirs.asked, alert(edge_db)) == ([], [("critical", True)])
+    assert rows(edge_db, OPEN) == [("disk",)]
+    mine, theirs.percent = False, 50
+    await standby.look()
+    assert alert(edge_db) == [("critical", False)]
+
+
+async def test_the_turn_is_active_only_while_it_holds_the_lease(
+    pool: db.Pool, tasks: asyncio.TaskGroup
+) -> None:
+    turns = [
+        lease.Turn(pool, name="gateway", holder=holder, lasts_s=30) for holder in ("one", "two")
+    ]
+    assert [turn.is_active() for turn in turns] == [False, False]
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    working = [tasks.create_task(turn.take_turns(work)) for turn in turns]
+    await until(lambda: [turn.is_active() for turn in turns].count(True) == 1)
+    first = turns.index(next(turn for turn in turns if turn.is_active()))
+    working[first].cancel()
+    await until(lambda: [turn.is_active() for turn in turns] == [first == 1, first == 0])
+    working[1 - first].cancel()
 
 
 # --- the diary

@@ -1,4 +1,5 @@
--- Whether the cloud has not acknowledged some reading of this time (C-42). It steps from priority to
+-- Whether the cloud has not acknowledged some reading of this time, or a bucket that tells it (C-42).
+-- It steps from priority to
 -- priority through the index of the claim, so a long backlog of newer events costs nothing.
 create or replace function fn_telemetry_unsynced(starts_at timestamptz, ends_at timestamptz)
 returns boolean
@@ -23,6 +24,7 @@ as $$
       where o.status in ('sending', 'dlq')
         and o.occurred_at >= starts_at and o.occurred_at < ends_at
         and o.event_type = 'telemetry.ingested')
+    or exists (select from public.fn_telemetry_held(starts_at, ends_at))
 $$;
 revoke execute on function fn_telemetry_unsynced(timestamptz, timestamptz) from public;
 grant execute on function fn_telemetry_unsynced(timestamptz, timestamptz) to farmiq_edge;

@@ -372,6 +372,86 @@ class TestRetention:
         assert rows(edge_db, "select id from telemetry_raw") == [(late.id,)]
 
 
+class TestToldByBuckets:
+    """Readings that go to the cloud as buckets stay until the cloud has these (C-42)."""
+
+    @pytest.mark.req("RT-07")
+    @pytest.mark.parametrize(
+        ("window", "days", "status"),
+        [("1m", 20, "pending"), ("1h", 70, "dlq"), ("1d", 70, "sending"), ("1d", 20, "claimed")],
+    )
+    async def test_they_stay_until_their_bucket_is_acknowledged(
+        self, pool: db.Pool, edge_db: Database, window: str, days: int, status: str
+    ) -> None:
+        """Whatever the metric's setting is by now; what the cloud has goes, month or not."""
+        await upkeep.make_months(pool, keep_days=90)
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        execute(edge_db, "insert into farms values ('t-1', 'f-1', 'Asia/Kathmandu')")
+        execute(edge_db, "insert into metric_settings values ('co2', 'agg', %s)", window)
+        at = datetime.now(UTC).replace(hour=12) - timedelta(days=days)
+        told = [Reading(at + timedelta(hours=n), 1.0, metric="co2") for n in (0, 11)]
+        plain = Reading(at, 1.0)
+        await keep(pool, [*told, plain])
+        await remake_all(pool)
+        execute(edge_db, "update metric_settings set sync = 'raw'")
+        execute(edge_db, ACKED)
+        execute(
+            edge_db,
+            "update sync_outbox set status = %s where event_type = 'telemetry.aggregated'",
+            status,
+        )
+        await forget(pool, raw_days=10)
+        assert await upkeep.shed_delivered_raw(pool) == 0
+        assert sorted(rows(edge_db, "select id from telemetry_raw")) == sorted(
+            (each.id,) for each in told
+        )
+        assert rows(edge_db, OPEN) == [(f"telemetry_raw_{at:%Y_%m}",)]
+        execute(edge_db, ACKED)
+        assert await upkeep.shed_delivered_raw(pool) == 2
+
+    @pytest.mark.req("RT-07")
+    async def test_they_stay_until_their_bucket_is_told(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        """Also those beside the months, and when a whole month is asked for."""
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        execute(edge_db, "insert into metric_settings values ('co2', 'agg', '1m')")
+        at = datetime.now(UTC) - timedelta(days=70)
+        await keep(pool, [Reading(at, 1.0, metric="co2"), Reading(at, 1.0)])
+        execute(edge_db, ACKED)
+        move_clock(edge_db, "12 days")
+        await forget(pool, raw_days=10)
+        assert rows(edge_db, "select metric_type from telemetry_raw_default") == [("co2",)]
+        await upkeep.make_months(pool, keep_days=90)
+        drop = "select fn_drop_telemetry_month(%s)"
+        assert rows(edge_db, drop, at.date()) == [("unsynced",)]
+        await remake_all(pool)
+        assert rows(edge_db, drop, at.date()) == [("unsynced",)]
+        execute(edge_db, ACKED)
+        assert rows(edge_db, drop, at.date()) == [("dropped",)]
+
+    async def test_what_waits_of_other_days_and_series_keeps_nothing(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        await upkeep.make_months(pool, keep_days=90)
+        await remake.begin(pool, timezone="UTC", keep_days=90)
+        execute(edge_db, "insert into metric_settings values ('co2', 'agg', '1m')")
+        at = datetime.now(UTC).replace(hour=12) - timedelta(days=40)
+        waits = Reading(at, 1.0, metric="co2")
+        others = [Reading(at + timedelta(days=n), 1.0, metric="co2") for n in (-2, -1, 1, 2)]
+        others += [Reading(at, 1.0, device="d-2", metric="co2")]
+        others += [Reading(at, 1.0, tenant="t-2", metric="co2")]
+        await keep(pool, [waits, *others])
+        await remake_all(pool)
+        execute(
+            edge_db,
+            ACKED + " where (tenant_id, device_id, occurred_at) <> ('t-1', 'd-1', %s)",
+            at.replace(second=0, microsecond=0),
+        )
+        await forget(pool, raw_days=10)
+        assert rows(edge_db, "select id from telemetry_raw") == [(waits.id,)]
+
+
 async def test_shedding_drops_only_what_the_cloud_has_and_keeps_the_newest_days(
     pool: db.Pool, edge_db: Database
 ) -> None:
