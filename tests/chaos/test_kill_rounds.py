@@ -12,7 +12,7 @@ import pytest
 from farmiq import crash
 from farmiq.edge.telemetry import upkeep
 from farmiq.stack import processes
-from tests.chaos.rounds import Battered, Result
+from tests.chaos.rounds import Battered
 from tests.until import until
 
 pytestmark = [pytest.mark.xdist_group("chaos"), pytest.mark.timeout(240)]
@@ -82,10 +82,10 @@ async def test_death_at_a_crash_point(
     async def start_again() -> None:
         farm.start(victim)
 
-    result = await battered.round(
+    result = await battered.counted_round(
         f"crash {point}", fault=die_there, repair=start_again, without=victim
     )
-    _accept(result, record_property)
+    record_property("fault", result.summary())
 
 
 async def test_death_in_partition_upkeep(battered: Battered, record_property: Record) -> None:
@@ -143,8 +143,10 @@ async def test_kill_of_a_service_at_any_moment(
     async def start_again() -> None:
         battered.farm.start(victim)
 
-    result = await battered.round(f"kill {victim}", fault=kill, repair=start_again, busy=victim)
-    _accept(result, record_property)
+    result = await battered.counted_round(
+        f"kill {victim}", fault=kill, repair=start_again, busy=victim
+    )
+    record_property("fault", result.summary())
 
 
 @pytest.mark.parametrize(
@@ -165,8 +167,10 @@ async def test_kill_of_an_engine_on_the_way(
     async def start_again() -> None:
         battered.engines.restart(engine)
 
-    result = await battered.round(f"kill {engine}", fault=kill, repair=start_again, busy=busy)
-    _accept(result, record_property)
+    result = await battered.counted_round(
+        f"kill {engine}", fault=kill, repair=start_again, busy=busy
+    )
+    record_property("fault", result.summary())
 
 
 @pytest.mark.parametrize("engine", ["mqtt-cloud", "s3"])
@@ -229,9 +233,3 @@ async def test_pause_longer_than_a_lease_then_back_from_the_dead(
     result = await battered.round(f"pause {victim}", fault=pause, repair=resume, busy=victim)
     record_property("fault", result.summary())
     result.check()
-
-
-def _accept(result: Result, record_property: Record) -> None:
-    record_property("fault", result.summary())
-    result.check()
-    result.counts()
