@@ -96,13 +96,14 @@ class Link:
             raise self._ended
         if not messages:
             return
+        most = self._frame_bytes - _FRAME_COST
+        written = b"".join(part for message in messages for part in frames(message, most))
+        # Only now: the broker counts what is written, and a tag too many would shift all others.
         batch = Batch(len(messages))
-        parts: list[bytes] = []
-        for message in messages:
+        for _ in messages:
             self._tag += 1
             self._waiting[self._tag] = batch
-            parts += frames(message, self._frame_bytes - _FRAME_COST)
-        self._writer.write(b"".join(parts))
+        self._writer.write(written)
         await self._writer.drain()
         await batch.done
 

@@ -168,3 +168,16 @@ async def test_a_full_queue_refuses_and_the_link_goes_on(publisher: Publisher, v
         )
 
     await publisher.publish(outgoing(b"2"), timeout_s=10)
+
+
+async def test_a_message_that_fits_no_frame_shifts_nobodys_confirm(
+    publisher: Publisher, vhost: str
+) -> None:
+    await publisher.publish(outgoing(b"1"), timeout_s=10)
+    odd = Outgoing("work", "a.b", b"odd", message_id="x" * 300)
+    with pytest.raises(ValueError, match="256"):
+        await publisher.publish([*outgoing(b"2"), odd], timeout_s=10)
+
+    await publisher.publish(outgoing(b"3", b"4"), timeout_s=10)
+
+    assert await until(lambda: waiting(vhost, "work.queue")) == 3
