@@ -120,9 +120,9 @@ def _words(value: Any) -> str:
 _HEAD = """\
 # Bench
 
-`make bench` (`farmiq bench ingest`, then `farmiq bench delivery`) measures ours beside a ceiling or a
-peer in the same run, at least three rounds, and prints the ratios; absolute rates of a shared machine mean little. This page
-is written by it from `bench/results.json`.
+`make bench` (`farmiq bench ingest`, then `farmiq bench delivery`) measures ours beside a ceiling or
+a peer in the same run, at least three rounds, and prints the ratios; absolute rates of a shared
+machine mean little. This page is written by it from `bench/results.json`.
 
 | target | what | value | aim | | rounds |
 |---|---|---|---|---|---|
