@@ -46,7 +46,7 @@ def test_only_config_reads_the_environment() -> None:
         for file in CODE
         if re.search(r"os\.(environ|getenv)", file.read_text())
     ]
-    assert readers == ["farmiq/config.py"]
+    assert readers == ["farmiq/config/environment.py"]
 
 
 def test_names_say_what_is_inside() -> None:

@@ -312,7 +312,7 @@ class TestService:
                 await tx.execute("select 1/0")
             return await record(tx, arrivals)
 
-        monkeypatch.setitem(transaction.DOMAINS, "telemetry.reading", allergic)
+        monkeypatch.setitem(transaction.DOMAINS, "telemetry.reading", (allergic,))
         await gateway.publish((TOPIC, message()), (TOPIC, poison), (TOPIC, message()))
         await gateway.stored(2)
         await until(lambda: rows(gateway.database, "select count(*) from quarantine") == [(1,)])

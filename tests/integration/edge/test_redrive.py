@@ -139,14 +139,14 @@ async def test_one_whose_data_break_the_transaction_stays_and_the_rest_goes(
     pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = await put_aside(pool, 5)
-    record = transaction.DOMAINS["telemetry.reading"]
+    (record,) = transaction.DOMAINS["telemetry.reading"]
 
     async def allergic(tx: db.Connection, arrivals: Any) -> list[BusEvent]:
         if any(arrival.event.event_id == events[2] for arrival in arrivals):
             await tx.execute("select 1/0")
         return await record(tx, arrivals)
 
-    monkeypatch.setitem(transaction.DOMAINS, "telemetry.reading", allergic)
+    monkeypatch.setitem(transaction.DOMAINS, "telemetry.reading", (allergic,))
     assert await again(pool) == Result(5, accepted=4, refused=1)
     assert stored(edge_db) == {*events} - {events[2]}
     ((kind, reason),) = rows(edge_db, "select kind, reasons[1] from quarantine")

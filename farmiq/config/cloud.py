@@ -1,0 +1,93 @@
+"""Settings in the data centre."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SecretStr, field_validator
+
+from farmiq.config.settings import Settings
+
+
+class CloudSettings(Settings):
+    """In the data centre."""
+
+    db_url: SecretStr = Field(
+        alias="FARMIQ_CLOUD_DB_URL",
+        description="PostgreSQL of the cloud, as the role farmiq_service",
+    )
+    amqp_url: SecretStr = Field(
+        alias="FARMIQ_AMQP_URL",
+        description="cloud-rabbitmq: amqp:// or amqps://user:password@host:port/vhost",
+    )
+    http_host: str = Field(
+        "127.0.0.1", alias="FARMIQ_CLOUD_HTTP_HOST", description="address to listen on"
+    )
+    http_port: int = Field(
+        8080, alias="FARMIQ_CLOUD_HTTP_PORT", ge=1, le=65535, description="port to listen on"
+    )
+    edge_keys_file: Path | None = Field(
+        None,
+        alias="FARMIQ_EDGE_KEYS_FILE",
+        description="public keys of edges that did not enrol, a JWKS (farmiq keys new); they are "
+        "trusted for whatever tenant they name, and read when we start",
+    )
+    token_issuer: str = Field(
+        "farmiq-edge", alias="FARMIQ_TOKEN_ISSUER", description="iss we accept"
+    )
+    token_audience: str = Field(
+        "farmiq-cloud-ingestion", alias="FARMIQ_TOKEN_AUDIENCE", description="aud we accept"
+    )
+    bus_timeout_s: float = Field(
+        5,
+        alias="INGESTION_BUS_TIMEOUT_SECONDS",
+        gt=0,
+        description="longest wait for the bus to confirm a batch",
+    )
+    bus_retry_s: tuple[float, ...] = Field(
+        (1, 5, 30, 120),
+        alias="BUS_RETRY_SECONDS",
+        min_length=1,
+        description="how long an event that failed waits before each new try, growing, such as "
+        "1,5,30,120; after the last it is a dead letter",
+    )
+    bus_outage_days: float = Field(
+        7,
+        alias="BUS_OUTAGE_DAYS",
+        gt=0,
+        description="queues are sized to hold what comes while a consumer is away for so long",
+    )
+    bus_scale: float = Field(
+        1,
+        alias="BUS_SCALE",
+        gt=0,
+        description="how much more comes than 20 readings and about as many other events a second",
+    )
+    sign_in_hours: float = Field(
+        12,
+        alias="CONSOLE_SIGN_IN_HOURS",
+        gt=0,
+        description="how long a sign-in to the console lasts",
+    )
+    cookie_secure_given: bool | None = Field(
+        None,
+        alias="CONSOLE_COOKIE_SECURE",
+        description="true: browsers send the cookie over HTTPS only; set it behind a TLS proxy; "
+        "default: true if we serve HTTPS ourselves",
+    )
+
+    @field_validator("bus_retry_s", mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+
+    @field_validator("bus_retry_s")
+    @classmethod
+    def _growing(cls, given: tuple[float, ...]) -> tuple[float, ...]:
+        if any(wait < 0.001 for wait in given) or sorted(set(given)) != list(given):  # noqa: PLR2004
+            raise ValueError("each wait has to be longer than the one before, from 0.001 on")
+        return given
+
+    @property
+    def cookie_secure(self) -> bool:
+        given = self.cookie_secure_given
+        return self.tls.serves() if given is None else given

@@ -1,0 +1,52 @@
+"""The environment: this is the only file that reads it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def given_by_process() -> Mapping[str, str]:
+    return os.environ
+
+
+def crash_at() -> str | None:
+    """Where a test wants this process to die (farmiq/crash.py)."""
+    return os.environ.get("FARMIQ_CRASH_AT") or None
+
+
+def state_dir() -> Path:
+    """Local engines' data: FARMIQ_STATE_DIR, the nearest .farmiq above, or ~/.local/state."""
+    given = os.environ.get("FARMIQ_STATE_DIR")
+    if given:
+        return Path(given).absolute()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / ".farmiq").is_dir():
+            return folder / ".farmiq"
+    return Path.home() / ".local" / "state" / "farmiq"
+
+
+def stack_postgres() -> str | None:
+    """Which of Debian's PostgreSQL local stacks start, such as 15; None: the one of the wheel."""
+    return os.environ.get("FARMIQ_STACK_POSTGRES") or None
+
+
+def stack_mqtt_sync() -> str:
+    """When local brokers flush to disk: `always` (before they acknowledge), or as often as 2m."""
+    return os.environ.get("FARMIQ_STACK_MQTT_SYNC") or "always"
+
+
+def given_urls() -> dict[str, str]:
+    """Engines that the environment names: those are used and not started."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("FARMIQ_") and name.endswith("_URL") and value
+    }
+
+
+def environment(
+    *, over: Mapping[str, str] | None = None, under: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Our environment: `under` gives what it lacks, `over` wins over it."""
+    return {**(under or {}), **os.environ, **(over or {})}

@@ -1,0 +1,83 @@
+"""What the settings of every site have in common, and how they are read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from farmiq.config.environment import given_by_process
+from farmiq.plumbing.tls import Tls
+
+
+class SettingsError(Exception):
+    """Settings are missing or odd; the text names each and says what it is for."""
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="ignore")
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", alias="FARMIQ_LOG_LEVEL", description="debug, info, warning, error"
+    )
+    tls_ca_file: Path | None = Field(
+        None,
+        alias="FARMIQ_TLS_CA_FILE",
+        description="authority that checks servers' certificates; default: the system's",
+    )
+    tls_cert_file: Path | None = Field(
+        None,
+        alias="FARMIQ_TLS_CERT_FILE",
+        description="certificate we show, as a client and on our own HTTP address (then HTTPS)",
+    )
+    tls_key_file: Path | None = Field(
+        None, alias="FARMIQ_TLS_KEY_FILE", description="private key of that certificate"
+    )
+
+    actions_per_minute: int = Field(
+        120,
+        alias="API_ACTIONS_PER_MINUTE",
+        ge=1,
+        description="how often a key or a person may act over HTTP (redrive, discard, register …)",
+    )
+
+    request_within_s: float = Field(
+        60,
+        alias="API_REQUEST_SECONDS",
+        gt=0,
+        description="how long a client may take to send a request; then it is answered 408",
+    )
+
+    @property
+    def tls(self) -> Tls:
+        return Tls(self.tls_ca_file, self.tls_cert_file, self.tls_key_file)
+
+    @classmethod
+    def load(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Raises SettingsError naming every variable that is missing or wrong."""
+        source = given_by_process() if environment is None else environment
+        given = {name: source[name] for name in cls.variables() if source.get(name)}
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise SettingsError(cls._explain(error)) from None
+
+    @classmethod
+    def load_some(cls, environment: Mapping[str, str]) -> Self:
+        """For commands that need a few settings only: what must be set elsewhere may be missing."""
+        required = {name: "-" for name, field in cls.variables().items() if field.is_required()}
+        return cls.load({**required, **environment})
+
+    @classmethod
+    def variables(cls) -> dict[str, Any]:
+        return {str(field.alias): field for field in cls.model_fields.values()}
+
+    @classmethod
+    def _explain(cls, error: ValidationError) -> str:
+        lines = []
+        for item in error.errors():
+            name = str(item["loc"][0])
+            what = cls.variables()[name].description
+            wrong = "is not set" if item["type"] == "missing" else f"is wrong: {item['msg']}"
+            lines.append(f"{name} {wrong} ({what})")
+        return "\n".join(lines)

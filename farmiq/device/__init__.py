@@ -1,0 +1,1 @@
+"""The weigh station: `iot-weighvision-agent`, scale and camera in, sessions out, nothing lost."""

@@ -1,0 +1,1 @@
+"""Images at the edge: presigned, stored, announced, and taken to the cloud."""
