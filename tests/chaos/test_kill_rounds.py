@@ -38,7 +38,10 @@ ELSEWHERE = {
     "dlq.after_publish": "tests/integration/cloud/test_deadletter.py",
 }
 # Points that are only reached over what an earlier death left behind.
-AFTER_A_DEATH_AT = {"sync.before_reap_commit": "sync.after_sending"}
+AFTER_A_DEATH_AT = {
+    "sync.after_sending": "sync.after_claim",
+    "sync.before_reap_commit": "sync.after_claim",
+}
 # Points that are only reached while somebody else is slow.
 WHILE_SLOW = {"sync.after_renewal": "cloud-ingestion"}
 

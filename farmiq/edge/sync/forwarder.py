@@ -14,7 +14,7 @@ from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
 from farmiq.edge.sync import pace, store, verdict, watch
 from farmiq.edge.sync.cloud import MOST_BYTES, Cloud
-from farmiq.edge.sync.pace import Pace
+from farmiq.edge.sync.pace import Pace, Plan
 from farmiq.edge.sync.store import Again, Claimed, Sending, Tenant
 from farmiq.plumbing import db, ids, log
 
@@ -43,6 +43,8 @@ class Forwarder:
         self._paces: dict[str, Pace] = {}
         self._log = log.get(NAME)
         self.delivered = 0
+        # Set while whole batches go out: then a second lane claims while the first one's travels.
+        self.draining = asyncio.Event()
 
     async def forward_once(self) -> int:
         """Once for every tenant that is owed something; returns how many events were claimed."""
@@ -50,9 +52,15 @@ class Forwarder:
             tenants = await store.owing(tx)
         # Replicas start with different tenants, so that none waits for all the others'.
         random.shuffle(tenants)
-        return sum([await self._forward(tenant) for tenant in tenants])
+        forwarded = [await self._forward(tenant) for tenant in tenants]
+        if any(whole for _, whole in forwarded):
+            self.draining.set()
+        else:
+            self.draining.clear()
+        return sum(count for count, _ in forwarded)
 
-    async def _forward(self, tenant: Tenant) -> int:
+    async def _forward(self, tenant: Tenant) -> tuple[int, bool]:
+        """(events claimed, whether that was a whole batch and was delivered)."""
         asked = self._pace(tenant).now
         async with db.transaction(self._pool) as tx:
             rows = await store.claim(
@@ -63,22 +71,27 @@ class Forwarder:
                 few=pace.SUSPECTS,
                 lease_s=self._settings.sync_lease_s,
             )
+            plan = pace.plan(rows, most_bytes=MOST_BYTES, outage_codes=verdict.OUTAGE_CODES)
+            first = await store.contents(tx, plan.at_once)
             if tenant.level and len(rows) < asked:
                 await store.set_level(tx, tenant.tenant_id, before=tenant.level, level=0)
         crash.here("sync.after_claim")
         if not rows:
-            return 0
+            return 0, False
         RECLAIMED.inc(sum(row.reclaimed for row in rows))
         async with self._renewing(rows):
-            if await self._send_all(tenant, rows) and len(rows) == asked:
+            whole = await self._send_all(tenant, plan, first) and len(rows) == asked
+            if whole:
                 await self._let_pass(tenant)
-        return len(rows)
+        return len(rows), whole
 
-    async def _send_all(self, tenant: Tenant, rows: Sequence[Claimed]) -> bool:
+    async def _send_all(self, tenant: Tenant, plan: Plan[Claimed], first: list[Sending]) -> bool:
         """Whether the cloud could be reached; if not, what was not sent yet is handed back."""
-        plan = pace.plan(rows, most_bytes=MOST_BYTES, outage_codes=verdict.OUTAGE_CODES)
         await self._hand_back(plan.back)
-        for number, part in enumerate(plan.parts):
+        away = await self._deliver(tenant.tenant_id, first) if first else None
+        waiting = list(plan.parts)
+        while waiting and away is None:
+            part = waiting.pop(0)
             async with db.transaction(self._pool) as tx:
                 mine = await store.start_sending(
                     tx, part, claimed_by=self._me, lease_s=self._settings.sync_lease_s
@@ -86,10 +99,9 @@ class Forwarder:
             LOST.inc(len(part) - len(mine))
             crash.here("sync.after_sending")
             away = await self._deliver(tenant.tenant_id, mine) if mine else None
-            if away is not None:
-                await self._hand_back([row for rest in plan.parts[number + 1 :] for row in rest])
-                return False
-        return True
+        if away is not None:
+            await self._hand_back([row for part in waiting for row in part])
+        return away is None
 
     async def _hand_back(self, rows: Sequence[Claimed]) -> None:
         if rows:

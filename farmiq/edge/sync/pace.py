@@ -28,6 +28,8 @@ class Row(Protocol):
     def attempt_count(self) -> int: ...
     @property
     def last_error_code(self) -> str | None: ...
+    @property
+    def reclaimed(self) -> bool: ...
 
 
 R = TypeVar("R", bound=Row)
@@ -50,8 +52,13 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[R]):
-    """What is sent in which requests, and what is handed back first."""
+    """What goes out as it is claimed, what in which requests after it, and what is handed back.
 
+    What goes at once is not marked as being sent (OB-04 leaves that open), which saves one of three
+    writes. The parts wait for their turn, so each is marked when it comes.
+    """
+
+    at_once: list[R]
     parts: list[list[R]]
     back: list[R]
 
@@ -59,17 +66,21 @@ class Plan(Generic[R]):
 def plan(rows: Sequence[R], *, most_bytes: int, outage_codes: Sequence[str]) -> Plan[R]:
     """The healthy in batches that fit, then each suspect alone.
 
-    Rows that a forwarder held when it stopped go together the first time: most often it was just
-    stopped. If it happens to them again, one of them may be the cause, so they go last and one at
-    a time, and whoever sends one holds no other: a death then counts against that one alone.
+    Rows that a forwarder held when it stopped are marked before they are sent, so that another
+    death with them counts. They go together the first time: most often it was just stopped. If it
+    happens to them again, one of them may be the cause, so they go last and one at a time, and
+    whoever sends one holds no other: a death then counts against that one alone.
     """
     stranded = [row for row in rows if _stranded(row) and row.attempt_count == 1]
     deadly = [row for row in rows if _stranded(row) and row.attempt_count > 1]
     healthy = [row for row in rows if _healthy(row, outage_codes)]
     apart = [row for row in rows if not _stranded(row) and not _healthy(row, outage_codes)]
+    fresh = _fitting([row for row in healthy if not row.reclaimed], most_bytes)
     return Plan(
+        fresh[0] if fresh else [],
         [
-            *_fitting(healthy, most_bytes),
+            *fresh[1:],
+            *_fitting([row for row in healthy if row.reclaimed], most_bytes),
             *_fitting(stranded, most_bytes),
             *([row] for row in apart),
             *([row] for row in deadly[:1]),

@@ -41,6 +41,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         door.ready("sync.database", lambda: db.problem(pool))
         api.add_to(door.app, pool, watch)
         group.create_task(forward_for_ever(forwarder, poll_s=settings.sync_poll_ms / 1000))
+        group.create_task(help_for_ever(forwarder))
         group.create_task(watch.look_for_ever())
         beat = Chore(
             "sync.heartbeat",
@@ -56,12 +57,25 @@ async def forward_for_ever(forwarder: Forwarder, *, poll_s: float) -> None:
     # Replicas that started together must not poll together (C-13).
     await asyncio.sleep(random.random() * min(poll_s * 4, 1.0))  # noqa: S311
     while True:
-        try:
-            if not await forwarder.forward_once():
-                await asyncio.sleep(poll_s)
-        except db.UNAVAILABLE as error:
-            log.get(NAME).warning("sync.database_away", error=db.first_line(error))
-            await backoff.wait()
+        if not await _forward(forwarder, backoff):
+            await asyncio.sleep(poll_s)
+
+
+async def help_for_ever(forwarder: Forwarder) -> None:
+    """The second lane: while a backlog drains, one batch is claimed as another travels."""
+    backoff = Backoff(cap_s=5.0)
+    while True:
+        await forwarder.draining.wait()
+        await _forward(forwarder, backoff)
+
+
+async def _forward(forwarder: Forwarder, backoff: Backoff) -> int:
+    try:
+        return await forwarder.forward_once()
+    except db.UNAVAILABLE as error:
+        log.get(NAME).warning("sync.database_away", error=db.first_line(error))
+        await backoff.wait()
+        return 0
 
 
 def _chores(settings: EdgeSettings, pool: db.Pool) -> list[Chore]:

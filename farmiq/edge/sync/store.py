@@ -73,7 +73,7 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Sending(Owed):
-    """A claimed row with its content, marked as being on its way."""
+    """A claimed row with its content, ready to go."""
 
     attempt_count: int
     last_error_code: str | None
@@ -209,24 +209,42 @@ async def claim(
     return [Claimed(*row[:7]) for row in rows]
 
 
+_CONTENT = """id, tenant_id, farm_id, barn_id, device_id, session_id, event_type, occurred_at,
+  trace_id, payload_json::text as payload, attempt_count, last_error_code, claimed_at"""
+
+
+async def contents(tx: db.Connection, rows: Sequence[Claimed]) -> list[Sending]:
+    """What was claimed in this very transaction, with its content."""
+    if not rows:
+        return []
+    async with tx.cursor(row_factory=class_row(Sending)) as cursor:
+        await cursor.execute(
+            f"select {_CONTENT} from sync_outbox where id = any(%s)".encode(),  # noqa: S608
+            ([row.id for row in rows],),
+        )
+        return _in_order(await cursor.fetchall(), rows)
+
+
 async def start_sending(
     tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str, lease_s: float
 ) -> list[Sending]:
     """Mark the rows as on their way, with a whole lease; returns those that are still ours."""
     async with tx.cursor(row_factory=class_row(Sending)) as cursor:
         await cursor.execute(
-            """
+            f"""
             update sync_outbox set status = 'sending', updated_at = (select fn_now()),
               lease_expires_at = (select fn_now()) + (%s || ' seconds')::interval
             where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
-            returning id, tenant_id, farm_id, barn_id, device_id, session_id, event_type,
-              occurred_at, trace_id, payload_json::text as payload, attempt_count,
-              last_error_code, claimed_at
-            """,
+            returning {_CONTENT}
+            """.encode(),  # noqa: S608 - our own list of columns
             (str(lease_s), *_fence(rows, claimed_by)),
         )
-        found = {row.id: row for row in await cursor.fetchall()}
-    return [found[row.id] for row in rows if row.id in found]
+        return _in_order(await cursor.fetchall(), rows)
+
+
+def _in_order(found: list[Sending], rows: Sequence[Claimed]) -> list[Sending]:
+    by_id = {row.id: row for row in found}
+    return [by_id[row.id] for row in rows if row.id in by_id]
 
 
 async def renew(

@@ -108,11 +108,33 @@ async def test_the_same_forwarder_does_not_settle_what_it_claimed_before(
         assert await store.start_sending(tx, first, claimed_by="a", lease_s=LEASE_S) == []
 
 
+async def test_what_a_dead_one_held_is_marked_before_it_is_sent_again(
+    pool: db.Pool, edge_db: Database, settings: EdgeSettings
+) -> None:
+    """A fresh row goes out as it is claimed; one that was held by a dead forwarder does not."""
+    await owe(pool, event(minutes=1), event(minutes=2))
+    force(edge_db, "update sync_outbox set status = 'claimed', claimed_by = 'gone', "
+          "claimed_at = now(), lease_expires_at = now() - interval '1 s' where id = "
+          "(select id from sync_outbox order by occurred_at limit 1)")  # fmt: skip
+    seen: list[list[tuple[object, ...]]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(rows(edge_db, "select status from sync_outbox order by occurred_at"))
+        return accept(request)
+
+    async with forwarder(settings, pool, answer) as it:
+        assert await it.forward_once() == 2
+    assert seen == [[("claimed",), ("claimed",)], [("sending",), ("acked",)]]
+
+
 async def test_what_was_lost_before_it_was_sent_is_not_sent(
     pool: db.Pool, edge_db: Database, settings: EdgeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between claim and mark another one took a row: the batch goes without it."""
     await owe(pool, event(minutes=1), event(minutes=2))
+    # Held by one that died: what is claimed from it is marked before it is sent.
+    force(edge_db, "update sync_outbox set status = 'claimed', claimed_by = 'gone', "
+          "claimed_at = now(), lease_expires_at = now() - interval '1 s'")  # fmt: skip
     seen: list[int] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -152,7 +174,7 @@ async def test_a_batch_that_takes_long_keeps_its_lease(
     short = settings.model_copy(update={"sync_lease_s": 0.4})
     async with forwarder(short, pool, answer) as it:  # type: ignore[arg-type]
         sending = tasks.create_task(it.forward_once())
-        ends = "select lease_expires_at from sync_outbox where status = 'sending'"
+        ends = "select lease_expires_at from sync_outbox where status = 'claimed'"
         seen = set(await until(lambda: rows(edge_db, ends)))
 
         async def renewed_three_times() -> bool:
