@@ -34,14 +34,12 @@ ELSEWHERE = {
     "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
     "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",
     "sync.after_archive": "tests/integration/edge/sync/test_crash.py",
+    "sync.before_reap_commit": "tests/integration/edge/sync/test_crash.py",
     "consume.after_set_aside": "tests/integration/cloud/test_landing.py",
     "dlq.after_publish": "tests/integration/cloud/test_deadletter.py",
 }
 # Points that are only reached over what an earlier death left behind.
-AFTER_A_DEATH_AT = {
-    "sync.after_sending": "sync.after_claim",
-    "sync.before_reap_commit": "sync.after_claim",
-}
+AFTER_A_DEATH_AT = {"sync.after_sending": "sync.after_claim"}
 # Points that are only reached while somebody else is slow.
 WHILE_SLOW = {"sync.after_renewal": "cloud-ingestion"}
 

@@ -58,3 +58,24 @@ async def test_death_after_an_archive_is_written_loses_nothing(
     assert len(archives(settings)) == 2
     noted = rows(edge_db, "select file_name, row_count from sync_archives")
     assert noted == [(archives(settings)[1].name, 7)] or noted == [(archives(settings)[0].name, 7)]
+
+
+async def test_death_while_freeing_what_a_dead_one_held_leaves_it_to_the_next(
+    edge_db: Database, settings: EdgeSettings, free_port: Callable[[], int]
+) -> None:
+    owe_many(edge_db, 7)
+    force(edge_db, "update sync_outbox set status = 'sending', claimed_by = 'gone', "
+          "claimed_at = now(), lease_expires_at = now() - interval '1 s'")  # fmt: skip
+    held = "select distinct status, claimed_by, attempt_count from sync_outbox"
+    dying = start(edge_db, settings, free_port(), crash_at="sync.before_reap_commit")
+    await until(lambda: dying.poll() is not None, within_s=60)
+    assert dying.returncode == -signal.SIGKILL
+    assert rows(edge_db, held) == [("sending", "gone", 0)]
+
+    living = start(edge_db, settings, free_port())
+    try:
+        freed = "select count(*) from sync_outbox where status <> 'sending' and attempt_count = 1"
+        await until(lambda: rows(edge_db, freed) == [(7,)], within_s=60)
+    finally:
+        living.terminate()
+        living.wait(timeout=20)
