@@ -8,6 +8,7 @@ A message is acknowledged only when it is committed, or confirmed in the queue i
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -135,6 +136,7 @@ class Consumer:
                 crash.here("consume.after_set_aside")
             await inbox.ack_up_to(batch[-1])
             self._count(batch, verdicts)
+            self._tell(batch, verdicts)
 
     async def _tried(self, batch: Sequence[Delivery]) -> _Verdicts:
         """Refused, by position; None for those to be put back because nobody can take them now."""
@@ -209,8 +211,8 @@ class Consumer:
         say = self._log.error if is_dead else self._log.warning
         say(
             "amqp.dead_letter" if is_dead else "amqp.retry_later",
-            event_id=each.properties.message_id,
-            attempts=attempts,
+            **_named(each),
+            attempt=attempts,
             reason=deliveries.printable(verdict.reason),
         )
 
@@ -225,11 +227,29 @@ class Consumer:
             )
             CONSUMED.labels(queue=queue, outcome="dead" if is_dead else "again").inc()
 
+    def _tell(self, batch: Sequence[Delivery], verdicts: _Verdicts) -> None:
+        """What was taken; of each message when that is asked for. The rest is told apart."""
+        self._log.info("amqp.consumed", count=len(batch) - len(verdicts))
+        if self._log.is_enabled_for(logging.DEBUG):
+            for index, each in enumerate(batch):
+                if index not in verdicts:
+                    self._log.debug("amqp.event", **_named(each))
+
     async def _pause(self, error: Exception, backoff: Backoff) -> None:
         self._problem = amqp.why(error)
         wait_s = backoff.next_s()
         self._log.warning("amqp.retry", reason=self._problem, wait_s=round(wait_s, 2))
         await asyncio.sleep(wait_s)
+
+
+def _named(each: Delivery) -> dict[str, str]:
+    """What a log says of a message: its own words only, and those as short as they should be."""
+    said = {
+        "event_id": each.properties.message_id,
+        "event_type": each.routing_key,
+        "trace_id": each.headers.get("trace_id"),
+    }
+    return {name: deliveries.printable(str(value))[:128] for name, value in said.items() if value}
 
 
 # The broker is there, but the queue is full or has not been made.

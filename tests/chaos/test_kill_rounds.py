@@ -156,7 +156,7 @@ async def test_kill_of_a_service_at_any_moment(
         ("mqtt-edge", "edge-ingress-gateway"),
         ("postgres-edge", "edge-ingress-gateway"),
         ("postgres-cloud", "cloud-telemetry-service"),
-        ("rabbitmq", "cloud-telemetry-service"),
+        pytest.param("rabbitmq", "cloud-telemetry-service", marks=pytest.mark.req("RB-22")),
     ],
 )
 async def test_kill_of_an_engine_on_the_way(

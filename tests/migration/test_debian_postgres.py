@@ -15,7 +15,7 @@ SUITES = ("tests/sql", "tests/migration", "tests/integration/plumbing/test_migra
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.req("UP-01", "DB2-08")
+@pytest.mark.req("UP-01", "DB-01", "DB2-08")
 def test_the_suites_of_sql_and_migrations_pass_on_postgresql_15() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *SUITES],

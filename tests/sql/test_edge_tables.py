@@ -117,6 +117,7 @@ def test_sync_outbox_has_the_documented_indexes(edge_db: Database) -> None:
     } <= set(found.values())
 
 
+@pytest.mark.req("DB-15")
 def test_sync_state_has_the_documented_columns(edge_db: Database) -> None:
     assert list(catalog.columns(edge_db.url, "sync_state")) == [
         "tenant_id",

@@ -8,6 +8,7 @@ batch itself the bus hears too: sync.batch.sent with its events, sync.batch.acke
 """
 
 import asyncio
+import logging
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -86,7 +87,8 @@ class Ingestion:
                     offered, batch_id, edge=edge, trace_id=trace_id
                 )
             # Not confirmed means not acknowledged: the edge sends again, and gets its word then.
-            await self._publish(_batch(offered, batch_id, at, edge=edge, trace_id=trace_id).acked())
+            acked = _batch(offered, batch_id, at, edge=edge, trace_id=trace_id).acked()
+            await self._publish(acked, batch_id=batch_id)
         except (*db.UNAVAILABLE, amqp.BusDownError) as error:
             self._log.warning("ingestion.unavailable", error=db.first_line(error))
             raise HttpError(
@@ -120,7 +122,8 @@ class Ingestion:
             crash.here("ingestion.after_note")
             told = _batch(offered, batch_id, at, edge=edge, trace_id=trace_id).sent()
             await self._publish(
-                [*(each.event for key, each in first.items() if key in wanted), *told]
+                [*(each.event for key, each in first.items() if key in wanted), *told],
+                batch_id=batch_id,
             )
             crash.here("ingestion.after_publish")
         crash.here("ingestion.after_commit")
@@ -133,10 +136,19 @@ class Ingestion:
             self._log.error("ingestion.event_id_conflict", count=conflicts, batch_id=batch_id)
         return len(events) - len(new), at
 
-    async def _publish(self, events: Sequence[bus.BusEvent]) -> None:
+    async def _publish(self, events: Sequence[bus.BusEvent], *, batch_id: str) -> None:
         await self._publisher.publish(
             [_outgoing(event) for event in events], timeout_s=self._settings.bus_timeout_s
         )
+        self._log.info("ingestion.published", batch_id=batch_id, count=len(events))
+        if self._log.is_enabled_for(logging.DEBUG):
+            for event in events:
+                self._log.debug(
+                    "ingestion.event",
+                    event_id=str(event.event_id),
+                    event_type=event.event_type,
+                    trace_id=event.trace_id,
+                )
 
 
 def _batch(offered: Batch, batch_id: str, at: datetime, *, edge: str, trace_id: str) -> Received:

@@ -238,7 +238,7 @@ async def test_eligible_is_exactly_what_the_document_says(
     assert bool(claimed) is expected
 
 
-@pytest.mark.req("OB-11")
+@pytest.mark.req("OB-11", "OB-12")
 async def test_higher_priority_first_then_the_oldest(pool: db.Pool, edge_db: Database) -> None:
     events = [event(minutes=n) for n in (3, 1, 2)]
     await owe(pool, *events)

@@ -159,6 +159,17 @@ async def test_what_was_lost_before_it_was_sent_is_not_sent(
     assert found == [("claimed", "thief"), ("acked", None)]
 
 
+@pytest.mark.req("OB-19")
+async def test_a_lease_ends_so_many_seconds_after_the_claim(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    await owe(pool, event())
+    async with db.transaction(pool) as tx:
+        (claimed,) = await claim(tx, "a")
+    ((at, ends),) = rows(edge_db, "select claimed_at, lease_expires_at from sync_outbox")
+    assert (at, ends - at) == (claimed.claimed_at, timedelta(seconds=LEASE_S))
+
+
 @pytest.mark.req("OB-20")
 async def test_a_batch_that_takes_long_keeps_its_lease(
     pool: db.Pool, edge_db: Database, settings: EdgeSettings, tasks: asyncio.TaskGroup

@@ -1,0 +1,85 @@
+"""What the logs tell of an event on the bus: published, taken, dead; its ids and no payload."""
+
+import asyncio
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import prometheus_client
+import pytest
+
+from farmiq.cloud import landing
+from farmiq.cloud.telemetry import service as telemetry
+from farmiq.config import CloudSettings
+from farmiq.plumbing import amqp, http, log
+from tests.integration.cloud.conftest import event
+from tests.integration.cloud.test_ingestion import Client, client
+from tests.integration.cloud.test_landing import outgoing, publisher, quick
+from tests.until import until
+
+__all__ = ["client", "publisher", "quick"]
+
+
+class Written(io.StringIO):
+    def lines(self, said: str) -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in self.getvalue().splitlines()]
+        return [line for line in found if line["event"] == said]
+
+
+@pytest.fixture(autouse=True)
+def written() -> Iterator[Written]:
+    """Before anything else: a logger keeps the settings under which it was made."""
+    stream = Written()
+    log.configure("debug", stream=stream)
+    yield stream
+    log.configure("warning")
+
+
+@pytest.mark.req("RB-29", "RB-30")
+async def test_publishing_and_taking_tell_the_ids_of_every_event(
+    client: Client, quick: CloudSettings, written: Written, tasks: asyncio.TaskGroup
+) -> None:
+    one = event()
+    headers = {"x-request-id": "request-7", "x-trace-id": "trace-of-the-request"}
+    answer = await client.post({"batchId": "batch-7", "events": [one]}, **headers)
+    assert answer.status_code == 202
+    first, *_ = written.lines("ingestion.published")
+    assert (first["batch_id"], first["request_id"]) == ("batch-7", "request-7")
+    assert (first["trace_id"], first["count"]) == ("trace-of-the-request", 2)
+    whole = {name: one[name] for name in ("event_id", "event_type", "trace_id")}
+    assert [line for line in written.lines("ingestion.event") if whole.items() <= line.items()]
+
+    door = http.Door(title="test", version="0")
+    tasks.create_task(landing.run(quick, door, telemetry.READINGS))
+    (taken,) = await until(lambda: written.lines("amqp.event"))
+    assert whole.items() <= taken.items()
+    assert sum(line["count"] for line in written.lines("amqp.consumed")) == 1
+    assert str(one["payload"]["metric_value"]) not in json.dumps(taken)
+
+
+@pytest.mark.req("RB-23", "RB-30")
+async def test_what_is_dead_is_told_as_an_error_with_its_trace_and_counted(
+    publisher: amqp.Publisher, quick: CloudSettings, written: Written, tasks: asyncio.TaskGroup
+) -> None:
+    bad = event(payload={"metric_type": "m"}, trace_id="trace-of-the-poison")
+    letter = outgoing(bad["event_type"], json.dumps(bad).encode())
+    named = amqp.Outgoing(
+        letter.exchange,
+        letter.routing_key,
+        letter.body,
+        bad["event_id"],
+        headers={"trace_id": bad["trace_id"]},
+    )
+    door = http.Door(title="test", version="0")
+    tasks.create_task(landing.run(quick, door, telemetry.READINGS))
+    await publisher.publish([named], timeout_s=30)
+    (told,) = await until(lambda: written.lines("amqp.dead_letter"))
+    assert (told["level"], told["event_id"]) == ("error", bad["event_id"])
+    assert (told["trace_id"], told["attempt"]) == ("trace-of-the-poison", 1)
+    assert "metric_value" in told["reason"]
+    assert 'outcome="dead",queue="farmiq.cloud-telemetry-service.ingest.queue"' in _metrics()
+
+
+def _metrics() -> str:
+    return prometheus_client.generate_latest().decode()
