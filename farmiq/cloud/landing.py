@@ -13,13 +13,14 @@ import prometheus_client
 from psycopg import sql
 
 from farmiq import crash
-from farmiq.cloud import bus
+from farmiq.cloud import bus, forgetting
 from farmiq.cloud.bus import Work
+from farmiq.cloud.forgetting import Forgotten
 from farmiq.config import CloudSettings
 from farmiq.messages import bus as envelopes
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
-from farmiq.plumbing import consume, db, http
+from farmiq.plumbing import chores, consume, db, http
 from farmiq.plumbing.consume import Refused
 
 EVENTS = prometheus_client.Counter(
@@ -86,8 +87,13 @@ def _or_none(value: object) -> object:
     return None if value is msgspec.UNSET else value
 
 
-async def run(settings: CloudSettings, door: http.Door, *landings: Landing) -> None:
-    """Consume the queues of a service until told to stop."""
+async def run(
+    settings: CloudSettings,
+    door: http.Door,
+    *landings: Landing,
+    forgotten: Sequence[Forgotten] = (),
+) -> None:
+    """Consume the queues of a service until told to stop; what is `forgotten` goes meanwhile."""
     name = landings[0].work.service
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=name, least=0, most=2 * len(landings)) as pool:
@@ -97,6 +103,9 @@ async def run(settings: CloudSettings, door: http.Door, *landings: Landing) -> N
                 consumer = _consumer(settings, pool, landing)
                 door.ready(f"{landing.family}.{landing.work.purpose}.queue", consumer.problem)
                 group.create_task(consumer.run())
+            for what in forgotten:
+                name = f"{landings[0].family}.forget"
+                group.create_task(chores.keep_doing(forgetting.chore(pool, what, name=name)))
 
 
 def _consumer(settings: CloudSettings, pool: db.Pool, landing: Landing) -> consume.Consumer:

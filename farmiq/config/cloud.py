@@ -62,6 +62,19 @@ class CloudSettings(Settings):
         gt=0,
         description="how much more comes than 20 readings and about as many other events a second",
     )
+    ingestion_dedupe_days: float = Field(
+        90,
+        alias="INGESTION_DEDUPE_DAYS",
+        ge=7,
+        description="how long the ids of received events are known; after that the consumers' own "
+        "keys absorb a repeat",
+    )
+    sync_events_days: float = Field(
+        90,
+        alias="SYNC_EVENTS_RETENTION_DAYS",
+        ge=1,
+        description="how long it is kept which batches came from which edge",
+    )
     sign_in_hours: float = Field(
         12,
         alias="CONSOLE_SIGN_IN_HOURS",

@@ -19,15 +19,17 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 
 from farmiq import crash
+from farmiq.cloud import forgetting
 from farmiq.cloud.bus import TOPOLOGY
 from farmiq.cloud.edges.keyring import Edge, Keyring
+from farmiq.cloud.forgetting import Forgotten
 from farmiq.cloud.ingestion import batch, store
 from farmiq.cloud.ingestion.batch import Batch
 from farmiq.cloud.ingestion.lifecycle import Received
 from farmiq.cloud.ingestion.store import Offered
 from farmiq.config import CloudSettings
 from farmiq.messages import bus, catalogue
-from farmiq.plumbing import amqp, db, http, ids, log
+from farmiq.plumbing import amqp, chores, db, http, ids, log
 from farmiq.plumbing.http import HttpError
 
 NAME = "cloud-ingestion"
@@ -54,7 +56,8 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         door.ready("ingestion.database", lambda: db.problem(pool))
         door.ready("ingestion.bus", publisher.problem)
         door.app.add_route(ROUTE, ingestion.post_batch, methods=["POST"])
-        await asyncio.Event().wait()
+        known = Forgotten("ingestion_dedupe", "received_at", settings.ingestion_dedupe_days)
+        await chores.keep_doing(forgetting.chore(pool, known, name="ingestion.forget"))
 
 
 class Ingestion:

@@ -4,6 +4,7 @@ farmiq.sync.exchange --ingest.queue--> [sync] --sync_events-->
 """
 
 from farmiq.cloud import bus, landing
+from farmiq.cloud.forgetting import Forgotten
 from farmiq.cloud.landing import Landing
 from farmiq.config import CloudSettings
 from farmiq.plumbing import http
@@ -14,4 +15,5 @@ LANDING = Landing("sync", bus.SYNC, landing.in_table("sync_events"))
 
 
 async def run(settings: CloudSettings, door: http.Door) -> None:
-    await landing.run(settings, door, LANDING)
+    batches = Forgotten("sync_events", "stored_at", settings.sync_events_days)
+    await landing.run(settings, door, LANDING, forgotten=(batches,))

@@ -8,6 +8,9 @@ create table ingestion_dedupe (
   received_at timestamptz not null default now(),
   constraint ingestion_dedupe_pkey primary key (tenant_id, event_id)
 );
+-- Rows come in the order of time, so a few bytes per hundred pages tell where the old ones are.
+create index ingestion_dedupe_received_at_idx on ingestion_dedupe using brin (received_at)
+  with (autosummarize = on);
 
 alter table ingestion_dedupe enable row level security;
 alter table ingestion_dedupe force row level security;
@@ -16,4 +19,4 @@ create policy "Users see in their company" on ingestion_dedupe for select to aut
 create policy ingestion_dedupe_service on ingestion_dedupe for all to farmiq_service
   using (true) with check (true);
 grant select on ingestion_dedupe to authenticated;
-grant select, insert on ingestion_dedupe to farmiq_service;
+grant select, insert, delete on ingestion_dedupe to farmiq_service;

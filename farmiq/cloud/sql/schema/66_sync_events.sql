@@ -18,6 +18,8 @@ create table sync_events (
   constraint sync_events_pkey primary key (tenant_id, event_id)
 );
 create index sync_events_occurred_at_idx on sync_events (tenant_id, occurred_at desc);
+create index sync_events_stored_at_idx on sync_events using brin (stored_at)
+  with (autosummarize = on);
 
 alter table sync_events enable row level security;
 alter table sync_events force row level security;
@@ -26,4 +28,4 @@ create policy "Users see in their company" on sync_events for select to authenti
 create policy sync_events_service on sync_events for all to farmiq_service
   using (true) with check (true);
 grant select on sync_events to authenticated;
-grant select, insert on sync_events to farmiq_service;
+grant select, insert, delete on sync_events to farmiq_service;
