@@ -13,7 +13,7 @@ import httpx2
 import msgspec
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync.verdict import Answer
+from farmiq.edge.sync.verdict import ACCEPTED, Answer
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import log, tokens
 
@@ -28,6 +28,10 @@ _RENEW_BEFORE = timedelta(minutes=2)
 # After that many failures in a row the connection itself is suspected (peers 4).
 _REBUILD_AFTER = 5
 NOT_LET_IN = 401
+# Connecting, sending, waiting for the answer and reading it, each as long as SYNC_TIMEOUT_SECONDS.
+_PARTS = 3
+# A reason of 1,000 characters for each of 500 events, and room to spare.
+_LONGEST_ANSWER = 2 * 1024 * 1024
 
 Connect = Callable[[], httpx2.AsyncClient]
 
@@ -70,8 +74,10 @@ class Cloud:
         if answer.status not in (400, 415) or _details(answer.body):
             return answer
         # A cloud or proxy that does not know compressed bodies: it must not count against events.
-        self._compress = False
-        return await self._post(ROUTE, body, headers)
+        answer = await self._post(ROUTE, body, headers)
+        if answer.status == ACCEPTED:
+            self._compress = False
+        return answer
 
     async def tell(self, tenant_id: str, heartbeat: dict[str, Any]) -> Answer:
         """Say how this edge is, to one tenant's cloud; nothing is raised."""
@@ -82,8 +88,11 @@ class Cloud:
         url = self._settings.cloud_url.rstrip("/") + route
         sent = {**headers, "Content-Type": "application/json"}
         try:
-            response = await self._client.post(url, content=body, headers=sent)
-        except httpx2.HTTPError as error:
+            # httpx waits so long for every part; an answer that drips would never end.
+            async with asyncio.timeout(self._settings.sync_timeout_s * _PARTS):
+                async with self._client.stream("POST", url, content=body, headers=sent) as response:
+                    said = await _read(response)
+        except (httpx2.HTTPError, TimeoutError) as error:
             await self._unreached()
             return Answer(None, problem=f"{type(error).__name__}: {error}"[:500])
         self._unanswered = 0
@@ -92,7 +101,7 @@ class Cloud:
             self._tokens.clear()
         return Answer(
             response.status_code,
-            body=_json(response),
+            body=_json(said),
             retry_after_s=_seconds(response.headers.get("Retry-After"), now=datetime.now(UTC)),
         )
 
@@ -156,10 +165,20 @@ async def _compressed(body: bytes) -> bytes:
     return await asyncio.to_thread(gzip.compress, body, 1, mtime=0)
 
 
-def _json(response: httpx2.Response) -> Any:
+async def _read(response: httpx2.Response) -> bytes:
+    """The body; none if it is longer than any answer of our cloud."""
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > _LONGEST_ANSWER:
+            return b""
+    return bytes(body)
+
+
+def _json(body: bytes) -> Any:
     try:
-        return response.json()
-    except ValueError:
+        return json.loads(body)
+    except (ValueError, RecursionError):
         return None
 
 
