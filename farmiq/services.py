@@ -51,6 +51,8 @@ SERVICES = (
             "device_state",
             "feed_intakes",
             "barn_records",
+            "weight_sessions",
+            "weight_session_events",
             "sync_outbox",
             "device_seq",
             "quarantine",
@@ -102,6 +104,18 @@ SERVICES = (
             "sync_outbox",
             "GET /api/v1/feed/lots",
             "GET /api/v1/feed/intakes",
+        ),
+    ),
+    Service(
+        "edge-weighvision-session",
+        "edge",
+        "farmiq.edge.weighvision.service",
+        reads=("weight_session_events", "media_objects", "farms", "the clock"),
+        writes=(
+            "weight_sessions",
+            "alerts",
+            "GET /api/v1/weighvision/sessions",
+            "GET /api/v1/weighvision/sessions/{session_id}",
         ),
     ),
     Service(

@@ -140,7 +140,7 @@ async def keep_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -> 
           status = s.status, start_at = s.start_at, end_at = s.end_at, batch_id = s.batch_id,
           initial_weight_kg = s.initial_weight_kg, final_weight_kg = s.final_weight_kg,
           image_count = s.image_count, cancel_reason = s.cancel_reason,
-          heard_at = (select fn_now()), is_settled = false
+          heard_at = (select fn_now()), is_settled = false, judged_at = null
         from unnest(%s::uuid[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::text[],
           %s::float8[], %s::float8[], %s::int8[], %s::text[])
           as s(id, status, start_at, end_at, batch_id, initial_weight_kg, final_weight_kg,

@@ -21,6 +21,9 @@ create table weight_sessions (
   heard_at timestamptz not null default now(),
   -- Nothing is waited for any more: given up by the device, or whole with every image it counted.
   is_settled boolean not null default false,
+  -- When it was last looked at, null if something came since, and how many images it had then.
+  judged_at timestamptz,
+  stored_image_count bigint not null default 0,
   is_incomplete boolean not null default false,
   incomplete_reason text,
   incomplete_at timestamptz,
