@@ -22,12 +22,14 @@ from farmiq.edge.feed import store as feed
 from farmiq.edge.ingress import gaps, quarantine, store
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.ingress.store import Refused
+from farmiq.edge.media import record as media
 from farmiq.edge.registry import Registry
 from farmiq.edge.telemetry import recording as telemetry
 from farmiq.messages import barn as barn_words
 from farmiq.messages import device as device_words
 from farmiq.messages import feed as feed_words
 from farmiq.messages import telemetry as telemetry_words
+from farmiq.messages import weighvision as weighvision_words
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
 from farmiq.plumbing import db
@@ -78,6 +80,7 @@ DOMAINS: dict[str, tuple[Record, ...]] = {
     feed_words.DISPENSED: (feed.record,),
     feed_words.IMPORTED: (feed.record,),
     barn_words.RECORD_CREATED: (barn.record,),
+    weighvision_words.IMAGE_CAPTURED: (media.announced,),
 }
 
 
