@@ -230,11 +230,12 @@ class EdgeSettings(Settings):
     media_sync_at_once: int = Field(
         4, alias="MEDIA_SYNC_AT_ONCE", ge=1, le=32, description="images on their way to the cloud"
     )
-    media_sync_lease_s: float = Field(
-        120,
-        alias="MEDIA_SYNC_LEASE_SECONDS",
+    media_lease_s: float = Field(
+        60,
+        alias="MEDIA_LEASE_SECONDS",
         ge=1,
-        description="after so long an image is tried again of which nothing was heard",
+        description="an image that is being looked at or carried is another's after so long; keep "
+        "it above SYNC_TIMEOUT_SECONDS",
     )
     cloud_url: str = Field(
         alias="FARMIQ_CLOUD_URL", description="cloud-ingestion, for example https://cloud.example"

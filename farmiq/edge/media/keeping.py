@@ -27,8 +27,6 @@ from farmiq.plumbing import db, log, objects, pictures
 
 AT_ONCE = 4
 MOST_DUE = 32
-# Whoever took an image to look for it and died: others look after so long.
-AGAIN_S = 30.0
 # A store may need a moment until it shows what it took; only then an image counts as missing.
 LOOKS_BEFORE_MISSING = 3
 
@@ -46,7 +44,7 @@ class Keeper:
     async def look_once(self) -> int:
         """Look for everything that is due; returns how many images that were."""
         async with db.transaction(self._pool) as tx:
-            images = await store.due(tx, most=MOST_DUE, again_s=AGAIN_S)
+            images = await store.due(tx, most=MOST_DUE, again_s=self._settings.media_lease_s)
         async with asyncio.TaskGroup() as group:
             for image in images:
                 group.create_task(self.settle(image))

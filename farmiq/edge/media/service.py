@@ -10,8 +10,11 @@ address that is signed for exactly these bytes, and the loop looks whether they 
 
 import asyncio
 
+import httpx2
+
 from farmiq.config import EdgeSettings
 from farmiq.edge.media.api import Api
+from farmiq.edge.media.carrying import Carrier
 from farmiq.edge.media.keeping import Keeper
 from farmiq.plumbing import db, http, log, objects
 from farmiq.plumbing.backoff import Backoff
@@ -34,6 +37,8 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             return
         door.ready("media.store", bucket.problem)
         group.create_task(look_for_ever(keeper, every_s=settings.media_check_s))
+        if settings.media_sync:
+            group.create_task(_carry(settings, pool, bucket))
 
 
 async def look_for_ever(keeper: Keeper, *, every_s: float) -> None:
@@ -44,6 +49,27 @@ async def look_for_ever(keeper: Keeper, *, every_s: float) -> None:
                 await asyncio.sleep(every_s)
         except* (*db.UNAVAILABLE, *objects.UNAVAILABLE) as errors:
             log.get(NAME).warning("media.away", error=db.first_line(errors.exceptions[0]))
+            await backoff.wait()
+
+
+async def _carry(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> None:
+    tls = settings.tls.client() if settings.cloud_url.startswith("https:") else False
+
+    def connect() -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(timeout=settings.sync_timeout_s, verify=tls)
+
+    async with Carrier(settings, pool, bucket, connect) as carrier:
+        await carry_for_ever(carrier, every_s=settings.media_check_s)
+
+
+async def carry_for_ever(carrier: Carrier, *, every_s: float) -> None:
+    backoff = Backoff(cap_s=10.0)
+    while True:
+        try:
+            if not await carrier.carry_once():
+                await asyncio.sleep(every_s)
+        except db.UNAVAILABLE as error:
+            log.get(NAME).warning("media.database_away", error=db.first_line(error))
             await backoff.wait()
 
 

@@ -1,13 +1,14 @@
 """Announced, uploaded, both or neither: what is right becomes stored, what is wrong lies aside."""
 
 import hashlib
+from typing import Any
 from uuid import UUID
 
 import msgspec
 import psycopg
 import pytest
 
-from farmiq.edge.media import keeping
+from farmiq.edge.media import keeping, store
 from farmiq.messages.media import MediaStored
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids
@@ -176,7 +177,7 @@ async def test_an_image_that_is_too_large_is_set_aside_unread(edge: Edge) -> Non
     ],
 )
 async def test_an_announcement_that_says_something_else_sets_it_aside(
-    edge: Edge, more: dict[str, object]
+    edge: Edge, more: dict[str, Any]
 ) -> None:
     media_id = await edge.upload(jpeg())
     await edge.announce(media_id, **more)
@@ -229,7 +230,7 @@ async def test_the_same_announcement_twice_and_two_loops_give_one_event(edge: Ed
     assert image_row == (1,)
     other = keeping.Keeper(edge.settings, edge.pool, edge.bucket)
     async with edge.pool.connection() as connection:
-        image = await keeping.store.by_id(connection, media_id)
+        image = await store.by_id(connection, media_id)
     assert image is not None
     assert [await each.look(image) for each in (edge.keeper, other, edge.keeper)] == [True] * 3
     assert len(edge.owed()) == 1

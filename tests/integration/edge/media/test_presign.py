@@ -8,10 +8,9 @@ import msgspec
 import psycopg
 import pytest
 
-from farmiq.edge.media import api as media_api
 from farmiq.messages.media import UploadAddress
 from farmiq.messages.topics import Place
-from farmiq.plumbing import ids
+from farmiq.plumbing import ids, objects
 from tests import devices
 from tests.integration.edge.media.conftest import PLACE, Edge, jpeg, picture, rows, served
 from tests.until import until
@@ -244,9 +243,7 @@ async def test_without_a_store_it_is_said(edge: Edge) -> None:
 async def test_the_address_is_one_that_stations_reach(edge: Edge) -> None:
     url = edge.settings.s3_url
     assert url is not None
-    outside = media_api.objects.Bucket(
-        url.get_secret_value(), public_url="https://store.barn.example:9000"
-    )
+    outside = objects.Bucket(url.get_secret_value(), public_url="https://store.barn.example:9000")
     async with served(edge.settings, edge.pool, outside, edge.keeper) as client:
         edge.client = client
         said = await edge.presigned(jpeg())
