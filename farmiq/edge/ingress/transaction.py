@@ -22,6 +22,7 @@ from farmiq.edge.feed import store as feed
 from farmiq.edge.ingress import gaps, quarantine, store
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.ingress.store import Refused
+from farmiq.edge.media import record as media
 from farmiq.edge.registry import Registry
 from farmiq.edge.telemetry import recording as telemetry
 from farmiq.edge.weighvision import record as weighvision
@@ -82,7 +83,7 @@ DOMAINS: dict[str, tuple[Record, ...]] = {
     barn_words.RECORD_CREATED: (barn.record,),
     weighvision_words.SESSION_CREATED: (weighvision.record,),
     weighvision_words.WEIGHT_RECORDED: (weighvision.record,),
-    weighvision_words.IMAGE_CAPTURED: (weighvision.record,),
+    weighvision_words.IMAGE_CAPTURED: (media.announced, weighvision.record),
     weighvision_words.SESSION_FINALIZED: (weighvision.record,),
     weighvision_words.SESSION_CANCELLED: (weighvision.record,),
 }
