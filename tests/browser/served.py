@@ -8,7 +8,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http import HTTPStatus, client
-from pathlib import Path
 
 from farmiq.cloud.console import service
 from farmiq.cloud.media import service as media
@@ -50,7 +49,6 @@ class Served:
             {
                 "FARMIQ_CLOUD_DB_URL": self._db_url,
                 "FARMIQ_AMQP_URL": "amqp://unused",
-                "FARMIQ_EDGE_KEYS_FILE": str(Path("unused")),
                 **self._environment,
             }
         )

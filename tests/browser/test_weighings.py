@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import pytest
@@ -36,12 +36,17 @@ def line(page: Page, weighing: Weighing) -> Any:
     return page.locator(f"#w-{weighing.session_id}")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1180])
+@pytest.fixture(params=[(360, "light"), (360, "dark"), (1180, "light"), (1180, "dark")])
+def screen(request: pytest.FixtureRequest) -> tuple[int, Literal["light", "dark"]]:
+    found: tuple[int, Literal["light", "dark"]] = request.param
+    return found
+
+
 def test_a_day_and_a_weighing_on_every_screen(
-    browser: Browser, console: Served, cloud_db: Any, cloud_s3: str, width: int, theme: Any
+    browser: Browser, console: Served, cloud_db: Any, cloud_s3: str, screen: Any
 ) -> None:
     """Accessible, no sideways scrolling, nothing from elsewhere, no complaint; kept as pictures."""
+    width, theme = screen
     context = browser.new_context(
         viewport={"width": width, "height": 800}, color_scheme=theme, device_scale_factor=2
     )
