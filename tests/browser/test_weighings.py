@@ -99,8 +99,8 @@ def test_states_have_a_word_and_the_missing_part_is_named(
     expect(line(page, given_up).locator(".state")).to_have_text("Cancelled no stable weight")
     expect(line(page, no_image).locator(".thumb")).to_have_text("no image")
     # Captured first, arrived second, in the company's own time.
-    expect(line(page, after_outage).locator(".captured")).to_contain_text("06:45")
-    expect(line(page, after_outage).locator(".arrived")).to_contain_text("14:57")
+    expect(line(page, after_outage).locator(".captured")).to_contain_text("06:45:00")
+    expect(line(page, after_outage).locator(".arrived")).to_have_text("arrived 14:57:00")
     expect(line(page, after_outage).locator(".thumb")).to_have_text("image not here yet")
     expect(page.locator(".note")).to_contain_text("Asia/Bangkok (UTC+7)")
     page.get_by_role("link", name=re.compile("Incomplete 2")).click()

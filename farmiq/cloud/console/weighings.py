@@ -33,6 +33,8 @@ ON_A_PAGE = 50
 NEAR = 0.10
 MOST_BARS = 12
 _STEPS = (1, 2, 2.5, 5, 10)
+# 2.3 / 0.05 is a little less than 46.
+_SLACK = 1e-9
 _PART_WORDS = {
     "created": "no start",
     "weight": "no weight",
@@ -265,6 +267,10 @@ class Detail:
         return self.pictures[self.shown - 1] if self.pictures else None
 
     @property
+    def day_words(self) -> str:
+        return day_words(self.day)
+
+    @property
     def title(self) -> str:
         problems = int(self.row.weighing.state == INCOMPLETE)
         return words.title(f"Weighing {self.row.captured}", problems=problems)
@@ -304,9 +310,7 @@ def view(
         asked=asked,
         day=asked.day or today,
         is_today=(asked.day or today) == today,
-        rows=tuple(
-            row(each, here=here, now=now, zone=zone) for each in on_page(matching, asked.page)
-        ),
+        rows=tuple(row(each, here=here, zone=zone) for each in on_page(matching, asked.page)),
         matching=len(matching),
         total=len(of_station),
         incomplete=counts[INCOMPLETE],
@@ -350,7 +354,8 @@ def _tabs(asked: Asked, counts: Mapping[str, int], total: int) -> tuple[Tab, ...
     )
 
 
-def row(found: Weighing, *, here: Collection[UUID], now: datetime, zone: ZoneInfo) -> Row:
+def row(found: Weighing, *, here: Collection[UUID], zone: ZoneInfo) -> Row:
+    """Its day stands above it, so times of that day go without."""
     return Row(
         weighing=found,
         key=f"w-{found.session_id}",
@@ -358,9 +363,9 @@ def row(found: Weighing, *, here: Collection[UUID], now: datetime, zone: ZoneInf
         word=STATE_WORDS[found.state],
         why=_why(found),
         weight="no weight" if found.weight_kg is None else f"{words.number(found.weight_kg)} kg",
-        captured=words.instant(found.start_at, now=now, zone=zone),
+        captured=words.instant(found.start_at, now=found.start_at, zone=zone),
         captured_utc=f"{found.start_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
-        arrived=_arrived(found.start_at, found.received_at, now=now, zone=zone),
+        arrived=_arrived(found.start_at, found.received_at, day_of=found.start_at, zone=zone),
         picture=_first_picture(found, here),
     )
 
@@ -385,8 +390,8 @@ def detail(
         zone=words.zone_name(zone, now),
         now=now,
         as_of=now.astimezone(zone).strftime("%H:%M:%S"),
-        row=row(found, here=here, now=now, zone=zone),
-        events=tuple(_told(each, now=now, zone=zone) for each in events),
+        row=row(found, here=here, zone=zone),
+        events=tuple(_told(each, day_of=found.start_at, zone=zone) for each in events),
         pictures=pictures,
         shown=shown,
         day=found.start_at.astimezone(zone).date(),
@@ -427,8 +432,8 @@ def _bars(weights: Sequence[float]) -> tuple[Bar, ...]:
     """At most twelve, of a width that people count in."""
     low, high = min(weights), max(weights)
     width = _width((high - low) / MOST_BARS, least=high * 0.005)
-    first = math.floor(low / width)
-    counts = Counter(math.floor(each / width) - first for each in weights)
+    first = math.floor(low / width + _SLACK)
+    counts = Counter(math.floor(each / width + _SLACK) - first for each in weights)
     most = max(counts.values())
     return tuple(
         Bar((first + n) * width, (first + n + 1) * width, counts[n], counts[n] / most)
@@ -461,18 +466,20 @@ def _first_picture(found: Weighing, here: Collection[UUID]) -> Picture | None:
     return Picture(media_id=found.media_ids[0], here=False) if found.media_ids else None
 
 
-def _told(event: Event, *, now: datetime, zone: ZoneInfo) -> Told:
+def _told(event: Event, *, day_of: datetime, zone: ZoneInfo) -> Told:
     return Told(
         key=f"e-{event.event_id}",
         word=_EVENT_WORDS.get(event.event_type, event.event_type),
         amount="" if event.weight_kg is None else f"{words.number(event.weight_kg)} kg",
-        at=words.instant(event.occurred_at, now=now, zone=zone),
+        at=words.instant(event.occurred_at, now=day_of, zone=zone),
         at_utc=f"{event.occurred_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
-        arrived=_arrived(event.occurred_at, event.stored_at, now=now, zone=zone),
+        arrived=_arrived(event.occurred_at, event.stored_at, day_of=day_of, zone=zone),
     )
 
 
-def _arrived(captured_at: datetime, arrived_at: datetime, *, now: datetime, zone: ZoneInfo) -> str:
+def _arrived(
+    captured_at: datetime, arrived_at: datetime, *, day_of: datetime, zone: ZoneInfo
+) -> str:
     if (arrived_at - captured_at).total_seconds() < WORTH_SAYING_S:
         return ""
-    return f"arrived {words.instant(arrived_at, now=now, zone=zone)}"
+    return f"arrived {words.instant(arrived_at, now=day_of, zone=zone)}"
