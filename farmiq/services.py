@@ -52,6 +52,8 @@ SERVICES = (
             "feed_intakes",
             "barn_records",
             "media_objects",
+            "weight_sessions",
+            "weight_session_events",
             "sync_outbox",
             "device_seq",
             "quarantine",
@@ -123,6 +125,18 @@ SERVICES = (
             "POST /api/v1/media/images/presign of the cloud",
             "the cloud's bucket",
             "GET /api/v1/media/images",
+        ),
+    ),
+    Service(
+        "edge-weighvision-session",
+        "edge",
+        "farmiq.edge.weighvision.service",
+        reads=("weight_session_events", "media_objects", "farms", "the clock"),
+        writes=(
+            "weight_sessions",
+            "alerts",
+            "GET /api/v1/weighvision/sessions",
+            "GET /api/v1/weighvision/sessions/{session_id}",
         ),
     ),
     Service(
