@@ -51,9 +51,9 @@ SERVICES = (
             "device_state",
             "feed_intakes",
             "barn_records",
+            "media_objects",
             "weight_sessions",
             "weight_session_events",
-            "media_objects",
             "sync_outbox",
             "device_seq",
             "quarantine",
@@ -108,18 +108,6 @@ SERVICES = (
         ),
     ),
     Service(
-        "edge-weighvision-session",
-        "edge",
-        "farmiq.edge.weighvision.service",
-        reads=("weight_session_events", "media_objects", "farms", "the clock"),
-        writes=(
-            "weight_sessions",
-            "alerts",
-            "GET /api/v1/weighvision/sessions",
-            "GET /api/v1/weighvision/sessions/{session_id}",
-        ),
-    ),
-    Service(
         "edge-media-store",
         "edge",
         "farmiq.edge.media.service",
@@ -137,6 +125,18 @@ SERVICES = (
             "POST /api/v1/media/images/presign of the cloud",
             "the cloud's bucket",
             "GET /api/v1/media/images",
+        ),
+    ),
+    Service(
+        "edge-weighvision-session",
+        "edge",
+        "farmiq.edge.weighvision.service",
+        reads=("weight_session_events", "media_objects", "farms", "the clock"),
+        writes=(
+            "weight_sessions",
+            "alerts",
+            "GET /api/v1/weighvision/sessions",
+            "GET /api/v1/weighvision/sessions/{session_id}",
         ),
     ),
     Service(

@@ -22,6 +22,7 @@ from farmiq.cli import (
     edge,
     farm,
     key,
+    media,
     metric,
     outbox,
     quarantine,
@@ -62,6 +63,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(device.app, name="device")
 app.add_typer(edge.app, name="edge")
 app.add_typer(silo.app, name="silo")
+app.add_typer(media.app, name="media")
 app.add_typer(weighings.app, name="weighings")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(topology.app, name="topology")

@@ -168,25 +168,6 @@ class EdgeSettings(Settings):
         gt=0,
         description="how long feed lots and intakes are kept; what the cloud has not got stays",
     )
-    weighvision_incomplete_min: float = Field(
-        10,
-        alias="WEIGHVISION_INCOMPLETE_MINUTES",
-        gt=0,
-        description="how long a weigh session waits for its image, and after its last event for "
-        "any other part, until it is INCOMPLETE and raises an alert",
-    )
-    weighvision_round_s: float = Field(
-        5,
-        alias="WEIGHVISION_ROUND_SECONDS",
-        gt=0,
-        description="how often it is looked which weigh sessions wait for too long",
-    )
-    weighvision_days: float = Field(
-        400,
-        alias="WEIGHVISION_RETENTION_DAYS",
-        gt=0,
-        description="how long weigh sessions that ended are kept; what the cloud has not got stays",
-    )
     s3_url: SecretStr | None = Field(
         None,
         alias="FARMIQ_EDGE_S3_URL",
@@ -255,6 +236,25 @@ class EdgeSettings(Settings):
         ge=1,
         description="an image that is being looked at or carried is another's after so long; keep "
         "it above SYNC_TIMEOUT_SECONDS",
+    )
+    weighvision_incomplete_min: float = Field(
+        10,
+        alias="WEIGHVISION_INCOMPLETE_MINUTES",
+        gt=0,
+        description="how long a weigh session waits for its image, and after its last event for "
+        "any other part, until it is INCOMPLETE and raises an alert",
+    )
+    weighvision_round_s: float = Field(
+        5,
+        alias="WEIGHVISION_ROUND_SECONDS",
+        gt=0,
+        description="how often it is looked which weigh sessions wait for too long",
+    )
+    weighvision_days: float = Field(
+        400,
+        alias="WEIGHVISION_RETENTION_DAYS",
+        gt=0,
+        description="how long weigh sessions that ended are kept; what the cloud has not got stays",
     )
     cloud_url: str = Field(
         alias="FARMIQ_CLOUD_URL", description="cloud-ingestion, for example https://cloud.example"

@@ -12,6 +12,7 @@ from farmiq.messages import check, media
 from farmiq.messages.media import ImageToUpload, ImageType
 from farmiq.messages.topics import Place
 
+UUID_VERSION = 7
 _decoder = msgspec.json.Decoder(ImageToUpload)
 
 
@@ -63,7 +64,10 @@ def read(raw: bytes, *, most_bytes: int) -> Asked:
     """Raises check.Invalid with every problem, or TooLarge."""
     _refuse_large(raw, most_bytes)
     said = check.read(raw, _decoder, ImageToUpload)
-    if reasons := check.keepable(raw):
+    reasons = check.keepable(raw)
+    if said.media_id and said.media_id.version != UUID_VERSION:
+        reasons.append("not a UUIDv7, as all ids of images are - at `$.mediaId`")
+    if reasons:
         raise check.Invalid(reasons)
     return Asked(
         tenant_id=said.tenant_id,

@@ -13,13 +13,17 @@ import asyncio
 import httpx2
 
 from farmiq.config import EdgeSettings
+from farmiq.edge import diary
+from farmiq.edge.media import upkeep
 from farmiq.edge.media.api import Api
 from farmiq.edge.media.carrying import Carrier
 from farmiq.edge.media.keeping import Keeper
-from farmiq.plumbing import db, http, log, objects
+from farmiq.plumbing import chores, db, http, log, objects
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.chores import Chore
 
 NAME = "edge-media-store"
+MEASURE_S = 15.0
 
 
 async def run(settings: EdgeSettings, door: http.Door) -> None:
@@ -28,7 +32,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         asyncio.TaskGroup() as group,
     ):
         door.ready("media.database", lambda: db.problem(pool))
-        bucket = _bucket(settings)
+        bucket = bucket_of(settings)
         keeper = Keeper(settings, pool, bucket) if bucket else None
         Api(settings, pool, bucket, keeper).add_to(door.app)
         if bucket is None or keeper is None:
@@ -39,6 +43,8 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         group.create_task(look_for_ever(keeper, every_s=settings.media_check_s))
         if settings.media_sync:
             group.create_task(_carry(settings, pool, bucket))
+        for chore in _chores(settings, pool, bucket):
+            group.create_task(chores.keep_doing(chore))
 
 
 async def look_for_ever(keeper: Keeper, *, every_s: float) -> None:
@@ -50,6 +56,16 @@ async def look_for_ever(keeper: Keeper, *, every_s: float) -> None:
         except* (*db.UNAVAILABLE, *objects.UNAVAILABLE) as errors:
             log.get(NAME).warning("media.away", error=db.first_line(errors.exceptions[0]))
             await backoff.wait()
+
+
+def _chores(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> list[Chore]:
+    return [
+        Chore("media.measure", MEASURE_S, lambda: upkeep.measure(pool)),
+        diary.daily(
+            pool, settings, "media.retention", lambda: upkeep.forget(pool, bucket, settings)
+        ),
+        diary.daily(pool, settings, "media.verify", lambda: upkeep.watch(pool, bucket)),
+    ]
 
 
 async def _carry(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> None:
@@ -73,7 +89,7 @@ async def carry_for_ever(carrier: Carrier, *, every_s: float) -> None:
             await backoff.wait()
 
 
-def _bucket(settings: EdgeSettings) -> objects.Bucket | None:
+def bucket_of(settings: EdgeSettings) -> objects.Bucket | None:
     if settings.s3_url is None:
         return None
     return objects.Bucket(
