@@ -81,7 +81,12 @@ class Carrier:
 
     async def _carry(self, image: Waiting) -> There | Away | Refused:
         """One image, until the cloud has it or does not take it now."""
-        outcome = await self._bring(image)
+        try:
+            outcome = await self._bring(image)
+        except Exception as error:  # noqa: BLE001 - told, and tried again
+            # One image that we cannot cope with must not stop the others.
+            self._log.error("media.failed", media_id=str(image.id), exc_info=error)
+            outcome = Refused(f"our own error: {error!r}"[:300])
         match outcome:
             case There():
                 await self._done(image)
