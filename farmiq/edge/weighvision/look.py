@@ -21,8 +21,9 @@ _SESSION = """
 select id as session_id, tenant_id, farm_id, barn_id, device_id, station_id, batch_id,
   case when is_incomplete then 'INCOMPLETE' else status end as state, status, start_at, end_at,
   initial_weight_kg, final_weight_kg, image_count,
-  (select count(*) from media_objects m where m.tenant_id = w.tenant_id and m.session_id = w.id
-    and m.device_id = w.device_id and m.upload_status = 'stored') as stored_image_count,
+  (select count(*) filter (where m.device_id = w.device_id) from media_objects m
+    where m.tenant_id = w.tenant_id and m.session_id = w.id and m.upload_status = 'stored')
+    as stored_image_count,
   cancel_reason, incomplete_reason, incomplete_at, received_at
 from weight_sessions w
 """
@@ -74,7 +75,7 @@ async def one(connection: db.Connection, session_id: UUID) -> dict[str, Any] | N
             return None
         facts = (await store.deciding_facts(connection, [session_id]))[session_id]
         stored = (await waiting.stored_images(connection, [session_id]))[session_id]
-        state = session.fold(facts, stored=stored)
+        state = session.fold(facts, stored=waiting.bound(stored))
         await cursor.execute(_EVENTS, (session_id, MOST_EVENTS))
         events = await cursor.fetchall()
         await cursor.execute(_IMAGES, {"id": session_id})

@@ -21,7 +21,8 @@ create table weight_sessions (
   heard_at timestamptz not null default now(),
   -- Nothing is waited for any more: given up by the device, or whole with every image it counted.
   is_settled boolean not null default false,
-  -- When it was last looked at, null if something came since, and how many images it had then.
+  -- When it was last looked at, null if something came since, and how many images were stored under
+  -- its id then, whoever stored them.
   judged_at timestamptz,
   stored_image_count bigint not null default 0,
   is_incomplete boolean not null default false,
