@@ -31,7 +31,8 @@ def watch(
     limits: Limits | None = None,
     state: State | None = None,
 ) -> tuple[State, list[Effect]]:
-    state, effects = state or State(), []
+    state = state or State()
+    effects: list[Effect] = []
     for at, sample in samples:
         state, told = stable.step(state, sample, at, limits or Limits())
         effects += told
