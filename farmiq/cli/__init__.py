@@ -221,7 +221,7 @@ def migrate(
 
 @app.command()
 def config(
-    site: Annotated[str, typer.Argument(help="edge, cloud or admin.")],
+    site: Annotated[str, typer.Argument(help="device, edge, cloud or admin.")],
 ) -> None:
     """Print a commented template of all settings of a site, ready to be filled in."""
     from farmiq import config as settings
