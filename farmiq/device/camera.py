@@ -8,6 +8,7 @@ to its end. Pictures that others put into a folder come from `folder.py`.
 
 import asyncio
 import io
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,7 +99,7 @@ class Snapshot:
                 data = await self._get()
         except TimeoutError:
             raise CameraError(f"no picture within {self.timeout_s:g} s") from None
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise CameraError(f"no answer: {str(error) or type(error).__name__}") from None
         return await asyncio.to_thread(look, data, captured_at=datetime.now(UTC))
 
@@ -139,13 +140,15 @@ class Video:
     timeout_s: float = 5.0
     quality: int = 90
     _capture: Any = None
-    _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # The library cannot be interrupted: one thread of its own, so that one that hangs blocks
+    # nobody else, and no second call goes into a device that has not answered the first.
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "camera"))
 
     async def take(self) -> Shot:
-        """The library cannot be interrupted: one that hangs keeps its thread, and we go on."""
+        frame = asyncio.get_running_loop().run_in_executor(self._thread, self._frame)
         try:
-            async with asyncio.timeout(self.timeout_s), self._busy:
-                data, at = await asyncio.to_thread(self._frame)
+            async with asyncio.timeout(self.timeout_s):
+                data, at = await frame
         except TimeoutError:
             raise CameraError(f"no picture within {self.timeout_s:g} s") from None
         return await asyncio.to_thread(look, data, captured_at=at)
@@ -154,14 +157,19 @@ class Video:
         """It has no other copy."""
 
     async def close(self) -> None:
-        capture, self._capture = self._capture, None
-        if capture is not None:
-            await asyncio.to_thread(capture.release)
+        self._thread.submit(self._release)
+        self._thread.shutdown(wait=False)
 
     def _frame(self) -> tuple[bytes, datetime]:
         cv2 = _cv2()
-        capture = self._opened(cv2)
-        found = self._fresh(capture)
+        try:
+            return self._encoded(cv2)
+        except cv2.error as error:
+            self._release()
+            raise CameraError(f"{self.source}: {error}") from None
+
+    def _encoded(self, cv2: Any) -> tuple[bytes, datetime]:
+        found = self._fresh(self._opened(cv2))
         if found is None:
             # Unplugged and back, or a file at its end: once more from the start.
             self._release()

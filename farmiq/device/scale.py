@@ -194,7 +194,12 @@ Opened = tuple[Callable[[], Awaitable[bytes]], Callable[[], None]]
 
 async def _open_tcp(where: Port) -> Opened:
     reader, writer = await asyncio.open_connection(where.host, where.port)
-    return lambda: reader.read(_CHUNK), writer.transport.abort
+
+    def close() -> None:
+        # By name, so that somebody holds the writer: one that nobody holds ends its connection.
+        writer.transport.abort()
+
+    return lambda: reader.read(_CHUNK), close
 
 
 async def _open_serial(where: Port) -> Opened:

@@ -12,7 +12,8 @@
 An animal is one that steps on an empty scale: whatever stands there when we begin, or after a gap,
 is waited for until it has gone, so a power cut does not weigh anybody twice. A rise from a settled
 weight is somebody else, or one animal in two steps: it is told (`Crowded`) and never averaged. A
-sample that stands alone is a knock: each is taken as the median of itself and its neighbours.
+sample that stands alone is a knock: who comes and goes is told by the median of each and its
+neighbours.
 """
 
 import math
@@ -25,6 +26,7 @@ from typing import Literal
 _MOST_IN_WINDOW = 64
 _LEAST_IN_WINDOW = 3
 _NEIGHBOURS = 3
+_MANY = 8
 # Regular samples never fill a window exactly: the first lies a little inside it.
 _SPAN = 0.75
 _DECIMALS = 3
@@ -80,10 +82,13 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """The weight rose from a settled one: a second animal, or one that came in two steps."""
+    """The weight rose from a settled one: a second animal, or one that came in two steps.
+
+    `to_kg` is None if the scale cannot tell: overload.
+    """
 
     from_kg: float
-    to_kg: float
+    to_kg: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,11 @@ def _after_gap(state: State, now: float, limits: Limits) -> Step:
 
 
 def _overloaded(state: State, now: float) -> Step:
-    told = (GaveUp("the scale says overload"),) if state.is_present else ()
+    told: tuple[Effect, ...] = ()
+    if state.steady_kg is not None:
+        told = (Crowded(state.steady_kg, None),)
+    elif state.is_present:
+        told = (GaveUp("the scale says overload"),)
     return _waiting(state, now), told
 
 
@@ -183,13 +192,14 @@ def _weigh(state: State, raw_kg: float, stable: bool | None, now: float, limits:
     if len(recent) < _NEIGHBOURS:
         return state, ()
     kg = median(recent) - state.zero_kg
+    raw_kg -= state.zero_kg
     match state.phase:
         case "unknown" | "waiting":
             return _until_empty(state, kg, now, limits)
         case "empty":
             return _empty(state, kg, now, limits)
         case _:
-            return _present(state, kg, stable, now, limits)
+            return _present(state, kg, raw_kg if stable is not False else None, now, limits)
 
 
 def _until_empty(state: State, kg: float, now: float, limits: Limits) -> Step:
@@ -218,7 +228,8 @@ def _empty(state: State, kg: float, now: float, limits: Limits) -> Step:
     return replace(state, zero_kg=zero, told_at=now), ()
 
 
-def _present(state: State, kg: float, stable: bool | None, now: float, limits: Limits) -> Step:  # noqa: FBT001
+def _present(state: State, kg: float, raw_kg: float | None, now: float, limits: Limits) -> Step:
+    """`raw_kg` is None if the indicator says that it moves."""
     if kg < limits.present_kg / 2:
         return _emptied(state, now), (Left(max(0.0, now - state.since)),)
     if state.steady_kg is not None and kg - state.steady_kg >= limits.step_kg:
@@ -228,7 +239,7 @@ def _present(state: State, kg: float, stable: bool | None, now: float, limits: L
         return _waiting(state, now), (
             GaveUp(f"no stable weight within {limits.settle_within_s:g} s"),
         )
-    window = () if stable is False else _slid(state.window, now, kg, limits)
+    window = () if raw_kg is None else _slid(state.window, now, raw_kg, limits)
     return _settle(replace(state, window=window), now, limits)
 
 
@@ -246,7 +257,7 @@ def _settle(state: State, now: float, limits: Limits) -> Step:
     if (
         len(weights) < _LEAST_IN_WINDOW
         or now - state.window[0][0] < _SPAN * limits.window_s
-        or max(weights) - min(weights) > limits.tolerance_kg
+        or _spread_kg(weights) > limits.tolerance_kg
     ):
         return state, ()
     settled_kg = round(median(weights), _DECIMALS)
@@ -257,6 +268,17 @@ def _settle(state: State, now: float, limits: Limits) -> Step:
     if now - state.told_at >= limits.again_s:
         return _told(state, settled_kg, now), (Settled(settled_kg, again=True),)
     return state, ()
+
+
+def _spread_kg(weights: list[float]) -> float:
+    """Between the least and the most; one knock among many does not count.
+
+    Of the samples as they came: an animal that sways in step with a filter would look calm in it.
+    """
+    ordered = sorted(weights)
+    if len(ordered) < _MANY:
+        return ordered[-1] - ordered[0]
+    return min(ordered[-2] - ordered[0], ordered[-1] - ordered[1])
 
 
 def _told(state: State, settled_kg: float, now: float) -> State:

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import pty
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from farmiq.device import indicator, scale
 from farmiq.device.indicator import Malformed, Reading
 from farmiq.device.scale import Heard, Scale
 from farmiq.plumbing.backoff import Backoff
+from tests.integration.device.barn import Cable
 from tests.until import until
 
 
@@ -25,31 +24,9 @@ def quick(port: scale.Port, name: str = "and", *, silent_s: float = 10.0) -> Sca
     )
 
 
-class Pty:
-    """A serial cable with two ends; `path` is a link, as udev makes one for an adapter."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.plug()
-
-    def plug(self) -> None:
-        self.master, slave = pty.openpty()
-        name = os.ttyname(slave)
-        os.close(slave)
-        self.path.unlink(missing_ok=True)
-        self.path.symlink_to(name)
-
-    def send(self, data: bytes) -> None:
-        os.write(self.master, data)
-
-    def unplug(self) -> None:
-        os.close(self.master)
-        self.path.unlink()
-
-
 @pytest.fixture
-def cable(tmp_path: Path) -> Pty:
-    return Pty(tmp_path / "ttyUSB0")
+def cable(tmp_path: Path) -> Cable:
+    return Cable(tmp_path / "ttyUSB0")
 
 
 @contextlib.asynccontextmanager
@@ -72,7 +49,7 @@ async def hearing(what: Scale) -> AsyncIterator[list[Heard]]:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_lines_over_a_serial_cable(cable: Pty) -> None:
+async def test_lines_over_a_serial_cable(cable: Cable) -> None:
     there = quick(scale.port(f"serial://{cable.path}", baud=19200, mode="8N2"))
     async with hearing(there) as heard:
         await until(lambda: there.connections)
@@ -87,7 +64,7 @@ async def test_lines_over_a_serial_cable(cable: Pty) -> None:
     assert there.away is None
 
 
-async def test_an_adapter_pulled_and_put_back(cable: Pty) -> None:
+async def test_an_adapter_pulled_and_put_back(cable: Cable) -> None:
     there = quick(scale.port(str(cable.path)))
     async with hearing(there) as heard:
         await until(lambda: there.connections)
@@ -109,7 +86,7 @@ async def test_a_port_that_is_not_there_is_said_and_waited_for(tmp_path: Path) -
         await until(lambda: there.away and "is the cable in" in there.away)
 
 
-async def test_two_programs_do_not_share_a_cable(cable: Pty) -> None:
+async def test_two_programs_do_not_share_a_cable(cable: Cable) -> None:
     first, second = quick(scale.port(str(cable.path))), quick(scale.port(str(cable.path)))
     async with hearing(first):
         await until(lambda: first.connections)
@@ -134,6 +111,8 @@ class Server:
         self._server.close()
         for writer in self.writers:
             writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
         await self._server.wait_closed()
 
 
@@ -171,7 +150,7 @@ async def test_a_connected_scale_that_says_nothing_is_away() -> None:
     await server.stop()
 
 
-async def test_noise_is_counted_and_the_next_weight_is_read(cable: Pty) -> None:
+async def test_noise_is_counted_and_the_next_weight_is_read(cable: Cable) -> None:
     there = quick(scale.port(str(cable.path)))
     async with hearing(there) as heard:
         await until(lambda: there.connections)
@@ -183,7 +162,7 @@ async def test_noise_is_counted_and_the_next_weight_is_read(cable: Pty) -> None:
     assert all(isinstance(each.said, Malformed) for each in heard[:-1])
 
 
-async def test_who_lags_gets_the_newest_weights(cable: Pty) -> None:
+async def test_who_lags_gets_the_newest_weights(cable: Cable) -> None:
     there = quick(scale.port(str(cable.path)))
     async with there.listening() as following:
         await until(lambda: there.connections)

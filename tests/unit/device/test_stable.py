@@ -49,6 +49,14 @@ def test_one_that_never_stands_still_has_no_weight() -> None:
     assert [type(each) for each in effects] == [Arrived, GaveUp, Left]
 
 
+@pytest.mark.req("WV-02")
+@pytest.mark.parametrize("period", range(2, 9))
+def test_one_that_sways_in_step_with_the_samples_has_no_weight(period: int) -> None:
+    sways = [(n / 10, Sample(0.0)) for n in range(20)]
+    sways += [(2 + n / 10, Sample(60.0 + 2 * (n % period))) for n in range(100)]
+    assert not [each for each in watch(sways)[1] if isinstance(each, Settled)]
+
+
 def test_the_indicator_may_forbid_what_looks_stable() -> None:
     """Its own filter sees more than the samples it sends."""
     moving = ((at, replace(each, stable=False)) for at, each in curve((2, 0), (10, 80.0), (2, 0)))
@@ -73,7 +81,7 @@ def test_a_second_animal_is_told_and_not_averaged() -> None:
     crowded = [each for each in effects if isinstance(each, Crowded)]
     assert len(crowded) == 1
     assert crowded[0].from_kg == pytest.approx(60, abs=0.2)
-    assert crowded[0].to_kg > 80
+    assert (crowded[0].to_kg or 0) > 80
     # Who is left alone on the scale afterwards did not step on an empty one.
     assert sum(isinstance(each, Arrived) for each in effects) == 2
 
@@ -132,6 +140,14 @@ def test_overload_gives_up_and_waits_for_an_empty_scale() -> None:
     samples += [(5.0 + n / 10, Sample(0.0)) for n in range(10)]
     _, effects = watch(samples)
     assert [type(each) for each in effects] == [Arrived, GaveUp, Left]
+
+
+def test_overload_on_top_of_a_settled_weight_is_somebody_else() -> None:
+    samples = list(curve((2, 0), (4, 60.0)))
+    samples += [(6.0 + n / 10, Sample(None, overload=True)) for n in range(20)]
+    _, effects = watch(samples)
+    assert isinstance(effects[-1], Crowded)
+    assert effects[-1].to_kg is None
 
 
 def test_whoever_stands_there_when_we_begin_is_not_weighed() -> None:
