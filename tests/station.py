@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
+from farmiq.config import DeviceSettings
 from farmiq.device import buffer
 from farmiq.device.buffer import Buffer
 from farmiq.device.clock import Clock
@@ -83,3 +84,24 @@ async def weighing(
         await book.weigh(session_id, weight_kg=98 + number / 10, at=at + timedelta(seconds=number))
     await book.close(session_id, final_weight_kg=98.5, at=at + timedelta(seconds=weights))
     return session_id
+
+
+def settings(folder: Path, *, mqtt_url: str, edge_url: str, **others: object) -> DeviceSettings:
+    """Of the station above, impatient."""
+    given = {
+        "AGENT_TENANT_ID": WHO.place.tenant_id,
+        "AGENT_FARM_ID": WHO.place.farm_id,
+        "AGENT_BARN_ID": WHO.place.barn_id,
+        "AGENT_DEVICE_ID": WHO.place.device_id,
+        "AGENT_STATION_ID": WHO.station_id,
+        "AGENT_MQTT_URL": mqtt_url,
+        "AGENT_EDGE_URL": edge_url,
+        "AGENT_TOKEN": "of-this-test",
+        "AGENT_BUFFER_DIR": str(folder),
+        "AGENT_STATUS_PORT": "0",
+        "AGENT_UPLOAD_BACKOFF_SECONDS": "0.05",
+        "AGENT_PICTURE_PATIENCE_SECONDS": "2",
+        "AGENT_DISK_RESERVE_BYTES": "0",
+        "AGENT_HEARTBEAT_SECONDS": "1",
+    }
+    return DeviceSettings.load({**given, **{name: str(value) for name, value in others.items()}})

@@ -15,6 +15,7 @@ from uuid import UUID
 import typer
 
 from farmiq.cli import (
+    agent,
     alert,
     bench,
     device,
@@ -43,6 +44,7 @@ app = typer.Typer(
         "`farmiq run edge`; the same for the cloud."
     ),
 )
+app.add_typer(agent.app, name="agent")
 app.add_typer(stack_commands.app, name="stack")
 app.command()(stack_commands.doctor)
 app.command()(resync_command.resync)

@@ -8,8 +8,9 @@ aside and salvaged (salvage.py).
 
 import asyncio
 import contextlib
+import fcntl
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +37,10 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 class DiskFullError(Exception):
     """The disk took nothing more; what was asked for did not happen."""
+
+
+class TakenError(Exception):
+    """Two agents on one buffer would send everything twice."""
 
 
 class DamagedError(Exception):
@@ -72,6 +77,10 @@ class Buffer:
         Raises DiskFullError, and DamagedError.
         """
         return await self._in_thread(lambda: self._transact(work))
+
+    async def remember_time(self) -> None:
+        """How long we have been running, for the next run's clock."""
+        await self.do(lambda tx: store.set_meta(tx, "ran_s", self.now_s()))
 
     async def close(self) -> None:
         await self._in_thread(self._close)
@@ -113,8 +122,11 @@ class Buffer:
             raise RuntimeError("the buffer is not open")
         try:
             tx.execute("begin immediate")
+            before = tx.total_changes
             done = work(tx)
-            store.set_meta(tx, "ran_s", self.now_s())
+            # What only looked writes nothing: a commit costs an fsync, and cards wear out.
+            if tx.total_changes != before:
+                store.set_meta(tx, "ran_s", self.now_s())
             tx.execute("commit")
         except BaseException as error:
             with contextlib.suppress(sqlite3.Error):
@@ -128,6 +140,21 @@ class Buffer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The folder is ours alone; the lock ends with the process, however it ends.
+
+    Raises TakenError if another agent has it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "agent.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TakenError(f"another agent runs on the buffer in {folder}; stop it") from None
+        yield
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -7,6 +7,7 @@ may fail at any later moment. What cannot be an event is refused here, with a li
 nothing of it is kept or sent (WV-02).
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,8 @@ class Notebook:
     writer: Writer
     kept: Callable[[], None] = lambda: None
     health: Health = field(default_factory=Health)
+    # Makes pictures smaller, in a thread; None: they stay as they are.
+    scale: "Callable[[Picture], Picture] | None" = None
     # Why the last capture was refused for want of room; None as soon as one is kept again.
     full: str | None = None
 
@@ -75,8 +78,7 @@ class Notebook:
         if initial_weight_kg is not None:
             self._check_weight(initial_weight_kg)
         if picture is not None:
-            picture = replace(picture, session_id=session_id)
-            self._check_picture(picture)
+            picture = await self._fit(replace(picture, session_id=session_id))
         trace_id = str(ids.new())
 
         def work(tx: Tx) -> None:
@@ -125,7 +127,7 @@ class Notebook:
 
     async def photograph(self, picture: Picture) -> None:
         """A picture, of an open session or of none. Raises Refused, and Full."""
-        self._check_picture(picture)
+        picture = await self._fit(picture)
 
         def work(tx: Tx) -> None:
             if picture.session_id is None:
@@ -273,10 +275,16 @@ class Notebook:
         if problem is not None:
             raise self._refusal(Refused(problem))
 
-    def _check_picture(self, picture: Picture) -> None:
+    async def _fit(self, picture: Picture) -> Picture:
         problem = validation.picture_problem(picture.data, picture.content_type)
         if problem is not None:
             raise self._refusal(Refused(problem))
+        if self.scale is None:
+            return picture
+        try:
+            return await asyncio.to_thread(self.scale, picture)
+        except Refused as error:
+            raise self._refusal(error) from None
 
     def _refusal(self, error: Refused) -> Refused:
         log.get("iot-weighvision-agent").warning("capture.refused", reason=str(error))

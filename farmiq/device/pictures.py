@@ -15,10 +15,10 @@ class Pictures:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
 
     def keep(self, image_id: str, data: bytes) -> None:
         """Raises OSError if the disk does not take it; then nothing is left of it."""
+        self._folder.mkdir(parents=True, exist_ok=True)
         path = self.path(image_id)
         partial = path.with_suffix(".partial")
         try:
@@ -46,6 +46,8 @@ class Pictures:
 
     def names(self) -> Iterator[str]:
         """image_ids of all files, one after the other, however many there are."""
+        if not self._folder.exists():
+            return
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 if entry.name.endswith(_SUFFIX):
@@ -58,7 +60,7 @@ class Pictures:
                 path.unlink()
 
     def free_bytes(self) -> int:
-        disk = os.statvfs(self._folder)
+        disk = os.statvfs(self._folder if self._folder.exists() else self._folder.parent)
         return disk.f_bavail * disk.f_frsize
 
     def path(self, image_id: str) -> Path:

@@ -21,6 +21,7 @@ class Sending:
     topic: str
     raw: bytes
     attempts: int
+    kept_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,15 @@ def open_of_other_boots(tx: Tx, boot_id: str, *, most: int) -> list[str]:
         (boot_id, most),
     )
     return [row[0] for row in rows]
+
+
+def count_sessions_with_problem(tx: Tx) -> int:
+    row = tx.execute("select count(*) from sessions where problem is not null").fetchone()
+    return int(row[0])
+
+
+def clear_problems(tx: Tx) -> int:
+    return tx.execute("update sessions set problem = null where problem is not null").rowcount
 
 
 def sessions_with_problem(tx: Tx, *, most: int) -> list[dict[str, Any]]:
@@ -266,7 +276,7 @@ def set_rank(tx: Tx, seq: int, rank: int) -> None:
 def take(tx: Tx, *, most: int) -> list[Sending]:
     """The next to send, in order, counted as an attempt before a byte leaves."""
     rows = tx.execute(
-        "select seq, event_id, event_type, topic, raw, attempts + 1 from events "
+        "select seq, event_id, event_type, topic, raw, attempts + 1, kept_s from events "
         "where state = 'waiting' order by order_us, seq limit ?",
         (most,),
     ).fetchall()
@@ -316,15 +326,12 @@ def back_to_waiting(tx: Tx, seqs: list[int] | None = None) -> int:
     ).rowcount
 
 
-def send_stored_again(tx: Tx, *, since_s: float, most: int) -> int:
-    """What was stored since then is waiting again; settled_s keeps it from being taken twice."""
+def send_stored_again(tx: Tx, *, since_s: float) -> int:
+    """What was stored since then is waiting again, with its bytes."""
     return tx.execute(
-        """
-        update events set state = 'waiting', settled_s = null where seq in (
-          select seq from events where state = 'stored' and settled_s >= ?
-          order by settled_s limit ?)
-        """,
-        (since_s, most),
+        "update events set state = 'waiting', settled_s = null "
+        "where state = 'stored' and settled_s >= ?",
+        (since_s,),
     ).rowcount
 
 
