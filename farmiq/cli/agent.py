@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farmiq.cli import terminal
+from farmiq.cli import hardware, terminal
 from farmiq.cli.terminal import AsJson
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ buffer = typer.Typer(
     ),
 )
 app.add_typer(buffer, name="buffer")
+app.command()(hardware.scale)
+app.command()(hardware.camera)
 
 Folder = Annotated[
     Path | None, typer.Option("--dir", help="Folder of the buffer (default: AGENT_BUFFER_DIR).")
@@ -51,6 +53,7 @@ def run() -> None:
 
     try:
         settings = config.DeviceSettings.load()
+        found = sources.configured(settings)
         crash.arm(config.crash_at())
     except SettingsError as error:
         terminal.fail(str(error))
@@ -59,7 +62,7 @@ def run() -> None:
     log.configure(settings.log_level)
 
     async def both() -> int:
-        parts = {service.NAME: service.run(settings, sources.configured(settings))}
+        parts = {service.NAME: service.run(settings, found)}
         return await running.together(
             parts, expected=(buffers.TakenError, buffers.DiskFullError, OSError, ValueError)
         )

@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 
-from farmiq.config.settings import Settings
+from farmiq.config.hardware import HardwareSettings
 from farmiq.messages.ids import ID_PATTERN
 from farmiq.messages.topics import Place
 
 
-class DeviceSettings(Settings):
+class DeviceSettings(HardwareSettings):
     """On the weigh station: `farmiq agent run`."""
 
     # --- who we are, as `farmiq device add` registered us

@@ -10,9 +10,8 @@ here gives up: what the notebook refuses is said in the log by it, and the next 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 from farmiq.device import stable, weighing
@@ -26,10 +25,6 @@ from farmiq.plumbing import ids, log
 _logger = log.get("iot-weighvision-agent")
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass
 class Station:
     """What stands on the scale, and the session of it. `camera` is None where there is none."""
@@ -41,7 +36,6 @@ class Station:
     batch_id: str | None = None
     # Phase 2 alone looks at the weight and makes its own sessions.
     sessions: bool = True
-    now: Callable[[], datetime] = _now
     watched: stable.State = field(default_factory=stable.State)
     current: Weighing = field(default_factory=Weighing)
     session_id: UUID | None = None
@@ -49,6 +43,10 @@ class Station:
     cancelled: int = 0
     _taking: "asyncio.Task[Shot] | None" = None
     _shot: Shot | None = None
+
+    def now(self) -> datetime:
+        """The agent's time; nothing is decided by it."""
+        return self.notebook.buffer.now()
 
     async def weigh(self, scale: Scale) -> None:
         """Weigh animals for as long as the agent runs."""
@@ -188,6 +186,7 @@ def _sample(heard: Heard | None) -> stable.Sample | None:
 
 
 def picture(shot: Shot, session_id: UUID | None) -> Picture:
+    """As the notebook takes it; each call makes another one."""
     return Picture(
         image_id=ids.new(),
         session_id=session_id,
