@@ -10,7 +10,7 @@ here gives up: what the notebook refuses is said in the log by it, and the next 
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -47,6 +47,10 @@ class Station:
     def now(self) -> datetime:
         """The agent's time; nothing is decided by it."""
         return self.notebook.buffer.now()
+
+    def stamped(self, shot: Shot) -> Shot:
+        """A picture of now has the time of the agent, as the weights have; a file has its own."""
+        return shot if shot.path else replace(shot, captured_at=self.now())
 
     async def weigh(self, scale: Scale) -> None:
         """Weigh animals for as long as the agent runs."""
@@ -116,7 +120,7 @@ class Station:
     def _taken(self) -> weighing.Event:
         task, self._taking = self._taking, None
         try:
-            self._shot = task.result() if task else None
+            self._shot = self.stamped(task.result()) if task else None
         except CameraError as error:
             self.notebook.health.camera_ok = False
             _logger.warning("camera.failed", reason=str(error))

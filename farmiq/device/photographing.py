@@ -39,7 +39,7 @@ async def once(station: Station, *, with_weight: bool) -> None:
             continue
         station.notebook.health.camera_ok = True
         with contextlib.suppress(Refused):
-            await keep(station, shot, with_weight=with_weight)
+            await keep(station, station.stamped(shot), with_weight=with_weight)
         return
 
 
