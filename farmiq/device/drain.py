@@ -4,6 +4,7 @@ events --20/s--> broker --> edge;  edge --iot/ack/…--> [drain] --> events: sto
 """
 
 import asyncio
+import itertools
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ T = TypeVar("T")
 NAME = "iot-weighvision-agent"
 PAGE = 20
 TICK_S = 1.0
+# Ticks between lines of the loss ledger: while it overflows, one line tells of many.
+TELL_EVERY = 5
 # Older than this when it is sent for the first time, an event is a replay and gets a jitter.
 LIVE_S = 5.0
 _AFTER_FULL_S = 5.0
@@ -115,11 +118,14 @@ class Drain:
         self._confirmed.clear()
 
         def begin(tx: Tx) -> int:
-            self.writer.tell_drops(tx, now=self.buffer.now(), now_s=self.buffer.now_s())
+            self._tell_drops(tx)
             return store.back_to_waiting(tx)
 
         again = await self._patiently(lambda: self.buffer.do(begin))
         log.get(NAME).info("drain.connected", count=again)
+
+    def _tell_drops(self, tx: Tx) -> int:
+        return self.writer.tell_drops(tx, now=self.buffer.now(), now_s=self.buffer.now_s())
 
     async def _take(self) -> list[Sending]:
         most = min(PAGE, self.window - len(self._flying))
@@ -220,9 +226,11 @@ class Drain:
     # --- the timer
 
     async def _tick(self, broker: mqtt.Client) -> None:
-        while True:
+        for number in itertools.count(1):
             await asyncio.sleep(TICK_S)
             await self._send_overdue_again()
+            if number % TELL_EVERY == 0 and broker.problem() is None:
+                await self._patiently(lambda: self.buffer.do(self._tell_drops))
             await self._watch(broker)
 
     async def _send_overdue_again(self) -> None:

@@ -226,6 +226,8 @@ class Writer:
         """Make the events of the loss ledger (C-83); done when there is somebody to tell."""
         lines = store.untold_drops(tx)
         for line in lines:
+            # First, because making the event may itself drop one: that begins a new line.
+            store.told(tx, line["id"])
             self.emit(
                 tx,
                 device.DeviceBufferDropped(
@@ -239,7 +241,6 @@ class Writer:
                 at=now.astimezone(UTC),
                 now_s=now_s,
             )
-            store.told(tx, line["id"])
         return len(lines)
 
     def compact(self, tx: Tx, *, now_s: float) -> dict[str, int]:
