@@ -23,12 +23,14 @@ from farmiq.cli import (
     edge,
     farm,
     key,
+    media,
     metric,
     outbox,
     quarantine,
     silo,
     terminal,
     topology,
+    weighings,
 )
 from farmiq.cli import resync as resync_command
 from farmiq.cli import stack as stack_commands
@@ -63,6 +65,8 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(device.app, name="device")
 app.add_typer(edge.app, name="edge")
 app.add_typer(silo.app, name="silo")
+app.add_typer(media.app, name="media")
+app.add_typer(weighings.app, name="weighings")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(topology.app, name="topology")
 app.add_typer(dlq.app, name="dlq")

@@ -62,6 +62,24 @@ class CloudSettings(Settings):
         gt=0,
         description="how much more comes than 20 readings and about as many other events a second",
     )
+    s3_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_S3_URL",
+        description="the cloud's bucket for images, https://key:secret@host/bucket; without it "
+        "cloud-media-store knows of images, but has none",
+    )
+    s3_public_url: str | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_S3_PUBLIC_URL",
+        description="where edges reach that store; default: the address in FARMIQ_CLOUD_S3_URL",
+    )
+    media_presign_s: int = Field(
+        900,
+        alias="MEDIA_PRESIGN_SECONDS",
+        ge=1,
+        le=86_400,
+        description="how long an address for an upload is good",
+    )
     sign_in_hours: float = Field(
         12,
         alias="CONSOLE_SIGN_IN_HOURS",

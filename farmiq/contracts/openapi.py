@@ -18,7 +18,7 @@ from farmiq.cloud.edges import api as edges
 from farmiq.cloud.edges.api import EdgeEnrolment, EdgeRegistered, EdgeRotation
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import devices, feed, schemas
+from farmiq.contracts import devices, feed, schemas, weighvision
 from farmiq.edge.ingress.api import MOST_ON_A_PAGE, Chosen, Closing
 from farmiq.edge.ingress.refusals import KINDS
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
@@ -365,7 +365,7 @@ TYPES = {
         Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
         QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
         NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
-        *feed.TYPES, SyncStatus, OutboxPage, OutboxChoice, OutboxMoved,
+        *feed.TYPES, *weighvision.TYPES, SyncStatus, OutboxPage, OutboxChoice, OutboxMoved,
     ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
@@ -571,6 +571,7 @@ def _edge() -> dict[str, Any]:
         **_edge_telemetry(),
         **_edge_sync(),
         **feed.paths(ErrorBody),
+        **weighvision.paths(ErrorBody),
     }
 
 

@@ -69,6 +69,9 @@ SEED = {
     "telemetry_aggregates": _EVENT.format("telemetry_aggregates"),
     "weighvision_events": _EVENT.format("weighvision_events"),
     "media_events": _EVENT.format("media_events"),
+    "media_objects": """
+        insert into media_objects (tenant_id, media_id, device_id, captured_at)
+        values (%(tenant)s, %(id)s, 'd', now())""",
     "inference_events": _EVENT.format("inference_events"),
     "feed_events": _EVENT.format("feed_events"),
     "barn_events": _EVENT.format("barn_events"),

@@ -2,20 +2,18 @@
 
 import asyncio
 import gzip
-import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import httpx2
 import msgspec
 
 from farmiq.config import EdgeSettings
+from farmiq.edge.identity import Identity
 from farmiq.edge.sync.verdict import Answer
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import log, tokens
+from farmiq.plumbing.backoff import retry_after_s
 
 ROUTE = "/api/v1/ingestion/batch"
 HEARTBEAT = "/api/v1/edges/heartbeat"
@@ -23,8 +21,6 @@ MOST_BYTES = 5 * 1024 * 1024
 # Compressing less than this costs more than it saves; more than that would hold the loop up.
 _WORTH_COMPRESSING = 1024
 _TOO_LONG_FOR_THE_LOOP = 256 * 1024
-_LIFETIME = timedelta(minutes=10)
-_RENEW_BEFORE = timedelta(minutes=2)
 # After that many failures in a row the connection itself is suspected (peers 4).
 _REBUILD_AFTER = 5
 NOT_LET_IN = 401
@@ -39,8 +35,7 @@ class Cloud:
         self._connect = connect
         self._client = connect()
         self._settings = settings
-        self._key, self._key_is_of = read_key(settings.edge_key_file), _age(settings.edge_key_file)
-        self._tokens: dict[tuple[str, str | None], tuple[datetime, str]] = {}
+        self._identity = Identity(settings)
         self._compress = settings.sync_gzip
         self._unanswered = 0
 
@@ -61,7 +56,7 @@ class Cloud:
         body = msgspec.json.encode({"batchId": batch_id, "events": events, **marked})
         if len(body) > MOST_BYTES:
             return Answer(413, problem=f"{len(body)} bytes are more than a batch may have")
-        token = self._token(tenant_id, role="admin" if republish else None)
+        token = self._identity.token(tenant_id, role="admin" if republish else None)
         headers = {"Authorization": f"Bearer {token}", "x-request-id": batch_id}
         if not self._compress or len(body) < _WORTH_COMPRESSING:
             return await self._post(ROUTE, body, headers)
@@ -75,7 +70,7 @@ class Cloud:
 
     async def tell(self, tenant_id: str, heartbeat: dict[str, Any]) -> Answer:
         """Say how this edge is, to one tenant's cloud; nothing is raised."""
-        headers = {"Authorization": f"Bearer {self._token(tenant_id)}"}
+        headers = {"Authorization": f"Bearer {self._identity.token(tenant_id)}"}
         return await self._post(HEARTBEAT, msgspec.json.encode(heartbeat), headers)
 
     async def _post(self, route: str, body: bytes, headers: dict[str, str]) -> Answer:
@@ -88,12 +83,11 @@ class Cloud:
             return Answer(None, problem=f"{type(error).__name__}: {error}"[:500])
         self._unanswered = 0
         if response.status_code == NOT_LET_IN:
-            # The key may have been rotated, or the clock set: the next token is a new one.
-            self._tokens.clear()
+            self._identity.forget()
         return Answer(
             response.status_code,
             body=_json(response),
-            retry_after_s=_seconds(response.headers.get("Retry-After"), now=datetime.now(UTC)),
+            retry_after_s=retry_after_s(response.headers.get("Retry-After"), now=datetime.now(UTC)),
         )
 
     async def _unreached(self) -> None:
@@ -101,53 +95,6 @@ class Cloud:
         if self._unanswered % _REBUILD_AFTER == 0:
             await self._client.aclose()
             self._client = self._connect()
-
-    def _token(self, tenant_id: str, *, role: str | None = None) -> str:
-        now = datetime.now(UTC)
-        expires_at, token = self._tokens.get((tenant_id, role), (now, ""))
-        if now + _RENEW_BEFORE < expires_at:
-            return token
-        self._look_at_the_key()
-        token = tokens.sign(
-            self._key,
-            subject=self._settings.edge_cluster_id,
-            issuer=self._settings.token_issuer,
-            audience=self._settings.token_audience,
-            now=now,
-            lifetime=_LIFETIME,
-            tenants=[tenant_id],
-            edge_cluster_id=self._settings.edge_cluster_id,
-            **({"role": role} if role else {}),
-        )
-        self._tokens[tenant_id, role] = now + _LIFETIME, token
-        return token
-
-    def _look_at_the_key(self) -> None:
-        """`farmiq edge rotate` puts another key into the file while we run."""
-        file = self._settings.edge_key_file
-        if (age := _age(file)) == self._key_is_of:
-            return
-        try:
-            self._key, self._key_is_of = read_key(file), age
-        except tokens.TokenError as error:
-            log.get(__name__).error("sync.key_unreadable", error=str(error))
-
-
-def _age(file: Path) -> int:
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-def read_key(file: Path) -> dict[str, Any]:
-    try:
-        key: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise tokens.TokenError(
-            f"cannot read this edge's key {file}: {error}. Make one with `farmiq edge enroll`."
-        ) from error
-    return key
 
 
 async def _compressed(body: bytes) -> bytes:
@@ -166,16 +113,3 @@ def _json(response: httpx2.Response) -> Any:
 def _details(body: Any) -> bool:
     error = body.get("error") if isinstance(body, dict) else None
     return isinstance(error, dict) and bool(error.get("details"))
-
-
-def _seconds(header: str | None, *, now: datetime) -> float | None:
-    """Retry-After in either of its forms: seconds, or a date."""
-    if not header:
-        return None
-    if header.isdecimal():
-        return float(header[:9])
-    try:
-        until = parsedate_to_datetime(header)
-    except ValueError:
-        return None
-    return max(0.0, (until.astimezone(UTC) - now).total_seconds())

@@ -18,7 +18,7 @@ from tests.conftest import Database
 from tests.integration.edge.sync.owed import owe_many
 
 DEVICES = "/api/v1/devices/{tenant_id}/{device_id}"
-QUARANTINED, COMMAND = ids.new(), ids.new()
+QUARANTINED, COMMAND, WEIGHING = ids.new(), ids.new(), ids.new()
 
 
 @pytest.fixture
@@ -86,6 +86,21 @@ def known(database: Database) -> dict[str, Known]:
             COMMAND,
         )
 
+    def weighing() -> None:
+        do(
+            "insert into weight_sessions (id, tenant_id, farm_id, barn_id, device_id, station_id, "
+            "start_at) values (%s, 't-1', 'f-1', 'b-1', 'd-1', 's-1', now()) "
+            "on conflict do nothing",
+            WEIGHING,
+        )
+        do(
+            "insert into weight_session_events (tenant_id, event_id, session_id, event_type, "
+            "occurred_at, weight_kg) values ('t-1', %s, %s, 'weighvision.weight.recorded', now(), "
+            "80.5) on conflict do nothing",
+            WEIGHING,
+            WEIGHING,
+        )
+
     one = {"tenant_id": "t-1"}
     place = {"tenant_id": "t-1", "farm_id": "f-1", "barn_id": "b-1"}
     lot = {**place, "feed_lot_id": "l-1", "quantity_kg": 12.5}
@@ -103,6 +118,12 @@ def known(database: Database) -> dict[str, Known]:
         ),
         "GET /api/v1/telemetry/range": Known(query=span),
         "POST /api/v1/feed/lots": Known(bodies=(lot,)),
+        "GET /api/v1/weighvision/sessions": Known(
+            query={"tenant": "t-1", "day": "2026-05-31", "cursor": ""}
+        ),
+        "GET /api/v1/weighvision/sessions/{session_id}": Known(
+            path={"session_id": str(WEIGHING)}, prepare=weighing
+        ),
         "POST /api/v1/sync/redrive": Known(bodies=({"all": True}, {"tenant_id": "t-1"})),
         "POST /api/v1/sync/unclaim-stuck": Known(bodies=({"all": True}, {"tenant_id": "t-1"})),
         "POST /api/v1/devices": Known(

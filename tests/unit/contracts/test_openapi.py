@@ -27,6 +27,7 @@ from farmiq.edge.feed.api import Api
 from farmiq.edge.ingress.api import Desk
 from farmiq.edge.sync import api as sync
 from farmiq.edge.telemetry import api as edge_telemetry
+from farmiq.edge.weighvision import api as edge_weighvision
 from farmiq.plumbing import http
 from tests.unit.contracts.test_asyncapi import looked_up, refs
 from tests.unit.messages import samples
@@ -51,6 +52,7 @@ def routes(site: str) -> FastAPI:
         edge_telemetry.add_to(door.app, nothing)
         sync.add_to(door.app, nothing, nothing)
         Api(nothing, service="test").add_to(door.app)
+        edge_weighvision.Api(nothing, timezone="UTC", service="test").add_to(door.app)
     return door.app
 
 
