@@ -34,6 +34,7 @@ from farmiq.cli import (
 )
 from farmiq.cli import resync as resync_command
 from farmiq.cli import stack as stack_commands
+from farmiq.cli import stations as stations_command
 from farmiq.cli.terminal import AsJson, StackName
 
 app = typer.Typer(
@@ -50,6 +51,7 @@ app.add_typer(agent.app, name="agent")
 app.add_typer(stack_commands.app, name="stack")
 app.command()(stack_commands.doctor)
 app.command()(resync_command.resync)
+app.command()(stations_command.stations)
 company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of the bus.")
 app.add_typer(company, name="company")
 user = typer.Typer(no_args_is_help=True, help="People who sign in to the console.")

@@ -91,6 +91,7 @@ class SimulatedStation:
     stage: Stage | None = None
     _agent: "subprocess.Popen[bytes] | None" = None
     _disturbed: bool = False
+    _log_from: int = 0
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -109,6 +110,15 @@ class SimulatedStation:
     def is_up(self) -> bool:
         return self._agent is not None and self._agent.poll() is None
 
+    @property
+    def hears(self) -> bool:
+        """The agent runs, and has heard the scale since it was started."""
+        if not self.is_up:
+            return False
+        with (self.folder / "agent.log").open("rb") as log:
+            log.seek(self._log_from)
+            return b"scale.connected" in log.read()
+
     def start(self) -> None:
         """The agent; a power cut before it is over."""
         assert self.stage is not None, "the hardware is there before the agent"  # noqa: S101
@@ -119,6 +129,8 @@ class SimulatedStation:
             folder=Path.cwd(),
             log=self.folder / "agent.log",
         )
+        log = launch.log
+        self._log_from = log.stat().st_size if log.exists() else 0
         self._agent = processes.spawn(launch, detach=False)
 
     def _environment(self, hardware: Stage) -> dict[str, str]:
@@ -187,8 +199,9 @@ class SimulatedStation:
             stands_s=habits.stands_s,
             calm=habits.calm,
         )
+        # Who does not see the empty scale first cannot know that somebody new stands on it.
+        self._disturbed = not self.hears
         await self.stage.empty(max(1.0, coming.gap_s))
-        self._disturbed = not self.is_up
         await self.stage.visit(coming)
         # It has left when the scale has been empty for a moment.
         given = tuple(self.stage.given)

@@ -56,11 +56,17 @@ def is_whole(edge: Edge, station: SimulatedStation) -> bool:
     return not found.lost and not found.changed
 
 
+def _is_weighed(station: SimulatedStation) -> bool:
+    return (
+        station.stage is not None and station.stage.here is not None and bool(station.stage.given)
+    )
+
+
 @pytest.mark.req("WV-01", "WV-05", "WV-10", "WV-35")
 async def test_a_herd_is_weighed_by_a_real_agent(edge: Edge, tmp_path: Path) -> None:
     station = SimulatedStation(post(edge), tmp_path, Habits(gap_s=1.0, stands_s=4.0, calm=True))
     async with stations.standing(station):
-        await until(lambda: edge.gateway.statuses, within_s=40)
+        await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
         await station.run(visits=2)
         assert sum(each.due for each in station.visits) == 2
         await until(lambda: is_whole(edge, station), within_s=40)
@@ -95,7 +101,7 @@ async def test_link_loss_power_cuts_and_a_wrong_clock_lose_nothing(
             movable=True,
         )
         async with stations.standing(station):
-            await until(lambda: edge.gateway.statuses, within_s=40)
+            await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
             await station.run(visits=3)
             for each in (wire, upload):
                 each.swallowing = each.refusing = True
@@ -104,10 +110,11 @@ async def test_link_loss_power_cuts_and_a_wrong_clock_lose_nothing(
             station.move_clock(-50 * 365 * 86_400)
             for number in range(3):
                 coming = asyncio.create_task(station.run(visits=1, began=7 + number))
-                await until(lambda: station.stage and station.stage.given, within_s=30)
+                await until(lambda: _is_weighed(station) or coming.done(), within_s=30)  # noqa: B023
                 station.kill()
                 station.start()
                 await coming
+                await until(lambda: station.hears, within_s=30)
             await station.run(visits=3, began=10)
             station.move_clock(86_400)
             for each in (wire, upload):
@@ -132,7 +139,7 @@ async def test_a_station_that_is_full_refuses_and_goes_on(edge: Edge, tmp_path: 
         settings={"AGENT_BUFFER_EVENTS": "10", "AGENT_PICTURE_PATIENCE_SECONDS": "0"},
     )
     async with stations.standing(station):
-        await until(lambda: edge.gateway.statuses, within_s=40)
+        await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
 
         def says_full() -> bool:
             return "capture.refused" in (tmp_path / "agent.log").read_text()
