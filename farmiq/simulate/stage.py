@@ -42,19 +42,18 @@ class Stage:
         with contextlib.suppress(BlockingIOError):
             os.write(self._master, line.encode())
 
-    async def empty(self, seconds: float) -> None:
-        await self._play(None, seconds)
+    async def talk(self) -> None:
+        """A line ten times a second, for as long as the indicator is on."""
+        while True:
+            self.send(self._shown_kg(time.monotonic() - self._began), stable=True)
+            await asyncio.sleep(LINE_S)
 
     async def visit(self, visit: Visit) -> None:
+        """An animal comes, stands and goes."""
         self.given = []
-        await self._play(visit, visit.stands_s)
-
-    async def _play(self, visit: Visit | None, seconds: float) -> None:
         self.here, self._began = visit, time.monotonic()
         try:
-            while (after_s := time.monotonic() - self._began) < seconds:
-                self.send(self._shown_kg(after_s), stable=True)
-                await asyncio.sleep(LINE_S)
+            await asyncio.sleep(visit.stands_s)
         finally:
             self.here = None
 
@@ -114,8 +113,11 @@ async def stage(station_id: str, folder: Path) -> AsyncIterator[Stage]:
     slave = made.plug()
     server = await asyncio.start_server(made.photograph, "127.0.0.1", 0)
     made.camera_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/snapshot.jpg"
+    talking = asyncio.create_task(made.talk())
     try:
         yield made
     finally:
+        talking.cancel()
+        await asyncio.gather(talking, return_exceptions=True)
         server.close()
         made.unplug(slave)

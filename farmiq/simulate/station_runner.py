@@ -145,20 +145,11 @@ async def _cut_power(herds: list[SimulatedStation]) -> None:
 
 
 async def _drain(herds: list[SimulatedStation], within_s: float, *, say: Say) -> None:
-    """The scales are empty while the agents deliver."""
-    resting = [
-        asyncio.create_task(station.stage.empty(within_s))
-        for station in herds
-        if station.stage is not None
-    ]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             while any(_waiting(station) for station in herds):  # noqa: ASYNC110 - files of others
                 await asyncio.sleep(0.2)
     say(f"delivered; {sum(_waiting(station) for station in herds)} still wait")
-    for task in resting:
-        task.cancel()
-    await asyncio.gather(*resting, return_exceptions=True)
 
 
 def _waiting(station: SimulatedStation) -> int:

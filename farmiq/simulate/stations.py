@@ -38,6 +38,7 @@ BRISK = {
     "AGENT_HEARTBEAT_SECONDS": "10",
 }
 END_S = 10.0
+JOURNAL = "visits.jsonl"
 _MORNING = 0.28
 
 
@@ -96,7 +97,7 @@ class SimulatedStation:
 
     @property
     def journal(self) -> Path:
-        return self.folder / "visits.jsonl"
+        return self.folder / JOURNAL
 
     @property
     def buffer(self) -> Path:
@@ -201,11 +202,11 @@ class SimulatedStation:
         )
         # Who does not see the empty scale first cannot know that somebody new stands on it.
         self._disturbed = not self.hears
-        await self.stage.empty(max(1.0, coming.gap_s))
+        await asyncio.sleep(max(1.0, coming.gap_s))
         await self.stage.visit(coming)
         # It has left when the scale has been empty for a moment.
         given = tuple(self.stage.given)
-        await self.stage.empty(0.5)
+        await asyncio.sleep(0.5)
         visited = self._noted(coming, given)
         self.visits.append(visited)
         return visited
