@@ -152,11 +152,11 @@ def _weighings(figures: Figures, edge: Findings, cloud: Findings) -> str:
 
 
 def _herding(folder: Path, seconds: float | None) -> list[str]:
-    """A smoke check wants to see many animals in its minute; a demo is watched by people."""
+    """A smoke check wants many animals in its minute, and power cuts; a demo is watched."""
     options = ["--dir", str(folder), "--day", str(DAY_S)]
     if seconds is None:
         return [*options, "--gap", "8", "--stands", "6"]
-    return [*options, "--seconds", str(seconds), "--gap", "2", "--stands", "5"]
+    return [*options, "--seconds", str(seconds), "--gap", "2", "--stands", "5", "--cuts"]
 
 
 def _overcounted(figures: Figures) -> int:

@@ -22,7 +22,7 @@ from farmiq.device.scale import Heard, Scale
 from farmiq.device.weighing import Action, Begin, Cancel, Finish, Keep, TakePicture, Weigh, Weighing
 from farmiq.plumbing import ids, log
 
-_logger = log.get("iot-weighvision-agent")
+_NAME = "iot-weighvision-agent"
 
 
 @dataclass
@@ -123,7 +123,7 @@ class Station:
             self._shot = self.stamped(task.result()) if task else None
         except CameraError as error:
             self.notebook.health.camera_ok = False
-            _logger.warning("camera.failed", reason=str(error))
+            log.get(_NAME).warning("camera.failed", reason=str(error))
             return weighing.NoPicture(str(error))
         self.notebook.health.camera_ok = True
         return weighing.Pictured()
@@ -169,7 +169,7 @@ class Station:
                 )
                 self.finished += 1
             else:
-                _logger.info("weighing.cancelled", reason=action.reason)
+                log.get(_NAME).info("weighing.cancelled", reason=action.reason)
                 await self.notebook.cancel(session_id, reason=action.reason, at=self.now())
                 self.cancelled += 1
 
@@ -202,7 +202,7 @@ def picture(shot: Shot, session_id: UUID | None) -> Picture:
 
 def _tell(effect: stable.Effect) -> None:
     if isinstance(effect, stable.Occupied):
-        _logger.warning(
+        log.get(_NAME).warning(
             "scale.occupied",
             reason=f"{effect.weight_kg:g} kg for long: clean the platform and zero the scale",
         )

@@ -25,7 +25,7 @@ PATIENCE_LOOKS = 25
 DONE, REFUSED = "done", "refused"
 _SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 
-_logger = log.get("iot-weighvision-agent")
+_NAME = "iot-weighvision-agent"
 
 # When it was written and how large it is.
 Mark = tuple[int, int]
@@ -126,7 +126,7 @@ class Folder:
             return None
         except (CameraError, OSError) as error:
             if looks >= PATIENCE_LOOKS:
-                _logger.warning("camera.refused", name=name, reason=str(error))
+                log.get(_NAME).warning("camera.refused", name=name, reason=str(error))
                 self._move(path, REFUSED)
             return None
         self._given[name] = mark

@@ -15,7 +15,7 @@ from farmiq.device.notebook import Refused
 from farmiq.plumbing import ids, log
 from farmiq.plumbing.backoff import Backoff
 
-_logger = log.get("iot-weighvision-agent")
+_NAME = "iot-weighvision-agent"
 
 
 async def run(station: Station, *, every_s: float, with_weight: bool) -> None:
@@ -63,7 +63,7 @@ async def _follow(station: Station, folder: Folder, *, with_weight: bool) -> Non
 
 def _failed(station: Station, error: CameraError, *, attempt: int) -> None:
     station.notebook.health.camera_ok = False
-    _logger.warning("camera.failed", reason=str(error), attempt=attempt)
+    log.get(_NAME).warning("camera.failed", reason=str(error), attempt=attempt)
 
 
 async def keep(station: Station, shot: Shot, *, with_weight: bool) -> None:

@@ -32,7 +32,7 @@ _CHUNK = 4096
 _PARITIES = {"N": serial.PARITY_NONE, "E": serial.PARITY_EVEN, "O": serial.PARITY_ODD}
 _MODE_LENGTH = 3
 
-_logger = log.get("iot-weighvision-agent")
+_NAME = "iot-weighvision-agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +154,12 @@ class Scale:
 
     def _gone(self, why: str) -> None:
         if self.away != why:
-            _logger.warning("scale.away", name=str(self.port), reason=why)
+            log.get(_NAME).warning("scale.away", name=str(self.port), reason=why)
         self.away = why
 
     def _back(self) -> None:
         if self.away is not None:
-            _logger.info("scale.connected", name=str(self.port))
+            log.get(_NAME).info("scale.connected", name=str(self.port))
         self.away = None
 
 
