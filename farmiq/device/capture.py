@@ -58,8 +58,14 @@ class Station:
             try:
                 while True:
                     heard = await following()
-                    self.notebook.health.scale_ok = scale.away is None
+                    self.notebook.health.scale_ok = (
+                        scale.away is None and not self.watched.told_occupied
+                    )
                     await self.hear(heard)
+            except Exception:
+                # Whoever tends us begins again with an empty scale: this session has no end else.
+                await self._end(Cancel("the weighing failed; the agent's log says why"))
+                raise
             finally:
                 await self._forget_picture()
 

@@ -105,21 +105,22 @@ class Scale:
     async def listening(self) -> AsyncIterator[Callable[[], Awaitable[Heard | None]]]:
         """Gives a function that waits for the next frame; None says that TICK_S passed without."""
         queue: asyncio.Queue[Heard] = asyncio.Queue(MOST_WAITING)
+        listening = asyncio.create_task(self._listen(queue))
 
         async def next_heard() -> Heard | None:
+            if listening.done():
+                listening.result()  # a mistake of ours: it must not look like a silent scale
             try:
                 async with asyncio.timeout(TICK_S):
                     return await queue.get()
             except TimeoutError:
                 return None
 
-        listening = asyncio.create_task(self._listen(queue))
         try:
             yield next_heard
         finally:
             listening.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await listening
+            await asyncio.gather(listening, return_exceptions=True)
 
     async def _listen(self, queue: asyncio.Queue[Heard]) -> None:
         while True:

@@ -249,7 +249,8 @@ def _slid(
     if window and 0 <= now - window[-1][0] < limits.window_s / _MOST_IN_WINDOW:
         return window
     kept = tuple(each for each in window if 0 <= now - each[0] <= limits.window_s)
-    return (*kept, (now, kg))
+    # A slow indicator has fewer in a window than it takes: then it takes longer.
+    return (*max(kept, window[1 - _LEAST_IN_WINDOW :], key=len), (now, kg))
 
 
 def _settle(state: State, now: float, limits: Limits) -> Step:

@@ -78,6 +78,30 @@ async def test_a_herd_is_weighed_by_a_real_agent(edge: Edge, tmp_path: Path) -> 
     assert weighings.doubled(stored) == ()
 
 
+@pytest.mark.req("WV-06", "WV-15")
+async def test_scheduled_pictures_go_on_two_topics(edge: Edge, tmp_path: Path) -> None:
+    """With a session where somebody stands, on the events topic where nobody does."""
+    station = SimulatedStation(
+        post(edge),
+        tmp_path,
+        Habits(gap_s=2.0, stands_s=4.0, calm=True),
+        settings={"AGENT_CAPTURE": "schedule", "AGENT_SCHEDULE_MINUTES": "0.01"},
+    )
+    async with stations.standing(station):
+        coming = asyncio.create_task(station.run())
+
+        def both() -> bool:
+            pictured = edge.gateway.of("weighvision.image.captured")
+            return {bool(each.session_id) for each in pictured} == {True, False}
+
+        await until(both, within_s=60)
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+    pictured = edge.gateway.of("weighvision.image.captured")
+    assert {each.topic.split("/")[1] for each in pictured if each.session_id} == {"weighvision"}
+    assert {each.topic.split("/")[1] for each in pictured if not each.session_id} == {"event"}
+
+
 @pytest.mark.long
 @pytest.mark.req("WV-18", "WV-24")
 async def test_link_loss_power_cuts_and_a_wrong_clock_lose_nothing(

@@ -173,6 +173,17 @@ def test_a_silent_scale_ends_the_weighing() -> None:
     assert isinstance(effects[0], Arrived)
 
 
+@pytest.mark.parametrize("every_s", [0.5, 1.0, 2.0])
+def test_a_slow_indicator_takes_longer(every_s: float) -> None:
+    weights = [0.0] * 5 + [60.0] * 8 + [0.0] * 4
+    slow = [(number * every_s, Sample(weight)) for number, weight in enumerate(weights)]
+    found = [each for each in watch(slow)[1] if isinstance(each, Settled)]
+    assert found
+    assert all(each.weight_kg == 60.0 for each in found)
+    moving = [(at, Sample(each.weight_kg and 60.0 + at % 3)) for at, each in slow]
+    assert not [each for each in watch(moving)[1] if isinstance(each, Settled)]
+
+
 def test_a_fast_indicator_does_not_fill_the_window() -> None:
     state = State(phase="settling", last_at=0.0)
     for number in range(5000):
