@@ -152,6 +152,23 @@ async def test_link_loss_power_cuts_and_a_wrong_clock_lose_nothing(
 
 
 @pytest.mark.long
+@pytest.mark.req("WV-18")
+async def test_a_broker_killed_between_animals_loses_none(edge: Edge, tmp_path: Path) -> None:
+    station = SimulatedStation(post(edge), tmp_path, Habits(gap_s=1.0, stands_s=4.0, calm=True))
+    async with stations.standing(station):
+        await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
+        await station.run(visits=2)
+        await asyncio.to_thread(edge.broker.kill, "mqtt-edge")
+        await station.run(visits=3, began=2)
+        await asyncio.to_thread(edge.broker.restart, "mqtt-edge")
+        await station.run(visits=1, began=5)
+        await until(lambda: is_whole(edge, station), within_s=90)
+    found = weighings.compare(station.visits, sessions(edge))
+    assert found.clean, found
+    assert found.sent == found.stored == 6
+
+
+@pytest.mark.long
 @pytest.mark.req("WV-20")
 async def test_a_station_that_is_full_refuses_and_goes_on(edge: Edge, tmp_path: Path) -> None:
     """A quota of one MiB while the edge is away; afterwards it weighs again."""
