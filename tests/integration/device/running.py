@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from farmiq.device import service, store
+from farmiq.device.clock import Clock
 from farmiq.device.notebook import Notebook
 from tests import station
 from tests.integration.device.conftest import Edge
@@ -22,12 +23,18 @@ class Running:
         await asyncio.Event().wait()
 
     async def begin(
-        self, tasks: asyncio.TaskGroup, folder: Path, edge: Edge, **others: Any
+        self,
+        tasks: asyncio.TaskGroup,
+        folder: Path,
+        edge: Edge,
+        *,
+        clock: Clock | None = None,
+        **others: Any,
     ) -> "asyncio.Task[None]":
         settings = station.settings(
             folder, mqtt_url=edge.mqtt_url, edge_url=edge.media.url, **others
         )
-        task = tasks.create_task(service.run(settings, [self.source]))
+        task = tasks.create_task(service.run(settings, [self.source], clock=clock))
         await until(lambda: self.book is not None)
         return task
 

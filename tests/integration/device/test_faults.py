@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from farmiq.device import commands, store
+from farmiq.plumbing import ids
 from tests import station
 from tests.integration.device.conftest import Edge
 from tests.integration.device.running import Running
@@ -197,6 +198,37 @@ async def test_the_page_shows_what_is_wrong(
     assert said["connected"]
     assert len(said["failed_sessions"]) == 1
     assert said["last_receipt_at"].endswith("Z")
+
+
+@pytest.mark.req("WV-18", "WV-19", "WV-27")
+async def test_an_outage_of_75_hours_loses_nothing_and_no_picture(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    """A weighing every three hours with a clock that is moved; then broker and store are back."""
+    await asyncio.to_thread(edge.broker.kill, "mqtt-edge")
+    edge.media.presign_answers = [None] * 100_000
+    clock, agent = station.MovedClock(), Running()
+    await agent.begin(tasks, tmp_path, edge, clock=clock)
+    taken: dict[str, bytes] = {}
+    for _ in range(25):
+        session_id, first = ids.new(), station.picture(None, at=clock.now())
+        await agent.book.open(
+            session_id, batch_id=None, initial_weight_kg=None, picture=first, at=clock.now()
+        )
+        taken[str(first.image_id)] = first.data
+        for weight_kg in (90.5, 91.0, 91.5):
+            clock.move(2)
+            await agent.book.weigh(session_id, weight_kg=weight_kg, at=clock.now())
+        await agent.book.close(session_id, final_weight_kg=91.5, at=clock.now())
+        clock.move(3 * 3600)
+    edge.media.presign_answers.clear()
+    await asyncio.to_thread(edge.broker.restart, "mqtt-edge")
+    await agent.until_stored(25 * 6)
+    assert edge.media.objects == taken
+    assert set(edge.gateway.types().values()) == {25, 75}
+    assert (await agent.counts())["dropped"] == 0
+    first_times = [each.body["ts"] for each in edge.gateway.of("weighvision.session.created")]
+    assert first_times == sorted(first_times)
 
 
 # --- pictures

@@ -124,7 +124,7 @@ def memory_kib(folder: Path) -> tuple[int, int]:
 
 
 async def _memory(tmp_path: Path, count: int) -> tuple[int, int]:
-    for name, events in (("empty", 10), ("full", count)):
+    for name, events in (("empty", 30), ("full", count)):
         book = await many(tmp_path / name, events)
         await book.buffer.close()
     empty, full = memory_kib(tmp_path / "empty"), memory_kib(tmp_path / "full")
@@ -149,7 +149,7 @@ async def test_a_million_events_cost_neither_memory_nor_a_longer_start(
     assert full - empty < 40 * 1024
     few = await steps_at_start(tmp_path / "empty", monkeypatch)
     steps = await steps_at_start(tmp_path / "full", monkeypatch)
-    print(f"steps at start: {few} with 10, {steps} with 1,000,000")  # noqa: T201
+    print(f"steps at start: {few} with 30, {steps} with 1,000,000")  # noqa: T201
     assert steps <= few * 1.2 + 400
 
 
@@ -328,8 +328,7 @@ async def until_full(book: Notebook, *, size: int) -> int:
     for kept in range(500):
         try:
             await book.photograph(station.picture(None, size=size))
-        except Full as refusal:
-            assert "disk" in str(refusal) or "space" in str(refusal)
+        except Full:
             return kept
     raise AssertionError("the disk took everything")
 
@@ -339,7 +338,7 @@ async def test_a_full_disk_is_a_clear_refusal_and_what_was_kept_stays(small_disk
     book = await station.notebook(small_disk)
     kept = await until_full(book, size=20_000)
     assert kept > 10
-    assert book.full is not None
+    assert "disk" in str(book.full) or "space" in str(book.full)
     names = [*book.buffer.pictures.names()]
     assert len(names) == kept
     for name in names[:10]:
