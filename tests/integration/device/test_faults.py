@@ -8,7 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from farmiq.device import commands, store
+from farmiq.device import commands, service, store
+from farmiq.device.buffer import FILE, TakenError
 from farmiq.plumbing import ids
 from tests import station
 from tests.integration.device.conftest import Edge
@@ -322,3 +323,45 @@ async def test_pictures_go_up_while_the_broker_is_away(
     assert edge.gateway.arrived == []
     await asyncio.to_thread(edge.broker.restart, "mqtt-edge")
     await agent.until_stored(5)
+
+
+# --- the buffer itself
+
+
+async def test_damage_that_shows_while_it_runs_is_salvaged_and_the_agent_goes_on(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    """A page of the file rots; the check in the background finds it; what can be read is sent."""
+    book = await station.notebook(tmp_path)
+    for _ in range(12):
+        await station.weighing(book, weights=4, pictures=0)
+    await book.buffer.close()
+    _rot(tmp_path / FILE)
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge)
+    await until(lambda: "buffer_salvaged" in (_says(edge, "alarms") or []))
+    before = agent.book
+    assert [*tmp_path.glob(f"{FILE}.damaged-*")]  # noqa: ASYNC240
+    await station.weighing(before, pictures=0)
+    await until(lambda: len(edge.gateway.distinct()) >= 72 - 10 + 4, within_s=40)
+
+
+def _rot(path: Path) -> None:
+    raw, page = bytearray(path.read_bytes()), 4096
+    of_events = [
+        at
+        for at in range(page, len(raw), page)
+        if raw[at] == 13 and raw[at : at + page].count(b"iot/weighvision/") > 2
+    ]
+    at = of_events[len(of_events) // 2]
+    raw[at + 8 : at + page] = b"\x55" * (page - 8)
+    path.write_bytes(raw)
+
+
+async def test_two_agents_cannot_share_a_buffer(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    await Running().begin(tasks, tmp_path, edge)
+    settings = station.settings(tmp_path, mqtt_url=edge.mqtt_url, edge_url=edge.media.url)
+    with pytest.raises(TakenError, match="another agent"):
+        await service.run(settings, [])

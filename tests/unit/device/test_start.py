@@ -218,26 +218,55 @@ async def _left(folder: Path) -> tuple[Notebook, list[str]]:
     return book, [row["event_id"] for row in rows]
 
 
+def names_in(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
 @pytest.mark.req("WV-18")
-@pytest.mark.parametrize("damage", ["header", "schema", "garbage"])
+@pytest.mark.parametrize("damage", ["header", "first page", "garbage", "nothing", "half"])
 async def test_a_file_that_is_none_is_set_aside_and_the_agent_goes_on(
     tmp_path: Path, damage: str
 ) -> None:
-    await _filled(tmp_path)
+    before = await _filled(tmp_path)
     path = tmp_path / FILE
     raw = bytearray(path.read_bytes())
     if damage == "header":
         raw[:16] = b"not a database!!"
-    elif damage == "schema":
-        raw[100:2000] = b"\xff" * 1900
+    elif damage == "first page":
+        raw[:4096] = b"\xff" * 4096
+    elif damage == "half":
+        del raw[len(raw) // 2 :]
+        raw[:100] = bytes(100)
     else:
-        raw[:] = os.urandom(len(raw))
+        raw[:] = os.urandom(len(raw)) if damage == "garbage" else b"x"
     path.write_bytes(raw)
     book, left = await _left(tmp_path)
     assert book.buffer.salvaged is not None
-    assert left == []
     assert book.buffer.salvaged.aside.exists()
+    if damage in ("header", "first page"):
+        assert left == before, "the first page is the same in every buffer"
+    elif damage == "half":
+        assert 100 < len(left) < 360
+    else:
+        assert left == []
     await station.weighing(book, pictures=0)
+    await book.buffer.close()
+    assert not {f"{FILE}{end}" for end in (salvage.FRESH, salvage.REPAIRED)} & names_in(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["building", "set aside", "journal moved"])
+async def test_a_power_cut_during_the_salvage_costs_nothing(tmp_path: Path, step: str) -> None:
+    before = await _filled(tmp_path)
+    path, fresh = tmp_path / FILE, tmp_path / f"{FILE}{salvage.FRESH}"
+    if step == "building":
+        fresh.write_bytes(path.read_bytes()[:5000])
+    else:
+        path.rename(fresh)
+        (tmp_path / f"{FILE}-wal").write_bytes(b"of the old file")
+        if step == "journal moved":
+            (tmp_path / f"{FILE}-wal").unlink()
+    book, left = await _left(tmp_path)
+    assert left == before
     await book.buffer.close()
 
 
