@@ -44,7 +44,7 @@ app = typer.Typer(
     help=(
         "FarmIQ: from the barn to the screen; nothing lost, nothing twice, and proof of it.\n\n"
         "Start with `farmiq demo`. To install a site: `farmiq config edge`, `farmiq migrate edge`, "
-        "`farmiq run edge`; the same for the cloud."
+        "`farmiq run edge`; the same for the cloud. On a weigh station: `farmiq agent run`."
     ),
 )
 app.add_typer(agent.app, name="agent")
@@ -147,7 +147,8 @@ def flow(*, as_json: AsJson = False) -> None:
     from farmiq import services
 
     if as_json:
-        terminal.print_json([asdict(service) for service in services.SERVICES])
+        listed = (services.AGENT, *services.SERVICES)
+        terminal.print_json([asdict(service) for service in listed])
     else:
         typer.echo(services.flow(), nl=False)
 

@@ -30,6 +30,7 @@ VERSION = 1
 # Pages that SQLite keeps in memory, in KiB: constant, whatever is buffered.
 CACHE_KIB = 2048
 BUSY_S = 10.0
+PAGE_BYTES = salvage.PAGE_BYTES
 
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -100,6 +101,10 @@ class Buffer:
 
     def _open(self) -> None:
         path = self.folder / FILE
+        salvage.finish(path)
+        # SQLite takes a stump for an empty database, and our numbers would begin again.
+        if path.exists() and 0 < path.stat().st_size < salvage.LEAST_BYTES:
+            self.salvaged = salvage.salvage(path, connect, reason="the file is cut off")
         try:
             self._connection = connect(path)
         except sqlite3.DatabaseError as error:
@@ -195,6 +200,7 @@ def integrity_problem(path: Path) -> str | None:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute(f"pragma page_size = {PAGE_BYTES}")
     connection.execute(f"pragma cache_size = -{CACHE_KIB}")
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = full")

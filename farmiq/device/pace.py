@@ -27,8 +27,10 @@ class Pace:
         The jitter moves an event within its slot and never before the one ahead of it; the slots
         go on at their rate, so that a backlog is not slower for it.
         """
-        self._slot = max(now, self._slot + 1 / self.per_second)
-        at = self._slot + (JITTER_S * chance if chance is not None else 0.0)
+        following = self._slot + 1 / self.per_second
+        # Late by no more than a jitter is not late: the slots keep their rate.
+        self._slot = following if following > now - JITTER_S else now
+        at = max(now, self._slot + (JITTER_S * chance if chance is not None else 0.0))
         if self._sent:
             at = max(at, self._sent[-1])
         if len(self._sent) >= self.per_second:

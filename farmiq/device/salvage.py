@@ -4,6 +4,8 @@ The damaged file is set aside beside it, with its journal, and never deleted by 
 """
 
 import contextlib
+import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +26,10 @@ _BY_ROWID = {
     "ledger": "id",
     "commands": "n",
 }
+FRESH, REPAIRED = ".fresh", ".repaired"
+_PARTS = ("-wal", "-shm")
+PAGE_BYTES = 4096
+LEAST_BYTES = 512
 # Between two readable ends this many rows are asked for one by one.
 _MOST_ASKED = 200_000
 
@@ -38,37 +44,104 @@ class Salvaged:
 
 
 def salvage(path: Path, connect: Connect, *, reason: str) -> Salvaged:
-    """Set the file aside and make a fresh one of what it holds."""
-    aside = _set_aside(path)
-    rows = broken = 0
-    with contextlib.closing(connect(path)) as fresh:
-        fresh.execute("begin immediate")
-        # The counts of a damaged file are as good as its pages: they are made again from the rows.
-        for table, key in _BY_ROWID.items():
-            for row in _readable(aside, table, key):
-                if table == "events" and not _sound(row):
-                    broken += 1
-                    continue
-                with contextlib.suppress(sqlite3.Error):
-                    _insert(fresh, table, row)
-                    rows += 1
-        _restore_meta(aside, fresh)
-        fresh.execute("commit")
+    """Make a fresh file of what this one holds, then set this one aside.
+
+    A power cut in the middle only makes it begin again: the old file stays until the fresh one is
+    whole, and `finish` completes the exchange.
+    """
+    fresh_path = _beside(path, FRESH)
+    _remove(fresh_path)
+    with contextlib.closing(connect(fresh_path)) as fresh:
+        fresh.execute("pragma wal_checkpoint(truncate)")
+        source = _source(path, fresh_path)
+        rows, broken = _copy(source, fresh)
+    if source != path:
+        _remove(source)
+    aside = _name_aside(path)
+    path.rename(aside)
+    _exchange(path, aside)
     return Salvaged(reason[:300], aside, rows, broken)
 
 
-def _set_aside(path: Path) -> Path:
+def finish(path: Path) -> None:
+    """Before the file is opened: end what a power cut interrupted."""
+    _remove(_beside(path, REPAIRED))
+    if not _beside(path, FRESH).exists():
+        return
+    if path.exists():
+        _remove(_beside(path, FRESH))
+    else:
+        _exchange(path, _name_aside(path))
+
+
+def _exchange(path: Path, aside: Path) -> None:
+    """The old journal goes first: beside the new file it would be taken for the new one's."""
+    for end in _PARTS:
+        if _beside(path, end).exists():
+            _beside(path, end).rename(_beside(aside, end))
+    _beside(path, FRESH).rename(path)
+    handle = os.open(path.parent, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
+def _copy(source: Path, fresh: sqlite3.Connection) -> tuple[int, int]:
+    """(rows that were copied, events that were read and are not what was written)."""
+    rows = broken = 0
+    fresh.execute("begin immediate")
+    # The counts of a damaged file are as good as its pages: they are made again from the rows.
+    for table, key in _BY_ROWID.items():
+        for row in _readable(source, table, key):
+            if table == "events" and not _sound(row):
+                broken += 1
+                continue
+            with contextlib.suppress(sqlite3.Error):
+                _insert(fresh, table, row)
+                rows += 1
+    _restore_meta(source, fresh)
+    fresh.execute("commit")
+    return rows, broken
+
+
+def _source(path: Path, fresh_path: Path) -> Path:
+    """The damaged file, or a copy with a first page that can be read.
+
+    That page is written most often. It says where the tables are, which is the same in every buffer
+    of this version: the fresh one's does as well.
+    """
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as old:
+        old.execute("select rowid from events limit 1").fetchone()
+        old.execute("select * from meta limit 1").fetchone()
+        return path
+    first = bytearray(fresh_path.read_bytes()[:PAGE_BYTES])
+    repaired = _beside(path, REPAIRED)
+    shutil.copyfile(path, repaired)
+    if _beside(path, "-wal").exists():
+        shutil.copyfile(_beside(path, "-wal"), _beside(repaired, "-wal"))
+    pages = max(1, path.stat().st_size // PAGE_BYTES)
+    first[28:32] = pages.to_bytes(4, "big")
+    # No list of free pages: what was free is only not used again.
+    first[32:40] = bytes(8)
+    # The number of pages counts only if these two agree.
+    first[92:96] = first[24:28]
+    with repaired.open("r+b") as file:
+        file.write(first)
+    return repaired
+
+
+def _name_aside(path: Path) -> Path:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    aside = path.with_name(f"{path.name}.damaged-{stamp}")
-    number = 0
-    while aside.exists():
-        number += 1
-        aside = path.with_name(f"{path.name}.damaged-{stamp}-{number}")
-    for end in ("-wal", "-shm", ""):
-        part = path.with_name(path.name + end)
-        if part.exists():
-            part.rename(aside.with_name(aside.name + end))
-    return aside
+    names = (f".damaged-{stamp}{tail}" for tail in ("", *(f"-{n}" for n in range(1, 1000))))
+    return next(aside for name in names if not (aside := _beside(path, name)).exists())
+
+
+def _beside(path: Path, end: str) -> Path:
+    return path.with_name(path.name + end)
+
+
+def _remove(path: Path) -> None:
+    for end in ("", *_PARTS):
+        _beside(path, end).unlink(missing_ok=True)
 
 
 def _readable(aside: Path, table: str, key: str) -> Iterator[dict[str, Any]]:

@@ -34,13 +34,17 @@ class Teller:
         self._alarms = Alarms()
         self._began = buffer.clock.mono()
         self._depth = self._failed = 0
-        self.connected = False
+        self._broker: mqtt.Client | None = None
         if (found := buffer.salvaged) is not None:
             self.alarm(
                 alarms.BUFFER_SALVAGED,
                 f"the buffer was damaged ({found.reason}); {found.rows} rows were salvaged, "
                 f"{found.broken} were not; the old file is {found.aside.name}",
             )
+
+    @property
+    def connected(self) -> bool:
+        return self._broker is not None and self._broker.problem() is None
 
     def alarm(self, name: str, text: str | None) -> None:
         if not self._alarms.say(name, text, now=self._buffer.now()):
@@ -52,12 +56,12 @@ class Teller:
 
     async def run(self, broker: mqtt.Client) -> None:
         """Until cancelled: a status when we are connected, when it changed, and as a heartbeat."""
+        self._broker = broker
         told: object = None
         told_at = float("-inf")
         try:
             while True:
                 await self._look()
-                self.connected = broker.problem() is None
                 now = self._buffer.clock.mono()
                 facts = (broker.connection, self._state(), self._failed, *self._alarms.raised)
                 due = now - told_at >= self._settings.heartbeat_s
@@ -67,7 +71,7 @@ class Teller:
                         told, told_at = facts, now
                 await asyncio.sleep(TICK_S)
         finally:
-            self.connected = False
+            self._broker = None
 
     async def _say(self, broker: mqtt.Client) -> None:
         loop = asyncio.get_running_loop()

@@ -3,16 +3,13 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from farmiq.device import service, store
-from farmiq.device.notebook import Notebook
 from farmiq.messages import mqtt as messages
 from tests import station
 from tests.integration.device.conftest import Edge
-from tests.until import until
+from tests.integration.device.running import Running
 
 ORDER = [
     "weighvision.session.created",
@@ -21,36 +18,6 @@ ORDER = [
     "weighvision.weight.recorded",
     "weighvision.session.finalized",
 ]
-
-
-class Running:
-    """An agent in this process; `book` is what its one source was given."""
-
-    def __init__(self) -> None:
-        self.book: Notebook = None  # type: ignore[assignment]
-
-    async def source(self, notebook: Notebook) -> None:
-        self.book = notebook
-        await asyncio.Event().wait()
-
-    async def begin(
-        self, tasks: asyncio.TaskGroup, folder: Path, edge: Edge, **others: Any
-    ) -> "asyncio.Task[None]":
-        settings = station.settings(
-            folder, mqtt_url=edge.mqtt_url, edge_url=edge.media.url, **others
-        )
-        task = tasks.create_task(service.run(settings, [self.source]))
-        await until(lambda: self.book is not None)
-        return task
-
-    async def counts(self) -> dict[str, int]:
-        return await self.book.buffer.do(store.tally)
-
-    async def until_stored(self, count: int) -> None:
-        async def stored() -> bool:
-            return (await self.counts())["stored"] >= count
-
-        await until(stored, within_s=40)
 
 
 @pytest.mark.req("WV-01", "WV-03", "WV-04", "WV-07", "WV-08", "WV-10", "WV-13", "WV-14", "WV-17")

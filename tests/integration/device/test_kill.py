@@ -59,6 +59,14 @@ async def _run_until_killed(point: str, weigh_station: Station) -> None:
     assert killed(process), weigh_station.log()
 
 
+async def test_the_last_will_says_offline(weigh_station: Station) -> None:
+    statuses = weigh_station.edge.gateway.statuses
+    process = weigh_station.start(sessions=0)
+    await until(lambda: statuses and statuses[-1].body["payload"]["state"] == "online")
+    process.kill()
+    await until(lambda: statuses[-1].body["payload"]["state"] == "offline")
+
+
 @pytest.mark.req("WV-20", "WV-25")
 async def test_killed_while_dropping(weigh_station: Station) -> None:
     """A full buffer, no broker: what gave way stands in the ledger, once, or did not give way."""
