@@ -18,7 +18,7 @@ from farmiq.cloud.edges import api as edges
 from farmiq.cloud.edges.api import EdgeEnrolment, EdgeRegistered, EdgeRotation
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import devices, feed, schemas, weighvision
+from farmiq.contracts import devices, feed, media, schemas, weighvision
 from farmiq.edge.ingress.api import MOST_ON_A_PAGE, Chosen, Closing
 from farmiq.edge.ingress.refusals import KINDS
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
@@ -365,12 +365,14 @@ TYPES = {
         Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
         QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
         NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
-        *feed.TYPES, *weighvision.TYPES, SyncStatus, OutboxPage, OutboxChoice, OutboxMoved,
+        *feed.TYPES, *weighvision.TYPES, *media.EDGE_TYPES, SyncStatus, OutboxPage, OutboxChoice,
+        OutboxMoved,
     ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
         DeadLetterGroups, DeadLetters, DeadLetterOrder,
         EdgeEnrolment, EdgeRotation, EdgeRegistered, EdgeHeartbeat, Edges, Jwks,
+        *media.CLOUD_TYPES,
     ),
 }  # fmt: skip
 WRONG = {
@@ -403,7 +405,8 @@ def document(site: str) -> dict[str, Any]:
 
 def _security(site: str) -> dict[str, Any]:
     if site != "cloud":
-        return {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
+        bearer = {"type": "http", "scheme": "bearer"}
+        return {"securitySchemes": {"key": bearer, "deviceToken": bearer}}
     return {
         "securitySchemes": {
             "edgeToken": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -451,6 +454,7 @@ def _cloud() -> dict[str, Any]:
         ),
         **_dead_letters(),
         **_edges(),
+        **media.cloud_paths(ErrorBody),
     }
 
 
@@ -572,6 +576,7 @@ def _edge() -> dict[str, Any]:
         **_edge_sync(),
         **feed.paths(ErrorBody),
         **weighvision.paths(ErrorBody),
+        **media.edge_paths(ErrorBody),
     }
 
 

@@ -20,6 +20,8 @@ EXTENSIONS: dict[ImageType, str] = {
 MOST_BYTES = 10 * 2**20
 PRESIGN = "/api/v1/media/images/presign"
 
+# As long as a key of S3 may be; five ids of the longest kind fit.
+Key = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 Length = Annotated[int, msgspec.Meta(ge=1, le=MOST_BYTES)]
 
 
@@ -27,11 +29,11 @@ class MediaStored(msgspec.Struct, frozen=True, kw_only=True):
     """`path` is the object's key; `bucket` and `object_key` say the same in the store's words."""
 
     media_id: UUID
-    path: Name
+    path: Key
     mime_type: ImageType
     size_bytes: Count
     bucket: Name | msgspec.UnsetType | None = msgspec.UNSET
-    object_key: Name | msgspec.UnsetType | None = msgspec.UNSET
+    object_key: Key | msgspec.UnsetType | None = msgspec.UNSET
     sha256: Sha256 | msgspec.UnsetType | None = msgspec.UNSET
     captured_at: Instant | msgspec.UnsetType | None = msgspec.UNSET
 

@@ -36,6 +36,11 @@ ELSEWHERE = {
     "sync.after_archive": "tests/integration/edge/sync/test_crash.py",
     "consume.after_set_aside": "tests/integration/cloud/test_landing.py",
     "dlq.after_publish": "tests/integration/cloud/test_deadletter.py",
+    **{
+        point: "tests/integration/edge/media/test_crash.py"
+        for point in crash.POINTS
+        if point.startswith("media.")
+    },
 }
 # Points that are only reached over what an earlier death left behind.
 AFTER_A_DEATH_AT = {"sync.before_reap_commit": "sync.after_sending"}

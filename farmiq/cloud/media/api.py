@@ -76,13 +76,8 @@ class Api:
 
     async def _row(self, request: Request) -> Mapping[str, Any]:
         asked = request.query_params.get("company")
-        try:
-            media_id = ask.uuid(request.path_params["media_id"])
-            company = ask.uuid(asked) if asked else None
-        except ValueError:
-            raise _not_there() from None
-        async with self._as_person(request, company) as connection:
-            row = await store.one(connection, media_id)
+        async with self._as_person(request, _uuid(asked) if asked else None) as connection:
+            row = await store.one(connection, _uuid(request.path_params["media_id"]))
         if row is None:
             raise _not_there()
         return row
@@ -117,6 +112,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return str(value) if isinstance(value, UUID) else value
+
+
+def _uuid(text: str) -> UUID:
+    """What is no id at all is simply not there; who asks has to be known first."""
+    try:
+        return ask.uuid(text)
+    except ValueError:
+        return UUID(int=0)
 
 
 def _not_there() -> HttpError:

@@ -81,7 +81,12 @@ class Carrier:
 
     async def _carry(self, image: Waiting) -> There | Away | Refused:
         """One image, until the cloud has it or does not take it now."""
-        outcome = await self._bring(image)
+        try:
+            outcome = await self._bring(image)
+        except Exception as error:
+            # One image that we cannot cope with must not stop the others.
+            self._log.exception("media.failed", media_id=str(image.id), error=repr(error))
+            outcome = Refused(f"our own error: {error!r}"[:300])
         match outcome:
             case There():
                 await self._done(image)

@@ -47,8 +47,22 @@ class Keeper:
             images = await store.due(tx, most=MOST_DUE, again_s=self._settings.media_lease_s)
         async with asyncio.TaskGroup() as group:
             for image in images:
-                group.create_task(self.settle(image))
+                group.create_task(self._settle(image))
         return len(images)
+
+    async def _settle(self, image: Image) -> None:
+        """One image that we cannot cope with must not stop the others; it is told, and waits."""
+        try:
+            await self.settle(image)
+        except (*db.UNAVAILABLE, *objects.UNAVAILABLE):
+            raise
+        except Exception as error:
+            self._log.exception("media.failed", media_id=str(image.id), error=repr(error))
+            LOOKED.labels(outcome="failed").inc()
+            async with db.transaction(self._pool) as tx:
+                await store.look_again(
+                    tx, image, again_s=60 + ageing.look_again_s(image.check_count)
+                )
 
     async def settle(self, image: Image) -> None:
         """Look for it; if nothing is there, note that too.

@@ -120,7 +120,7 @@ async def test_bad_bodies_and_headers_are_answered(edge: Edge) -> None:
 async def test_nobody_asks_for_another(edge: Edge) -> None:
     """The claims of the token are what is in the body, or it is 403."""
     for field in ("tenantId", "farmId", "barnId", "deviceId", "stationId"):
-        answer = await edge.ask(edge.body(**{field: "t-2"}))
+        answer = await edge.ask({**edge.body(), field: "t-2"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "FORBIDDEN")
         assert [each["field"] for each in answer.json()["error"]["details"]] == [field]
     assert rows(edge.database, "select from media_objects") == []
