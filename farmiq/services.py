@@ -26,14 +26,14 @@ class Service:
         return run
 
 
-def _landing(name: str, folder: str, purpose: str, table: str) -> Service:
-    """A service of the cloud that keeps the events of one queue in one table."""
+def _landing(name: str, folder: str, purpose: str, *tables: str) -> Service:
+    """A service of the cloud that keeps the events of one queue in a table, or more."""
     return Service(
         name,
         "cloud",
         f"farmiq.cloud.{folder}.service",
         reads=(f"farmiq.{name}.{purpose}.queue", "companies"),
-        writes=(table, f"farmiq.{name}.dlq.queue"),
+        writes=(*tables, f"farmiq.{name}.dlq.queue"),
     )
 
 
@@ -216,7 +216,13 @@ SERVICES = (
             "farmiq.cloud-telemetry-service.dlq.queue",
         ),
     ),
-    _landing("cloud-weighvision-service", "weighvision", "ingest", "weighvision_events"),
+    _landing(
+        "cloud-weighvision-service",
+        "weighvision",
+        "ingest",
+        "weighvision_events",
+        "weight_sessions",
+    ),
     Service(
         "cloud-media-store",
         "cloud",
@@ -266,8 +272,23 @@ SERVICES = (
         "cloud-console",
         "cloud",
         "farmiq.cloud.console.service",
-        reads=("telemetry_latest", "telemetry_readings", "companies", "users", "sign_ins"),
-        writes=("sign_ins", "pages", "GET /api/v1/telemetry/latest"),
+        reads=(
+            "telemetry_latest",
+            "telemetry_readings",
+            "weight_sessions",
+            "weighvision_events",
+            "media_objects",
+            "companies",
+            "users",
+            "sign_ins",
+        ),
+        writes=(
+            "sign_ins",
+            "pages",
+            "GET /api/v1/telemetry/latest",
+            "GET /api/v1/weighvision/sessions",
+            "GET /api/v1/weighvision/sessions/{session_id}",
+        ),
     ),
 )
 

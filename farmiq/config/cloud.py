@@ -80,6 +80,13 @@ class CloudSettings(Settings):
         le=86_400,
         description="how long an address for an upload is good",
     )
+    weighvision_incomplete_min: float = Field(
+        10,
+        alias="WEIGHVISION_INCOMPLETE_MINUTES",
+        gt=0,
+        description="how long a weigh session waits for its image, and after its last event for "
+        "any other part, until pages and the API show it as INCOMPLETE",
+    )
     sign_in_hours: float = Field(
         12,
         alias="CONSOLE_SIGN_IN_HOURS",

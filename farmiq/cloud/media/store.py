@@ -112,6 +112,12 @@ async def confirm(tx: db.Connection, tenant_id: str, media_id: UUID, *, etag: st
         "where tenant_id = %s and media_id = %s and stored_at is null",
         (etag, tenant_id, media_id),
     )
+    # Open pages that say "image not here yet" fetch again at the commit.
+    await tx.execute(
+        "select pg_notify('weighvision_changed', company_id::text) from companies "
+        "where tenant_id = %s",
+        (tenant_id,),
+    )
 
 
 async def page(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from tests.integration.cloud.test_landing import sample, written
 from tests.integration.edge.media.conftest import jpeg, sha256
 
 DAY = timedelta(days=1)
+WEIGHING = ids.new()
 __all__ = ["bury"]  # the fixture: letters where a consumer would have put them
 
 
@@ -41,6 +42,12 @@ def site(
             role="admin", super_admin=True,
         )  # fmt: skip
         token = open_sign_in(connection, "super@example.com", lasts=timedelta(hours=1))
+    with psycopg.connect(cloud.database.url) as connection:
+        connection.execute(
+            "insert into weight_sessions (tenant_id, session_id, farm_id, barn_id, start_at) "
+            "values ('t-001', %s, 'f-001', 'b-001', now())",
+            (WEIGHING,),
+        )
     settings = cloud.settings
     environment = {
         "FARMIQ_CLOUD_DB_URL": cloud.database.url,
@@ -132,6 +139,12 @@ def known(lots: list[dict[str, Any]], edge: Edge) -> dict[str, Known]:
         "POST /api/v1/edges/heartbeat": Known(bodies=(heartbeat,)),
         "POST /api/v1/ingestion/batch": Known(
             bodies=({"events": [event()]}, {"events": lots, "batchId": "b-1"})
+        ),
+        "GET /api/v1/weighvision/sessions": Known(
+            query={"day": "2026-05-31", "cursor": "", "company": ""}
+        ),
+        "GET /api/v1/weighvision/sessions/{session_id}": Known(
+            path={"session_id": str(WEIGHING)}, query={}
         ),
         "GET /api/v1/dead-letters": Known(query={"queue": PILE}),
         "GET /api/v1/dead-letters/messages": Known(query={"queue": PILE}),

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from farmiq.cli import app
 from farmiq.cloud.console import readings
 from farmiq.cloud.console.pages import Pages
+from farmiq.cloud.console.weighing_pages import WeighingPages
 from farmiq.cloud.deadletter import api as deadletter
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.ingestion import service as ingestion
@@ -47,7 +48,9 @@ def routes(site: str) -> FastAPI:
     nothing: Any = None
     if site == "cloud":
         door.app.add_route(ingestion.ROUTE, nothing_there, methods=["POST"])
-        Pages(nothing, nothing, nothing, cookie_secure=False).add_to(door.app)
+        pages = Pages(nothing, nothing, nothing, cookie_secure=False)
+        pages.add_to(door.app)
+        WeighingPages(pages, patience_s=600).add_to(door.app)
         deadletter.Api(nothing, nothing, nothing).add_to(door.app)
         edges.Api(nothing, nothing, nothing).add_to(door.app)
         cloud_media.Api(nothing, nothing, nothing).add_to(door.app)

@@ -115,6 +115,9 @@ def upload(
             values (%(id)s, %(tenant_id)s, %(farm_id)s, %(barn_id)s, %(device_id)s, %(station_id)s,
               %(session_id)s, 'farmiq', %(id)s::text, 'image/jpeg', 10, now(), %(upload_status)s,
               case when %(upload_status)s::text = 'stored' then fn_now() end)
+            on conflict on constraint media_objects_pkey do update set
+              upload_status = excluded.upload_status, stored_at = excluded.stored_at,
+              size_bytes = excluded.size_bytes
             """,
             row,
         )
