@@ -85,8 +85,7 @@ class Observer:
               (select coalesce(sum(reading_count), 0) from telemetry_latest),
               (select extract(epoch from clock_timestamp() - max(occurred_at))
                  from telemetry_latest),
-              (select count(*) from weighvision_events
-                where event_type = 'weighvision.session.finalized'),
+              (select count(*) from weight_sessions where status = 'finalized'),
               (select count(*) from media_objects where stored_at is not null)
             """,
         )

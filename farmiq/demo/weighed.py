@@ -30,15 +30,14 @@ async def at_the_edge(connection: Any) -> list[Session]:
 
 
 async def in_the_cloud(connection: Any) -> list[Session]:
-    """Sessions as their events tell them, with the hashes of what is in the cloud's bucket."""
+    """Sessions with the hashes of what was read back from the cloud's bucket."""
     cursor = await connection.execute(
         """
-        select e.session_id::text, 'finalized', e.final_weight_kg, e.image_count,
-          array(select m.sha256 from weighvision_events i
-            join media_objects m on m.tenant_id = i.tenant_id and m.media_id = i.media_id
-            where i.tenant_id = e.tenant_id and i.session_id = e.session_id
-              and i.event_type = 'weighvision.image.captured' and m.stored_at is not null)
-        from weighvision_events e where e.event_type = 'weighvision.session.finalized'
+        select s.session_id::text, s.status, s.final_weight_kg, s.image_count,
+          array(select m.sha256 from media_objects m
+            where m.tenant_id = s.tenant_id and m.media_id = any(s.media_ids)
+              and m.stored_at is not null)
+        from weight_sessions s
         """
     )
     return [_session(row) for row in await cursor.fetchall()]

@@ -24,7 +24,10 @@ LINE_S = 0.1
 
 @dataclass
 class Stage:
-    """`here` is the visit that goes on; `given` are the sha256 of pictures given while it did."""
+    """`here` is the visit that goes on; `given` are the sha256 of pictures given since it began.
+
+    `drawing` counts pictures that are on their way.
+    """
 
     station_id: str
     path: Path
@@ -32,6 +35,7 @@ class Stage:
     here: Visit | None = None
     given: list[str] = field(default_factory=list)
     pictures: int = 0
+    drawing: int = 0
     blind: bool = False
     _began: float = 0.0
     _master: int = -1
@@ -77,18 +81,22 @@ class Stage:
         writer.close()
 
     async def _picture(self) -> bytes:
-        here = self.here
+        # A picture of the moment after an animal left was asked for because of it: it is its own.
+        here, given = self.here, self.given
         self.pictures += 1
-        body = await asyncio.to_thread(
-            pictures.render,
-            station_id=self.station_id,
-            number=self.pictures,
-            at=datetime.now(UTC),
-            animal=here.animal.number if here else None,
-            weight_kg=here.weight_kg if here else 0.0,
-        )
-        if here is not None and here is self.here:
-            self.given.append(hashlib.sha256(body).hexdigest())
+        self.drawing += 1
+        try:
+            body = await asyncio.to_thread(
+                pictures.render,
+                station_id=self.station_id,
+                number=self.pictures,
+                at=datetime.now(UTC),
+                animal=here.animal.number if here else None,
+                weight_kg=here.weight_kg if here else 0.0,
+            )
+            given.append(hashlib.sha256(body).hexdigest())
+        finally:
+            self.drawing -= 1
         return body
 
     def plug(self) -> int:

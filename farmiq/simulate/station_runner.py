@@ -110,25 +110,29 @@ async def _weigh(
     say: Say,
 ) -> None:
     ends_at = None if seconds is None else time.monotonic() + seconds
-    tasks = [asyncio.create_task(station.run()) for station in herds]
-    if cuts:
-        tasks.append(asyncio.create_task(_cut_power(herds)))
+    weighing = [asyncio.create_task(station.run()) for station in herds]
+    cutting = [asyncio.create_task(_cut_power(herds))] if cuts else []
+    stop = asyncio.create_task(_until(asked))
     try:
-        while not asked.is_set() and (ends_at is None or time.monotonic() < ends_at):
-            left_s = PROGRESS_S if ends_at is None else ends_at - time.monotonic()
+        while not asked.is_set() and not all(task.done() for task in weighing):
+            if ends_at is not None and time.monotonic() >= ends_at:
+                for station in herds:
+                    station.ending = True
+            pending = [task for task in weighing if not task.done()]
+            left_s = PROGRESS_S if ends_at is None else max(0.5, ends_at - time.monotonic())
             done, _ = await asyncio.wait(
-                [*tasks, stop := asyncio.create_task(_until(asked))],
-                timeout=max(0.0, min(PROGRESS_S, left_s)),
-                return_when=asyncio.FIRST_COMPLETED,
+                [*pending, stop], timeout=min(PROGRESS_S, left_s), return_when="FIRST_COMPLETED"
             )
-            stop.cancel()
-            for task in done:
-                task.result()  # none of them ends by itself
+            for task in done - {stop}:
+                task.result()
             say(f"weighed {sum(len(station.visits) for station in herds)} animals")
     finally:
-        for task in tasks:
+        for task in (*weighing, *cutting, stop):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*weighing, *cutting, stop, return_exceptions=True)
+        for station in herds:
+            if not station.is_up:
+                station.start()  # the power is back
 
 
 async def _until(asked: asyncio.Event) -> None:

@@ -40,6 +40,7 @@ BRISK = {
 END_S = 10.0
 JOURNAL = "visits.jsonl"
 _MORNING = 0.28
+_LEAVES_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,8 @@ class SimulatedStation:
     # The agent through simulate/moved.py, whose wall clock can be moved.
     movable: bool = False
     stage: Stage | None = None
+    # Who stands on the scale is the last one.
+    ending: bool = False
     _agent: "subprocess.Popen[bytes] | None" = None
     _disturbed: bool = False
     _log_from: int = 0
@@ -174,14 +177,17 @@ class SimulatedStation:
                 self._agent.wait()
 
     async def run(self, *, visits: int | None = None, began: int = 0) -> None:
-        """Animals come, one after the other, until so many have; the agent is left running."""
+        """Animals come, one after the other, until so many have or it is `ending`.
+
+        The agent is left running.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         animals = herd.herd(
             seed=self.habits.seed, count=self.habits.animals, age_days=self.habits.age_days
         )
         with self.journal.open("ab") as journal:
             for number in itertools.count(began):
-                if visits is not None and number >= began + visits:
+                if self.ending or (visits is not None and number >= began + visits):
                     return
                 visited = await self._visit(animals, number)
                 journal.write(msgspec.json.encode(visited) + b"\n")
@@ -204,10 +210,11 @@ class SimulatedStation:
         self._disturbed = not self.hears
         await asyncio.sleep(max(1.0, coming.gap_s))
         await self.stage.visit(coming)
-        # It has left when the scale has been empty for a moment.
-        given = tuple(self.stage.given)
-        await asyncio.sleep(0.5)
-        visited = self._noted(coming, given)
+        # It has left when the scale has been empty for a moment, and the last picture is given.
+        await asyncio.sleep(_LEAVES_S)
+        while self.stage.drawing:  # noqa: ASYNC110 - seldom, and briefly
+            await asyncio.sleep(_LEAVES_S)
+        visited = self._noted(coming, tuple(self.stage.given))
         self.visits.append(visited)
         return visited
 
