@@ -18,7 +18,7 @@ from farmiq.device import stable, weighing
 from farmiq.device.camera import Camera, CameraError, Shot
 from farmiq.device.indicator import Reading
 from farmiq.device.notebook import Notebook, Picture, Refused
-from farmiq.device.scale import Heard, Scale
+from farmiq.device.scale import Heard, Scale, is_worth_a_line
 from farmiq.device.weighing import Action, Begin, Cancel, Finish, Keep, TakePicture, Weigh, Weighing
 from farmiq.plumbing import ids, log
 
@@ -72,7 +72,12 @@ class Station:
     async def hear(self, heard: Heard | None) -> None:
         """Take what the scale said; None: nothing came. Then the picture, if one is there."""
         at = heard.at if heard is not None else time.monotonic()
+        refused = self.watched.refused
         self.watched, effects = stable.step(self.watched, _sample(heard), at, self.limits)
+        if self.watched.refused > refused and is_worth_a_line(self.watched.refused):
+            log.get(_NAME).warning(
+                "scale.absurd", reason="a weight that is none", count=self.watched.refused
+            )
         for effect in effects:
             _tell(effect)
             await self._happen(effect, at)

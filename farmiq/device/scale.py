@@ -146,6 +146,10 @@ class Scale:
         if isinstance(heard.said, Malformed):
             self.malformed += 1
             self.last_malformed = heard.said.why
+            if is_worth_a_line(self.malformed):
+                log.get(_NAME).warning(
+                    "scale.malformed", reason=heard.said.why, count=self.malformed
+                )
         self._back()
         self.last = heard
         if queue.full():
@@ -162,6 +166,11 @@ class Scale:
         if self.away is not None:
             log.get(_NAME).info("scale.connected", name=str(self.port))
         self.away = None
+
+
+def is_worth_a_line(count: int) -> bool:
+    """The first, the tenth, the hundredth …: noise must not fill the log."""
+    return str(count).rstrip("0") == "1"
 
 
 async def _some(read: Callable[[], Awaitable[bytes]], silent_s: float) -> bytes:
