@@ -18,7 +18,7 @@ import httpx2
 from farmiq.config.device import DeviceSettings
 from farmiq.device import buffer as buffers
 from farmiq.device import page, salvage, scaling, sources, status, telling
-from farmiq.device.buffer import Buffer, DamagedError
+from farmiq.device.buffer import Buffer, DamagedError, DiskFullError
 from farmiq.device.clock import Clock
 from farmiq.device.commands import Commands
 from farmiq.device.drain import Drain, StalledError
@@ -36,6 +36,7 @@ from farmiq.plumbing.backoff import Backoff
 NAME = "iot-weighvision-agent"
 _AFTER_FAILED_SOURCE_S = 5.0
 _AFTER_FAILED_PAGE_S = 60.0
+_AFTER_FULL_DISK_S = 5.0
 
 
 async def run(
@@ -50,7 +51,11 @@ async def run(
                 await agent.run(hardware)
         except* DamagedError as damaged:
             damage = str(_first(damaged))
-        log.get(NAME).error("buffer.damaged", reason=damage)
+            log.get(NAME).error("buffer.damaged", reason=damage)
+        except* DiskFullError as full:
+            # Nothing can be promised now; what is in the buffer is safe and waits for room.
+            log.get(NAME).error("buffer.disk_full", error=str(_first(full)))
+            await asyncio.sleep(_AFTER_FULL_DISK_S)
 
 
 class Agent:
@@ -125,12 +130,20 @@ class Agent:
                 backoff=backoff,
             ) as broker:
                 try:
-                    async with asyncio.TaskGroup() as group:
-                        group.create_task(self._drain.run(broker))
-                        group.create_task(self._teller.run(broker))
-                except* StalledError:
-                    log.get(NAME).error("drain.stalled")
+                    await self._use(broker)
+                except asyncio.CancelledError:
+                    await self._teller.take_leave(broker)
+                    raise
             await backoff.wait()
+
+    async def _use(self, broker: mqtt.Client) -> None:
+        """Until nothing moves on this connection."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._drain.run(broker))
+                group.create_task(self._teller.run(broker))
+        except* StalledError:
+            log.get(NAME).error("drain.stalled")
 
     async def _show(self) -> None:
         """The page; a port that is taken is no reason not to weigh."""

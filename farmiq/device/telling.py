@@ -21,6 +21,7 @@ from farmiq.plumbing import ids, log, mqtt
 
 NAME = "iot-weighvision-agent"
 TICK_S = 1.0
+GOODBYE_S = 2.0
 
 
 class Teller:
@@ -72,6 +73,12 @@ class Teller:
                 await asyncio.sleep(TICK_S)
         finally:
             self._broker = None
+
+    async def take_leave(self, broker: mqtt.Client) -> None:
+        """We stop in good order: the broker sends no last will, so we say it ourselves."""
+        with contextlib.suppress(mqtt.Disconnected, TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                await broker.publish(topics.status(self._settings.place), self.will(), retain=True)
 
     async def _say(self, broker: mqtt.Client) -> None:
         loop = asyncio.get_running_loop()
