@@ -22,9 +22,9 @@ from farmiq.device.buffer import Buffer, DamagedError, DiskFullError
 from farmiq.device.clock import Clock
 from farmiq.device.commands import Commands
 from farmiq.device.drain import Drain, StalledError
+from farmiq.device.gate import Gate
 from farmiq.device.minting import Identity
 from farmiq.device.notebook import Notebook
-from farmiq.device.pace import Pace
 from farmiq.device.telling import Teller
 from farmiq.device.upkeep import Upkeep
 from farmiq.device.uploads import Uploads
@@ -65,14 +65,14 @@ class Agent:
         self._settings, self._buffer = settings, buffer
         who = Identity(settings.place, settings.station_id)
         self._writer = Writer(who, buffer.boot_id, limits(settings))
-        self._pace = Pace(settings.per_second)
+        gate = Gate(settings.per_second)
         self.notebook = Notebook(buffer, self._writer, kept=self._kept, scale=_scale(settings))
-        self._teller = Teller(settings, buffer, self.notebook, self._pace)
+        self._teller = Teller(settings, buffer, self.notebook, gate)
         self._drain = Drain(
             buffer=buffer,
             writer=self._writer,
             alarm=self._teller.alarm,
-            pace=self._pace,
+            gate=gate,
             window=settings.window,
             receipt_s=settings.receipt_s,
             stalled_s=settings.stalled_s,
@@ -87,6 +87,7 @@ class Agent:
             token=settings.token.get_secret_value(),
             attempts=settings.upload_attempts,
             backoff_s=settings.upload_backoff_s,
+            longest_s=settings.reconnect_s,
             alarm=self._teller.alarm,
             settled=self._kept,
         )
@@ -119,7 +120,7 @@ class Agent:
         """The connection comes back by itself; it is made anew when nothing moves on it."""
         settings = self._settings
         # One backoff for all connections: it starts over only after a minute without a failure.
-        backoff = Backoff(base_s=0.5, cap_s=30.0)
+        backoff = Backoff(base_s=min(0.5, settings.reconnect_s), cap_s=settings.reconnect_s)
         while True:
             async with mqtt.connected(
                 settings.mqtt_url.get_secret_value(),

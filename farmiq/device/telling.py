@@ -12,8 +12,8 @@ from farmiq.config.device import DeviceSettings
 from farmiq.device import alarms, store
 from farmiq.device.alarms import Alarms
 from farmiq.device.buffer import Buffer, DiskFullError
+from farmiq.device.gate import Gate
 from farmiq.device.notebook import Notebook
-from farmiq.device.pace import Pace
 from farmiq.device.store import Tx
 from farmiq.messages import device, topics
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
@@ -28,10 +28,10 @@ class Teller:
     """Says a heartbeat now and then, and at once when something changed."""
 
     def __init__(
-        self, settings: DeviceSettings, buffer: Buffer, notebook: Notebook, pace: Pace
+        self, settings: DeviceSettings, buffer: Buffer, notebook: Notebook, gate: Gate
     ) -> None:
         self._settings, self._buffer = settings, buffer
-        self._notebook, self._pace = notebook, pace
+        self._notebook, self._gate = notebook, gate
         self._alarms = Alarms()
         self._began = buffer.clock.mono()
         self._depth = self._failed = 0
@@ -81,10 +81,8 @@ class Teller:
                 await broker.publish(topics.status(self._settings.place), self.will(), retain=True)
 
     async def _say(self, broker: mqtt.Client) -> None:
-        loop = asyncio.get_running_loop()
         # The limit is the station's, whatever it says.
-        await asyncio.sleep(self._pace.next_at(loop.time()) - loop.time())
-        self._pace.sent(loop.time())
+        await self._gate.wait()
         topic = topics.status(self._settings.place)
         await broker.publish(topic, self._status(self._state()), retain=True)
 
