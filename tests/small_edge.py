@@ -46,12 +46,16 @@ class Gateway:
     statuses: list[Arrived] = field(default_factory=list)
     refuse: Callable[[Arrived], str | None] = lambda _: None
     silent: bool = False
+    # A broker forgets what is published before its first subscriber came.
+    up: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, url: str) -> None:
         async with mqtt.connected(
             url, client_id="test-gateway", topics=topics.UP, most_waiting=50_000
         ) as broker:
             self.broker = broker
+            await broker.until_up()
+            self.up.set()
             while True:
                 messages = await broker.batch(most=500, linger_s=0.02)
                 now = asyncio.get_running_loop().time()

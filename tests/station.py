@@ -103,5 +103,6 @@ def settings(folder: Path, *, mqtt_url: str, edge_url: str, **others: object) ->
         "AGENT_PICTURE_PATIENCE_SECONDS": "2",
         "AGENT_DISK_RESERVE_BYTES": "0",
         "AGENT_HEARTBEAT_SECONDS": "1",
+        "AGENT_RECONNECT_SECONDS": "0.5",
     }
     return DeviceSettings.load({**given, **{name: str(value) for name, value in others.items()}})

@@ -99,6 +99,13 @@ class DeviceSettings(HardwareSettings):
         gt=0,
         description="nothing stored for so long while connected and events wait: drain_stalled",
     )
+    reconnect_s: float = Field(
+        30,
+        alias="AGENT_RECONNECT_SECONDS",
+        gt=0,
+        le=40,
+        description="longest wait between tries to reach the broker or the media store",
+    )
     heartbeat_s: float = Field(
         30, alias="AGENT_HEARTBEAT_SECONDS", gt=0, description="how often the status is published"
     )

@@ -16,7 +16,8 @@ import msgspec
 from farmiq import crash
 from farmiq.device import alarms, pace, store
 from farmiq.device.buffer import Buffer, DiskFullError
-from farmiq.device.pace import Pace, Progress
+from farmiq.device.gate import Gate
+from farmiq.device.pace import Progress
 from farmiq.device.store import Sending, Tx
 from farmiq.device.writing import Writer
 from farmiq.messages import check, envelope, receipt, topics
@@ -51,7 +52,7 @@ class Drain:
 
     buffer: Buffer
     writer: Writer
-    pace: Pace
+    gate: Gate
     window: int
     receipt_s: float
     stalled_s: float
@@ -135,11 +136,8 @@ class Drain:
 
     async def _wait_for_slot(self, event: Sending) -> None:
         late = event.attempts > 1 or self.buffer.now_s() - event.kept_s > LIVE_S
-        now = asyncio.get_running_loop().time()
         chance = random.random() if late else None  # noqa: S311 - jitter, not a secret
-        at = self.pace.next_at(now, chance=chance)
-        await asyncio.sleep(at - now)
-        self.pace.sent(asyncio.get_running_loop().time())
+        await self.gate.wait(chance=chance)
 
     async def _publish(self, broker: mqtt.Client, event: Sending) -> None:
         try:

@@ -18,13 +18,13 @@ import httpx2
 from farmiq.config.device import DeviceSettings
 from farmiq.device import buffer as buffers
 from farmiq.device import page, salvage, scaling, sources, status, telling
-from farmiq.device.buffer import Buffer, DamagedError
+from farmiq.device.buffer import Buffer, DamagedError, DiskFullError
 from farmiq.device.clock import Clock
 from farmiq.device.commands import Commands
 from farmiq.device.drain import Drain, StalledError
+from farmiq.device.gate import Gate
 from farmiq.device.minting import Identity
 from farmiq.device.notebook import Notebook
-from farmiq.device.pace import Pace
 from farmiq.device.telling import Teller
 from farmiq.device.upkeep import Upkeep
 from farmiq.device.uploads import Uploads
@@ -36,6 +36,7 @@ from farmiq.plumbing.backoff import Backoff
 NAME = "iot-weighvision-agent"
 _AFTER_FAILED_SOURCE_S = 5.0
 _AFTER_FAILED_PAGE_S = 60.0
+_AFTER_FULL_DISK_S = 5.0
 
 
 async def run(
@@ -50,7 +51,11 @@ async def run(
                 await agent.run(hardware)
         except* DamagedError as damaged:
             damage = str(_first(damaged))
-        log.get(NAME).error("buffer.damaged", reason=damage)
+            log.get(NAME).error("buffer.damaged", reason=damage)
+        except* DiskFullError as full:
+            # Nothing can be promised now; what is in the buffer is safe and waits for room.
+            log.get(NAME).error("buffer.disk_full", error=str(_first(full)))
+            await asyncio.sleep(_AFTER_FULL_DISK_S)
 
 
 class Agent:
@@ -60,14 +65,14 @@ class Agent:
         self._settings, self._buffer = settings, buffer
         who = Identity(settings.place, settings.station_id)
         self._writer = Writer(who, buffer.boot_id, limits(settings))
-        self._pace = Pace(settings.per_second)
+        gate = Gate(settings.per_second)
         self.notebook = Notebook(buffer, self._writer, kept=self._kept, scale=_scale(settings))
-        self._teller = Teller(settings, buffer, self.notebook, self._pace)
+        self._teller = Teller(settings, buffer, self.notebook, gate)
         self._drain = Drain(
             buffer=buffer,
             writer=self._writer,
             alarm=self._teller.alarm,
-            pace=self._pace,
+            gate=gate,
             window=settings.window,
             receipt_s=settings.receipt_s,
             stalled_s=settings.stalled_s,
@@ -82,6 +87,7 @@ class Agent:
             token=settings.token.get_secret_value(),
             attempts=settings.upload_attempts,
             backoff_s=settings.upload_backoff_s,
+            longest_s=settings.reconnect_s,
             alarm=self._teller.alarm,
             settled=self._kept,
         )
@@ -114,7 +120,7 @@ class Agent:
         """The connection comes back by itself; it is made anew when nothing moves on it."""
         settings = self._settings
         # One backoff for all connections: it starts over only after a minute without a failure.
-        backoff = Backoff(base_s=0.5, cap_s=30.0)
+        backoff = Backoff(base_s=min(0.5, settings.reconnect_s), cap_s=settings.reconnect_s)
         while True:
             async with mqtt.connected(
                 settings.mqtt_url.get_secret_value(),
@@ -125,12 +131,20 @@ class Agent:
                 backoff=backoff,
             ) as broker:
                 try:
-                    async with asyncio.TaskGroup() as group:
-                        group.create_task(self._drain.run(broker))
-                        group.create_task(self._teller.run(broker))
-                except* StalledError:
-                    log.get(NAME).error("drain.stalled")
+                    await self._use(broker)
+                except asyncio.CancelledError:
+                    await self._teller.take_leave(broker)
+                    raise
             await backoff.wait()
+
+    async def _use(self, broker: mqtt.Client) -> None:
+        """Until nothing moves on this connection."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._drain.run(broker))
+                group.create_task(self._teller.run(broker))
+        except* StalledError:
+            log.get(NAME).error("drain.stalled")
 
     async def _show(self) -> None:
         """The page; a port that is taken is no reason not to weigh."""

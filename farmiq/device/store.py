@@ -8,6 +8,9 @@ from farmiq.device import dropping
 
 Tx = sqlite3.Connection
 
+# Lines of the ledger that are told and kept for a look.
+MOST_LINES = 1000
+
 EVENT_STATES = ("waiting", "sending", "published", "stored", "refused", "failed")
 
 
@@ -126,18 +129,18 @@ def sessions_with_problem(tx: Tx, *, most: int) -> list[dict[str, Any]]:
     )
 
 
-def forget_sessions(tx: Tx, *, ended_before_s: float, most: int) -> int:
-    """Those whose events are gone and whose pictures are up."""
+def forget_sessions(tx: Tx, *, ended_before_s: float, problem_before_s: float, most: int) -> int:
+    """Those whose events are gone and whose pictures are up; with a problem they stay longer."""
     return tx.execute(
         """
         delete from sessions where session_id in (
           select session_id from sessions s
-          where settled = 1 and problem is null and ended_s < ?
+          where settled = 1 and ended_s < ? and (problem is null or ended_s < ?)
             and not exists (select 1 from events e where e.session_id = s.session_id)
             and not exists (select 1 from images i where i.session_id = s.session_id)
           order by ended_s limit ?)
         """,
-        (ended_before_s, most),
+        (ended_before_s, problem_before_s, most),
     ).rowcount
 
 
@@ -433,6 +436,7 @@ def untold_drops(tx: Tx) -> list[dict[str, Any]]:
 
 def told(tx: Tx, ledger_id: int) -> None:
     tx.execute("update ledger set told = 1 where id = ?", (ledger_id,))
+    tx.execute("delete from ledger where told = 1 and id < ?", (ledger_id - MOST_LINES,))
 
 
 # --- commands

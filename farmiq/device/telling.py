@@ -12,8 +12,8 @@ from farmiq.config.device import DeviceSettings
 from farmiq.device import alarms, store
 from farmiq.device.alarms import Alarms
 from farmiq.device.buffer import Buffer, DiskFullError
+from farmiq.device.gate import Gate
 from farmiq.device.notebook import Notebook
-from farmiq.device.pace import Pace
 from farmiq.device.store import Tx
 from farmiq.messages import device, topics
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
@@ -21,16 +21,17 @@ from farmiq.plumbing import ids, log, mqtt
 
 NAME = "iot-weighvision-agent"
 TICK_S = 1.0
+GOODBYE_S = 2.0
 
 
 class Teller:
     """Says a heartbeat now and then, and at once when something changed."""
 
     def __init__(
-        self, settings: DeviceSettings, buffer: Buffer, notebook: Notebook, pace: Pace
+        self, settings: DeviceSettings, buffer: Buffer, notebook: Notebook, gate: Gate
     ) -> None:
         self._settings, self._buffer = settings, buffer
-        self._notebook, self._pace = notebook, pace
+        self._notebook, self._gate = notebook, gate
         self._alarms = Alarms()
         self._began = buffer.clock.mono()
         self._depth = self._failed = 0
@@ -73,11 +74,15 @@ class Teller:
         finally:
             self._broker = None
 
+    async def take_leave(self, broker: mqtt.Client) -> None:
+        """We stop in good order: the broker sends no last will, so we say it ourselves."""
+        with contextlib.suppress(mqtt.Disconnected, TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                await broker.publish(topics.status(self._settings.place), self.will(), retain=True)
+
     async def _say(self, broker: mqtt.Client) -> None:
-        loop = asyncio.get_running_loop()
         # The limit is the station's, whatever it says.
-        await asyncio.sleep(self._pace.next_at(loop.time()) - loop.time())
-        self._pace.sent(loop.time())
+        await self._gate.wait()
         topic = topics.status(self._settings.place)
         await broker.publish(topic, self._status(self._state()), retain=True)
 

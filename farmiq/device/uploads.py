@@ -68,6 +68,7 @@ class Uploads:
     token: str
     attempts: int
     backoff_s: float
+    longest_s: float
     alarm: Callable[[str, str | None], None]
     settled: Callable[[], None]
     away: str | None = None
@@ -77,7 +78,7 @@ class Uploads:
         self._more.set()
 
     async def run(self, http: httpx2.AsyncClient) -> None:
-        backoff = Backoff(base_s=self.backoff_s, cap_s=30.0)
+        backoff = Backoff(base_s=self.backoff_s, cap_s=self.longest_s)
         while True:
             image = await self._next()
             if image is None:

@@ -248,10 +248,14 @@ class Writer:
         limits = self.limits
         stored = store.forget_settled(tx, "stored", before_s=now_s - limits.stored_s, most=_PORTION)
         crash.here("agent.in_compact")
-        refused = store.forget_settled(
-            tx, "refused", before_s=now_s - 7 * max(limits.stored_s, 86_400), most=_PORTION
-        )
+        week_ago_s = now_s - 7 * max(limits.stored_s, 86_400)
+        refused = store.forget_settled(tx, "refused", before_s=week_ago_s, most=_PORTION)
         aged = store.drop_aged(tx, kept_before_s=now_s - limits.age_s, most=_PORTION)
         store.note_drops(tx, aged, reason="no receipt in time")
-        sessions = store.forget_sessions(tx, ended_before_s=now_s - limits.stored_s, most=_PORTION)
+        sessions = store.forget_sessions(
+            tx,
+            ended_before_s=now_s - limits.stored_s,
+            problem_before_s=week_ago_s,
+            most=_PORTION,
+        )
         return {"stored": stored, "refused": refused, "aged": len(aged), "sessions": sessions}

@@ -25,5 +25,6 @@ async def edge(broker: stack.Stack, tasks: asyncio.TaskGroup) -> AsyncIterator[E
     given = broker.environment
     url = given["FARMIQ_EDGE_MQTT_URL"]
     tasks.create_task(gateway.run(url))
+    await gateway.up.wait()
     async with media.serving():
         yield Edge(gateway, media, given["FARMIQ_DEVICES_MQTT_URL"], url, broker)

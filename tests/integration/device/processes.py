@@ -35,16 +35,39 @@ class Station:
         pictures: int = 1,
         **others: object,
     ) -> "subprocess.Popen[bytes]":
+        script = [str(self.notes), str(sessions), str(weights), str(pictures)]
+        command = ("-m", "tests.agent_process", *script)
+        return self._spawn(command, crash_at=crash_at, **others)
+
+    def start_command(self, **others: object) -> "subprocess.Popen[bytes]":
+        """`farmiq agent run`, as systemd starts it."""
+        return self._spawn(("-m", "farmiq", "agent", "run"), crash_at="", **others)
+
+    def ask(self, *words: str, **others: object) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "farmiq", "agent", *words],
+            env=self._environment(**others),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def _environment(self, **others: object) -> dict[str, str]:
         settings = station.settings(
             self.folder / "buffer",
             mqtt_url=self.edge.mqtt_url,
             edge_url=self.edge.media.url,
             **others,
         )
-        script = [str(self.notes), str(sessions), str(weights), str(pictures)]
+        return {**os.environ, **_given(settings)}
+
+    def _spawn(
+        self, command: tuple[str, ...], *, crash_at: str = "", **others: object
+    ) -> "subprocess.Popen[bytes]":
         launch = processes.Launch(
-            argv=(sys.executable, "-m", "tests.agent_process", *script),
-            environment={**os.environ, **_given(settings), "FARMIQ_CRASH_AT": crash_at},
+            argv=(sys.executable, *command),
+            environment={**self._environment(**others), "FARMIQ_CRASH_AT": crash_at},
             folder=ROOT,
             log=self.folder / "agent.log",
         )

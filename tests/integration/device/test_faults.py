@@ -10,11 +10,11 @@ import pytest
 
 from farmiq.device import commands, service, store
 from farmiq.device.buffer import FILE, TakenError
+from farmiq.device.pace import Pace
 from farmiq.plumbing import ids
 from tests import station
 from tests.integration.device.conftest import Edge
 from tests.integration.device.running import Running
-from tests.small_edge import Gateway
 from tests.until import until
 
 
@@ -22,11 +22,6 @@ async def fill(agent: Running, sessions: int, *, weights: int = 8) -> int:
     for _ in range(sessions):
         await station.weighing(agent.book, weights=weights, pictures=0)
     return sessions * (weights + 2)
-
-
-def most_in_a_second(gateway: Gateway) -> int:
-    times = sorted(each.at for each in gateway.arrived)
-    return max(sum(at <= each < at + 1 for each in times) for at in times)
 
 
 async def _broker_killed(
@@ -64,8 +59,17 @@ async def test_the_broker_is_killed_with_two_thousand_events_under_way(
 
 @pytest.mark.req("WV-16", "WV-24", "WV-23")
 async def test_a_backlog_leaves_in_order_and_never_more_than_twenty_in_a_second(
-    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As it leaves: on a busy machine the arrivals of two seconds may fall into one."""
+    left: list[float] = []
+    sent = Pace.sent
+
+    def noted(own: Pace, at: float) -> None:
+        left.append(at)
+        sent(own, at)
+
+    monkeypatch.setattr(Pace, "sent", noted)
     book = await station.notebook(tmp_path)
     for _ in range(10):
         await station.weighing(book, weights=6, pictures=0)
@@ -73,7 +77,8 @@ async def test_a_backlog_leaves_in_order_and_never_more_than_twenty_in_a_second(
     agent = Running()
     await agent.begin(tasks, tmp_path, edge)
     await agent.until_stored(80)
-    assert most_in_a_second(edge.gateway) <= 20
+    assert len(left) >= 80
+    assert max(sum(at <= each < at + 1 for each in left) for at in left) <= 20
     by_session: dict[str | None, list[int]] = {}
     for each in edge.gateway.arrived:
         by_session.setdefault(each.session_id, []).append(each.body["seq"])

@@ -1,7 +1,10 @@
 """Killed (-9) at every step of capture, mint, mark and compact: nothing kept is lost."""
 
+import asyncio
 import hashlib
-from collections.abc import Iterator
+import json
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -59,12 +62,37 @@ async def _run_until_killed(point: str, weigh_station: Station) -> None:
     assert killed(process), weigh_station.log()
 
 
-async def test_the_last_will_says_offline(weigh_station: Station) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_the_station_is_offline_when_it_is_gone_however_it_went(
+    weigh_station: Station, how: signal.Signals
+) -> None:
     statuses = weigh_station.edge.gateway.statuses
     process = weigh_station.start(sessions=0)
     await until(lambda: statuses and statuses[-1].body["payload"]["state"] == "online")
-    process.kill()
+    process.send_signal(how)
     await until(lambda: statuses[-1].body["payload"]["state"] == "offline")
+    assert process.wait(20) == (0 if how is signal.SIGTERM else -how)
+
+
+async def test_the_command_runs_the_agent_and_its_status_is_good(
+    weigh_station: Station, free_port: Callable[[], int]
+) -> None:
+    port = free_port()
+    process = weigh_station.start_command(AGENT_STATUS_PORT=port)
+    answered: list[dict[str, object]] = []
+
+    def good() -> bool:
+        found = weigh_station.ask("status", "--json", AGENT_STATUS_PORT=port)
+        answered.append(json.loads(found.stdout or "{}"))
+        return found.returncode == 0 and answered[-1]["connected"] is True
+
+    await until(lambda: asyncio.to_thread(good), within_s=40)
+    process.terminate()
+    assert process.wait(20) == 0
+    assert answered[-1]["station_id"] == "s-1"
+    gone = await asyncio.to_thread(weigh_station.ask, "status", AGENT_STATUS_PORT=port)
+    assert gone.returncode == 3
+    assert "not running" in gone.stdout
 
 
 @pytest.mark.req("WV-20", "WV-25")
