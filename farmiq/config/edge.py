@@ -219,6 +219,12 @@ class EdgeSettings(Settings):
         le=36500,
         description="how long images are kept; what the cloud has not got stays",
     )
+    media_store_max_bytes: int = Field(
+        20 * 2**30,
+        alias="MEDIA_STORE_MAX_BYTES",
+        ge=1,
+        description="most bytes of images; above it the oldest go that the cloud has",
+    )
     media_open_sessions: bool = Field(
         False,
         alias="MEDIA_DELETE_OPEN_SESSIONS",

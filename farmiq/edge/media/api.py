@@ -96,6 +96,9 @@ class Api:
             assert image is not None  # noqa: S101 - it was there, or was added just now
             if image.owner != caller.name:
                 raise HttpError(403, f"image {image.id} is another device's")
+            if image.declared_type is None:
+                await store.adopt(tx, asked, image.id, bucket=bucket)
+                image = await store.by_id(tx, image.id) or image
             if differences := presign.differences(asked, image.declared):
                 raise HttpError(
                     409,

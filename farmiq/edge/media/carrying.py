@@ -83,9 +83,9 @@ class Carrier:
         """One image, until the cloud has it or does not take it now."""
         try:
             outcome = await self._bring(image)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - told, and tried again
             # One image that we cannot cope with must not stop the others.
-            self._log.exception("media.failed", media_id=str(image.id), error=repr(error))
+            self._log.error("media.failed", media_id=str(image.id), exc_info=error)
             outcome = Refused(f"our own error: {error!r}"[:300])
         match outcome:
             case There():

@@ -56,8 +56,8 @@ class Keeper:
             await self.settle(image)
         except (*db.UNAVAILABLE, *objects.UNAVAILABLE):
             raise
-        except Exception as error:
-            self._log.exception("media.failed", media_id=str(image.id), error=repr(error))
+        except Exception as error:  # noqa: BLE001 - told, and tried again
+            self._log.error("media.failed", media_id=str(image.id), exc_info=error)
             LOOKED.labels(outcome="failed").inc()
             async with db.transaction(self._pool) as tx:
                 await store.look_again(

@@ -62,6 +62,32 @@ async def old(
         return now, await cursor.fetchall()
 
 
+async def spare(tx: db.Connection, *, open_sessions: bool, most: int) -> list[Stored]:
+    """The oldest that may go before their time: the cloud has them, and nobody is at them."""
+    async with tx.cursor(row_factory=class_row(Stored)) as cursor:
+        await cursor.execute(
+            """
+            select m.id, m.object_key, m.size_bytes, m.sha256 from media_objects m
+            where m.upload_status = 'stored' and m.synced_at is not null
+              and (%s or not exists (
+                select from weight_sessions s
+                where s.id = m.session_id and s.tenant_id = m.tenant_id and s.status = 'created'))
+            order by m.created_at, m.id limit %s
+            """,
+            (open_sessions, most),
+        )
+        return await cursor.fetchall()
+
+
+async def stored_bytes(tx: db.Connection) -> int:
+    found: int = await db.fetch_value(
+        tx,
+        "select coalesce(sum(size_bytes), 0)::bigint from media_objects "
+        "where upload_status = 'stored'",
+    )
+    return found
+
+
 async def forget(tx: db.Connection, which: Sequence[UUID]) -> int:
     """Rows whose objects are deleted; never one that the cloud has not got."""
     cursor = await tx.execute(

@@ -24,6 +24,7 @@ from farmiq.plumbing.chores import Chore
 
 NAME = "edge-media-store"
 MEASURE_S = 15.0
+SHED_S = 60.0
 
 
 async def run(settings: EdgeSettings, door: http.Door) -> None:
@@ -61,6 +62,7 @@ async def look_for_ever(keeper: Keeper, *, every_s: float) -> None:
 def _chores(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> list[Chore]:
     return [
         Chore("media.measure", MEASURE_S, lambda: upkeep.measure(pool)),
+        Chore("media.shed", SHED_S, lambda: upkeep.shed(pool, bucket, settings)),
         diary.daily(
             pool, settings, "media.retention", lambda: upkeep.forget(pool, bucket, settings)
         ),

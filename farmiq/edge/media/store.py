@@ -140,6 +140,21 @@ async def add(
     return cursor.rowcount > 0
 
 
+async def adopt(tx: db.Connection, asked: Asked, media_id: UUID, *, bucket: str) -> None:
+    """An image that was announced before anybody asked about it: now its device says what it is."""
+    await tx.execute(
+        """
+        update media_objects set captured_at = %s, object_key = %s, mime_type = %s, bucket = %s,
+          declared_type = %s, declared_size_bytes = %s, declared_sha256 = %s
+        where id = %s and declared_type is null and upload_status <> 'stored'
+        """,
+        (
+            asked.captured_at, asked.object_key(media_id), asked.content_type, bucket,
+            asked.content_type, asked.size_bytes, asked.sha256, media_id,
+        ),
+    )  # fmt: skip
+
+
 async def presigned(
     tx: db.Connection, asked: Asked, media_id: UUID, *, look_after_s: float
 ) -> None:

@@ -21,7 +21,7 @@ from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
 from farmiq.edge.media import ageing, carried, kept
-from farmiq.edge.media.kept import Old, Stored
+from farmiq.edge.media.kept import Stored
 from farmiq.plumbing import db, objects
 from farmiq.plumbing.gallery import small_key
 
@@ -29,6 +29,7 @@ AT_ONCE = 8
 PAGE = 500
 PREFIX = "tenants/"
 MOST_NAMED = 100
+BUCKET = "the edge's bucket"
 
 T = TypeVar("T")
 
@@ -40,6 +41,9 @@ UNSYNCED_BYTES = prometheus_client.Gauge(
 )
 OLDEST = prometheus_client.Gauge(
     "farmiq_media_unsynced_oldest_seconds", "Age of the oldest of them", ["tenant_id"]
+)
+STORED_BYTES = prometheus_client.Gauge(
+    "farmiq_media_stored_bytes", "Bytes of images in the edge's bucket", ["tenant_id"]
 )
 MISSING = prometheus_client.Gauge(
     "farmiq_media_missing",
@@ -71,6 +75,7 @@ async def measure(pool: db.Pool) -> dict[str, object]:
         UNSYNCED_BYTES.labels(tenant_id=each.tenant_id).set(each.unsynced_bytes)
         OLDEST.labels(tenant_id=each.tenant_id).set(each.oldest_unsynced_s or 0)
         MISSING.labels(tenant_id=each.tenant_id).set(each.missing)
+        STORED_BYTES.labels(tenant_id=each.tenant_id).set(each.stored_bytes)
     return {}
 
 
@@ -96,12 +101,44 @@ async def forget(
                 open_sessions=settings.media_open_sessions,
             )
         ]
-        await _each(over, lambda each: _delete(bucket, each))
+        await _each(over, lambda each: _delete(bucket, each.object_key, each.aside_key))
         crash.here("media.after_delete")
         async with db.transaction(pool) as tx:
             gone += await kept.forget(tx, [each.id for each in over])
     await hang_net(pool, bucket, settings)
     return {"deleted": gone}
+
+
+async def shed(pool: db.Pool, bucket: objects.Bucket, settings: EdgeSettings) -> dict[str, object]:
+    """Above the most bytes the oldest go that may; what may not go stays, and is told."""
+    gone = 0
+    while True:
+        async with db.transaction(pool) as tx:
+            over = await kept.stored_bytes(tx) - settings.media_store_max_bytes
+            spare = await kept.spare(tx, open_sessions=settings.media_open_sessions, most=PAGE)
+        going = _enough(spare, over)
+        if not going:
+            break
+        await _each(going, lambda each: _delete(bucket, each.object_key))
+        async with db.transaction(pool) as tx:
+            gone += await kept.forget(tx, [each.id for each in going])
+    async with db.transaction(pool) as tx:
+        if over > 0:
+            await alerts.raise_(tx, _full(over))
+        else:
+            await alerts.close(tx, kind="media.store_full", subject=BUCKET)
+    return {"deleted": gone}
+
+
+def _enough(spare: Sequence[Stored], over: int) -> list[Stored]:
+    """The first so many that bring it below."""
+    found: list[Stored] = []
+    for each in spare:
+        if over <= 0:
+            break
+        found.append(each)
+        over -= each.size_bytes
+    return found
 
 
 async def hang_net(pool: db.Pool, bucket: objects.Bucket, settings: EdgeSettings) -> int | None:
@@ -153,9 +190,9 @@ async def watch(pool: db.Pool, bucket: objects.Bucket) -> dict[str, object]:
         ):
             if which:
                 message = f"{len(which)} {told}; `farmiq media verify` lists them: {which[0]} …"
-                await alerts.raise_(tx, Alert(kind, "the edge's bucket", "warning", message))
+                await alerts.raise_(tx, Alert(kind, BUCKET, "warning", message))
             else:
-                await alerts.close(tx, kind=kind, subject="the edge's bucket")
+                await alerts.close(tx, kind=kind, subject=BUCKET)
     return {
         "gone": len(found.gone),
         "damaged": len(found.damaged),
@@ -186,9 +223,9 @@ async def _strangers(pool: db.Pool, bucket: objects.Bucket, prefix: str) -> Asyn
                 yield key
 
 
-async def _delete(bucket: objects.Bucket, image: Old) -> None:
+async def _delete(bucket: objects.Bucket, object_key: str, aside_key: str | None = None) -> None:
     """All that there is of it; what is not there any more is no error."""
-    for key in (image.object_key, small_key(image.object_key), image.aside_key):
+    for key in (object_key, small_key(object_key), aside_key):
         if key:
             await bucket.delete(key)
 
@@ -207,3 +244,13 @@ async def _each(items: Sequence[T], work: Callable[[T], Awaitable[Any]]) -> list
 def _name(which: list[str], what: str) -> None:
     if len(which) < MOST_NAMED:
         which.append(what)
+
+
+def _full(over: int) -> Alert:
+    return Alert(
+        "media.store_full",
+        BUCKET,
+        "critical",
+        f"images take {over} bytes more than MEDIA_STORE_MAX_BYTES, and none of them may go: the "
+        "cloud has not got them, or their sessions are open. See `farmiq media status`",
+    )

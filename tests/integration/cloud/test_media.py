@@ -79,7 +79,8 @@ class Cloud:
         """The events of the edge are in the cloud."""
         for event_id, payload, session in rows(
             self.edge.database,
-            "select id, payload_json, session_id from sync_outbox where status <> 'acked'",
+            "select id, payload_json, session_id from sync_outbox where status <> 'acked' "
+            "and event_type = 'media.stored'",
         ):
             body = {
                 **samples.on_the_bus(STORED), "event_id": str(event_id), "tenant_id": "t-cam",

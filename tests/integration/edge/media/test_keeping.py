@@ -1,6 +1,7 @@
 """Announced, uploaded, both or neither: what is right becomes stored, what is wrong lies aside."""
 
 import hashlib
+import random
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from farmiq.messages.media import MediaStored
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids
 from tests import devices
+from tests.conftest import Database
 from tests.integration.edge.media.conftest import (
     PLACE,
     Edge,
@@ -198,11 +200,12 @@ async def test_an_image_that_nobody_asked_about_is_noted_and_missed(edge: Edge) 
     # Its device can still bring it.
     data = jpeg()
     body = edge.body(data, mediaId=str(media_id), sessionId=str(session))
-    body["capturedAt"] = edge.column("captured_at", media_id).isoformat()
     said = (await edge.ask(body)).json()
     assert (await edge.put(said, data)).status_code == 200
     assert (await edge.ask(body)).json()["stored"]
     assert edge.alerts() == set()
+    assert "/images/2026/11/15/" in edge.column("object_key", media_id)
+    assert edge.column("captured_at", media_id).isoformat().startswith("2026-11-15T08:00")
 
 
 async def test_anothers_image_and_anothers_session_change_nothing(edge: Edge) -> None:
@@ -234,3 +237,65 @@ async def test_the_same_announcement_twice_and_two_loops_give_one_event(edge: Ed
     assert image is not None
     assert [await each.look(image) for each in (edge.keeper, other, edge.keeper)] == [True] * 3
     assert len(edge.owed()) == 1
+
+
+@pytest.mark.req("MD-06", "MD-15")
+@pytest.mark.parametrize("seed", range(8))
+async def test_any_order_and_any_repetition_ends_in_one_image_and_one_event(
+    edge: Edge, seed: int
+) -> None:
+    """Upload, announcements, looks and repeated questions, shuffled; the clock goes on between."""
+    data, session = jpeg("red", comment=str(seed).encode()), ids.new()
+    body = {"mediaId": str(ids.new()), "sessionId": str(session)}
+    hours = iter(range(1, 100))
+
+    async def upload() -> None:
+        said = await edge.presigned(data, **body)
+        assert (await edge.put(said, data)).status_code in (200, 412)
+
+    async def announce() -> None:
+        await edge.announce(body["mediaId"], session_id=session, sha256=sha256(data))
+
+    async def look() -> None:
+        later(edge.database, f"{next(hours)} hours")
+        await edge.keeper.look_once()
+
+    async def ask() -> None:
+        await edge.presigned(data, **body)
+
+    steps = [upload, upload, announce, announce, look, look, look, ask, ask]
+    random.Random(seed).shuffle(steps)
+    for step in steps:
+        await step()
+    await look()
+    assert edge.status(body["mediaId"]) == "stored"
+    (owed,) = edge.owed()
+    assert (owed["media_id"], owed["session_id"]) == (body["mediaId"], session)
+    assert edge.alerts() == set()
+
+
+@pytest.mark.req("DB-08", "DB-09")
+def test_the_table_is_the_documented_one(edge_db: Database) -> None:
+    columns = rows(
+        edge_db,
+        "select column_name, data_type, is_nullable from information_schema.columns "
+        "where table_name = 'media_objects'",
+    )
+    found = {name: (kind, nullable == "YES") for name, kind, nullable in columns}
+    text, moment = "text", "timestamp with time zone"
+    documented = {
+        "id": ("uuid", False), "tenant_id": (text, False), "farm_id": (text, False),
+        "barn_id": (text, False), "device_id": (text, False), "session_id": ("uuid", True),
+        "bucket": (text, False), "object_key": (text, False), "etag": (text, True),
+        "mime_type": (text, False), "size_bytes": ("bigint", True), "captured_at": (moment, False),
+        "created_at": (moment, False), "sha256": (text, True),
+    }  # fmt: skip
+    assert found.items() >= documented.items()
+    indexes = [
+        text
+        for (text,) in rows(
+            edge_db, "select indexdef from pg_indexes where tablename = 'media_objects'"
+        )
+    ]
+    for wanted in ("(tenant_id, session_id)", "(tenant_id, device_id, captured_at DESC)"):
+        assert any(wanted in index for index in indexes)

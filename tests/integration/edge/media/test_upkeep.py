@@ -171,3 +171,32 @@ async def test_progress_is_measured(edge: Edge) -> None:
     await edge.store(jpeg())
     await upkeep.measure(edge.pool)
     assert upkeep.UNSYNCED.labels(tenant_id="t-cam")._value.get() == 1
+
+
+async def test_a_full_store_lets_the_oldest_go_that_the_cloud_has(edge: Edge) -> None:
+    colours = ("red", "blue", "green", "white")
+    first, unsynced, opened, last = [
+        await edge.store(
+            jpeg(colour),
+            sessionId=str(session(edge.database, "created")) if colour == "green" else None,
+        )
+        for colour in colours
+    ]
+    synced(edge.database, first, opened, last)
+    keys = {each: edge.column("object_key", each) for each in left(edge)}
+    size = len(jpeg())
+
+    async def shed(images: float) -> None:
+        most = {"media_store_max_bytes": int(size * images)}
+        await upkeep.shed(edge.pool, edge.bucket, edge.settings.model_copy(update=most))
+
+    await shed(4.5)
+    assert len(left(edge)) == 4
+    await shed(3.5)
+    assert left(edge) == {unsynced, opened, last}
+    assert await edge.bucket.head(keys[first]) is None
+    await shed(0.5)
+    assert left(edge) == {unsynced, opened}
+    assert edge.alerts() == {("media.store_full", "the edge's bucket")}
+    await shed(9)
+    assert edge.alerts() == set()

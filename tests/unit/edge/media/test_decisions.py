@@ -173,6 +173,7 @@ def test_only_what_the_cloud_read_back_counts_as_there() -> None:
     assert isinstance(judged(200, {**whole, "stored": "true"}), Away)
     address = {"upload_url": "http://x", "required_headers": {"a": "b"}}
     assert judged(200, address) == Put("http://x", {"a": "b"})
+    odd: Any
     for odd in (None, [], "portal", {}, {"upload_url": 1, "required_headers": {}}):
         assert isinstance(judged(200, odd), Away)
 
