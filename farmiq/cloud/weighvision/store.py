@@ -54,7 +54,8 @@ async def _begin(tx: db.Connection, told: Sequence[BusEvent]) -> None:
 async def _make(tx: db.Connection, told: Sequence[BusEvent]) -> None:
     """The rules are those of the edge (D-123): of several the earliest, finalized over cancelled.
 
-    Of weights the ones that the events name, else the first and the last weighing (C-29).
+    Of weights the ones that devices name, else the first and the last weighing (C-29); what the
+    edge took from the weighings it had counts only while there is none here.
     """
     await tx.execute(
         """
@@ -65,9 +66,12 @@ async def _make(tx: db.Connection, told: Sequence[BusEvent]) -> None:
             when f.cancelled_at is not null then 'cancelled' else 'created' end,
           start_at = coalesce(f.created_at, f.first_at),
           end_at = coalesce(f.finalized_at, f.cancelled_at),
-          initial_weight_kg = coalesce(f.initial_weight_kg, f.first_weight_kg),
-          final_weight_kg = case when f.finalized_at is not null
-            then coalesce(f.final_weight_kg, f.last_weight_kg) end,
+          initial_weight_kg = coalesce(
+            case when not f.initial_derived then f.initial_weight_kg end,
+            f.first_weight_kg, f.initial_weight_kg),
+          final_weight_kg = case when f.finalized_at is not null then coalesce(
+            case when not f.final_derived then f.final_weight_kg end,
+            f.last_weight_kg, f.final_weight_kg) end,
           image_count = f.image_count,
           cancel_reason = case when f.finalized_at is null then f.cancel_reason end,
           weight_count = f.weight_count, media_ids = f.media_ids,
@@ -85,8 +89,12 @@ async def _make(tx: db.Connection, told: Sequence[BusEvent]) -> None:
               filter (where e.event_type = %(created)s))[1] as batch_id,
             (array_agg(e.initial_weight_kg order by e.occurred_at, e.event_id)
               filter (where e.event_type = %(created)s))[1] as initial_weight_kg,
+            coalesce((array_agg(e.payload ? %(derived)s order by e.occurred_at, e.event_id)
+              filter (where e.event_type = %(created)s))[1], false) as initial_derived,
             (array_agg(e.final_weight_kg order by e.occurred_at, e.event_id)
               filter (where e.event_type = %(finalized)s))[1] as final_weight_kg,
+            coalesce((array_agg(e.payload ? %(derived)s order by e.occurred_at, e.event_id)
+              filter (where e.event_type = %(finalized)s))[1], false) as final_derived,
             (array_agg(e.image_count order by e.occurred_at, e.event_id)
               filter (where e.event_type = %(finalized)s))[1] as image_count,
             (array_agg(e.payload ->> 'reason' order by e.occurred_at, e.event_id)
@@ -114,6 +122,7 @@ async def _make(tx: db.Connection, told: Sequence[BusEvent]) -> None:
             "image": words.IMAGE_CAPTURED,
             "finalized": words.SESSION_FINALIZED,
             "cancelled": words.SESSION_CANCELLED,
+            "derived": words.DERIVED,
             "tenants": [each.tenant_id for each in told],
             "sessions": [each.session_id for each in told],
         },

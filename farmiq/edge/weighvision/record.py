@@ -4,7 +4,7 @@
 keeps the facts, makes the sessions they belong to and returns what the cloud is owed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -109,33 +109,39 @@ def _stub(arrival: Arrival, where: SessionTopic) -> store.Stub:
 
 
 def _owed(arrival: Arrival, sessions: dict[UUID, Session]) -> BusEvent:
-    """Every key that the device sent, and what the edge knows beside it (C-96, C-109).
-
-    A weight that the device did not name is the weighing's, as far as it came (C-29): the cloud
-    looks again when more of them are there.
-    """
+    """Every key that the device sent, and what the edge knows beside it (C-96, C-109)."""
     if not isinstance(arrival.where, SessionTopic):
         return arrival.event
     session = sessions[arrival.where.session_id]
+    said = arrival.payload
     match arrival.kind:
         case words.SESSION_CREATED:
-            adds: dict[str, Any] = {
-                "status": "created",
-                "initial_weight_kg": _given(arrival.payload.initial_weight_kg)
-                or session.initial_weight_kg,
-            }
+            weight = _weight(said.initial_weight_kg, session.initial_weight_kg)
+            adds = {"status": "created", **weight("initial_weight_kg")}
         case words.SESSION_FINALIZED:
+            weight = _weight(said.final_weight_kg, session.final_weight_kg)
             adds = {
                 "status": "finalized",
-                "final_weight_kg": _given(arrival.payload.final_weight_kg)
-                or session.final_weight_kg,
+                **weight("final_weight_kg"),
                 "inference_result_id": None,
             }
         case words.SESSION_CANCELLED:
             adds = {"status": "cancelled"}
         case _:
             return arrival.event
-    said = msgspec.json.decode(arrival.event.payload)
-    return msgspec.structs.replace(
-        arrival.event, payload=msgspec.Raw(msgspec.json.encode({**said, **adds}))
-    )
+    payload = {**msgspec.json.decode(arrival.event.payload), **adds}
+    return msgspec.structs.replace(arrival.event, payload=msgspec.Raw(msgspec.json.encode(payload)))
+
+
+def _weight(named: Any, weighed: float | None) -> Callable[[str], dict[str, Any]]:
+    """The weight of an event: the device's own, else that of its weighings so far (C-29).
+
+    The latter is marked, since more of them may come: whoever has them all looks there.
+    """
+
+    def under(name: str) -> dict[str, Any]:
+        if _given(named) is not None:
+            return {name: named}
+        return {name: weighed, **({words.DERIVED: True} if weighed is not None else {})}
+
+    return under

@@ -144,7 +144,7 @@ def known(lots: list[dict[str, Any]], edge: Edge) -> dict[str, Known]:
             query={"day": "2026-05-31", "cursor": "", "company": ""}
         ),
         "GET /api/v1/weighvision/sessions/{session_id}": Known(
-            path={"session_id": str(WEIGHING)}, query={}
+            path={"session_id": str(WEIGHING)}, query={"company": ""}
         ),
         "GET /api/v1/dead-letters": Known(query={"queue": PILE}),
         "GET /api/v1/dead-letters/messages": Known(query={"queue": PILE}),

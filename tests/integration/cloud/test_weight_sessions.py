@@ -151,6 +151,20 @@ async def test_a_final_weight_that_nobody_named_is_the_last_weighing(pool: db.Po
     assert (found[0], found[4], found[5], found[9]) == ("finalized", 80.5, 81.0, [])
 
 
+async def test_what_the_edge_took_from_the_weighings_it_had_gives_way_to_all_of_them(
+    pool: db.Pool,
+) -> None:
+    """The finalized went out with the first weighing, the second came later."""
+    one, told = Told(), a_weighing()
+    early = one.event(told[4])
+    said = {**msgspec.json.decode(early.payload), "final_weight_kg": 80.5, words.DERIVED: True}
+    early = msgspec.structs.replace(early, payload=msgspec.Raw(msgspec.json.encode(said)))
+    await landed(pool, [early])
+    assert (await state(pool, one.session_id))[5] == 80.5
+    await landed(pool, [one.event(fact) for fact in told[:4]])
+    assert (await state(pool, one.session_id))[5] == 81.0
+
+
 async def test_the_same_session_id_of_two_companies_is_two_sessions(pool: db.Pool) -> None:
     ours = Told()
     theirs = Told(ours.session_id, "t-002")

@@ -146,6 +146,8 @@ async def test_weights_that_the_device_did_not_name_are_its_weighings(
             stations, "select session_id, event_type, payload_json from sync_outbox"
         )
     }
+    derived = "select count(*) from sync_outbox where payload_json -> 'weight_derived' = 'true'"
+    assert rows(stations, derived) == [(3,)]
     assert owed[early.session_id, words.SESSION_FINALIZED] is None
     assert owed[early.session_id, words.SESSION_CREATED] == 80.5
     assert owed[late.session_id, words.SESSION_FINALIZED] == 71.0
