@@ -77,7 +77,7 @@ OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file 
 
 
 # Errors of these say in a sentence what an engine or a setting did.
-_EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config")
+_EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config.settings")
 
 
 def main() -> None:
