@@ -37,6 +37,22 @@ def _landing(name: str, folder: str, purpose: str, *tables: str) -> Service:
     )
 
 
+# On the weigh station it is a program of its own (`farmiq agent run`): no site's process runs it.
+AGENT = Service(
+    "iot-weighvision-agent",
+    "device",
+    "farmiq.device.service",
+    reads=("scale, camera", "mqtt iot/ack/…", "mqtt iot/command/…"),
+    writes=(
+        "its buffer",
+        "mqtt iot/weighvision/…",
+        "mqtt iot/event/…",
+        "mqtt iot/status/…",
+        "POST /api/v1/media/images/presign",
+        "PUT to the address it gives",
+    ),
+)
+
 SERVICES = (
     Service(
         "edge-ingress-gateway",
@@ -291,9 +307,9 @@ def named(what: str) -> tuple[Service, ...]:
 def flow() -> str:
     """The list as text: reads → service → writes. ARCHITECTURE.md shows the same."""
     lines = []
-    for site in SITES:
+    for site in (AGENT.site, *SITES):
         lines.append(site)
-        for service in SERVICES:
+        for service in (AGENT, *SERVICES):
             if service.site == site:
                 lines += [
                     *(f"    {'':28}{what}" for what in service.reads),

@@ -15,6 +15,7 @@ from uuid import UUID
 import typer
 
 from farmiq.cli import (
+    agent,
     alert,
     bench,
     device,
@@ -33,6 +34,7 @@ from farmiq.cli import (
 )
 from farmiq.cli import resync as resync_command
 from farmiq.cli import stack as stack_commands
+from farmiq.cli import stations as stations_command
 from farmiq.cli.terminal import AsJson, StackName
 
 app = typer.Typer(
@@ -42,12 +44,14 @@ app = typer.Typer(
     help=(
         "FarmIQ: from the barn to the screen; nothing lost, nothing twice, and proof of it.\n\n"
         "Start with `farmiq demo`. To install a site: `farmiq config edge`, `farmiq migrate edge`, "
-        "`farmiq run edge`; the same for the cloud."
+        "`farmiq run edge`; the same for the cloud. On a weigh station: `farmiq agent run`."
     ),
 )
+app.add_typer(agent.app, name="agent")
 app.add_typer(stack_commands.app, name="stack")
 app.command()(stack_commands.doctor)
 app.command()(resync_command.resync)
+app.command()(stations_command.stations)
 company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of the bus.")
 app.add_typer(company, name="company")
 user = typer.Typer(no_args_is_help=True, help="People who sign in to the console.")
@@ -73,7 +77,7 @@ OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file 
 
 
 # Errors of these say in a sentence what an engine or a setting did.
-_EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config")
+_EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config.settings")
 
 
 def main() -> None:
@@ -143,7 +147,8 @@ def flow(*, as_json: AsJson = False) -> None:
     from farmiq import services
 
     if as_json:
-        terminal.print_json([asdict(service) for service in services.SERVICES])
+        listed = (services.AGENT, *services.SERVICES)
+        terminal.print_json([asdict(service) for service in listed])
     else:
         typer.echo(services.flow(), nl=False)
 
@@ -225,7 +230,7 @@ def migrate(
 
 @app.command()
 def config(
-    site: Annotated[str, typer.Argument(help="edge, cloud or admin.")],
+    site: Annotated[str, typer.Argument(help="device, edge, cloud or admin.")],
 ) -> None:
     """Print a commented template of all settings of a site, ready to be filled in."""
     from farmiq import config as settings
