@@ -80,6 +80,7 @@ class Notebook:
         if picture is not None:
             picture = await self._fit(replace(picture, session_id=session_id))
         trace_id = str(ids.new())
+        gone: list[str] = []
 
         def work(tx: Tx) -> None:
             if store.session(tx, str(session_id)) is not None:
@@ -106,10 +107,11 @@ class Notebook:
                 session_id=str(session_id),
             )
             if picture is not None:
-                self._keep_picture(tx, picture, trace_id)
+                gone.extend(self._keep_picture(tx, picture, trace_id))
             crash.here("agent.before_open_commit")
 
         await self._keep(work, picture)
+        await self._forget_files(gone)
         crash.here("agent.after_open_commit")
 
     async def weigh(self, session_id: UUID, *, weight_kg: float, at: datetime) -> None:
@@ -128,6 +130,7 @@ class Notebook:
     async def photograph(self, picture: Picture) -> None:
         """A picture, of an open session or of none. Raises Refused, and Full."""
         picture = await self._fit(picture)
+        gone: list[str] = []
 
         def work(tx: Tx) -> None:
             if picture.session_id is None:
@@ -135,10 +138,11 @@ class Notebook:
                 trace_id = str(ids.new())
             else:
                 trace_id = self._require_open(tx, picture.session_id)["trace_id"]
-            self._keep_picture(tx, picture, trace_id)
+            gone.extend(self._keep_picture(tx, picture, trace_id))
             crash.here("agent.before_photograph_commit")
 
         await self._keep(work, picture)
+        await self._forget_files(gone)
         crash.here("agent.after_photograph_commit")
 
     async def close(self, session_id: UUID, *, final_weight_kg: float | None, at: datetime) -> None:
@@ -216,12 +220,20 @@ class Notebook:
             except (DiskFullError, OSError):
                 return  # the sweep finds it
 
-    def _keep_picture(self, tx: Tx, picture: Picture, trace_id: str) -> None:
-        """The file first, then the row: a row without its file would be a promise not kept."""
+    async def _forget_files(self, image_ids: list[str]) -> None:
+        """After the commit that dropped them: a row without its file must never be."""
+        for image_id in image_ids:
+            await asyncio.to_thread(self.buffer.pictures.forget, image_id)
+
+    def _keep_picture(self, tx: Tx, picture: Picture, trace_id: str) -> list[str]:
+        """The file first, then the row; returns what gave way, whose files are to go.
+
+        A row without its file would be a promise not kept.
+        """
         image_id = str(picture.image_id)
         if store.knows_image(tx, image_id):
             raise Refused(f"picture {image_id} is kept already")
-        self._make_picture_room(tx, len(picture.data))
+        gone = self._make_picture_room(tx, len(picture.data))
         self.buffer.pictures.keep(image_id, picture.data)
         session_id = None if picture.session_id is None else str(picture.session_id)
         store.add_image(
@@ -242,16 +254,19 @@ class Notebook:
             session = store.session(tx, session_id)
             if session is not None:
                 store.set_session(tx, session_id, images=session["images"] + 1)
+        return gone
 
-    def _make_picture_room(self, tx: Tx, size_bytes: int) -> None:
+    def _make_picture_room(self, tx: Tx, size_bytes: int) -> list[str]:
         limits = self.writer.limits
         if self.buffer.pictures.free_bytes() < limits.disk_reserve_bytes + size_bytes:
             raise Full("the disk has no room for a picture (AGENT_DISK_RESERVE_BYTES)")
+        gone: list[str] = []
         while store.tally(tx)["picture_bytes"] + size_bytes > limits.picture_bytes:
             dropped = self.writer.drop_loose_picture(tx)
             if dropped is None:
                 raise Full("pictures that wait take all that they may (AGENT_PICTURE_BYTES)")
-            self.buffer.pictures.forget(dropped)
+            gone.append(dropped)
+        return gone
 
     def _require_room(self, tx: Tx, need: int) -> None:
         if self.buffer.pictures.free_bytes() < self.writer.limits.disk_reserve_bytes:

@@ -201,6 +201,8 @@ def _restore_meta(aside: Path, fresh: sqlite3.Connection) -> None:
     (dropped,) = fresh.execute("select coalesce(sum(count), 0) from ledger").fetchone()
     last_seq = max(int(known.get("last_seq", 0)), int(most or 0))
     ran_s = max(float(known.get("ran_s", 0.0)), float(latest or 0.0))
+    # A picture whose row was lost is not a file of nobody: none is swept from here on.
+    fresh.execute("insert or replace into meta values ('keep_orphans', 1)")
     fresh.execute("insert or replace into meta values ('last_seq', ?)", (last_seq,))
     fresh.execute("insert or replace into meta values ('ran_s', ?)", (ran_s,))
     fresh.execute("update tally set count = ? where name = 'dropped'", (dropped,))

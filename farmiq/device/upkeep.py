@@ -77,6 +77,8 @@ class Upkeep:
     async def _sweep_files(self) -> None:
         """Files that no row names: their capture was never acknowledged, or they are uploaded."""
         self.buffer.pictures.sweep_partial()
+        if await self.buffer.do(lambda tx: store.meta(tx, "keep_orphans")):
+            return
         for image_id in self.buffer.pictures.names():
             try:
                 await self.buffer.do(lambda tx: self._sweep(tx, image_id))  # noqa: B023 - at once

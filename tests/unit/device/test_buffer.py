@@ -257,6 +257,19 @@ async def test_pictures_of_no_session_give_way_to_those_that_have_one(tmp_path: 
     await book.buffer.close()
 
 
+async def test_a_picture_that_finds_no_room_takes_nobody_with_it(tmp_path: Path) -> None:
+    book = await station.notebook(tmp_path, within=station.limits(picture_bytes=2000))
+    for _ in range(2):
+        await book.photograph(station.picture(None))
+    await station.weighing(book, pictures=2)
+    with pytest.raises(Full, match="AGENT_PICTURE_BYTES"):
+        await book.photograph(station.picture(None, size=1900))
+    assert (await book.buffer.do(store.tally))["pictures"] == 4
+    assert len([*book.buffer.pictures.names()]) == 4
+    assert await dropped(book) == 0
+    await book.buffer.close()
+
+
 @pytest.mark.req("WV-02")
 async def test_what_is_refused_leaves_nothing(small: Notebook) -> None:
     session_id = ids.new()

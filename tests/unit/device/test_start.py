@@ -16,6 +16,7 @@ from farmiq.device import salvage, store, verifying
 from farmiq.device.buffer import FILE
 from farmiq.device.notebook import Full, Notebook
 from farmiq.device.store import Tx
+from farmiq.device.upkeep import Upkeep
 from tests import station
 
 STEP = 10
@@ -404,4 +405,21 @@ async def test_the_reserve_keeps_room_for_what_was_begun(tmp_path: Path) -> None
     book = await station.notebook(tmp_path, within=station.limits(disk_reserve_bytes=2**60))
     with pytest.raises(Full, match="AGENT_DISK_RESERVE_BYTES"):
         await station.weighing(book)
+    await book.buffer.close()
+
+
+@pytest.mark.parametrize("salvaged", [False, True])
+async def test_files_of_nobody_go_but_not_after_a_salvage_which_may_have_lost_their_rows(
+    tmp_path: Path, *, salvaged: bool
+) -> None:
+    book = await station.notebook(tmp_path)
+    await station.weighing(book)
+    book.buffer.pictures.keep("of-nobody", b"bytes")
+    await book.buffer.close()
+    if salvaged:
+        salvage.salvage(tmp_path / FILE, buffers.connect, reason="for the test")
+    book = await station.notebook(tmp_path)
+    upkeep = Upkeep(book.buffer, book.writer, book, lambda: None)
+    await upkeep._sweep_files()
+    assert len([*book.buffer.pictures.names()]) == (2 if salvaged else 1)
     await book.buffer.close()
