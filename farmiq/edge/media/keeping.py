@@ -139,12 +139,14 @@ class Keeper:
 
     async def _absent(self, image: Image) -> None:
         LOOKED.labels(outcome="absent").inc()
-        again_s = ageing.look_again_s(image.check_count)
+        # Only looks that found nothing count: a store that is away makes no image missing.
+        looks = image.check_count + 1
+        again_s = ageing.look_again_s(looks)
         async with db.transaction(self._pool) as tx:
             if image.announced_at is None:
                 if await store.expire(tx, image, hours=self._settings.media_expire_hours):
                     self._log.info("media.never_uploaded", media_id=str(image.id))
-            elif image.check_count < LOOKS_BEFORE_MISSING:
+            elif looks < LOOKS_BEFORE_MISSING:
                 await store.look_again(tx, image, again_s=again_s)
             else:
                 await store.keep_missing(tx, image, again_s=again_s)

@@ -186,8 +186,7 @@ async def due(tx: db.Connection, *, most: int, again_s: float) -> list[Image]:
     return await _images(
         tx,
         f"""
-        update media_objects m set check_at = fn_now() + %s * interval '1 s',
-          check_count = m.check_count + 1
+        update media_objects m set check_at = fn_now() + %s * interval '1 s'
         where m.id in (
           select d.id from media_objects d where d.check_at <= (select fn_now())
           order by d.check_at limit %s for update skip locked)
@@ -227,7 +226,7 @@ async def keep_refused(tx: db.Connection, image: Image, *, reason: str, aside_ke
 async def keep_missing(tx: db.Connection, image: Image, *, again_s: float) -> None:
     await tx.execute(
         """
-        update media_objects set upload_status = 'missing',
+        update media_objects set upload_status = 'missing', check_count = check_count + 1,
           check_at = fn_now() + %s * interval '1 s'
         where id = %s and upload_status <> 'stored'
         """,
@@ -237,8 +236,8 @@ async def keep_missing(tx: db.Connection, image: Image, *, again_s: float) -> No
 
 async def look_again(tx: db.Connection, image: Image, *, again_s: float) -> None:
     await tx.execute(
-        "update media_objects set check_at = fn_now() + %s * interval '1 s' "
-        "where id = %s and upload_status <> 'stored'",
+        "update media_objects set check_at = fn_now() + %s * interval '1 s', "
+        "check_count = check_count + 1 where id = %s and upload_status <> 'stored'",
         (again_s, image.id),
     )
 

@@ -5,8 +5,9 @@ import io
 import pytest
 from PIL import Image
 
-from farmiq.plumbing import ids
-from tests.integration.edge.media.conftest import Edge, jpeg, picture
+from farmiq.edge.media.keeping import Keeper
+from farmiq.plumbing import ids, objects
+from tests.integration.edge.media.conftest import Edge, jpeg, picture, served
 
 
 def placed() -> Image.Exif:
@@ -95,3 +96,22 @@ async def test_bytes_that_vanished_are_404(edge: Edge) -> None:
     media_id = await edge.store(jpeg())
     await edge.bucket.delete(edge.column("object_key", media_id))
     assert (await edge.get(f"/{media_id}")).status_code == 404
+
+
+async def test_a_store_that_is_away_is_said_and_costs_nothing(edge: Edge) -> None:
+    media_id = await edge.store(jpeg())
+    waiting = (await edge.presigned(jpeg("blue")))["media_id"]
+    await edge.announce(waiting)
+    away = objects.Bucket("http://key:secret@127.0.0.1:9/bucket")
+    keeper = Keeper(edge.settings, edge.pool, away)
+    async with served(edge.settings, edge.pool, away, keeper) as client:
+        edge.client = client
+        for path in (f"/{media_id}", f"/{media_id}/thumbnail"):
+            answer = await edge.get(path)
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        again = await edge.ask(edge.body(jpeg("blue"), mediaId=waiting))
+        assert (again.status_code, again.json()["error"]["code"]) == (503, "UNAVAILABLE")
+        with pytest.raises(ExceptionGroup):
+            await keeper.look_once()
+    assert edge.status(waiting) == "presigned"
+    assert edge.alerts() == set()
