@@ -41,7 +41,8 @@ def ls(
     """List weigh sessions, newest first."""
     from dataclasses import asdict
 
-    from farmiq.edge.asked import Wrong
+    from farmiq.asked import Wrong
+    from farmiq.asked import cursor as cursor_of
     from farmiq.edge.weighvision import api, ask, look
 
     given = {
@@ -59,7 +60,7 @@ def ls(
     wanted = {**asdict(asked), "limit": limit + 1}
     found = terminal.in_transaction(environment, lambda tx: look.page(tx, wanted, timezone=zone))
     rows, more = found[:limit], found[limit:]
-    following = ask.cursor(rows[-1]["start_at"], rows[-1]["session_id"]) if more else None
+    following = cursor_of(rows[-1]["start_at"], rows[-1]["session_id"]) if more else None
     if as_json:
         terminal.print_json({"sessions": api.plain(rows), "next_cursor": following})
     else:

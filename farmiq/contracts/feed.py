@@ -6,9 +6,10 @@ from uuid import UUID
 
 import msgspec
 
+from farmiq.asked import LONGEST_CURSOR
 from farmiq.contracts import schemas
 from farmiq.edge.feed.api import INTAKES, LONGEST_KEY, LOTS, MOST_BYTES
-from farmiq.edge.feed.ask import LONGEST_CURSOR, MOST_ROWS, ROWS
+from farmiq.edge.feed.ask import MOST_ROWS, ROWS
 from farmiq.edge.feed.lot import LotReceived
 from farmiq.messages.feed import Source
 from farmiq.messages.ids import ID_PATTERN

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from farmiq import asked
 from farmiq.cloud.media import ask as cloud_ask
 from farmiq.contracts import schemas
 from farmiq.edge.media import ask as edge_ask
@@ -138,7 +139,7 @@ def edge_paths(error: Any) -> dict[str, Any]:
                 _parameter("session", _UUID),
                 _parameter("status", {"type": "string", "enum": [*edge_ask.STATES]}),
                 *(_parameter(name, _MOMENT) for name in ("from", "to")),
-                *_page(edge_ask.MOST_ROWS, edge_ask.LONGEST_CURSOR),
+                *_page(edge_ask.MOST_ROWS, asked.LONGEST_CURSOR),
             ],
         ),
     }
@@ -167,7 +168,7 @@ def cloud_paths(error: Any) -> dict[str, Any]:
                 _parameter("session", _UUID),
                 _parameter("device", _ID),
                 _parameter("day", {"type": "string", "format": "date"}),
-                *_page(cloud_ask.MOST_ROWS, cloud_ask.LONGEST_CURSOR),
+                *_page(cloud_ask.MOST_ROWS, asked.LONGEST_CURSOR),
                 company,
             ],
             also=[company],

@@ -6,7 +6,8 @@ from uuid import UUID
 
 import msgspec
 
-from farmiq.cloud.console.ask import LONGEST_CURSOR, MOST_ROWS, ROWS
+from farmiq.asked import LONGEST_CURSOR
+from farmiq.cloud.console.ask import MOST_ROWS, ROWS
 from farmiq.cloud.console.weighing_pages import SESSION, SESSIONS
 from farmiq.cloud.console.weighings import STATES
 from farmiq.contracts import schemas

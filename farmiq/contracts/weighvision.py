@@ -6,9 +6,10 @@ from uuid import UUID
 
 import msgspec
 
+from farmiq.asked import LONGEST_CURSOR
 from farmiq.contracts import schemas
 from farmiq.edge.weighvision.api import SESSION, SESSIONS
-from farmiq.edge.weighvision.ask import LONGEST_CURSOR, MOST_ROWS, ROWS, STATES, State
+from farmiq.edge.weighvision.ask import MOST_ROWS, ROWS, STATES, State
 from farmiq.edge.weighvision.session import Part, Status
 from farmiq.messages.ids import ID_PATTERN
 

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
+from farmiq.asked import Wrong, cursor
 from farmiq.cloud.console import ask, look, pages, store, weighing_store, weighings, words
 from farmiq.cloud.console.readings import Company
 from farmiq.cloud.console.weighings import Detail, View, Weighing
@@ -80,7 +81,7 @@ class WeighingPages:
     async def _day(self, request: Request, signed_in: SignIn) -> View:
         try:
             asked = ask.page(request.query_params.multi_items())
-        except ask.Wrong as wrong:
+        except Wrong as wrong:
             raise _not_valid(wrong) from None
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
@@ -125,7 +126,7 @@ class WeighingPages:
         parameters = request.query_params.multi_items()
         try:
             asked = ask.question(parameters)
-        except ask.Wrong as wrong:
+        except Wrong as wrong:
             raise _not_valid(wrong) from None
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
@@ -135,7 +136,7 @@ class WeighingPages:
             wanted = {**asdict(asked), "limit": asked.limit + 1}
             found = await weighing_store.page(connection, wanted, patience_s=self.patience_s)
         rows, more = found[: asked.limit], found[asked.limit :]
-        following = ask.cursor(rows[-1].start_at, rows[-1].session_id) if more else None
+        following = cursor(rows[-1].start_at, rows[-1].session_id) if more else None
         if asked.csv:
             return _csv(rows, _link(parameters, following) if following else None)
         body = {"sessions": [_shown(each) for each in rows], "next_cursor": following}
@@ -188,7 +189,7 @@ def _session_id(request: Request) -> UUID:
         raise HttpError(404, "there is no such weighing") from None
 
 
-def _not_valid(wrong: ask.Wrong) -> HttpError:
+def _not_valid(wrong: Wrong) -> HttpError:
     return HttpError(400, f"the address is not valid: {wrong}", details=wrong.details)
 
 

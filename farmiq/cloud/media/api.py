@@ -14,6 +14,7 @@ from uuid import UUID
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
+from farmiq.asked import Wrong, cursor, uuid
 from farmiq.cloud.identity import session
 from farmiq.cloud.identity.desk import Desk
 from farmiq.cloud.media import ask, store
@@ -41,7 +42,7 @@ class Api:
     async def ls(self, request: Request) -> Response:
         try:
             asked = ask.read(request.query_params.multi_items())
-        except ask.Wrong as wrong:
+        except Wrong as wrong:
             raise HttpError(400, "the request is not valid", details=wrong.details) from None
         async with self._as_person(request, asked.company) as connection:
             begin, end = ask.bounds(asked.day, await store.timezone(connection))
@@ -49,7 +50,7 @@ class Api:
             wanted = {**asdict(asked), "begin": begin, "end": end, "limit": asked.limit + 1}
             rows = await store.page(connection, wanted)
         last = rows[asked.limit - 1] if len(rows) > asked.limit else None
-        following = ask.cursor(last["captured_at"], last["media_id"]) if last else None
+        following = cursor(last["captured_at"], last["media_id"]) if last else None
         images = [shown(row) for row in rows[: asked.limit]]
         return JSONResponse({"images": images, "next_cursor": following}, headers=NO_STORE)
 
@@ -117,7 +118,7 @@ def _plain(value: Any) -> Any:
 def _uuid(text: str) -> UUID:
     """What is no id at all is simply not there; who asks has to be known first."""
     try:
-        return ask.uuid(text)
+        return uuid(text)
     except ValueError:
         return UUID(int=0)
 

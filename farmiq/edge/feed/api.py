@@ -12,8 +12,8 @@ import prometheus_client
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
+from farmiq.asked import Wrong, cursor
 from farmiq.edge import access, audit, outbox
-from farmiq.edge.asked import Wrong
 from farmiq.edge.feed import ask, lot, store
 from farmiq.edge.feed.lot import LotReceived
 from farmiq.messages.bus import BusEvent
@@ -119,7 +119,7 @@ class Api:
             raise self._away(error) from error
         shown = [_shown(row) for row in rows[: asked.limit]]
         last = rows[asked.limit - 1] if len(rows) > asked.limit else None
-        following = ask.cursor(last["occurred_at"], last[page.key]) if last else None
+        following = cursor(last["occurred_at"], last[page.key]) if last else None
         if asked.csv:
             return _csv(page, shown, _link(parameters, following) if following else None)
         return JSONResponse({page.name: shown, "next_cursor": following})

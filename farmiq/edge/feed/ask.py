@@ -1,17 +1,14 @@
 """Pure: which lots or intakes somebody asks for, and where one page ends and the next begins."""
 
-import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
-from farmiq.edge import asked
+from farmiq import asked
 
 MOST_ROWS = 1000
 ROWS = 100
-LONGEST_CURSOR = 256
 
 _KNOWN = (
     "tenant", "farm", "barn", "device", "lot", "from", "to", "limit", "cursor", "format",
@@ -38,10 +35,8 @@ class Question:
 def read(parameters: Sequence[tuple[str, str]]) -> Question:
     """Raises asked.Wrong with everything that is wrong."""
     given = asked.Asked(parameters, known=_KNOWN)
-    begin, end = given.get("from", asked.moment), given.get("to", asked.moment)
-    if begin and end and begin > end:
-        given.wrong.append(("to", "is before from"))
-    after_at, after_id = given.get("cursor", _place) or (None, None)
+    begin, end = given.between()
+    after_at, after_id = given.get("cursor", asked.place) or (None, None)
     found = Question(
         tenant=given.get("tenant", asked.id_),
         farm=given.get("farm", asked.id_),
@@ -57,19 +52,3 @@ def read(parameters: Sequence[tuple[str, str]]) -> Question:
     )
     given.done()
     return found
-
-
-def cursor(at: datetime, key: UUID) -> str:
-    text = f"{at.astimezone(UTC).isoformat()}|{key}"
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _place(text: str) -> tuple[datetime, UUID]:
-    if len(text) > LONGEST_CURSOR:
-        raise ValueError(f"is longer than {LONGEST_CURSOR}")
-    try:
-        said = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
-        at, _, key = said.partition("|")
-        return datetime.fromisoformat(at).astimezone(UTC), UUID(key)
-    except (binascii.Error, ValueError, OverflowError):
-        raise ValueError("is not a `next_cursor` that this edge gave") from None

@@ -11,10 +11,10 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
+from farmiq.asked import Wrong, cursor, uuid
 from farmiq.config import EdgeSettings
 from farmiq.edge import access
 from farmiq.edge.access import DeviceCaller
-from farmiq.edge.asked import Wrong
 from farmiq.edge.media import ask, presign, store
 from farmiq.edge.media.keeping import Keeper
 from farmiq.edge.media.presign import Asked
@@ -162,7 +162,7 @@ class Api:
         except db.UNAVAILABLE as error:
             raise self._away(error) from error
         last = rows[question.limit - 1] if len(rows) > question.limit else None
-        following = ask.cursor(last["captured_at"], last["media_id"]) if last else None
+        following = cursor(last["captured_at"], last["media_id"]) if last else None
         images = [shown(row) for row in rows[: question.limit]]
         return JSONResponse({"images": images, "next_cursor": following}, headers=NO_STORE)
 
@@ -189,7 +189,7 @@ class Api:
     async def _row(self, request: Request) -> Mapping[str, Any]:
         await access.require(request, self._pool, "viewer")
         try:
-            media_id = ask.uuid(request.path_params["media_id"])
+            media_id = uuid(request.path_params["media_id"])
             async with self._pool.connection(timeout=5.0) as connection:
                 row = await store.one(connection, media_id)
         except ValueError:

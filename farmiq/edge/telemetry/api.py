@@ -10,8 +10,8 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
+from farmiq.asked import Wrong
 from farmiq.edge import access
-from farmiq.edge.asked import Wrong
 from farmiq.edge.telemetry import ask, buckets, look, marking
 from farmiq.edge.telemetry.ask import After, Bucket, Range
 from farmiq.edge.telemetry.look import Bucketful, From, Reading

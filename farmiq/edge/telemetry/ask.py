@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from farmiq.edge.asked import Asked, format_, id_, limit, moment
+from farmiq.asked import Asked, format_, id_, limit, moment
 
 Bucket = Literal["raw", "1m", "1h", "1d"]
 BUCKETS: tuple[Bucket, ...] = ("raw", "1m", "1h", "1d")

@@ -10,8 +10,8 @@ from uuid import UUID
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
+from farmiq.asked import Wrong, cursor
 from farmiq.edge import access
-from farmiq.edge.asked import Wrong
 from farmiq.edge.weighvision import ask, look
 from farmiq.plumbing import db, log, sheet
 from farmiq.plumbing.http import HttpError
@@ -46,7 +46,7 @@ class Api:
             raise self._away(error) from error
         shown = [plain(row) for row in rows[: asked.limit]]
         last = rows[asked.limit - 1] if len(rows) > asked.limit else None
-        following = ask.cursor(last["start_at"], last["session_id"]) if last else None
+        following = cursor(last["start_at"], last["session_id"]) if last else None
         if asked.csv:
             return _csv(shown, _link(parameters, following) if following else None)
         return JSONResponse({"sessions": shown, "next_cursor": following})

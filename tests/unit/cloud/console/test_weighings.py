@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farmiq import asked
 from farmiq.cloud.console import ask, look, weighings
 from farmiq.cloud.console.readings import Company
 from farmiq.cloud.console.weighings import Asked, Weighing
@@ -177,6 +178,6 @@ def test_an_address_keeps_what_was_chosen() -> None:
 
 @pytest.mark.parametrize("given", [("day", "x"), ("page", "0"), ("state", "lost"), ("who", "me")])
 def test_an_address_that_is_wrong_names_what_is(given: tuple[str, str]) -> None:
-    with pytest.raises(ask.Wrong) as wrong:
+    with pytest.raises(asked.Wrong) as wrong:
         ask.page([given])
     assert wrong.value.details[0]["field"] == given[0]

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from farmiq import asked
 from farmiq.cloud.media import ask
 
 AT = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -24,7 +25,7 @@ def test_everything_that_is_wrong_is_said() -> None:
         ("day", "0001-01-01"), ("session", "x"), ("device", "../"), ("limit", "0"), ("cursor", "?"),
         ("company", "x"), ("colour", "red"), ("day", "2026-01-01"),
     ]  # fmt: skip
-    with pytest.raises(ask.Wrong) as wrong:
+    with pytest.raises(asked.Wrong) as wrong:
         ask.read(given)
     fields = [detail["field"] for detail in wrong.value.details]
     assert set(fields) == {"day", "session", "device", "limit", "cursor", "company", "colour"}
@@ -32,7 +33,7 @@ def test_everything_that_is_wrong_is_said() -> None:
 
 def test_a_page_goes_on_where_the_last_one_ended() -> None:
     found = ask.read(
-        [("cursor", ask.cursor(AT, UUID(int=7))), ("day", "2026-11-15"), ("limit", "")]
+        [("cursor", asked.cursor(AT, UUID(int=7))), ("day", "2026-11-15"), ("limit", "")]
     )
     assert (found.after_at, found.after_id, found.limit) == (AT, UUID(int=7), ask.ROWS)
     assert found.day == date(2026, 11, 15)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.asked import Wrong
+from farmiq import asked
+from farmiq.asked import Wrong
 from farmiq.edge.media import ageing, ask, contents, delivery, presign
 from farmiq.edge.media.ageing import Kept
 from farmiq.edge.media.contents import Found, Said
@@ -213,7 +214,7 @@ def test_waits_grow_and_end(count: int, chance: float, asked: float) -> None:
 
 
 def test_a_page_goes_on_where_the_last_one_ended() -> None:
-    found = ask.read([("cursor", ask.cursor(AT, MEDIA_ID)), ("status", "missing")])
+    found = ask.read([("cursor", asked.cursor(AT, MEDIA_ID)), ("status", "missing")])
     assert (found.after_at, found.after_id, found.status) == (AT, MEDIA_ID, "missing")
     with pytest.raises(Wrong) as wrong:
         ask.read([("cursor", "x" * 999), ("session", "1"), ("status", "lost"), ("limit", "x")])
