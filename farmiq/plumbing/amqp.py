@@ -15,8 +15,11 @@ import aio_pika
 import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, ExchangeType
 
-from farmiq.plumbing import amqp_stream
+from farmiq.plumbing import amqp_salvage, amqp_stream
 from farmiq.plumbing.tls import Tls
+
+# Before any connection: a message that cannot be decoded must not end the one it comes by.
+amqp_salvage.install()
 
 CONNECT_TIMEOUT_S = 10.0
 # Far above our own count of attempts: every crash of a consumer counts as a delivery (C-39).
