@@ -44,13 +44,13 @@ def install() -> None:
     pamqp.frame.unmarshal = unmarshal
 
 
-def unmarshal(data: bytes) -> tuple[int, int, pamqp.frame.FrameTypes]:
+def unmarshal(data_in: bytes) -> tuple[int, int, pamqp.frame.FrameTypes]:
     """As pamqp's own; only what that refuses is looked at again."""
     try:
-        return _strictly(data)
+        return _strictly(data_in)
     except (exceptions.PAMQPException, *ODD) as error:
         try:
-            found = _salvage(data)
+            found = _salvage(data_in)
         except ODD:
             found = None
         if found is not None:
