@@ -148,7 +148,6 @@ async def test_an_edge_enrols_with_its_code_and_is_let_in_for_its_tenants_only(d
     assert [each["action"] for each in done] == ["enroll", "invite"]
 
 
-@pytest.mark.req("C-50")
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
 async def test_an_rsa_key_enrols_and_an_edwards_key_may_say_eddsa(
     desk: Desk, monkeypatch: pytest.MonkeyPatch

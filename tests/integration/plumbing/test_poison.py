@@ -1,7 +1,7 @@
 """Messages whose properties nobody can decode: each hurts itself alone."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pamqp.frame
@@ -12,6 +12,7 @@ from farmiq.plumbing import delivery as deliveries
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.consume import Refused
 from farmiq.plumbing.delivery import Properties
+from tests.integration.plumbing.relay import relay
 from tests.integration.plumbing.test_amqp import read_one, waiting
 from tests.integration.plumbing.test_consume import DEAD, TOPOLOGY, consuming, dead, empty, taking
 from tests.until import until
@@ -157,3 +158,22 @@ async def test_after_a_connection_died_only_what_kills_it_is_counted(
 
     assert {each for batch in batches for each in batch} == {body for body, _ in around}
     assert await waiting(vhost, DEAD) == 1
+
+
+async def test_one_at_a_time_is_over_when_as_many_came_as_were_on_the_way(
+    vhost: str, free_port: Callable[[], int]
+) -> None:
+    batches: list[list[bytes]] = []
+    some = [(str(number).encode(), Properties()) for number in range(60)]
+    async with relay(vhost, free_port()) as between:
+        await between.up()
+        async with consuming(between.url, taking(batches), most=5, linger_s=0.2) as consumer:
+            await between.down()
+            await until(consumer.problem)
+            await put(vhost, *some)
+            await between.up()
+            await until(lambda: sum(map(len, batches)) >= 60)
+            await until(lambda: empty(vhost))
+
+    assert [len(each) for each in batches[:10]] == [1] * 10
+    assert max(map(len, batches)) == 5

@@ -71,7 +71,6 @@ RSA = RSAKey.generate_key(2048)
 RSA_PUBLIC = tokens.PublicKey.read(RSA.as_dict(private=False))
 
 
-@pytest.mark.req("C-50")
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
 @pytest.mark.parametrize("algorithm", ["EdDSA", "Ed25519"])
 def test_an_enrolled_key_may_go_by_both_names_of_what_it_does(
@@ -90,7 +89,6 @@ def test_an_enrolled_key_may_go_by_both_names_of_what_it_does(
         assert verify(token, keys=tokens.read_keys(tmp_path / named)).subject == "s"
 
 
-@pytest.mark.req("C-50")
 def test_an_rsa_key_signs_and_is_known_again_by_what_is_kept_of_it() -> None:
     private = {**RSA.as_dict(private=True), "kid": RSA_PUBLIC.key_id}
     token = tokens.sign(private, subject="s", issuer="iss", audience="aud", now=NOW)
