@@ -26,16 +26,32 @@ class Service:
         return run
 
 
-def _landing(name: str, folder: str, purpose: str, table: str) -> Service:
-    """A service of the cloud that keeps the events of one queue in one table."""
+def _landing(name: str, folder: str, purpose: str, *tables: str) -> Service:
+    """A service of the cloud that keeps the events of one queue in a table, or more."""
     return Service(
         name,
         "cloud",
         f"farmiq.cloud.{folder}.service",
         reads=(f"farmiq.{name}.{purpose}.queue", "companies"),
-        writes=(table, f"farmiq.{name}.dlq.queue"),
+        writes=(*tables, f"farmiq.{name}.dlq.queue"),
     )
 
+
+# On the weigh station it is a program of its own (`farmiq agent run`): no site's process runs it.
+AGENT = Service(
+    "iot-weighvision-agent",
+    "device",
+    "farmiq.device.service",
+    reads=("scale, camera", "mqtt iot/ack/…", "mqtt iot/command/…"),
+    writes=(
+        "its buffer",
+        "mqtt iot/weighvision/…",
+        "mqtt iot/event/…",
+        "mqtt iot/status/…",
+        "POST /api/v1/media/images/presign",
+        "PUT to the address it gives",
+    ),
+)
 
 SERVICES = (
     Service(
@@ -51,6 +67,9 @@ SERVICES = (
             "device_state",
             "feed_intakes",
             "barn_records",
+            "media_objects",
+            "weight_sessions",
+            "weight_session_events",
             "sync_outbox",
             "device_seq",
             "quarantine",
@@ -102,6 +121,38 @@ SERVICES = (
             "sync_outbox",
             "GET /api/v1/feed/lots",
             "GET /api/v1/feed/intakes",
+        ),
+    ),
+    Service(
+        "edge-media-store",
+        "edge",
+        "farmiq.edge.media.service",
+        reads=(
+            "POST /api/v1/media/images/presign",
+            "media_objects",
+            "the edge's bucket",
+            "sync_outbox",
+        ),
+        writes=(
+            "media_objects",
+            "sync_outbox",
+            "alerts",
+            "the edge's bucket",
+            "POST /api/v1/media/images/presign of the cloud",
+            "the cloud's bucket",
+            "GET /api/v1/media/images",
+        ),
+    ),
+    Service(
+        "edge-weighvision-session",
+        "edge",
+        "farmiq.edge.weighvision.service",
+        reads=("weight_session_events", "media_objects", "farms", "the clock"),
+        writes=(
+            "weight_sessions",
+            "alerts",
+            "GET /api/v1/weighvision/sessions",
+            "GET /api/v1/weighvision/sessions/{session_id}",
         ),
     ),
     Service(
@@ -165,8 +216,33 @@ SERVICES = (
             "farmiq.cloud-telemetry-service.dlq.queue",
         ),
     ),
-    _landing("cloud-weighvision-service", "weighvision", "ingest", "weighvision_events"),
-    _landing("cloud-media-store", "media", "store", "media_events"),
+    _landing(
+        "cloud-weighvision-service",
+        "weighvision",
+        "ingest",
+        "weighvision_events",
+        "weight_sessions",
+    ),
+    Service(
+        "cloud-media-store",
+        "cloud",
+        "farmiq.cloud.media.service",
+        reads=(
+            "farmiq.cloud-media-store.store.queue",
+            "companies",
+            "POST /api/v1/media/images/presign",
+            "edge_keys",
+            "the cloud's bucket",
+            "sign_ins",
+        ),
+        writes=(
+            "media_events",
+            "media_objects",
+            "farmiq.cloud-media-store.dlq.queue",
+            "the cloud's bucket",
+            "GET /api/v1/media/images",
+        ),
+    ),
     _landing("cloud-inference-service", "inference", "ingest", "inference_events"),
     _landing("cloud-feed-service", "feed", "ingest", "feed_events"),
     _landing("cloud-barn-service", "barn", "ingest", "barn_events"),
@@ -196,8 +272,23 @@ SERVICES = (
         "cloud-console",
         "cloud",
         "farmiq.cloud.console.service",
-        reads=("telemetry_latest", "telemetry_readings", "companies", "users", "sign_ins"),
-        writes=("sign_ins", "pages", "GET /api/v1/telemetry/latest"),
+        reads=(
+            "telemetry_latest",
+            "telemetry_readings",
+            "weight_sessions",
+            "weighvision_events",
+            "media_objects",
+            "companies",
+            "users",
+            "sign_ins",
+        ),
+        writes=(
+            "sign_ins",
+            "pages",
+            "GET /api/v1/telemetry/latest",
+            "GET /api/v1/weighvision/sessions",
+            "GET /api/v1/weighvision/sessions/{session_id}",
+        ),
     ),
 )
 
@@ -216,9 +307,9 @@ def named(what: str) -> tuple[Service, ...]:
 def flow() -> str:
     """The list as text: reads → service → writes. ARCHITECTURE.md shows the same."""
     lines = []
-    for site in SITES:
+    for site in (AGENT.site, *SITES):
         lines.append(site)
-        for service in SERVICES:
+        for service in (AGENT, *SERVICES):
             if service.site == site:
                 lines += [
                     *(f"    {'':28}{what}" for what in service.reads),

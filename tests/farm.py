@@ -26,7 +26,7 @@ from tests.until import until
 # Those on a reading's way and beside it. The consumers of other families have tests of their own;
 # nine more processes would only slow these down.
 ELSEWHERE = {work.service for work in bus.WORKS} - {bus.TELEMETRY.service}
-ELSEWHERE |= {"cloud-deadletter-service", "cloud-edges-registry"}
+ELSEWHERE |= {"cloud-deadletter-service", "cloud-edges-registry", "edge-media-store"}
 STARTED = tuple(each for each in services.SERVICES if each.name not in ELSEWHERE)
 
 TENANT = "hillside"

@@ -15,6 +15,7 @@ from uuid import UUID
 import typer
 
 from farmiq.cli import (
+    agent,
     alert,
     bench,
     device,
@@ -22,15 +23,18 @@ from farmiq.cli import (
     edge,
     farm,
     key,
+    media,
     metric,
     outbox,
     quarantine,
     silo,
     terminal,
     topology,
+    weighings,
 )
 from farmiq.cli import resync as resync_command
 from farmiq.cli import stack as stack_commands
+from farmiq.cli import stations as stations_command
 from farmiq.cli.terminal import AsJson, StackName
 
 app = typer.Typer(
@@ -40,12 +44,14 @@ app = typer.Typer(
     help=(
         "FarmIQ: from the barn to the screen; nothing lost, nothing twice, and proof of it.\n\n"
         "Start with `farmiq demo`. To install a site: `farmiq config edge`, `farmiq migrate edge`, "
-        "`farmiq run edge`; the same for the cloud."
+        "`farmiq run edge`; the same for the cloud. On a weigh station: `farmiq agent run`."
     ),
 )
+app.add_typer(agent.app, name="agent")
 app.add_typer(stack_commands.app, name="stack")
 app.command()(stack_commands.doctor)
 app.command()(resync_command.resync)
+app.command()(stations_command.stations)
 company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of the bus.")
 app.add_typer(company, name="company")
 user = typer.Typer(no_args_is_help=True, help="People who sign in to the console.")
@@ -61,6 +67,8 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(device.app, name="device")
 app.add_typer(edge.app, name="edge")
 app.add_typer(silo.app, name="silo")
+app.add_typer(media.app, name="media")
+app.add_typer(weighings.app, name="weighings")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(topology.app, name="topology")
 app.add_typer(dlq.app, name="dlq")
@@ -69,7 +77,7 @@ OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file 
 
 
 # Errors of these say in a sentence what an engine or a setting did.
-_EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config")
+_EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config.settings")
 
 
 def main() -> None:
@@ -139,7 +147,8 @@ def flow(*, as_json: AsJson = False) -> None:
     from farmiq import services
 
     if as_json:
-        terminal.print_json([asdict(service) for service in services.SERVICES])
+        listed = (services.AGENT, *services.SERVICES)
+        terminal.print_json([asdict(service) for service in listed])
     else:
         typer.echo(services.flow(), nl=False)
 
@@ -221,7 +230,7 @@ def migrate(
 
 @app.command()
 def config(
-    site: Annotated[str, typer.Argument(help="edge, cloud or admin.")],
+    site: Annotated[str, typer.Argument(help="device, edge, cloud or admin.")],
 ) -> None:
     """Print a commented template of all settings of a site, ready to be filled in."""
     from farmiq import config as settings

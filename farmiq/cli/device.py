@@ -60,7 +60,8 @@ def add(
 ) -> None:
     """Register a device and print its login, this once: only hashes of it are kept.
 
-    A revoked device may be added again, at any place; it gets a new secret.
+    User and password are for the broker; the token is for the uploads of its images (HTTP).
+    A revoked device may be added again, at any place; it gets a new secret and token.
     """
     from farmiq.edge.devices import desk, entry
 
@@ -155,7 +156,7 @@ def show(
 def revoke(
     tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
 ) -> None:
-    """Cut a device off: its connection ends within seconds and its messages are refused."""
+    """Cut a device off: its connection ends within seconds, messages and uploads are refused."""
     from farmiq.edge.devices import desk
 
     try:
@@ -176,7 +177,7 @@ def revoke(
 def rotate(
     tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
 ) -> None:
-    """Give a device a new secret and print it; the old one ends, with its connection."""
+    """Give a device a new secret and token and print them; the old end, with its connection."""
     from farmiq.edge.devices import desk
 
     environment = terminal.environment(stack)
@@ -338,7 +339,9 @@ def _print_credentials(
     if as_json:
         terminal.print_json(said)
         return
-    typer.echo(f"user       {said['user']}\npassword   {said['password']}")
+    typer.echo(
+        f"user       {said['user']}\npassword   {said['password']}\ntoken      {said['token']}"
+    )
     for name in ("publish", "subscribe"):
         typer.echo("\n".join(f"{name:<10} {topic}" for topic in said[name]))
     host, port = _broker(environment)

@@ -2,6 +2,7 @@
 
 from farmiq.config.admin import AdminSettings
 from farmiq.config.cloud import CloudSettings
+from farmiq.config.device import DeviceSettings
 from farmiq.config.edge import EdgeSettings
 from farmiq.config.environment import (
     crash_at,
@@ -17,6 +18,7 @@ __all__ = [
     "TEMPLATES",
     "AdminSettings",
     "CloudSettings",
+    "DeviceSettings",
     "EdgeSettings",
     "Settings",
     "SettingsError",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 TEMPLATES: dict[str, type[Settings]] = {
+    "device": DeviceSettings,
     "edge": EdgeSettings,
     "cloud": CloudSettings,
     "admin": AdminSettings,

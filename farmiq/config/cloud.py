@@ -75,6 +75,31 @@ class CloudSettings(Settings):
         ge=1,
         description="how long it is kept which batches came from which edge",
     )
+    s3_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_S3_URL",
+        description="the cloud's bucket for images, https://key:secret@host/bucket; without it "
+        "cloud-media-store knows of images, but has none",
+    )
+    s3_public_url: str | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_S3_PUBLIC_URL",
+        description="where edges reach that store; default: the address in FARMIQ_CLOUD_S3_URL",
+    )
+    media_presign_s: int = Field(
+        900,
+        alias="MEDIA_PRESIGN_SECONDS",
+        ge=1,
+        le=86_400,
+        description="how long an address for an upload is good",
+    )
+    weighvision_incomplete_min: float = Field(
+        10,
+        alias="WEIGHVISION_INCOMPLETE_MINUTES",
+        gt=0,
+        description="how long a weigh session waits for its image, and after its last event for "
+        "any other part, until pages and the API show it as INCOMPLETE",
+    )
     sign_in_hours: float = Field(
         12,
         alias="CONSOLE_SIGN_IN_HOURS",

@@ -168,6 +168,100 @@ class EdgeSettings(Settings):
         gt=0,
         description="how long feed lots and intakes are kept; what the cloud has not got stays",
     )
+    s3_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_EDGE_S3_URL",
+        description="the edge's bucket for images, http://key:secret@host:port/bucket; without it "
+        "edge-media-store takes no images",
+    )
+    s3_public_url: str | None = Field(
+        None,
+        alias="FARMIQ_EDGE_S3_PUBLIC_URL",
+        description="where weigh stations reach that store, such as http://10.0.0.2:8333; "
+        "default: the address in FARMIQ_EDGE_S3_URL",
+    )
+    media_presign_s: int = Field(
+        900,
+        alias="MEDIA_PRESIGN_SECONDS",
+        ge=1,
+        le=86_400,
+        description="how long an address for an upload is good",
+    )
+    media_max_bytes: int = Field(
+        10 * 2**20,
+        alias="MEDIA_MAX_BYTES",
+        ge=1,
+        le=10 * 2**20,
+        description="largest image that is taken",
+    )
+    media_presigns_per_minute: int = Field(
+        600,
+        alias="MEDIA_PRESIGNS_PER_MINUTE",
+        ge=1,
+        description="how often a device may ask for an address for an upload",
+    )
+    media_check_s: float = Field(
+        0.5,
+        alias="MEDIA_CHECK_SECONDS",
+        gt=0,
+        description="how often it is looked for images that were announced or should be there",
+    )
+    media_expire_hours: float = Field(
+        24,
+        alias="MEDIA_PRESIGNED_HOURS",
+        gt=0,
+        description="how long an image is remembered that was never uploaded",
+    )
+    media_days: float = Field(
+        90,
+        alias="MEDIA_RETENTION_DAYS",
+        gt=0,
+        le=36500,
+        description="how long images are kept; what the cloud has not got stays",
+    )
+    media_store_max_bytes: int = Field(
+        20 * 2**30,
+        alias="MEDIA_STORE_MAX_BYTES",
+        ge=1,
+        description="most bytes of images; above it the oldest go that the cloud has",
+    )
+    media_open_sessions: bool = Field(
+        False,
+        alias="MEDIA_DELETE_OPEN_SESSIONS",
+        description="true: images of sessions that were never finalized go at their time too",
+    )
+    media_sync: bool = Field(
+        True, alias="MEDIA_SYNC", description="false: images stay here and none goes to the cloud"
+    )
+    media_sync_at_once: int = Field(
+        4, alias="MEDIA_SYNC_AT_ONCE", ge=1, le=32, description="images on their way to the cloud"
+    )
+    media_lease_s: float = Field(
+        60,
+        alias="MEDIA_LEASE_SECONDS",
+        ge=1,
+        description="an image that is being looked at or carried is another's after so long; keep "
+        "it above SYNC_TIMEOUT_SECONDS",
+    )
+    weighvision_incomplete_min: float = Field(
+        10,
+        alias="WEIGHVISION_INCOMPLETE_MINUTES",
+        gt=0,
+        description="how long a weigh session waits for its image, and after its last event for "
+        "any other part, until it is INCOMPLETE and raises an alert",
+    )
+    weighvision_round_s: float = Field(
+        5,
+        alias="WEIGHVISION_ROUND_SECONDS",
+        gt=0,
+        description="how often it is looked which weigh sessions wait for too long",
+    )
+    weighvision_days: float = Field(
+        400,
+        alias="WEIGHVISION_RETENTION_DAYS",
+        gt=0,
+        description="how long weigh sessions that ended are kept; what the cloud has not got stays",
+    )
     cloud_url: str = Field(
         alias="FARMIQ_CLOUD_URL", description="cloud-ingestion, for example https://cloud.example"
     )

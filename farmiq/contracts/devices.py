@@ -36,7 +36,10 @@ class NewDevice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class DeviceLogin(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How the device connects to the broker. The password is told this once."""
+    """How the device connects to the broker; by its token it asks where to upload images.
+
+    Password and token are told this once.
+    """
 
     tenant_id: str
     farm_id: str
@@ -45,6 +48,7 @@ class DeviceLogin(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     station_id: str | None
     user: str
     password: str
+    token: str
     publish: list[str]
     subscribe: list[str]
 

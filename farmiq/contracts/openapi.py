@@ -18,7 +18,7 @@ from farmiq.cloud.edges import api as edges
 from farmiq.cloud.edges.api import EdgeEnrolment, EdgeRegistered, EdgeRotation
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import devices, feed, schemas
+from farmiq.contracts import devices, feed, media, schemas, weighings, weighvision
 from farmiq.edge.ingress.api import MOST_ON_A_PAGE, Chosen, Closing
 from farmiq.edge.ingress.refusals import KINDS
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
@@ -369,12 +369,15 @@ TYPES = {
         Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
         QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
         NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
-        *feed.TYPES, SyncStatus, OutboxPage, OutboxChoice, OutboxMoved,
+        *feed.TYPES, *weighvision.TYPES, *media.EDGE_TYPES, SyncStatus, OutboxPage, OutboxChoice,
+        OutboxMoved,
     ),
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
         DeadLetterGroups, DeadLetters, DeadLetterOrder,
         EdgeEnrolment, EdgeRotation, EdgeRegistered, EdgeHeartbeat, Edges, Jwks,
+        *weighings.TYPES,
+        *media.CLOUD_TYPES,
     ),
 }  # fmt: skip
 WRONG = {
@@ -407,7 +410,8 @@ def document(site: str) -> dict[str, Any]:
 
 def _security(site: str) -> dict[str, Any]:
     if site != "cloud":
-        return {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
+        bearer = {"type": "http", "scheme": "bearer"}
+        return {"securitySchemes": {"key": bearer, "deviceToken": bearer}}
     return {
         "securitySchemes": {
             "edgeToken": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -455,6 +459,8 @@ def _cloud() -> dict[str, Any]:
         ),
         **_dead_letters(),
         **_edges(),
+        **weighings.paths(ErrorBody, _PEOPLE),
+        **media.cloud_paths(ErrorBody),
     }
 
 
@@ -575,6 +581,8 @@ def _edge() -> dict[str, Any]:
         **_edge_telemetry(),
         **_edge_sync(),
         **feed.paths(ErrorBody),
+        **weighvision.paths(ErrorBody),
+        **media.edge_paths(ErrorBody),
     }
 
 

@@ -12,8 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg import sql
 
 from farmiq.cloud.bus import TELEMETRY_QUEUE
+from farmiq.demo import weighed
 from farmiq.plumbing import amqp
-from farmiq.simulate import check
+from farmiq.simulate import check, weighings
+from farmiq.simulate.check import Findings
 from farmiq.simulate.journal import Tally
 
 
@@ -40,15 +42,20 @@ class Figures:
     cloud_stored: int
     cloud_counted: int
     newest_age_s: float | None
+    weighed_edge: int
+    weighed_cloud: int
+    pictures_edge: int
+    pictures_cloud: int
 
 
 class Observer:
     """Looks with the owners' eyes: it is the demo's, no service has these rights."""
 
     def __init__(
-        self, edge: Any, cloud: Any, *, amqp_url: str, edge_url: str, journal: Path
+        self, edge: Any, cloud: Any, *, amqp_url: str, edge_url: str, journal: Path, stations: Path
     ) -> None:
         self._edge, self._cloud, self._amqp_url = edge, cloud, amqp_url
+        self._stations = stations
         self._edge_url = edge_url
         self.tally = Tally(journal)
 
@@ -65,7 +72,9 @@ class Observer:
               (select count(*) from sync_outbox where status = 'dlq'),
               (select count(*) from sync_outbox where status = 'acked'),
               (select count(*) from feed_intakes where parent_event_id is null)
-                + (select count(*) from barn_records)
+                + (select count(*) from barn_records),
+              (select count(*) from weight_sessions where status = 'finalized'),
+              (select count(*) from media_objects where upload_status = 'stored')
             """,
         )
         cloud = await _row(
@@ -75,7 +84,9 @@ class Observer:
               (select count(*) from telemetry_readings),
               (select coalesce(sum(reading_count), 0) from telemetry_latest),
               (select extract(epoch from clock_timestamp() - max(occurred_at))
-                 from telemetry_latest)
+                 from telemetry_latest),
+              (select count(*) from weight_sessions where status = 'finalized'),
+              (select count(*) from media_objects where stored_at is not null)
             """,
         )
         return Figures(
@@ -95,6 +106,10 @@ class Observer:
             cloud_stored=cloud[1],
             cloud_counted=int(cloud[2]),
             newest_age_s=_seconds(cloud[3]),
+            weighed_edge=edge[7],
+            weighed_cloud=cloud[4],
+            pictures_edge=edge[8],
+            pictures_cloud=cloud[5],
         )
 
     async def at_the_edge(self) -> list[tuple[str, str]]:
@@ -110,6 +125,14 @@ class Observer:
             *await _readings(self._cloud, "telemetry_readings", "event_id"),
             *await _told(self._edge, delivered=True),
         ]
+
+    async def weighings(self) -> tuple[Findings, Findings]:
+        """Who stood on the scales against the sessions and pictures of the edge and the cloud."""
+        visits = weighed.visited(self._stations)
+        return (
+            weighings.compare(visits, await weighed.at_the_edge(self._edge)),
+            weighings.compare(visits, await weighed.in_the_cloud(self._cloud)),
+        )
 
     async def _repeats(self) -> int:
         """Messages that came again and changed nothing, as the gateway counts them."""
@@ -137,7 +160,7 @@ class Observer:
 
 @contextlib.asynccontextmanager
 async def observing(
-    environment: Mapping[str, str], *, edge_url: str, journal: Path
+    environment: Mapping[str, str], *, edge_url: str, journal: Path, stations: Path
 ) -> AsyncIterator[Observer]:
     edge_db = environment["FARMIQ_EDGE_DB_ADMIN_URL"]
     cloud_db = environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
@@ -146,7 +169,9 @@ async def observing(
         await psycopg.AsyncConnection.connect(cloud_db, autocommit=True) as cloud,
     ):
         amqp_url = environment["FARMIQ_AMQP_URL"]
-        yield Observer(edge, cloud, amqp_url=amqp_url, edge_url=edge_url, journal=journal)
+        yield Observer(
+            edge, cloud, amqp_url=amqp_url, edge_url=edge_url, journal=journal, stations=stations
+        )
 
 
 async def _row(connection: Any, query: str) -> tuple[Any, ...]:

@@ -163,6 +163,7 @@ async def _register(root: Path, url: str, *, barns: int) -> Path:
     known = json.loads(file.read_text(encoding="utf-8"))["devices"] if file.exists() else []
     have = {(each["tenant_id"], each["device_id"]) for each in known}
     devices = [_device(each) for each in farm.farm(TENANT_ID, barns=barns)]
+    devices += [_station(each) for each in farm.stations(TENANT_ID, barns=barns)]
     lacking = [device for device in devices if device.key not in have]
     if lacking:
         made = await _add(url, lacking)
@@ -175,6 +176,15 @@ def _device(simulated: farm.Device) -> Device:
     return Device(
         tenant_id=place.tenant_id, farm_id=place.farm_id, barn_id=place.barn_id,
         device_id=place.device_id, kind="silo" if simulated.metrics == farm.SILO else "sensor",
+        firmware="simulated 1.0", wants_receipts=True, heartbeat_s=int(HEARTBEAT_S),
+    )  # fmt: skip
+
+
+def _station(simulated: farm.Station) -> Device:
+    place = simulated.place
+    return Device(
+        tenant_id=place.tenant_id, farm_id=place.farm_id, barn_id=place.barn_id,
+        device_id=place.device_id, station_id=simulated.station_id, kind="station",
         firmware="simulated 1.0", wants_receipts=True, heartbeat_s=int(HEARTBEAT_S),
     )  # fmt: skip
 

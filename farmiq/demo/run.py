@@ -1,6 +1,7 @@
 """The demo: engines, services and a simulated farm as processes of their own, and a view of them.
 
-stack --> provision --> farmiq run cloud, farmiq run edge --> farmiq simulate --> view or check
+stack --> provision --> farmiq run cloud, farmiq run edge --> farmiq simulate, farmiq stations
+      --> view or check
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from farmiq.demo.observe import Figures, Observer
 from farmiq.demo.provision import Site
 from farmiq.plumbing import db
 from farmiq.simulate import check
+from farmiq.simulate.check import Findings
 from farmiq.stack import processes
 
 Say = Callable[[str], None]
@@ -62,6 +64,9 @@ class Farm:
     def simulator(self) -> Child:
         return self.children[-1]
 
+    def stations(self) -> Child:
+        return self.children[-2]
+
     def memory(self) -> dict[str, int]:
         """Bytes of every process of ours, engines included."""
         named = {state.name: state.rss_bytes for state in stack.states(self.engines.root)}
@@ -85,12 +90,14 @@ async def running(
         await _until_ready(children[1], site.edge_url)
         ready_after_s = time.monotonic() - started_at
         say(f"services        edge and cloud ready in {ready_after_s:.1f} s")
+        folder = root / "stations"
+        children.append(_spawn(root, site, "stations", "stations", *_herding(folder, seconds)))
         options = ["--barns", str(barns), "--interval", str(interval_s), "--day", str(DAY_S)]
         options += ["--seconds", str(seconds)] if seconds else []
         options += ["--journal", str(journal), "--tenant", provision.TENANT_ID]
         children.append(_spawn(root, site, "simulator", "simulate", *options))
         async with observe.observing(
-            engines.environment, edge_url=site.edge_url, journal=journal
+            engines.environment, edge_url=site.edge_url, journal=journal, stations=folder
         ) as observer:
             yield Farm(site, engines, children, observer, started_at)
     except db.UNAVAILABLE as error:
@@ -98,10 +105,11 @@ async def running(
             f"a database went away ({db.first_line(error)}); see {root / 'logs'}"
         ) from None
     finally:
-        say("stopping the simulator, the edge and the cloud")
-        for child in children:
+        say("stopping the simulators, the edge and the cloud")
+        # The senders first, so that they find somebody to say goodbye to.
+        for child in reversed(children):
             child.process.terminate()
-        for child in children:
+        for child in reversed(children):
             _await_end(child)
         say("stopping the engines")
 
@@ -117,7 +125,9 @@ async def smoke(engines: stack.Stack, *, seconds: float, say: Say) -> tuple[bool
         sent, unknown = tally.contents, tally.unconfirmed
         edge = check.compare(sent, await farm.observer.at_the_edge(), unconfirmed=unknown)
         cloud = check.compare(sent, await farm.observer.in_the_cloud(), unconfirmed=unknown)
+        weighed = await farm.observer.weighings()
     good = edge.clean and cloud.clean and _counts_agree(figures) and figures.sent > 0
+    good = good and all(each.clean and each.stored for each in weighed)
     return good, (
         f"smoke: sent {figures.sent}, stored at the edge {edge.stored}, in the cloud "
         f"{cloud.stored} ({figures.cloud_counted} readings counted); "
@@ -125,8 +135,28 @@ async def smoke(engines: stack.Stack, *, seconds: float, say: Say) -> tuple[bool
         f"twice {len(edge.twice) + len(cloud.twice) + _overcounted(figures)}, "
         f"invented {len(edge.invented) + len(cloud.invented)}, "
         f"changed {len(edge.changed) + len(cloud.changed)}; "
-        f"{figures.repeats_absorbed} repeats absorbed"
+        f"{figures.repeats_absorbed} repeats absorbed; {_weighings(figures, *weighed)}"
     )
+
+
+def _weighings(figures: Figures, edge: Findings, cloud: Findings) -> str:
+    both = (edge, cloud)
+    return (
+        f"weighings: {edge.sent} due, {edge.stored} at the edge, {cloud.stored} in the cloud, "
+        f"{figures.pictures_edge} and {figures.pictures_cloud} pictures; "
+        f"lost {sum(len(each.lost) for each in both)}, "
+        f"twice {sum(len(each.twice) for each in both)}, "
+        f"invented {sum(len(each.invented) for each in both)}, "
+        f"changed {sum(len(each.changed) for each in both)}"
+    )
+
+
+def _herding(folder: Path, seconds: float | None) -> list[str]:
+    """A smoke check wants many animals in its minute, and power cuts; a demo is watched."""
+    options = ["--dir", str(folder), "--day", str(DAY_S)]
+    if seconds is None:
+        return [*options, "--gap", "8", "--stands", "6"]
+    return [*options, "--seconds", str(seconds), "--gap", "2", "--stands", "5", "--cuts"]
 
 
 def _overcounted(figures: Figures) -> int:
@@ -144,19 +174,20 @@ def _counts_agree(figures: Figures) -> bool:
 async def _until_simulated(farm: Farm, seconds: float, say: Say) -> dict[str, int]:
     """Wait for the simulator's end; returns the memory of each process while it was at work."""
     memory: dict[str, int] = {}
-    simulator = farm.simulator().process
-    deadline = time.monotonic() + seconds + 60
-    while simulator.poll() is None and time.monotonic() < deadline:
+    simulator, herds = farm.simulator().process, farm.stations().process
+    deadline = time.monotonic() + seconds + 90
+    while None in (simulator.poll(), herds.poll()) and time.monotonic() < deadline:
         _fail_if_fallen(farm)
         figures = await farm.observer.look()
         say(
             f"running       sent {figures.sent}, stored at the edge {figures.edge_stored}, "
-            f"in the cloud {figures.cloud_stored}"
+            f"in the cloud {figures.cloud_stored}; weighed {figures.weighed_edge}"
         )
         memory = farm.memory()
         await asyncio.sleep(10 if seconds > 20 else 2)  # noqa: PLR2004
-    if simulator.poll() != 0:
-        raise DemoError(f"the simulator did not end well; see {farm.simulator().log}")
+    for child in (farm.simulator(), farm.stations()):
+        if child.process.poll() != 0:
+            raise DemoError(f"{child.name} did not end well; see {child.log}")
     return memory
 
 
@@ -164,11 +195,16 @@ async def _until_caught_up(farm: Farm, say: Say) -> Figures:
     """Everything confirmed has arrived, or time is over: then the comparison will say so."""
     deadline = time.monotonic() + CATCH_UP_S
     figures = await farm.observer.look()
-    while not _settled(figures) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        if _settled(figures) and all(each.clean for each in await farm.observer.weighings()):
+            break
         _fail_if_fallen(farm)
         await asyncio.sleep(0.5)
         figures = await farm.observer.look()
-    say(f"caught up     {figures.cloud_stored} readings in the cloud")
+    say(
+        f"caught up     {figures.cloud_stored} readings and {figures.weighed_cloud} weighings "
+        "in the cloud"
+    )
     return figures
 
 

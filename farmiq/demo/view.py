@@ -72,6 +72,12 @@ def _hops(figures: Figures) -> Table:
         "cloud", f"{figures.cloud_stored}", queue, _age(figures.newest_age_s),
         "stored in the cloud; the page shows it (oldest: age of the newest reading)",
     )  # fmt: skip
+    table.add_row(
+        "weighings", f"{figures.weighed_edge}",
+        f"{max(0, figures.weighed_edge - figures.weighed_cloud)}", "",
+        f"sessions of the weigh stations; {figures.pictures_edge} pictures at the edge, "
+        f"{figures.pictures_cloud} in the cloud",
+    )  # fmt: skip
     if figures.quarantined or figures.outbox_dlq:
         table.add_row(
             "set aside", f"{figures.quarantined + figures.outbox_dlq}", "", "",
@@ -85,7 +91,7 @@ def _line(figures: Figures) -> str:
     return (
         f"sent {figures.sent}  confirmed {figures.confirmed}  edge {figures.edge_stored}  "
         f"outbox {figures.outbox_waiting} (oldest {_age(figures.outbox_oldest_s) or '0 s'})  "
-        f"cloud {figures.cloud_stored}"
+        f"cloud {figures.cloud_stored}  weighings {figures.weighed_edge}/{figures.weighed_cloud}"
     )
 
 

@@ -7,7 +7,7 @@ every problem: an operator who mends a device wants all of them, not the first.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import Enum
 from itertools import islice
@@ -23,6 +23,8 @@ MAX_DEPTH = 32
 # A message may be wrong in a hundred thousand places; whoever mends it does not read them all.
 MOST_REASONS = 1000
 LONGEST_REASON = 500
+# Looking at a message takes time by its values, so there is a most; commas tell how many there are.
+MOST_VALUES = 20_000
 # jsonb keeps a number with so many digits behind the point, and rounds what has more.
 MOST_DECIMALS = 16_383
 
@@ -30,9 +32,9 @@ _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 # Every key ends in `":`, seldom with space between; an escaped quote inside of a text may look so
 # too, which only costs a second look.
 _SPACED_KEY_END = re.compile(rb'"\s+:')
-# Numbers that may need a second look: in a long message; or small ones, if there is an exponent
-# or a long row of zeros.
-_LONG = MOST_DECIMALS - 100
+# Numbers that may need a second look: very long ones; or small ones, if there is an exponent or a
+# long row of zeros. Of a row of so many digits one whole block is digits alone.
+_BLOCK = MOST_DECIMALS // 2
 _SMALL = 1e-30
 _EXPONENT = re.compile(rb"[0-9][eE]-[0-9]+(?:[,\]}\s]|$)")
 _LONG_ZERO = b"0" * 300
@@ -83,30 +85,53 @@ def read(
     return value
 
 
-def keepable(raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH) -> list[str]:
+def keepable(
+    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, most_values: int = MOST_VALUES
+) -> list[str]:
     """Why these bytes cannot be kept as they are; empty if they can, whatever they say.
 
     They cannot if they are not JSON, hold a NUL or a number that jsonb or a double would change,
-    say a key twice (every reader would choose for itself which counts), or are nested too deep.
+    say a key twice (every reader would choose for itself which counts), are nested too deep, or
+    hold more values than anybody looks at.
     """
+    if too_many := _too_many(raw, most_values):
+        return too_many
     try:
         value = _decode(raw)
     except REFUSED as error:
-        return look(raw, levels=levels)[1] or [f"not JSON: {error}"]
+        found = look(raw, levels=levels, most_values=most_values)[1]
+        return found or [f"not JSON: {error}"]
     raw = bytes(raw)
     small: list[float] = []
     sound = _count_keys([value], levels + 1, small) == _count_key_ends(raw)
     if sound and _NUL not in raw and not _has_odd_number(raw, small):
         return []
-    return look(raw, levels=levels)[1]
+    return look(raw, levels=levels, most_values=most_values)[1]
 
 
-def look(raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH) -> tuple[Any, list[str]]:
+def only_holds(raw: bytes, parts: Sequence[msgspec.Raw], *, names: frozenset[str]) -> bool:
+    """Whether an object is nothing but these names, once each, around parts that can be kept.
+
+    Cheap, and right to say yes; a no only means to look.
+    """
+    try:
+        frame = _frame.decode(raw)
+    except REFUSED:
+        return False
+    keys = len(frame) + sum(_count_key_ends(bytes(part)) for part in parts)
+    return frame.keys() <= names and _count_key_ends(raw) == keys and _NUL not in raw
+
+
+def look(
+    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, most_values: int = MOST_VALUES
+) -> tuple[Any, list[str]]:
     """The slow path: what these bytes say, as far as it can be told, and why they cannot be kept.
 
     ODD stands where nothing can be told: for the whole of what is not JSON, for a number out of
     range, for text with half a character. `misfits` passes over it.
     """
+    if too_many := _too_many(raw, most_values):
+        return ODD, too_many
     try:
         written = _as_written(bytes(raw))
         value = _told(written, levels)
@@ -142,6 +167,7 @@ def not_in_utc(at: datetime, name: str) -> list[str]:
 
 _NO_MOMENT = "not a moment between the years 1 and 9999 in UTC"
 _decode = msgspec.json.Decoder().decode
+_frame = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def _some(reasons: Iterator[str]) -> list[str]:
@@ -177,6 +203,12 @@ def _count_keys(value: Any, levels: int, small: list[float]) -> int | None:
     return count
 
 
+def _too_many(raw: bytes | msgspec.Raw, most: int) -> list[str]:
+    """Between two values of a list or an object stands a comma; texts may hold some as well."""
+    count = bytes(raw).count(b",")
+    return [f"{count + 1} values, or texts with as many commas: at most {most}"] * (count >= most)
+
+
 def _count_key_ends(raw: bytes) -> int:
     return raw.count(b'":') + len(_SPACED_KEY_END.findall(raw))
 
@@ -186,7 +218,7 @@ def _has_odd_number(raw: bytes, small: list[float]) -> bool:
 
     What has too many decimals is long, or next to nothing.
     """
-    if len(raw) > _LONG:
+    if any(raw[at : at + _BLOCK].isdigit() for at in range(0, len(raw) - _BLOCK + 1, _BLOCK)):
         return True
     return bool(small) and (_LONG_ZERO in raw or _EXPONENT.search(raw) is not None)
 

@@ -30,6 +30,9 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     health: DeviceHealth | msgspec.UnsetType | None = msgspec.UNSET
     uptime_s: float | msgspec.UnsetType | None = msgspec.UNSET
     buffer_depth: Count | msgspec.UnsetType | None = msgspec.UNSET
+    # What our agent adds: sessions that failed, and the names of what is wrong.
+    failed_sessions: Count | msgspec.UnsetType | None = msgspec.UNSET
+    alarms: tuple[Name, ...] | msgspec.UnsetType | None = msgspec.UNSET
     battery_v: float | msgspec.UnsetType | None = msgspec.UNSET
 
     def __post_init__(self) -> None:

@@ -19,6 +19,10 @@ IMAGE_CAPTURED = "weighvision.image.captured"
 SESSION_FINALIZED = "weighvision.session.finalized"
 SESSION_CANCELLED = "weighvision.session.cancelled"
 
+# A key of the bus payload, true if the edge took the event's weight from the weighings it had: not
+# the device's own word, and older than weighings that came later (C-29, C-109).
+DERIVED = "weight_derived"
+
 
 class WeightRecorded(msgspec.Struct, frozen=True, kw_only=True):
     weight_kg: WeightKg

@@ -4,12 +4,27 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 
 def delay_s(attempt: int, *, base_s: float, cap_s: float, chance: float) -> float:
     """Full jitter: between half and the whole of base·2^attempt, at most cap."""
     whole = min(base_s * 2.0 ** min(attempt, 32), cap_s)
     return whole * (0.5 + chance / 2)
+
+
+def retry_after_s(header: str | None, *, now: datetime) -> float | None:
+    """Retry-After in either of its forms: seconds, or a date."""
+    if not header:
+        return None
+    if header.isdecimal():
+        return float(header[:9])
+    try:
+        until = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    return max(0.0, (until.astimezone(UTC) - now).total_seconds())
 
 
 @dataclass

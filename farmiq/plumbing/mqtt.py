@@ -119,6 +119,11 @@ class Client:
         """Whether so much waits that the socket is not read."""
         return self._reading_paused
 
+    @property
+    def connection(self) -> int:
+        """Another number than before means that the link was lost in between."""
+        return self._connection
+
     def problem(self) -> str | None:
         """Why nothing can arrive, in a sentence, or None."""
         return None if self._up.is_set() else f"broker: {self._why_down}"

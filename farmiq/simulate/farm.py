@@ -96,6 +96,25 @@ def farm(
     return [*devices, *tellers]
 
 
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A weigh station: its agent is a device (simulate/stations.py)."""
+
+    place: Place
+    station_id: str
+
+
+def stations(tenant_id: str, *, barns: int, farm_id: str = "hill-farm") -> list[Station]:
+    """A scale in each of the first two barns."""
+    return [
+        Station(
+            Place(tenant_id, farm_id, f"barn-{number}", f"barn-{number}-station"),
+            f"barn-{number}-scale",
+        )
+        for number in range(1, min(barns, 2) + 1)
+    ]
+
+
 def _told_in(barn: int) -> list[tuple[str, Habit]]:
     feeder = [("feeder", FEEDING)] if barn % 2 else []
     return [*feeder, ("tablet", NOTING)] if barn == 1 else feeder

@@ -38,10 +38,10 @@ def browser(chromium: str | Path) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def console(cloud_db: Any) -> Iterator[Served]:
-    """A console on a fresh database that has one company with one person."""
+def console(cloud_db: Any, engines: dict[str, str]) -> Iterator[Served]:
+    """A console on a fresh database that has one company with one person, and its pictures."""
     barns.add_company(cloud_db.admin_url)
-    served = Served(cloud_db.url)
+    served = Served(cloud_db.url, FARMIQ_CLOUD_S3_URL=engines["FARMIQ_CLOUD_S3_URL"])
     served.start()
     yield served
     served.stop()

@@ -8,21 +8,22 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http import HTTPStatus, client
-from pathlib import Path
 
 from farmiq.cloud.console import service
+from farmiq.cloud.media import service as media
 from farmiq.config import CloudSettings
-from farmiq.plumbing import http
+from farmiq.plumbing import db, http
 from tests.browser import patience
 
 
 class Served:
     """One console; it keeps its port when it is stopped and started again."""
 
-    def __init__(self, db_url: str) -> None:
+    def __init__(self, db_url: str, **environment: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._db_url = db_url
+        self._environment = environment
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -48,12 +49,17 @@ class Served:
             {
                 "FARMIQ_CLOUD_DB_URL": self._db_url,
                 "FARMIQ_AMQP_URL": "amqp://unused",
-                "FARMIQ_EDGE_KEYS_FILE": str(Path("unused")),
+                **self._environment,
             }
         )
         door = http.Door("farmiq-cloud", "test")
         with contextlib.suppress(asyncio.CancelledError):
-            async with asyncio.TaskGroup() as group:
+            async with (
+                db.pool(self._db_url, name="pictures", least=0) as pool,
+                asyncio.TaskGroup() as group,
+            ):
+                if settings.s3_url:
+                    media.add_routes(settings, door, pool)
                 group.create_task(service.run(settings, door))
                 group.create_task(http.serve(door, host="127.0.0.1", port=self.port))
 

@@ -41,6 +41,11 @@ ELSEWHERE = {
     "sync.before_reap_commit": "tests/integration/edge/sync/test_crash.py",
     "consume.after_set_aside": "tests/integration/cloud/test_landing.py",
     "dlq.after_publish": "tests/integration/cloud/test_deadletter.py",
+    **{
+        point: "tests/integration/edge/media/test_crash.py"
+        for point in crash.POINTS
+        if point.startswith("media.")
+    },
 }
 # Points that are only reached over what an earlier death left behind.
 AFTER_A_DEATH_AT = {"sync.after_sending": "sync.after_claim"}
@@ -60,9 +65,15 @@ def test_a_point_off_the_way_is_hit_by_a_test_of_its_own(point: str, file: str) 
     assert f'"{point}' in (ROOT / file).read_text()
 
 
-@pytest.mark.parametrize(
-    "point", [point for point in crash.POINTS if point not in {*ELSEWHERE, *BESIDE}]
-)
+# A station has no part in these: tests/integration/device/test_kill.py takes all of its points.
+ON_THE_WAY = [
+    point
+    for point in crash.POINTS
+    if point not in {*ELSEWHERE, *BESIDE} and not point.startswith("agent.")
+]
+
+
+@pytest.mark.parametrize("point", ON_THE_WAY)
 async def test_death_at_a_crash_point(
     battered: Battered, point: str, record_property: Record
 ) -> None:

@@ -9,7 +9,7 @@ from farmiq.cli import app
 
 # They run until they are stopped, or print a file of another program or a contract.
 WITHOUT = {
-    "run", "demo", "config", "asyncapi", "openapi", "device permissions",
+    "run", "agent run", "demo", "config", "asyncapi", "openapi", "device permissions",
 }  # fmt: skip
 
 

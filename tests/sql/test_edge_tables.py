@@ -189,3 +189,38 @@ def test_ids_made_by_the_database_are_version_7_and_in_order_of_time(edge_db: Da
     assert {each.version for each in found} == {7}
     assert [each.int >> 80 for each in found] == sorted(each.int >> 80 for each in found)
     assert len(set(found)) == 50
+
+
+@pytest.mark.req("DB-06")
+def test_weight_sessions_has_the_documented_columns_and_statuses(edge_db: Database) -> None:
+    found = catalog.columns(edge_db.url, "weight_sessions")
+    documented = {
+        "id": "uuid",
+        "tenant_id": "text",
+        "farm_id": "text",
+        "barn_id": "text",
+        "device_id": "text",
+        "batch_id": "text",
+        "status": "text",
+        "start_at": "timestamp with time zone",
+        "end_at": "timestamp with time zone",
+        "initial_weight_kg": "double precision",
+        "final_weight_kg": "double precision",
+    }
+    assert documented.items() <= found.items()
+    row = "insert into weight_sessions (id, tenant_id, farm_id, barn_id, device_id, station_id, "
+    row += "start_at, status) values (%s, 't', 'f', 'b', 'd', 's', now(), %s)"
+    with psycopg.connect(edge_db.url) as connection:
+        for status in ("created", "finalized", "cancelled"):
+            connection.execute(row, (ids.new(), status))
+        with pytest.raises(psycopg.errors.CheckViolation, match="weight_sessions_status_known"):
+            connection.execute(row, (ids.new(), "INCOMPLETE"))
+
+
+@pytest.mark.req("DB-07")
+def test_weight_sessions_has_the_documented_indexes(edge_db: Database) -> None:
+    found = set(catalog.indexes(edge_db.url, "weight_sessions").values())
+    assert {
+        "(tenant_id, device_id, start_at DESC)",
+        "(tenant_id, status, start_at DESC)",
+    } <= found

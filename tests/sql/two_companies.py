@@ -68,7 +68,13 @@ SEED = {
         values (%(tenant)s, 'e', now(), now(), 0, '{}', 0, 0, 0, 0)""",
     "telemetry_aggregates": _EVENT.format("telemetry_aggregates"),
     "weighvision_events": _EVENT.format("weighvision_events"),
+    "weight_sessions": """
+        insert into weight_sessions (tenant_id, session_id, farm_id, barn_id, start_at)
+        values (%(tenant)s, %(id)s, 'f', 'b', now())""",
     "media_events": _EVENT.format("media_events"),
+    "media_objects": """
+        insert into media_objects (tenant_id, media_id, device_id, captured_at)
+        values (%(tenant)s, %(id)s, 'd', now())""",
     "inference_events": _EVENT.format("inference_events"),
     "feed_events": _EVENT.format("feed_events"),
     "barn_events": _EVENT.format("barn_events"),

@@ -1,6 +1,6 @@
 """Live pages: one LISTEN per process, fanned out to the browsers of the company that changed.
 
-telemetry --NOTIFY telemetry_changed--> [hub] --Server-Sent Events: "fetch again"--> browsers
+telemetry, weighvision --NOTIFY …_changed--> [hub] --Server-Sent Events: "fetch again"--> browsers
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 import psycopg
+from psycopg import sql
 
 from farmiq.plumbing import backoff, db, log
 
@@ -17,6 +18,10 @@ BEAT_S = 10.0
 # A browser is told at most this often.
 PAUSE_S = 1.0
 MOST_PER_SIGN_IN = 10
+
+# What pages are about, and the channel on which the database tells that it changed.
+TELEMETRY, WEIGHVISION = "telemetry", "weighvision"
+CHANNELS = {about: f"{about}_changed" for about in (TELEMETRY, WEIGHVISION)}
 
 # A browser cannot see comments of the stream, so the beat is an event too.
 BEAT = b"event: beat\ndata: {}\n\n"
@@ -29,6 +34,7 @@ DEAF = b"event: deaf\ndata: {}\n\n"
 class Subscription:
     company_id: str
     sign_in: bytes
+    about: str
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -41,8 +47,8 @@ class Hub:
     _subscriptions: set[Subscription] = field(default_factory=set)
 
     @contextlib.contextmanager
-    def subscribe(self, company_id: str, *, sign_in: bytes) -> Iterator[Subscription]:
-        subscription = Subscription(company_id, sign_in)
+    def subscribe(self, company_id: str, *, sign_in: bytes, about: str) -> Iterator[Subscription]:
+        subscription = Subscription(company_id, sign_in, about)
         self._subscriptions.add(subscription)
         try:
             yield subscription
@@ -53,9 +59,9 @@ class Hub:
         """Whether one sign-in has as many live pages open as it may."""
         return sum(found.sign_in == sign_in for found in self._subscriptions) >= MOST_PER_SIGN_IN
 
-    def changed(self, company_id: str) -> None:
+    def changed(self, company_id: str, about: str = TELEMETRY) -> None:
         for subscription in self._subscriptions:
-            if subscription.company_id == company_id:
+            if (subscription.company_id, subscription.about) == (company_id, about):
                 subscription.woken.set()
 
     def hear(self, *, listening: bool) -> None:
@@ -74,7 +80,7 @@ class Hub:
 
 
 async def stream(
-    hub: Hub, *, company_id: str, sign_in: bytes, lasts_s: float
+    hub: Hub, *, company_id: str, sign_in: bytes, lasts_s: float, about: str = TELEMETRY
 ) -> AsyncIterator[bytes]:
     """What one browser hears, until the server stops or the sign-in expires.
 
@@ -82,7 +88,7 @@ async def stream(
     """
     clock = asyncio.get_running_loop().time
     ends_at = clock() + lasts_s
-    with hub.subscribe(company_id, sign_in=sign_in) as subscription:
+    with hub.subscribe(company_id, sign_in=sign_in, about=about) as subscription:
         woken = True
         while not hub.closing.is_set() and clock() < ends_at:
             yield message(listening=hub.listening, woken=woken)
@@ -124,11 +130,12 @@ async def _listen_once(url: str, hub: Hub) -> None:
         url, autocommit=True, application_name="cloud-console-live", connect_timeout=5
     )
     async with connection:
-        await connection.execute("listen telemetry_changed")
+        for channel in CHANNELS.values():
+            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
         hub.hear(listening=True)
         while True:
             async for notice in connection.notifies(timeout=BEAT_S):
-                hub.changed(notice.payload)
+                hub.changed(notice.payload, notice.channel.removesuffix("_changed"))
             # A connection that died quietly shows itself here.
             async with asyncio.timeout(BEAT_S):
                 await connection.execute("select 1")

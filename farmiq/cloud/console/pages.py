@@ -56,7 +56,7 @@ class Pages:
         app.router.default = look.not_found(app.router.default)
 
     async def latest(self, request: Request) -> Response:
-        signed_in = await self._who(request)
+        signed_in = await self.who(request)
         if signed_in is None:
             return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
         found = await self._view(request, signed_in)
@@ -65,28 +65,32 @@ class Pages:
             "latest.html",
             view=found,
             csrf=signed_in.csrf_token,
-            choices=await self._choices(signed_in),
+            choices=await self.choices(signed_in),
         )
 
     async def fragment(self, request: Request) -> Response:
-        found = await self._view(request, await self._must_be_signed_in(request))
+        found = await self._view(request, await self.must_be_signed_in(request))
         page = await asyncio.to_thread(look.page, "fragment.html", view=found)
         return await asyncio.to_thread(packed, request, page)
 
     async def latest_json(self, request: Request) -> Response:
-        found = await self._view(request, await self._must_be_signed_in(request))
+        found = await self._view(request, await self.must_be_signed_in(request))
         return JSONResponse(readings.as_json(found), headers={"Cache-Control": "no-store"})
 
     async def live(self, request: Request) -> Response:
-        signed_in = await self._must_be_signed_in(request)
+        signed_in = await self.must_be_signed_in(request)
         if self.hub.is_full(signed_in.token_hash):
             raise http.HttpError(429, "too many live pages are open: close some", retry_after_s=10)
-        async with self._as_person(request, signed_in) as connection:
+        async with self.as_person(request, signed_in) as connection:
             company = await store.company(connection, email=signed_in.email)
         if company is None:
             raise not_signed_in()
+        about = request.query_params.get("about", live.TELEMETRY)
+        if about not in live.CHANNELS:
+            raise http.HttpError(400, f"about is one of: {', '.join(live.CHANNELS)}")
         source = live.stream(
             self.hub,
+            about=about,
             company_id=str(company.company_id),
             sign_in=signed_in.token_hash,
             lasts_s=signed_in.remaining_s,
@@ -96,7 +100,7 @@ class Pages:
         return StreamingResponse(source, media_type="text/event-stream", headers=headers)
 
     async def sign_in_form(self, request: Request) -> Response:
-        if await self._who(request):
+        if await self.who(request):
             return RedirectResponse("/", 303, headers=look.HEADERS)
         return self._form(request)
 
@@ -118,7 +122,7 @@ class Pages:
         return answer
 
     async def sign_out(self, request: Request) -> Response:
-        signed_in = await self._who(request)
+        signed_in = await self.who(request)
         answer = RedirectResponse("/sign-in", 303, headers=look.HEADERS)
         if signed_in is not None:
             if not forms.came_from_us(await forms.read(request), signed_in.csrf_token):
@@ -129,7 +133,7 @@ class Pages:
 
     async def switch_company(self, request: Request) -> Response:
         """A super admin looks at another company, in this sign-in only."""
-        signed_in = await self._must_be_signed_in(request)
+        signed_in = await self.must_be_signed_in(request)
         form = await forms.read(request)
         if not forms.came_from_us(form, signed_in.csrf_token):
             raise http.HttpError(403, "this form is not of your sign-in: load the page again")
@@ -154,17 +158,20 @@ class Pages:
         answer = Response(found.content, media_type=found.media_type, headers=headers)
         return packed(request, answer)
 
-    async def _who(self, request: Request) -> SignIn | None:
-        return await self.desk.find(request.cookies.get(SIGN_IN_COOKIE))
+    async def who(self, request: Request) -> SignIn | None:
+        """By the cookie of a browser, or by the token as `Authorization: Bearer …`."""
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        cookie = request.cookies.get(SIGN_IN_COOKIE)
+        return await self.desk.find(bearer.strip() if scheme.lower() == "bearer" else cookie)
 
-    async def _must_be_signed_in(self, request: Request) -> SignIn:
-        signed_in = await self._who(request)
+    async def must_be_signed_in(self, request: Request) -> SignIn:
+        signed_in = await self.who(request)
         if signed_in is None:
             raise not_signed_in()
         return signed_in
 
     @asynccontextmanager
-    async def _as_person(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:
+    async def as_person(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:
         """In the company that the address names, else in the one that the sign-in has chosen.
 
         So a page goes on showing what it began with, also when another tab switches.
@@ -180,14 +187,14 @@ class Pages:
         except (session.NotYours, session.NoSuchCompany):
             raise no_such_company() from None
 
-    async def _choices(self, signed_in: SignIn) -> list[readings.Choice]:
+    async def choices(self, signed_in: SignIn) -> list[readings.Choice]:
         if not signed_in.is_super_admin:
             return []
         async with session.as_person(self.pool, signed_in.token) as connection:
             return await store.choices(connection)
 
     async def _view(self, request: Request, signed_in: SignIn) -> readings.View:
-        async with self._as_person(request, signed_in) as connection:
+        async with self.as_person(request, signed_in) as connection:
             company = await store.company(connection, email=signed_in.email)
             found = await store.latest(connection)
         if company is None:

@@ -1,12 +1,14 @@
-"""Console: what people see. Sign-in, and one live page with the latest readings.
+"""Console: what people see. Sign-in, and live pages: the latest readings, and weighings.
 
-telemetry_latest, telemetry_readings --as the person who looks--> [console] --HTML, SSE--> browsers
+telemetry_latest, telemetry_readings, weight_sessions, weighvision_events, media_objects
+--as the person who looks--> [console] --HTML, SSE, JSON--> browsers, programs
 """
 
 import asyncio
 from datetime import timedelta
 
 from farmiq.cloud.console import live, pages
+from farmiq.cloud.console.weighing_pages import WeighingPages
 from farmiq.cloud.identity.desk import Desk
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
@@ -19,7 +21,9 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
     hub = live.Hub()
     async with db.pool(url, name=NAME, timeout_s=3) as pool:
         desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        pages.Pages(pool, desk, hub, cookie_secure=settings.cookie_secure).add_to(door.app)
+        ours = pages.Pages(pool, desk, hub, cookie_secure=settings.cookie_secure)
+        WeighingPages(ours, patience_s=60 * settings.weighvision_incomplete_min).add_to(door.app)
+        ours.add_to(door.app)
         door.ready("console.database", lambda: db.problem(pool))
         door.ready("console.live", lambda: None if hub.listening else "hears no changes")
         try:

@@ -1,17 +1,53 @@
-"""Media in the cloud: which images the edges have.
+"""Media in the cloud: which images the edges have, and their bytes.
 
-farmiq.media.exchange --store.queue--> [media] --media_events-->
+farmiq.media.exchange --store.queue--> [media] --media_events, media_objects-->
+edge-media-store --presign, PUT--> the cloud's bucket <-- [media] --pictures--> people
+
+The event of an image comes first, by the bus; its bytes follow by an address of the cloud's own
+bucket, and count as here when they were read back and are what the edge said (C-22).
 """
 
+from datetime import timedelta
+
 from farmiq.cloud import bus, landing
+from farmiq.cloud.edges.keyring import Keyring
+from farmiq.cloud.identity.desk import Desk
 from farmiq.cloud.landing import Landing
+from farmiq.cloud.media import store
+from farmiq.cloud.media.api import Api
+from farmiq.cloud.media.intake import Intake
 from farmiq.config import CloudSettings
-from farmiq.plumbing import http
+from farmiq.messages import media
+from farmiq.plumbing import db, http, objects
+from farmiq.plumbing.gallery import Gallery
 
 NAME = "cloud-media-store"
 
-LANDING = Landing("media", bus.MEDIA, landing.in_table("media_events"))
+LANDING = Landing("media", bus.MEDIA, store.keep)
 
 
 async def run(settings: CloudSettings, door: http.Door) -> None:
-    await landing.run(settings, door, LANDING)
+    url = settings.db_url.get_secret_value()
+    async with db.pool(url, name=NAME, least=0, most=6, timeout_s=3.0) as pool:
+        add_routes(settings, door, pool)
+        await landing.run(settings, door, LANDING)
+
+
+def add_routes(settings: CloudSettings, door: http.Door, pool: db.Pool) -> None:
+    bucket = _bucket(settings)
+    if bucket is None:
+        door.note("media.store", lambda: "takes no images: FARMIQ_CLOUD_S3_URL is not set")
+    else:
+        door.ready("media.store", bucket.problem)
+    intake = Intake(settings, pool, Keyring(settings, pool), bucket)
+    door.app.add_route(media.PRESIGN, intake.presign, methods=["POST"])
+    desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
+    Api(pool, desk, Gallery(bucket) if bucket else None).add_to(door.app)
+
+
+def _bucket(settings: CloudSettings) -> objects.Bucket | None:
+    if settings.s3_url is None:
+        return None
+    return objects.Bucket(
+        settings.s3_url.get_secret_value(), tls=settings.tls, public_url=settings.s3_public_url
+    )

@@ -1,1 +1,1 @@
-"""cloud-weighvision-service: events of the bus into weighvision_events."""
+"""cloud-weighvision-service: events of the bus into weighvision_events, and sessions of them."""

@@ -1,4 +1,6 @@
-"""A device's secret: made here, told once, kept as hashes.
+"""A device's secret and its token: made here, told once, kept as hashes.
+
+The secret is for the broker, the token for HTTP (where to upload an image).
 
 The secret has 192 random bits, so nobody guesses it and the hashes may be cheap: a broker that
 comes back must let a whole farm in again within seconds.
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 
 import bcrypt
 
+from farmiq.edge import access
+
 _BCRYPT_COST = 4
 _PBKDF2_ROUNDS = 101
 _SALT_BYTES = 12
@@ -18,16 +22,25 @@ _SALT_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """`plain` is for the device and for nobody else."""
+    """`plain` and `token` are for the device and for nobody else."""
 
     plain: str
     bcrypt: str
     pbkdf2: str
+    token: str
+    token_sha256: bytes
 
 
 def new() -> Secret:
     plain = secrets.token_urlsafe(24)
-    return Secret(plain, _for_nats(plain), _for_mosquitto(plain, secrets.token_bytes(_SALT_BYTES)))
+    token = access.new_device_token()
+    return Secret(
+        plain,
+        _for_nats(plain),
+        _for_mosquitto(plain, secrets.token_bytes(_SALT_BYTES)),
+        token,
+        access.digest(token),
+    )
 
 
 def fits(plain: str, secret_bcrypt: str) -> bool:

@@ -30,6 +30,7 @@ class Credentials:
 
     device: Device
     password: str
+    token: str
 
     def as_json(self) -> dict[str, Any]:
         device = self.device
@@ -41,6 +42,7 @@ class Credentials:
             "station_id": device.station_id,
             "user": device.broker_user,
             "password": self.password,
+            "token": self.token,
             "publish": permissions.publishes(device),
             "subscribe": permissions.subscribes(device),
         }
@@ -99,7 +101,7 @@ async def rotate(tx: db.Connection, key: store.Key, *, actor: str) -> Credential
     if device is None:
         raise NotThere(f"no device {key[1]!r} of tenant {key[0]!r} is registered")
     await audit.note(tx, actor=actor, action="device.rotate", subject=_name(key))
-    return Credentials(device, secret.plain)
+    return Credentials(device, secret.plain, secret.token)
 
 
 async def command(
@@ -152,7 +154,7 @@ async def _add(tx: db.Connection, device: Device) -> Credentials:
             f"device {device.device_id!r} of tenant {device.tenant_id!r} is registered already; "
             "`farmiq device rotate` gives it another secret"
         )
-    return Credentials(device, secret.plain)
+    return Credentials(device, secret.plain, secret.token)
 
 
 def publish_line(made: Credentials, *, host: str, port: int) -> str:

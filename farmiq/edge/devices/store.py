@@ -49,18 +49,25 @@ async def add(tx: db.Connection, device: Device, secret: Secret) -> bool:
         """
         insert into devices as d (tenant_id, farm_id, barn_id, device_id, station_id, kind,
           firmware, place, zone, wants_receipts, derive_intake, heartbeat_s, broker_user,
-          secret_bcrypt, secret_pbkdf2, created_at)
-        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now())
+          secret_bcrypt, secret_pbkdf2, token_sha256, created_at)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now())
         on conflict on constraint devices_pkey do update set
           farm_id = excluded.farm_id, barn_id = excluded.barn_id,
           station_id = excluded.station_id, kind = excluded.kind, firmware = excluded.firmware,
           place = excluded.place, zone = excluded.zone,
           wants_receipts = excluded.wants_receipts, derive_intake = excluded.derive_intake,
           heartbeat_s = excluded.heartbeat_s, secret_bcrypt = excluded.secret_bcrypt,
-          secret_pbkdf2 = excluded.secret_pbkdf2, rotated_at = fn_now(), revoked_at = null
+          secret_pbkdf2 = excluded.secret_pbkdf2, token_sha256 = excluded.token_sha256,
+          rotated_at = fn_now(), revoked_at = null
         where d.revoked_at is not null
         """,
-        (*astuple(device), device.broker_user, secret.bcrypt, secret.pbkdf2),
+        (
+            *astuple(device),
+            device.broker_user,
+            secret.bcrypt,
+            secret.pbkdf2,
+            secret.token_sha256,
+        ),
     )
     return cursor.rowcount > 0
 
@@ -79,13 +86,15 @@ async def rotate(tx: db.Connection, key: Key, secret: Secret) -> Device | None:
     rows = await db.fetch_all(
         tx,
         """
-        update devices set secret_bcrypt = %s, secret_pbkdf2 = %s, rotated_at = fn_now()
+        update devices set secret_bcrypt = %s, secret_pbkdf2 = %s, token_sha256 = %s,
+          rotated_at = fn_now()
         where tenant_id = %s and device_id = %s and revoked_at is null
         returning tenant_id, farm_id, barn_id, device_id, station_id, kind, firmware, place, zone,
           wants_receipts, derive_intake, heartbeat_s
         """,
         secret.bcrypt,
         secret.pbkdf2,
+        secret.token_sha256,
         *key,
     )
     return _device(rows[0]) if rows else None

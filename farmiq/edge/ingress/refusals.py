@@ -19,9 +19,11 @@ NOBODY = Place(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
 
 # How a reason begins, by kind; the first that fits any reason of a message is the message's.
 _IMPOSTOR = re.compile(r"topic says (tenant_id|device_id|event_type)")
+_FOREIGN = re.compile(r"FOREIGN_SESSION")
 _SIGNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("security", _IMPOSTOR),
     ("security", re.compile(r"NOT_REGISTERED")),
+    ("security", _FOREIGN),
     ("conflict", re.compile(r"EVENT_ID_CONFLICT")),
     ("size", re.compile(r"payload of \d+ bytes|topic longer than")),
     ("database", re.compile(r"the database refused it")),
@@ -89,6 +91,15 @@ def concern(topic: str, reasons: Sequence[str]) -> Concern | None:
                 "messages on this device's topic speak for somebody else; they wait in quarantine. "
                 "Look at the device and at who has its login: "
                 "`farmiq quarantine ls --kind security`",
+            )
+        case "security" if any(_FOREIGN.match(reason) for reason in reasons):
+            return Concern(
+                "ingress.foreign_session",
+                subject(place(topic)),
+                "security",
+                "this station spoke of a weigh session that another device began; nothing was "
+                "bound, the messages wait in quarantine. Two devices share a memory or a login, or "
+                "somebody guesses ids: `farmiq quarantine ls --kind security`",
             )
         case "conflict":
             return Concern(

@@ -22,12 +22,15 @@ from farmiq.edge.feed import store as feed
 from farmiq.edge.ingress import gaps, quarantine, store
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.ingress.store import Refused
+from farmiq.edge.media import record as media
 from farmiq.edge.registry import Registry
 from farmiq.edge.telemetry import recording as telemetry
+from farmiq.edge.weighvision import record as weighvision
 from farmiq.messages import barn as barn_words
 from farmiq.messages import device as device_words
 from farmiq.messages import feed as feed_words
 from farmiq.messages import telemetry as telemetry_words
+from farmiq.messages import weighvision as weighvision_words
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
 from farmiq.plumbing import db
@@ -78,7 +81,15 @@ DOMAINS: dict[str, tuple[Record, ...]] = {
     feed_words.DISPENSED: (feed.record,),
     feed_words.IMPORTED: (feed.record,),
     barn_words.RECORD_CREATED: (barn.record,),
+    weighvision_words.SESSION_CREATED: (weighvision.record,),
+    weighvision_words.WEIGHT_RECORDED: (weighvision.record,),
+    weighvision_words.IMAGE_CAPTURED: (media.announced, weighvision.record),
+    weighvision_words.SESSION_FINALIZED: (weighvision.record,),
+    weighvision_words.SESSION_CANCELLED: (weighvision.record,),
 }
+# What a domain alone can see before anything is noted: for each message why not, or None.
+Problems = Callable[[db.Connection, Sequence[Arrival]], Awaitable[list[str | None]]]
+PROBLEMS: tuple[Problems, ...] = (weighvision.problems,)
 
 
 async def keep(
@@ -123,12 +134,13 @@ async def effect(
     """
     registry = registry or Registry()
     understood, refused = sort(messages, received_at)
-    arrivals, strangers = await _registered(tx, understood, registry)
+    known, strangers = await _registered(tx, understood, registry)
+    arrivals, foreign = await _in_order(tx, known)
     outcome = await take_effect(tx, arrivals, look_first=look_first)
     # What waited in quarantine says nothing of how its device is now.
     if received_at is None and (heard := registry.to_note(arrivals)):
         await devices_store.seen(tx, heard)
-    return Outcome(refused=(*refused, *strangers)) + outcome
+    return Outcome(refused=(*refused, *strangers, *foreign)) + outcome
 
 
 async def take_effect(tx: db.Connection, arrivals: list[Arrival], *, look_first: bool) -> Outcome:
@@ -163,11 +175,10 @@ def _stored(
 
 
 async def _record(tx: db.Connection, new: Sequence[Arrival]) -> list[BusEvent]:
-    """Each domain records what concerns it; returns what the cloud is owed for all of it."""
+    """Each domain records what concerns it, at once; returns what the cloud is owed for it."""
     owed: list[BusEvent] = []
-    for kind, group in _by_kind(new).items():
-        for record in DOMAINS[kind]:
-            owed += await record(tx, group)
+    for record, group in _by_domain(new).items():
+        owed += await record(tx, group)
     return owed
 
 
@@ -191,10 +202,24 @@ def _concern(arrival: Arrival, why: str, registry: Registry) -> alerts.Alert:
     return alerts.Alert("device.not_registered", subject, "security", told)
 
 
-def _by_kind(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
-    groups: dict[str, list[Arrival]] = defaultdict(list)
+async def _in_order(
+    tx: db.Connection, arrivals: list[Arrival]
+) -> tuple[list[Arrival], list[Refused]]:
+    """(what no domain objects to, the rest); before the dedupe, so that a redrive finds it new."""
+    refused: list[Refused] = []
+    for problems in PROBLEMS:
+        judged = [*zip(arrivals, await problems(tx, arrivals), strict=True)]
+        refused += [Refused(one.topic, one.raw, [why]) for one, why in judged if why]
+        arrivals = [one for one, why in judged if not why]
+    return arrivals, refused
+
+
+def _by_domain(arrivals: Sequence[Arrival]) -> dict[Record, list[Arrival]]:
+    """A domain gets all its kinds together: it takes its locks once, in one order."""
+    groups: dict[Record, list[Arrival]] = defaultdict(list)
     for one in arrivals:
-        groups[one.kind].append(one)
+        for record in DOMAINS[one.kind]:
+            groups[record].append(one)
     return groups
 
 

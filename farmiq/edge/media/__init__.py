@@ -1,1 +1,1 @@
-"""Images at the edge: presigned, stored, announced, and taken to the cloud."""
+"""Images at the edge: where they may be put, whether they are whole, what the cloud has of them."""

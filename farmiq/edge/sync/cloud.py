@@ -4,18 +4,17 @@ import asyncio
 import gzip
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import httpx2
 import msgspec
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync.verdict import Answer
+from farmiq.edge.identity import Identity
+from farmiq.edge.sync.verdict import ACCEPTED, Answer
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import log, tokens
+from farmiq.plumbing.backoff import retry_after_s
 
 ROUTE = "/api/v1/ingestion/batch"
 HEARTBEAT = "/api/v1/edges/heartbeat"
@@ -23,11 +22,13 @@ MOST_BYTES = 5 * 1024 * 1024
 # Compressing less than this costs more than it saves; more than that would hold the loop up.
 _WORTH_COMPRESSING = 1024
 _TOO_LONG_FOR_THE_LOOP = 256 * 1024
-_LIFETIME = timedelta(minutes=10)
-_RENEW_BEFORE = timedelta(minutes=2)
 # After that many failures in a row the connection itself is suspected (peers 4).
 _REBUILD_AFTER = 5
 NOT_LET_IN = 401
+# Connecting, sending, waiting for the answer and reading it, each as long as SYNC_TIMEOUT_SECONDS.
+_PARTS = 3
+# A reason of 1,000 characters for each of 500 events, and room to spare.
+_LONGEST_ANSWER = 2 * 1024 * 1024
 
 Connect = Callable[[], httpx2.AsyncClient]
 
@@ -39,8 +40,7 @@ class Cloud:
         self._connect = connect
         self._client = connect()
         self._settings = settings
-        self._key, self._key_is_of = read_key(settings.edge_key_file), _age(settings.edge_key_file)
-        self._tokens: dict[tuple[str, str | None], tuple[datetime, str]] = {}
+        self._identity = Identity(settings)
         self._compress = settings.sync_gzip
         self._unanswered = 0
 
@@ -61,7 +61,7 @@ class Cloud:
         body = msgspec.json.encode({"batchId": batch_id, "events": events, **marked})
         if len(body) > MOST_BYTES:
             return Answer(413, problem=f"{len(body)} bytes are more than a batch may have")
-        token = self._token(tenant_id, role="admin" if republish else None)
+        token = self._identity.token(tenant_id, role="admin" if republish else None)
         headers = {"Authorization": f"Bearer {token}", "x-request-id": batch_id}
         if not self._compress or len(body) < _WORTH_COMPRESSING:
             return await self._post(ROUTE, body, headers)
@@ -70,30 +70,34 @@ class Cloud:
         if answer.status not in (400, 415) or _details(answer.body):
             return answer
         # A cloud or proxy that does not know compressed bodies: it must not count against events.
-        self._compress = False
-        return await self._post(ROUTE, body, headers)
+        answer = await self._post(ROUTE, body, headers)
+        if answer.status == ACCEPTED:
+            self._compress = False
+        return answer
 
     async def tell(self, tenant_id: str, heartbeat: dict[str, Any]) -> Answer:
         """Say how this edge is, to one tenant's cloud; nothing is raised."""
-        headers = {"Authorization": f"Bearer {self._token(tenant_id)}"}
+        headers = {"Authorization": f"Bearer {self._identity.token(tenant_id)}"}
         return await self._post(HEARTBEAT, msgspec.json.encode(heartbeat), headers)
 
     async def _post(self, route: str, body: bytes, headers: dict[str, str]) -> Answer:
         url = self._settings.cloud_url.rstrip("/") + route
         sent = {**headers, "Content-Type": "application/json"}
         try:
-            response = await self._client.post(url, content=body, headers=sent)
-        except httpx2.HTTPError as error:
+            # httpx waits so long for every part; an answer that drips would never end.
+            async with asyncio.timeout(self._settings.sync_timeout_s * _PARTS):
+                async with self._client.stream("POST", url, content=body, headers=sent) as response:
+                    said = await _read(response)
+        except (httpx2.HTTPError, TimeoutError) as error:
             await self._unreached()
             return Answer(None, problem=f"{type(error).__name__}: {error}"[:500])
         self._unanswered = 0
         if response.status_code == NOT_LET_IN:
-            # The key may have been rotated, or the clock set: the next token is a new one.
-            self._tokens.clear()
+            self._identity.forget()
         return Answer(
             response.status_code,
-            body=_json(response),
-            retry_after_s=_seconds(response.headers.get("Retry-After"), now=datetime.now(UTC)),
+            body=_json(said),
+            retry_after_s=retry_after_s(response.headers.get("Retry-After"), now=datetime.now(UTC)),
         )
 
     async def _unreached(self) -> None:
@@ -102,53 +106,6 @@ class Cloud:
             await self._client.aclose()
             self._client = self._connect()
 
-    def _token(self, tenant_id: str, *, role: str | None = None) -> str:
-        now = datetime.now(UTC)
-        expires_at, token = self._tokens.get((tenant_id, role), (now, ""))
-        if now + _RENEW_BEFORE < expires_at:
-            return token
-        self._look_at_the_key()
-        token = tokens.sign(
-            self._key,
-            subject=self._settings.edge_cluster_id,
-            issuer=self._settings.token_issuer,
-            audience=self._settings.token_audience,
-            now=now,
-            lifetime=_LIFETIME,
-            tenants=[tenant_id],
-            edge_cluster_id=self._settings.edge_cluster_id,
-            **({"role": role} if role else {}),
-        )
-        self._tokens[tenant_id, role] = now + _LIFETIME, token
-        return token
-
-    def _look_at_the_key(self) -> None:
-        """`farmiq edge rotate` puts another key into the file while we run."""
-        file = self._settings.edge_key_file
-        if (age := _age(file)) == self._key_is_of:
-            return
-        try:
-            self._key, self._key_is_of = read_key(file), age
-        except tokens.TokenError as error:
-            log.get(__name__).error("sync.key_unreadable", error=str(error))
-
-
-def _age(file: Path) -> int:
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-def read_key(file: Path) -> dict[str, Any]:
-    try:
-        key: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise tokens.TokenError(
-            f"cannot read this edge's key {file}: {error}. Make one with `farmiq edge enroll`."
-        ) from error
-    return key
-
 
 async def _compressed(body: bytes) -> bytes:
     if len(body) <= _TOO_LONG_FOR_THE_LOOP:
@@ -156,26 +113,23 @@ async def _compressed(body: bytes) -> bytes:
     return await asyncio.to_thread(gzip.compress, body, 1, mtime=0)
 
 
-def _json(response: httpx2.Response) -> Any:
+async def _read(response: httpx2.Response) -> bytes:
+    """The body; none if it is longer than any answer of our cloud."""
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > _LONGEST_ANSWER:
+            return b""
+    return bytes(body)
+
+
+def _json(body: bytes) -> Any:
     try:
-        return response.json()
-    except ValueError:
+        return json.loads(body)
+    except (ValueError, RecursionError):
         return None
 
 
 def _details(body: Any) -> bool:
     error = body.get("error") if isinstance(body, dict) else None
     return isinstance(error, dict) and bool(error.get("details"))
-
-
-def _seconds(header: str | None, *, now: datetime) -> float | None:
-    """Retry-After in either of its forms: seconds, or a date."""
-    if not header:
-        return None
-    if header.isdecimal():
-        return float(header[:9])
-    try:
-        until = parsedate_to_datetime(header)
-    except ValueError:
-        return None
-    return max(0.0, (until.astimezone(UTC) - now).total_seconds())

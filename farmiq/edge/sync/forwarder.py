@@ -5,33 +5,49 @@ import contextlib
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 
 import prometheus_client
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
-from farmiq.edge import alerts
-from farmiq.edge.sync import pace, store, verdict, watch
+from farmiq.edge.sync import pace, store, verdict
 from farmiq.edge.sync.cloud import MOST_BYTES, Cloud
 from farmiq.edge.sync.pace import Pace, Plan
-from farmiq.edge.sync.store import Again, Claimed, Sending, Tenant
+from farmiq.edge.sync.settling import LOST, Settling
+from farmiq.edge.sync.store import Claimed, Sending, Tenant
 from farmiq.plumbing import db, ids, log
 
 NAME = "edge-sync-forwarder"
 # How much of a lease may pass before it is renewed (003).
 RENEW_AT = 0.6
 
-SETTLED = prometheus_client.Counter(
-    "farmiq_sync_events_total", "Events settled by the forwarder", ["outcome"]
-)
 RECLAIMED = prometheus_client.Counter(
     "farmiq_sync_reclaimed_total", "Events claimed again or freed because a lease had ended"
 )
-LOST = prometheus_client.Counter(
-    "farmiq_sync_leases_lost_total", "Events whose lease ended before they were settled"
-)
 RENEWED = prometheus_client.Counter("farmiq_sync_leases_renewed_total", "Leases renewed")
+
+
+@dataclass(slots=True)
+class Trip:
+    """A tenant's turn, and what it has shown of the cloud: `reached` if something got through."""
+
+    tenant: Tenant
+    search_until: float
+    reached: bool = False
+
+    @property
+    def tenant_id(self) -> str:
+        return self.tenant.tenant_id
+
+    def has_time(self) -> bool:
+        return time.monotonic() < self.search_until
+
+
+# What could not be settled, and the outage that is why.
+Left = tuple[list[Sending], verdict.Away | None]
 
 
 class Forwarder:
@@ -40,6 +56,7 @@ class Forwarder:
     def __init__(self, settings: EdgeSettings, pool: db.Pool, cloud: Cloud) -> None:
         self._settings, self._pool, self._cloud = settings, pool, cloud
         self._me = f"{socket.gethostname()}:{os.getpid()}:{ids.new()}"
+        self._settling = Settling(settings, pool, me=self._me, name=NAME)
         self._paces: dict[str, Pace] = {}
         self._log = log.get(NAME)
         self.delivered = 0
@@ -80,15 +97,16 @@ class Forwarder:
             return 0, False
         RECLAIMED.inc(sum(row.reclaimed for row in rows))
         async with self._renewing(rows):
-            whole = await self._send_all(tenant, plan, first) and len(rows) == asked
+            trip = Trip(tenant, search_until=time.monotonic() + self._settings.sync_timeout_s)
+            whole = await self._send_all(trip, plan, first) and len(rows) == asked
             if whole:
                 await self._let_pass(tenant)
         return len(rows), whole
 
-    async def _send_all(self, tenant: Tenant, plan: Plan[Claimed], first: list[Sending]) -> bool:
+    async def _send_all(self, trip: Trip, plan: Plan[Claimed], first: list[Sending]) -> bool:
         """Whether the cloud could be reached; if not, what was not sent yet is handed back."""
         await self._hand_back(plan.back)
-        away = await self._deliver(tenant.tenant_id, first) if first else None
+        away = await self._deliver(trip, first) if first else None
         waiting = list(plan.parts)
         while waiting and away is None:
             part = waiting.pop(0)
@@ -98,7 +116,7 @@ class Forwarder:
                 )
             LOST.inc(len(part) - len(mine))
             crash.here("sync.after_sending")
-            away = await self._deliver(tenant.tenant_id, mine) if mine else None
+            away = await self._deliver(trip, mine) if mine else None
         if away is not None:
             await self._hand_back([row for part in waiting for row in part])
         return away is None
@@ -108,129 +126,84 @@ class Forwarder:
             async with db.transaction(self._pool) as tx:
                 await store.hand_back(tx, rows, claimed_by=self._me)
 
-    async def _deliver(self, tenant_id: str, rows: Sequence[Sending]) -> verdict.Away | None:
+    async def _deliver(self, trip: Trip, rows: Sequence[Sending]) -> verdict.Away | None:
         """Send and settle; an outage ends it, and is returned."""
+        left, away = await self._try(trip, rows, search=trip.tenant.failures == 0)
+        if away is not None:
+            await self._settling.away(trip.tenant_id, left, away)
+            self._paces[trip.tenant_id] = self._paces[trip.tenant_id].slower()
+        return away
+
+    async def _try(self, trip: Trip, rows: Sequence[Sending], *, search: bool) -> Left:
+        """Send, and settle all but what meets an outage: that is returned, with the outage.
+
+        With `search` an outage is doubted first: it may be about one event.
+        """
         batch_id = f"batch-{ids.new()}"
-        answer = await self._cloud.send(batch_id, tenant_id, [row.event() for row in rows])
+        answer = await self._cloud.send(batch_id, trip.tenant_id, [row.event() for row in rows])
         match verdict.judge(answer, count=len(rows)):
             case verdict.Delivered():
                 crash.here("sync.after_answer")
-                await self._acked(tenant_id, rows, batch_id)
-                return None
+                self.delivered += await self._settling.acked(trip.tenant_id, rows, batch_id)
+                self._paces[trip.tenant_id] = self._paces[trip.tenant_id].faster()
+                trip.reached = True
+                return [], None
             case verdict.Away() as away:
-                await self._away(tenant_id, rows, away)
-                return away
+                return await self._doubted(trip, rows, away, search=search)
             case verdict.Refused(reasons):
-                await self._refused(tenant_id, rows, reasons)
+                await self._settling.refused(trip.tenant_id, rows, reasons)
+                trip.reached = True
                 rest = [row for index, row in enumerate(rows) if index not in reasons]
-                return await self._deliver(tenant_id, rest) if rest else None
+                return await self._try(trip, rest, search=search) if rest else ([], None)
             case verdict.Failed() as failed if len(rows) == 1:
-                await self._failed(tenant_id, rows[0], failed)
-                return None
+                await self._settling.failed(trip.tenant_id, rows[0], failed)
+                trip.reached = True
+                return [], None
             case verdict.Failed():
-                return await self._halved(tenant_id, rows)
+                return await self._halved(trip, rows, search=search)
 
-    async def _halved(self, tenant_id: str, rows: Sequence[Sending]) -> verdict.Away | None:
+    async def _doubted(
+        self, trip: Trip, rows: Sequence[Sending], away: verdict.Away, *, search: bool
+    ) -> Left:
+        if len(rows) == 1:
+            return await self._alone(trip, rows[0], away)
+        if search and verdict.may_be_an_event(away) and trip.has_time():
+            return await self._search(trip, rows)
+        return list(rows), away
+
+    async def _halved(self, trip: Trip, rows: Sequence[Sending], *, search: bool) -> Left:
         first, second = pace.halves(rows)
-        away = await self._deliver(tenant_id, first)
-        if away is None:
-            return await self._deliver(tenant_id, second)
-        await self._again(second, away.code, away.message, outage=True)
-        return away
+        left, away = await self._try(trip, first, search=search)
+        if away is not None:
+            return [*left, *second], away
+        return await self._try(trip, second, search=search)
 
-    async def _acked(self, tenant_id: str, rows: Sequence[Sending], batch_id: str) -> None:
+    async def _search(self, trip: Trip, rows: Sequence[Sending]) -> Left:
+        """If one half gets through, the other holds what the way minds; if none, it is away."""
+        first, second = pace.halves(rows)
+        left, away = await self._try(trip, first, search=trip.reached)
+        rest, gone = await self._try(trip, second, search=away is None or trip.reached)
+        if away is not None and gone is None:
+            left, away = await self._try(trip, left, search=True)
+        return [*left, *rest], away or gone
+
+    async def _alone(self, trip: Trip, row: Sending, away: verdict.Away) -> Left:
+        """One event meets an outage: its own if others get through, else everybody's."""
+        own = verdict.may_be_an_event(away) and (trip.reached or await self._passed_by(trip, row))
+        if not own:
+            return [row], away
+        # The next one has to show again that the cloud is there: an outage may begin any moment.
+        trip.reached = False
+        failed = verdict.Failed(f"{verdict.ALONE}{away.code}", away.message)
+        await self._settling.failed(trip.tenant_id, row, failed)
+        return [], None
+
+    async def _passed_by(self, trip: Trip, row: Sending) -> bool:
+        """It has failed alone before, and others have got through since."""
+        if not verdict.is_alone(row.last_error_code):
+            return False
         async with db.transaction(self._pool) as tx:
-            count = await store.acked(tx, rows, claimed_by=self._me)
-            ended = await store.note_success(
-                tx,
-                tenant_id,
-                last=rows[-1],
-                batch_id=batch_id,
-                outage_codes=verdict.OUTAGE_CODES,
-            )
-            if ended:
-                await alerts.close(tx, kind=watch.NOT_LET_IN, subject=tenant_id, by=NAME)
-            crash.here("sync.before_settle_commit")
-        self._paces[tenant_id] = self._paces[tenant_id].faster()
-        self.delivered += count
-        SETTLED.labels(outcome="acked").inc(count)
-        LOST.inc(len(rows) - count)
-
-    async def _away(self, tenant_id: str, rows: Sequence[Sending], away: verdict.Away) -> None:
-        async with db.transaction(self._pool) as tx:
-            pause_s = verdict.pause_s(
-                await store.failures(tx, tenant_id),
-                longest_s=self._settings.sync_breaker_s,
-                retry_after_s=away.retry_after_s,
-                obeyed_s=self._settings.sync_cap_s,
-            )
-            await store.note_outage(tx, tenant_id, pause_s=pause_s)
-            if verdict.needs_a_person(away.code):
-                await alerts.raise_(tx, watch.not_let_in(tenant_id, away))
-        await self._again(rows, away.code, away.message, outage=True)
-        self._paces[tenant_id] = self._paces[tenant_id].slower()
-        self._log.warning(
-            "sync.cloud_away", code=away.code, error=away.message, wait_s=pause_s, count=len(rows)
-        )
-
-    async def _refused(
-        self, tenant_id: str, rows: Sequence[Sending], reasons: dict[int, str]
-    ) -> None:
-        blamed = {rows[index]: reason for index, reason in reasons.items()}
-        await self._aside(tenant_id, blamed, reason=verdict.REJECTED, code="HTTP_400")
-
-    async def _failed(self, tenant_id: str, row: Sending, failed: verdict.Failed) -> None:
-        if self._attempts(row, outage=False) < self._settings.sync_max_attempts:
-            await self._again([row], failed.code, failed.message, outage=False)
-            return
-        await self._aside(
-            tenant_id, {row: failed.message}, reason=verdict.MAX_ATTEMPTS, code=failed.code
-        )
-
-    async def _aside(
-        self, tenant_id: str, rows: dict[Sending, str], *, reason: str, code: str
-    ) -> None:
-        async with db.transaction(self._pool) as tx:
-            count = await store.set_aside(tx, rows, claimed_by=self._me, reason=reason, code=code)
-            if count:
-                await alerts.raise_(tx, watch.set_aside(tenant_id, reason), count=count)
-        SETTLED.labels(outcome="dlq").inc(count)
-        for row in rows:
-            self._log.error(
-                "sync.set_aside",
-                event_id=str(row.id),
-                event_type=row.event_type,
-                trace_id=row.trace_id,
-                code=code,
-            )
-
-    async def _again(
-        self, rows: Iterable[Sending], code: str, message: str, *, outage: bool
-    ) -> None:
-        backed_off = {row: self._back_off(row, outage=outage) for row in rows}
-        async with db.transaction(self._pool) as tx:
-            count = await store.retry(
-                tx, backed_off, claimed_by=self._me, code=code, message=message
-            )
-        SETTLED.labels(outcome="again").inc(count)
-
-    def _back_off(self, row: Sending, *, outage: bool) -> Again:
-        attempts = self._attempts(row, outage=outage)
-        delay_ms = verdict.backoff_ms(
-            attempts,
-            base_s=self._settings.sync_base_s,
-            cap_s=self._settings.sync_cap_s,
-            jitter_ms=random.random() * 1000,  # noqa: S311 - jitter, not a secret
-        )
-        return Again(attempts, delay_ms)
-
-    def _attempts(self, row: Sending, *, outage: bool) -> int:
-        return verdict.attempts_after(
-            row.attempt_count,
-            most=self._settings.sync_max_attempts,
-            outage=outage,
-            last_code=row.last_error_code,
-        )
+            return await store.acked_since(tx, trip.tenant_id, row.last_attempt_at)
 
     def _pace(self, tenant: Tenant) -> Pace:
         """A forwarder that has just started does not know better than the breaker."""

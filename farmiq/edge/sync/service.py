@@ -81,6 +81,7 @@ async def _forward(forwarder: Forwarder, backoff: Backoff) -> int:
 def _chores(settings: EdgeSettings, pool: db.Pool) -> list[Chore]:
     return [
         Chore("sync.reap", settings.sync_lease_s / 2, lambda: upkeep.reap(pool, settings)),
+        Chore("sync.clock", 30.0, lambda: upkeep.set_right(pool, settings)),
         Chore("sync.sweep", 60.0, lambda: upkeep.sweep(pool, settings)),
         diary.daily(pool, settings, "sync.retention", lambda: upkeep.forget(pool, settings)),
     ]

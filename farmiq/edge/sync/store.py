@@ -78,6 +78,7 @@ class Sending(Owed):
     attempt_count: int
     last_error_code: str | None
     claimed_at: datetime
+    last_attempt_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,8 @@ async def claim(
 
 
 _CONTENT = """id, tenant_id, farm_id, barn_id, device_id, session_id, event_type, occurred_at,
-  trace_id, payload_json::text as payload, attempt_count, last_error_code, claimed_at"""
+  trace_id, payload_json::text as payload, attempt_count, last_error_code, claimed_at,
+  last_attempt_at"""
 
 
 async def contents(tx: db.Connection, rows: Sequence[Claimed]) -> list[Sending]:
@@ -388,6 +390,14 @@ async def note_success(
     return before
 
 
+async def acked_since(tx: db.Connection, tenant_id: str, at: datetime | None) -> bool:
+    """Whether anything of the tenant got through after that moment."""
+    found = await db.fetch_value(
+        tx, "select last_acked_at > %s from sync_state where tenant_id = %s", at, tenant_id
+    )
+    return bool(found)
+
+
 async def failures(tx: db.Connection, tenant_id: str) -> int:
     found = await db.fetch_value(
         tx, "select consecutive_failures from sync_state where tenant_id = %s", tenant_id
@@ -492,6 +502,39 @@ async def reap(
         },
     )
     return [(tenant_id, status) for tenant_id, status in await cursor.fetchall()]
+
+
+async def set_right(
+    tx: db.Connection, *, wait_s: float, pause_s: float, lease_s: float
+) -> tuple[int, int, int]:
+    """What waits longer than anything may was put off by a clock that has been set back since.
+
+    Such rows, pauses and leases are due now; returns how many of each there were.
+    """
+    put_off = await tx.execute(
+        """
+        update sync_outbox set next_attempt_at = (select fn_now()), updated_at = (select fn_now())
+        where status = 'pending'
+          and next_attempt_at > (select fn_now()) + %s * interval '1 second'
+        """,
+        (wait_s,),
+    )
+    paused = await tx.execute(
+        """
+        update sync_state set paused_until = null
+        where paused_until > (select fn_now()) + %s * interval '1 second'
+        """,
+        (pause_s,),
+    )
+    held = await tx.execute(
+        """
+        update sync_outbox set lease_expires_at = (select fn_now()), updated_at = (select fn_now())
+        where claimed_by is not null and status in ('claimed', 'sending')
+          and lease_expires_at > (select fn_now()) + %s * interval '1 second'
+        """,
+        (lease_s,),
+    )
+    return put_off.rowcount, paused.rowcount, held.rowcount
 
 
 async def sweep(

@@ -41,6 +41,19 @@ async def reap(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
             return {"freed": count["pending"], "set_aside": count["dlq"]}
 
 
+async def set_right(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
+    """A clock that was ahead and is right again must not silence anybody for the difference."""
+    async with db.transaction(pool) as tx:
+        put_off, paused, held = await outbox.set_right(
+            tx,
+            # The documented formula ends at the cap, jitter and all; a little more is nobody's.
+            wait_s=settings.sync_cap_s + 10,
+            pause_s=max(settings.sync_cap_s, settings.sync_breaker_s) + 10,
+            lease_s=settings.sync_lease_s * 2,
+        )
+    return {"count": put_off + paused + held}
+
+
 async def sweep(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     """Pending rows beyond the limit of attempts belong into the dlq (C-14)."""
     async with db.transaction(pool) as tx:

@@ -19,6 +19,11 @@ OUTAGE_CODES = (
     *(f"HTTP_{status}" for status in sorted(OUTAGE_STATUSES)),
 )
 
+# The cloud asks for a pause itself; nothing else can be the reason.
+BUSY_CODES = ("HTTP_429", "HTTP_503")
+# Before the code of an event that alone meets an outage while others get through.
+ALONE = "ALONE_"
+
 # Why a row is in the dlq (dlq_reason).
 MAX_ATTEMPTS = "max_attempts_exceeded"
 REJECTED = "rejected:VALIDATION_ERROR"
@@ -99,12 +104,22 @@ def backoff_ms(attempt: int, *, base_s: float, cap_s: float, jitter_ms: float) -
 def attempts_after(attempts: int, *, most: int, outage: bool, last_code: str | None) -> int:
     """Failures so far, with this one.
 
-    An outage counts as documented, but never to the end; and a failure of the event's own starts
-    from nothing if what was counted before it were outages (C-12).
+    An outage counts as documented, but never to the end, and not at all for an event that has
+    failed alone; a failure of the event's own starts from nothing if what was counted before it
+    were outages (C-12).
     """
     if outage:
-        return min(attempts + 1, most - 1)
+        return attempts if is_alone(last_code) else min(attempts + 1, most - 1)
     return 1 if last_code in OUTAGE_CODES else attempts + 1
+
+
+def is_alone(code: str | None) -> bool:
+    return code is not None and code.startswith(ALONE)
+
+
+def may_be_an_event(away: Away) -> bool:
+    """Whether what looks like an outage may be about one event: a proxy or a filter minds it."""
+    return away.code not in BUSY_CODES
 
 
 def pause_s(

@@ -11,7 +11,7 @@ import pytest
 
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.config import CloudSettings
-from farmiq.edge.sync.cloud import read_key
+from farmiq.edge.identity import read_key
 from farmiq.plumbing import ids, tokens
 from tests.conftest import Database
 

@@ -13,20 +13,25 @@ import pytest
 from farmiq.cloud.edges import registry
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.contracts import openapi
-from farmiq.plumbing import tokens
+from farmiq.plumbing import ids, objects, tokens
 from tests import any_request
 from tests.any_request import Known
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.integration.cloud.test_deadletter import PILE, bury
 from tests.integration.cloud.test_landing import sample, written
+from tests.integration.edge.media.conftest import jpeg, sha256
 
 DAY = timedelta(days=1)
+WEIGHING = ids.new()
 __all__ = ["bury"]  # the fixture: letters where a consumer would have put them
 
 
 @pytest.fixture
 def site(
-    cloud: CloudSite, bury: Callable[..., Coroutine[Any, Any, None]], tmp_path: Path
+    cloud: CloudSite,
+    bury: Callable[..., Coroutine[Any, Any, None]],
+    engines: dict[str, str],
+    tmp_path: Path,
 ) -> Iterator[any_request.Site]:
     lots = [sample("feed.lot.received") for _ in range(20)]
     asyncio.run(bury(*map(written, lots)))
@@ -37,18 +42,52 @@ def site(
             role="admin", super_admin=True,
         )  # fmt: skip
         token = open_sign_in(connection, "super@example.com", lasts=timedelta(hours=1))
+    with psycopg.connect(cloud.database.url) as connection:
+        connection.execute(
+            "insert into weight_sessions (tenant_id, session_id, farm_id, barn_id, start_at) "
+            "values ('t-001', %s, 'f-001', 'b-001', now())",
+            (WEIGHING,),
+        )
     settings = cloud.settings
     environment = {
         "FARMIQ_CLOUD_DB_URL": cloud.database.url,
         "FARMIQ_AMQP_URL": settings.amqp_url.get_secret_value(),
         "FARMIQ_EDGE_KEYS_FILE": str(settings.edge_keys_file),
+        "FARMIQ_CLOUD_S3_URL": engines["FARMIQ_CLOUD_S3_URL"],
         "FARMIQ_CLOUD_HTTP_PORT": str(settings.http_port),
         "API_ACTIONS_PER_MINUTE": "1000000",
     }
     document, url = openapi.document("cloud"), f"http://127.0.0.1:{settings.http_port}"
     with any_request.running("cloud", document, url, environment, tmp_path):
         edge = asyncio.run(enrolled(cloud))
-        yield any_request.Site(document, url, headers(cloud, edge, token), known(lots, edge))
+        everything = {**known(lots, edge), **images(engines["FARMIQ_CLOUD_S3_URL"], cloud)}
+        yield any_request.Site(document, url, headers(cloud, edge, token), everything)
+
+
+def images(store_url: str, cloud: CloudSite) -> dict[str, Known]:
+    """One that is here, and one that may be brought."""
+    data, media_id = jpeg(), ids.new()
+    asyncio.run(objects.Bucket(store_url).put(f"t/{media_id}", data, content_type="image/jpeg"))
+    with psycopg.connect(cloud.database.admin_url) as connection:
+        connection.execute("set role farmiq_service")
+        connection.execute(
+            "insert into media_objects (tenant_id, media_id, object_key, mime_type, size_bytes, "
+            "sha256, captured_at, stored_at) values ('t-001', %s, %s, 'image/jpeg', %s, %s, now(), "
+            "now())",
+            (media_id, f"t/{media_id}", len(data), sha256(data)),
+        )
+    asked = {
+        "tenantId": "t-001", "farmId": "f-1", "barnId": "b-1", "deviceId": "cam", "traceId": "t",
+        "capturedAt": "2026-11-15T08:00:00Z", "contentType": "image/png", "contentLength": 9,
+        "mediaId": str(ids.new()), "sha256": "a" * 64,
+    }  # fmt: skip
+    one = "GET /api/v1/media/images/{media_id}"
+    which = Known(path={"media_id": str(media_id)}, query={"company": ""})
+    return {
+        "POST /api/v1/media/images/presign": Known(bodies=(asked,)),
+        "GET /api/v1/media/images": Known(query={"day": "2026-11-15", "company": "", "cursor": ""}),
+        **{f"{one}{more}": which for more in ("", "/detail", "/thumbnail")},
+    }
 
 
 @dataclass(frozen=True)
@@ -100,6 +139,12 @@ def known(lots: list[dict[str, Any]], edge: Edge) -> dict[str, Known]:
         "POST /api/v1/edges/heartbeat": Known(bodies=(heartbeat,)),
         "POST /api/v1/ingestion/batch": Known(
             bodies=({"events": [event()]}, {"events": lots, "batchId": "b-1"})
+        ),
+        "GET /api/v1/weighvision/sessions": Known(
+            query={"day": "2026-05-31", "cursor": "", "company": ""}
+        ),
+        "GET /api/v1/weighvision/sessions/{session_id}": Known(
+            path={"session_id": str(WEIGHING)}, query={"company": ""}
         ),
         "GET /api/v1/dead-letters": Known(query={"queue": PILE}),
         "GET /api/v1/dead-letters/messages": Known(query={"queue": PILE}),

@@ -22,8 +22,8 @@ from farmiq.cloud.edges import service as registry
 from farmiq.cloud.identity.accounts import add_user, open_sign_in
 from farmiq.cloud.ingestion import service as ingestion
 from farmiq.config import CloudSettings
+from farmiq.edge.identity import read_key
 from farmiq.edge.sync import enrolment
-from farmiq.edge.sync.cloud import read_key
 from farmiq.plumbing import db, http, tokens
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.until import until

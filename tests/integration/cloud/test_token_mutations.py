@@ -11,7 +11,7 @@ import pytest
 from joserfc import jws
 from joserfc.jwk import OKPKey
 
-from farmiq.edge.sync.cloud import read_key
+from farmiq.edge.identity import read_key
 from farmiq.plumbing import http, tokens
 from tests.integration.cloud.conftest import event
 from tests.integration.cloud.test_edges import Desk, desk

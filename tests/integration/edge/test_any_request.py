@@ -1,5 +1,6 @@
 """Whatever is asked of the edge's API is answered as its document says; nothing makes it fail."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -11,25 +12,34 @@ import pytest
 from farmiq import stack
 from farmiq.contracts import openapi
 from farmiq.edge import access
-from farmiq.plumbing import ids, tokens
-from tests import any_request
+from farmiq.messages.topics import Place
+from farmiq.plumbing import ids, objects, tokens
+from tests import any_request, devices
 from tests.any_request import Known
 from tests.conftest import Database
+from tests.integration.edge.media.conftest import jpeg, sha256
 from tests.integration.edge.sync.owed import owe_many
 
 DEVICES = "/api/v1/devices/{tenant_id}/{device_id}"
-QUARANTINED, COMMAND = ids.new(), ids.new()
+CAMERA = Place("t-cam", "f-1", "b-1", "cam")
+QUARANTINED, COMMAND, WEIGHING = ids.new(), ids.new(), ids.new()
 
 
 @pytest.fixture
 def site(
-    edge_db: Database, broker: stack.Stack, tmp_path: Path, free_port: Callable[[], int]
+    edge_db: Database,
+    broker: stack.Stack,
+    engines: dict[str, str],
+    tmp_path: Path,
+    free_port: Callable[[], int],
 ) -> Iterator[any_request.Site]:
     tokens.write_new_key(tmp_path / "key.json", tmp_path / "keys.json")
     port = free_port()
     environment = {
         **broker.environment,
         "FARMIQ_EDGE_DB_URL": edge_db.url,
+        "FARMIQ_EDGE_S3_URL": engines["FARMIQ_EDGE_S3_URL"],
+        "MEDIA_PRESIGNS_PER_MINUTE": "1000000",
         "FARMIQ_EDGE_HTTP_PORT": str(port),
         "API_ACTIONS_PER_MINUTE": "1000000",
         "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{free_port()}",
@@ -37,14 +47,47 @@ def site(
         "OUTBOX_ARCHIVE_DIR": str(tmp_path / "archive"),
     }
     owe_many(edge_db, 5, status="dlq", code="HTTP_500")
+    (camera,) = devices.register(edge_db.admin_url, [devices.at(CAMERA, kind="station")])
     document, url = openapi.document("edge"), f"http://127.0.0.1:{port}"
     with any_request.running("edge", document, url, environment, tmp_path):
         yield any_request.Site(
             document,
             url,
-            headers={"key": {"authorization": f"Bearer {admin_key(edge_db)}"}},
-            known=known(edge_db),
+            headers={
+                "key": {"authorization": f"Bearer {admin_key(edge_db)}"},
+                "deviceToken": {"authorization": f"Bearer {camera.token}"},
+            },
+            known={**known(edge_db), **images(engines["FARMIQ_EDGE_S3_URL"], edge_db)},
         )
+
+
+def images(store_url: str, database: Database) -> dict[str, Known]:
+    """One that is stored, and one that may be asked for."""
+    data, media_id = jpeg(), ids.new()
+    asyncio.run(objects.Bucket(store_url).put(f"t/{media_id}", data, content_type="image/jpeg"))
+    _execute(
+        database,
+        "insert into media_objects (id, tenant_id, farm_id, barn_id, device_id, bucket, "
+        "object_key, mime_type, size_bytes, sha256, captured_at, upload_status, stored_at) values "
+        "(%s, 't-cam', 'f-1', 'b-1', 'cam', 'x', %s, 'image/jpeg', %s, %s, now(), 'stored', now())",
+        media_id,
+        f"t/{media_id}",
+        len(data),
+        sha256(data),
+    )
+    asked = {
+        "tenantId": "t-cam", "farmId": "f-1", "barnId": "b-1", "deviceId": "cam", "traceId": "t",
+        "capturedAt": "2026-11-15T08:00:00Z", "contentType": "image/png",
+    }  # fmt: skip
+    which = Known(path={"media_id": str(media_id)})
+    return {
+        "POST /api/v1/media/images/presign": Known(bodies=(asked, {**asked, "contentLength": 9})),
+        "GET /api/v1/media/images": Known(query={"tenant": "t-cam", "cursor": ""}),
+        **{
+            f"GET /api/v1/media/images/{{media_id}}{more}": which
+            for more in ("", "/detail", "/thumbnail")
+        },
+    }
 
 
 def admin_key(database: Database) -> str:
@@ -86,6 +129,21 @@ def known(database: Database) -> dict[str, Known]:
             COMMAND,
         )
 
+    def weighing() -> None:
+        do(
+            "insert into weight_sessions (id, tenant_id, farm_id, barn_id, device_id, station_id, "
+            "start_at) values (%s, 't-1', 'f-1', 'b-1', 'd-1', 's-1', now()) "
+            "on conflict do nothing",
+            WEIGHING,
+        )
+        do(
+            "insert into weight_session_events (tenant_id, event_id, session_id, event_type, "
+            "occurred_at, weight_kg) values ('t-1', %s, %s, 'weighvision.weight.recorded', now(), "
+            "80.5) on conflict do nothing",
+            WEIGHING,
+            WEIGHING,
+        )
+
     one = {"tenant_id": "t-1"}
     place = {"tenant_id": "t-1", "farm_id": "f-1", "barn_id": "b-1"}
     lot = {**place, "feed_lot_id": "l-1", "quantity_kg": 12.5}
@@ -103,6 +161,12 @@ def known(database: Database) -> dict[str, Known]:
         ),
         "GET /api/v1/telemetry/range": Known(query=span),
         "POST /api/v1/feed/lots": Known(bodies=(lot,)),
+        "GET /api/v1/weighvision/sessions": Known(
+            query={"tenant": "t-1", "day": "2026-05-31", "cursor": ""}
+        ),
+        "GET /api/v1/weighvision/sessions/{session_id}": Known(
+            path={"session_id": str(WEIGHING)}, prepare=weighing
+        ),
         "POST /api/v1/sync/redrive": Known(bodies=({"all": True}, {"tenant_id": "t-1"})),
         "POST /api/v1/sync/unclaim-stuck": Known(bodies=({"all": True}, {"tenant_id": "t-1"})),
         "POST /api/v1/devices": Known(

@@ -66,6 +66,8 @@ def test_a_device_is_listed_rotated_and_revoked(farmiq: Terminal) -> None:
     first = json.loads(farmiq("add", "t-n", "f-1", "b-1", "n-1", "--json").stdout)
     second = json.loads(farmiq("rotate", "t-n", "n-1", "--json").stdout)
     assert (first["user"], first["password"] != second["password"]) == ("t-n/n-1", True)
+    assert first["token"].startswith("fiqd_")
+    assert first["token"] != second["token"]
     listed = json.loads(farmiq("ls", "--tenant", "t-n", "--json").stdout)
     assert [each["device_id"] for each in listed] == ["n-1"]
     farmiq("revoke", "t-n", "n-1")

@@ -676,6 +676,8 @@ class TestApi:
         assert not any("secret" in name or "password" in name for name in shown)
         rotated = (await client.post(f"{one}/rotate", headers=admin)).json()
         assert rotated["password"] != made.json()["password"]
+        assert rotated["token"] != made.json()["token"]
+        assert "token_sha256" not in shown
         assert (await client.post(f"{one}/revoke", headers=admin)).status_code == 200
         assert (await client.post(f"{one}/revoke", headers=admin)).status_code == 404
         assert (await client.post(f"{one}/rotate", headers=admin)).status_code == 404

@@ -15,9 +15,12 @@ from typer.testing import CliRunner
 from farmiq.cli import app
 from farmiq.cloud.console import readings
 from farmiq.cloud.console.pages import Pages
+from farmiq.cloud.console.weighing_pages import WeighingPages
 from farmiq.cloud.deadletter import api as deadletter
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.ingestion import service as ingestion
+from farmiq.cloud.media import api as cloud_media
+from farmiq.config import EdgeSettings
 from farmiq.contracts import openapi
 from farmiq.contracts.devices import TYPES as DEVICE_TYPES
 from farmiq.contracts.openapi import BatchAccepted, ErrorBody, LatestReadings, OutboxBatch
@@ -25,8 +28,11 @@ from farmiq.edge.devices import api as devices
 from farmiq.edge.devices import entry
 from farmiq.edge.feed.api import Api
 from farmiq.edge.ingress.api import Desk
+from farmiq.edge.media import api as edge_media
 from farmiq.edge.sync import api as sync
 from farmiq.edge.telemetry import api as edge_telemetry
+from farmiq.edge.weighvision import api as edge_weighvision
+from farmiq.messages.media import PRESIGN
 from farmiq.plumbing import http
 from tests.unit.contracts.test_asyncapi import looked_up, refs
 from tests.unit.messages import samples
@@ -42,15 +48,22 @@ def routes(site: str) -> FastAPI:
     nothing: Any = None
     if site == "cloud":
         door.app.add_route(ingestion.ROUTE, nothing_there, methods=["POST"])
-        Pages(nothing, nothing, nothing, cookie_secure=False).add_to(door.app)
+        pages = Pages(nothing, nothing, nothing, cookie_secure=False)
+        pages.add_to(door.app)
+        WeighingPages(pages, patience_s=600).add_to(door.app)
         deadletter.Api(nothing, nothing, nothing).add_to(door.app)
         edges.Api(nothing, nothing, nothing).add_to(door.app)
+        cloud_media.Api(nothing, nothing, nothing).add_to(door.app)
+        door.app.add_route(PRESIGN, nothing_there, methods=["POST"])
     else:
         Desk(nothing, nothing).add_to(door.app)
         devices.add_to(door.app, nothing)
         edge_telemetry.add_to(door.app, nothing)
         sync.add_to(door.app, nothing, nothing)
         Api(nothing, service="test").add_to(door.app)
+        edge_weighvision.Api(nothing, timezone="UTC", service="test").add_to(door.app)
+        settings = EdgeSettings.load_some({})
+        edge_media.Api(settings, nothing, nothing, nothing).add_to(door.app)
     return door.app
 
 

@@ -1,13 +1,15 @@
-// Latest readings, kept live: the server says "changed", we fetch the same rows again and change
-// only what differs. Ages grow here every second; every other word comes from the server.
+// A page kept live: the server says "changed", we fetch the same part of it again and change only
+// what differs. Ages grow here every second; every other word comes from the server.
 
 const SILENCE_MS = 25_000;
 const FETCH_MS = 10_000;
 const HIDDEN_MS = 60_000;
 
 // This page stays with its company, also when the sign-in switches to another in another tab.
-const company = `?company=${document.querySelector("main").dataset.company}`;
-const readings = document.getElementById("readings");
+const company = `company=${document.querySelector("main").dataset.company}`;
+// The part that is kept live says itself where it comes from and what it is about.
+const shown = document.querySelector("[data-fragment]");
+const withCompany = (address) => `${address}${address.includes("?") ? "&" : "?"}${company}`;
 const pill = document.getElementById("pill");
 const says = document.getElementById("pill-says");
 const lateMark = document.getElementById("late-mark");
@@ -25,7 +27,7 @@ const standing = () => (paused ? "paused" : hearing && fetched ? "live" : "recon
 function show() {
   if (!begun) return;
   const now = standing();
-  const count = now === "reconnecting" ? "(?) Latest readings" : readings.dataset.title;
+  const count = now === "reconnecting" ? `(?) ${shown.dataset.page}` : shown.dataset.title;
   if (document.title !== count) document.title = count;
   if (document.body.dataset.live === now) return;
   document.body.dataset.live = now;
@@ -50,12 +52,12 @@ export function ago(seconds) {
 }
 
 // The browser's clock may be wrong, so ages are counted on the server's.
-let aheadMs = Date.now() - Date.parse(readings.dataset.now);
+let aheadMs = Date.now() - Date.parse(shown.dataset.now);
 
 function tick() {
   const now = Date.now() - aheadMs;
   let turned = false;
-  for (const row of readings.querySelectorAll("tr[data-at]")) {
+  for (const row of shown.querySelectorAll("tr[data-at]")) {
     if (row.dataset.state === "current" && now > Date.parse(row.dataset.lateAt)) {
       turnLate(row);
       turned = true;
@@ -90,7 +92,7 @@ async function refresh() {
   fetching = true;
   const asked = Date.now();
   try {
-    const answer = await fetch(`/readings${company}`, { signal: AbortSignal.timeout(FETCH_MS) });
+    const answer = await fetch(withCompany(shown.dataset.fragment), { signal: AbortSignal.timeout(FETCH_MS) });
     if (answer.status === 401) return location.assign("/sign-in");
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
     swap(await answer.text(), asked);
@@ -111,9 +113,9 @@ function rest() {
 
 function swap(html, asked) {
   const page = new DOMParser().parseFromString(html, "text/html");
-  const fresh = page.getElementById("readings");
+  const fresh = page.getElementById(shown.id);
   aheadMs = (asked + Date.now()) / 2 - Date.parse(fresh.dataset.now);
-  staying(() => patch(readings, document.adoptNode(fresh)));
+  staying(() => patch(shown, document.adoptNode(fresh)));
   tick();
 }
 
@@ -122,7 +124,7 @@ function swap(html, asked) {
 let pointed = null;
 
 function staying(change) {
-  const focus = document.activeElement?.closest("#readings [id]");
+  const focus = document.activeElement?.closest("[data-fragment] [id]");
   const anchor = focus ?? (pointed?.isConnected ? pointed : null);
   const before = anchor?.getBoundingClientRect().top;
   change();
@@ -130,13 +132,13 @@ function staying(change) {
   if (moved) scrollBy({ top: moved, behavior: "instant" });
 }
 
-readings.addEventListener("pointerover", (event) => {
-  pointed = event.target.closest("tr[id]");
+shown.addEventListener("pointerover", (event) => {
+  pointed = event.target.closest("tr[id], li[id]");
 });
-readings.addEventListener("pointerleave", () => {
+shown.addEventListener("pointerleave", () => {
   pointed = null;
 });
-readings.addEventListener("pointerdown", () => {
+shown.addEventListener("pointerdown", () => {
   pressed = true;
 });
 for (const end of ["pointerup", "pointercancel", "blur"]) {
@@ -198,7 +200,7 @@ let reopening = 0;
 function open() {
   clearTimeout(reopening);
   source?.close();
-  source = new EventSource(`/live${company}`);
+  source = new EventSource(withCompany(`/live?about=${shown.dataset.about}`));
   source.addEventListener("changed", () => hear(refresh));
   source.addEventListener("beat", () => hear());
   source.addEventListener("deaf", () => {
@@ -260,6 +262,16 @@ window.addEventListener("pageshow", (event) => {
 });
 // Leaving closes the stream, which is no failure to report.
 window.addEventListener("pagehide", () => source?.close());
+
+// --- arrow keys step to what stands beside: the day, the image, the weighing
+
+const BESIDE = { ArrowLeft: "prev", ArrowRight: "next" };
+
+document.addEventListener("keydown", (event) => {
+  const pressedAlone = !(event.altKey || event.ctrlKey || event.metaKey || event.shiftKey);
+  if (!pressedAlone || event.target.closest("input, select, textarea")) return;
+  document.querySelector(`a[rel="${BESIDE[event.key]}"]`)?.click();
+});
 
 document.getElementById("not-live").remove();
 setInterval(tick, 1000);

@@ -1,5 +1,6 @@
 -- The registry: which device stands where, and how it proves to the broker that it is itself. Only
--- hashes of its secret are kept. A revoked device stays, so that its name is never given twice.
+-- hashes of its secret and its token are kept. A revoked device stays, so that its name is never
+-- given twice.
 create table devices (
   tenant_id text not null,
   farm_id text not null,
@@ -21,11 +22,15 @@ create table devices (
   created_at timestamptz not null default now(),
   rotated_at timestamptz,
   revoked_at timestamptz,
+  token_sha256 bytea,
   constraint devices_pkey primary key (tenant_id, device_id)
 );
 -- One device at a station; the place of a revoked one is free again.
 create unique index devices_station_key on devices (tenant_id, farm_id, barn_id, station_id)
   where station_id is not null and revoked_at is null;
+-- By its token a device asks where to upload an image; who was registered before there were tokens
+-- has none until it is rotated.
+create index devices_token_idx on devices (token_sha256);
 grant select, insert, update on devices to farmiq_edge;
 
 create trigger devices_changed after insert or update or delete on devices

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.ingestion import batch
 from farmiq.cloud.ingestion.batch import BadBatch, TooLarge
-from farmiq.messages import bus, catalogue
+from farmiq.messages import bus, catalogue, check
 from tests import bad_input
 from tests.unit.messages import examples
 
@@ -218,3 +218,17 @@ def test_any_body_is_a_batch_or_a_bad_batch(raw: bytes) -> None:
         read = None
         message = bad.message
     assert read is not None or message
+
+
+@pytest.mark.parametrize("around", [b'{"events":[{"a":[%s]}]}', b'{"events":[],"x":[%s]}', b"[%s]"])
+def test_more_values_than_anybody_looks_at_are_refused_without_looking(around: bytes) -> None:
+    bomb = around % b",".join([b"{}"] * (batch.MOST_VALUES + 1))
+    with pytest.raises(batch.BadBatch) as refused:
+        batch.read(bomb)
+    assert "values" in str(refused.value.details or refused.value.message)
+
+
+def test_a_large_good_batch_is_not_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read quickly stays quick, however many events there are."""
+    monkeypatch.setattr(check, "look", lambda *_, **__: pytest.fail("the slow path"))
+    assert len(batch.read(body(*[EVENT] * 500, batchId="b")).events) == 500

@@ -1,0 +1,301 @@
+"""`farmiq agent`: the weigh station's agent, and a look into its buffer."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from farmiq.cli import hardware, terminal
+from farmiq.cli.terminal import AsJson
+
+if TYPE_CHECKING:
+    from farmiq.config import DeviceSettings
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "The agent of a weigh station. `farmiq config device` prints its settings; put them into "
+        "the environment. See docs/agent.md."
+    ),
+)
+buffer = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "What waits on the station's disk. These look into the folder AGENT_BUFFER_DIR, beside a "
+        "running agent or without one."
+    ),
+)
+app.add_typer(buffer, name="buffer")
+app.command()(hardware.scale)
+app.command()(hardware.camera)
+
+Folder = Annotated[
+    Path | None, typer.Option("--dir", help="Folder of the buffer (default: AGENT_BUFFER_DIR).")
+]
+_PAGE = 500
+
+
+@app.command()
+def run() -> None:
+    """Run the agent until Ctrl-C or SIGTERM; it may be killed at any moment and loses nothing."""
+    import asyncio
+
+    from farmiq import config, crash
+    from farmiq.config import SettingsError
+    from farmiq.crash import UnknownPointError
+    from farmiq.device import buffer as buffers
+    from farmiq.device import service, sources
+    from farmiq.plumbing import log
+    from farmiq.plumbing import run as running
+
+    try:
+        settings = config.DeviceSettings.load()
+        found = sources.configured(settings)
+        crash.arm(config.crash_at())
+    except SettingsError as error:
+        terminal.fail(str(error))
+    except UnknownPointError as error:
+        terminal.fail(str(error), code=2)
+    log.configure(settings.log_level)
+
+    async def both() -> int:
+        parts = {service.NAME: service.run(settings, found)}
+        return await running.together(
+            parts, expected=(buffers.TakenError, buffers.DiskFullError, OSError, ValueError)
+        )
+
+    raise typer.Exit(asyncio.run(both()))
+
+
+@app.command()
+def status(*, folder: Folder = None, as_json: AsJson = False) -> None:
+    """How the station is: what waits, what failed, since when. Exit code 3: look at it.
+
+    A running agent is asked on its status page; without one the buffer alone is looked at.
+    """
+    from farmiq.device import status as looking
+
+    found = _ask_agent() if folder is None else None
+    if found is None:
+        with _looking(folder) as tx:
+            found = {**looking.looked(tx), "running": False, "alarms": {}}
+    terminal.tell(found, _told(found), as_json=as_json)
+    if looking.needs_attention(found) or not found["running"]:
+        raise typer.Exit(3)
+
+
+@buffer.command("ls")
+def ls(
+    *,
+    state: Annotated[
+        str | None,
+        typer.Option(help="waiting, sending, published, stored, refused or failed."),
+    ] = None,
+    after: Annotated[int, typer.Option(help="Only events behind this seq.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """List events in the order they were made; --after pages on."""
+    from farmiq.device import store
+
+    if state is not None and state not in store.EVENT_STATES:
+        terminal.fail(f"there is no state {state!r}: {', '.join(store.EVENT_STATES)}", code=2)
+    with _looking(folder) as tx:
+        rows = store.page(tx, after_seq=after, most=limit, state=state)
+    if as_json:
+        terminal.print_json([_without_bytes(row) for row in rows])
+        return
+    for row in rows:
+        typer.echo(
+            f"{row['seq']:>8}  {row['state']:<9}  {row['event_id']}  {row['event_type']}"
+            f"  sent {row['attempts']}x  {row['reason'] or ''}".rstrip()
+        )
+    if not rows:
+        typer.echo("no events")
+
+
+@buffer.command()
+def show(
+    event_id: Annotated[str, typer.Argument(help="event_id, as `ls` prints it.")],
+    *,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print an event with its topic and its bytes."""
+    from farmiq.device import store
+
+    with _looking(folder) as tx:
+        row = store.event_about(tx, event_id)
+    if row is None:
+        terminal.fail(f"the buffer holds no event {event_id}; `farmiq agent buffer ls` lists them")
+    body = row.pop("raw").decode()
+    lines = "\n".join(f"{name:<11} {value}" for name, value in row.items())
+    terminal.tell({**row, "envelope": body}, f"{lines}\n{body}", as_json=as_json)
+
+
+@buffer.command()
+def verify(*, folder: Folder = None, as_json: AsJson = False) -> None:
+    """Read every page, every event and every picture, and compare with what was written.
+
+    Exit code 3 if something is not as it was; nothing is changed.
+    """
+    from farmiq.device import verifying
+
+    path = _folder(folder)
+    with _looking(path) as tx:
+        found = verifying.verify(tx, path)
+    line = "\n".join(found["problems"]) or (
+        f"good: {found['events']} events, {found['pictures']} pictures"
+    )
+    terminal.tell(found, line, as_json=as_json)
+    if found["problems"]:
+        raise typer.Exit(3)
+
+
+@buffer.command()
+def export(
+    out: Annotated[Path, typer.Argument(help="File to write, a JSON line per event.")],
+    *,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all events with topic, state and the bytes that are sent: for a dying machine."""
+    import json
+
+    from farmiq.device import store
+
+    count, after = 0, 0
+    with _looking(folder) as tx, out.open("w", encoding="utf-8") as file:
+        while rows := store.page(tx, after_seq=after, most=_PAGE):
+            after = rows[-1]["seq"]
+            count += len(rows)
+            for row in rows:
+                line = {**_without_bytes(row), "envelope": row["raw"].decode()}
+                file.write(json.dumps(line) + "\n")
+    terminal.tell({"events": count, "file": str(out)}, f"{count} events in {out}", as_json=as_json)
+
+
+@buffer.command()
+def redrive(*, folder: Folder = None, as_json: AsJson = False) -> None:
+    """Try again what failed or was refused; a running agent takes it up at once."""
+    from farmiq.device import buffer as buffers
+    from farmiq.device import commands
+
+    path = _folder(folder) / buffers.FILE
+    if not path.exists():
+        terminal.fail(f"no buffer at {path}: AGENT_BUFFER_DIR names its folder")
+    with closing(buffers.connect(path)) as tx:
+        tx.execute("begin immediate")
+        said = commands.redriven(tx)
+        tx.execute("commit")
+    terminal.tell({"done": said}, said, as_json=as_json)
+
+
+@buffer.command()
+def plan(
+    *,
+    sessions_per_hour: Annotated[float, typer.Option(min=0, help="Animals weighed an hour.")] = 60,
+    weights: Annotated[int, typer.Option(min=0, help="Weights of a session.")] = 2,
+    pictures: Annotated[int, typer.Option(min=0, help="Pictures of a session.")] = 1,
+    picture_kb: Annotated[float, typer.Option(min=0, help="Size of a picture in kB.")] = 250,
+    loose_per_hour: Annotated[
+        float, typer.Option(min=0, help="Scheduled pictures an hour, outside of sessions.")
+    ] = 0,
+    hours: Annotated[float, typer.Option(min=0, help="How long the edge may be away.")] = 72,
+    as_json: AsJson = False,
+) -> None:
+    """Will an outage fit? Rate by size by hours against the limits. Exit code 3: it will not."""
+    from dataclasses import asdict
+
+    from farmiq.device import plan as planning
+
+    settings = _settings()
+    found = planning.plan(
+        sessions_per_hour=sessions_per_hour,
+        weights=weights,
+        pictures=pictures,
+        picture_bytes=round(picture_kb * 1000),
+        loose_per_hour=loose_per_hour,
+        hours=hours,
+        events_limit=settings.buffer_events,
+        picture_limit=settings.picture_bytes,
+    )
+    verdict = "fits" if found.fits else f"does NOT fit: full after {found.hours_that_fit:g} h"
+    line = (
+        f"{hours:g} h {verdict}\n"
+        f"events    {found.events:>12,} of {found.events_limit:,} (AGENT_BUFFER_EVENTS)\n"
+        f"pictures  {found.picture_bytes:>12,} of {found.picture_limit:,} bytes "
+        "(AGENT_PICTURE_BYTES)\n"
+        f"sent in   {found.drain_s:>12,.0f} s at 20 a second"
+    )
+    terminal.tell(asdict(found), line, as_json=as_json)
+    if not found.fits:
+        raise typer.Exit(3)
+
+
+# --- what they share
+
+
+def _settings() -> "DeviceSettings":
+    """What these commands need has defaults; what they do not need may be missing."""
+    from farmiq import config
+
+    return config.DeviceSettings.load_some(config.environment())
+
+
+def _folder(given: Path | None) -> Path:
+    return given or _settings().buffer_dir
+
+
+@contextmanager
+def _looking(folder: Path | None) -> Iterator[sqlite3.Connection]:
+    from farmiq.device import buffer as buffers
+
+    try:
+        with closing(buffers.look(_folder(folder) / buffers.FILE)) as tx:
+            yield tx
+    except sqlite3.DatabaseError as error:
+        terminal.fail(f"the buffer cannot be read: {error}; a start of the agent salvages it")
+
+
+def _ask_agent() -> dict[str, Any] | None:
+    import httpx2
+
+    settings = _settings()
+    if not settings.status_port:
+        return None
+    try:
+        url = f"http://{settings.status_host}:{settings.status_port}/status.json"
+        answer = httpx2.get(url, timeout=5)
+        found: dict[str, Any] = answer.raise_for_status().json()
+    except (httpx2.HTTPError, ValueError):
+        return None
+    return found
+
+
+def _without_bytes(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "raw"}
+
+
+def _told(found: dict[str, Any]) -> str:
+    pictures, events = found["pictures"], found["events"]
+    kept = ", ".join(f"{events[each]} {each}" for each in ("stored", "refused", "failed"))
+    state = f"running, {found['state']}" if found["running"] else "not running"
+    lines = [
+        f"agent      {state}",
+        f"events     {found['backlog']} wait, {kept}, {found['dropped_total']} dropped so far",
+        f"oldest     {found['oldest_waiting_s'] or 0:g} s",
+        f"pictures   {pictures['waiting']} wait, {pictures['failed']} failed",
+    ]
+    if found["running"]:
+        lines.append(f"receipt    {found['last_receipt_at'] or 'none yet'}")
+    lines += [f"ALARM      {name}: {each['text']}" for name, each in found["alarms"].items()]
+    lines += [
+        f"FAILED     session {each['session_id']}: {each['problem']}"
+        for each in found["failed_sessions"]
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,226 @@
+"""`farmiq agent scale` and `farmiq agent camera`: what a technician in the barn wants to see."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson
+
+if TYPE_CHECKING:
+    from farmiq.config import DeviceSettings
+    from farmiq.device.scale import Heard, Scale
+    from farmiq.device.stable import Limits
+
+FormatName = Annotated[
+    str | None,
+    typer.Option("--format", help="and, ohaus, rinstrum, toledo or regex (AGENT_SCALE_FORMAT)."),
+]
+
+
+def scale(
+    url: Annotated[
+        str | None,
+        typer.Argument(help="serial:///dev/ttyUSB0 or tcp://host:port (AGENT_SCALE_URL)."),
+    ] = None,
+    *,
+    format_: FormatName = None,
+    baud: Annotated[int | None, typer.Option(help="Speed (AGENT_SCALE_BAUD).")] = None,
+    mode: Annotated[str | None, typer.Option(help="Such as 8N1 (AGENT_SCALE_MODE).")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="Stop after so long (default: Ctrl-C; JSON: 5).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the scale sends, what we read in it, and when a weight is stable.
+
+    Stop the agent first: two programs cannot read one cable. If lines come and none can be read,
+    it says which formats would fit. Exit code 3: nothing came, or nothing could be read.
+    """
+    import asyncio
+
+    from farmiq.config import SettingsError
+    from farmiq.device import sources
+
+    given = {
+        "AGENT_SCALE_URL": url,
+        "AGENT_SCALE_FORMAT": format_,
+        "AGENT_SCALE_BAUD": baud,
+        "AGENT_SCALE_MODE": mode,
+    }
+    try:
+        settings = _settings({name: str(value) for name, value in given.items() if value})
+        there = sources.scale_of(settings)
+    except SettingsError as error:
+        terminal.fail(str(error), code=2)
+    limit_s = 5.0 if as_json and seconds is None else seconds
+    say = _nothing if as_json else typer.echo
+    say(f"reading {there.port}; Ctrl-C stops")
+    watch = Watch(sources.limits(settings), say=say)
+    try:
+        asyncio.run(_watch(there, watch, limit_s))
+    except KeyboardInterrupt:
+        typer.echo()
+    found = watch.summary(there)
+    terminal.tell(found, _summary(found), as_json=as_json)
+    if not found["readings"]:
+        raise typer.Exit(3)
+
+
+def camera(
+    url: Annotated[
+        str | None,
+        typer.Argument(help="http://…, v4l2:/dev/video0 or folder:/path (AGENT_CAMERA_URL)."),
+    ] = None,
+    *,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the picture here.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take one picture; say its size and how long it took."""
+    import asyncio
+
+    from farmiq.config import SettingsError
+    from farmiq.device import sources
+    from farmiq.device.camera import CameraError
+
+    async def once() -> tuple[Any, float]:
+        eye = sources.camera_of(settings)
+        try:
+            began = time.monotonic()
+            return await eye.take(), time.monotonic() - began
+        finally:
+            await eye.close()
+
+    try:
+        settings = _settings({"AGENT_CAMERA_URL": url} if url else {})
+        shot, took_s = asyncio.run(once())
+    except SettingsError as error:
+        terminal.fail(str(error), code=2)
+    except CameraError as error:
+        terminal.fail(f"no picture: {error}")
+    if out is not None:
+        out.write_bytes(shot.data)
+    found = {
+        "content_type": shot.content_type,
+        "width": shot.width,
+        "height": shot.height,
+        "size_bytes": len(shot.data),
+        "took_s": round(took_s, 3),
+        "captured_at": shot.captured_at,
+        "file": str(out) if out else None,
+    }
+    line = (
+        f"{shot.content_type} {shot.width} by {shot.height}, {len(shot.data):,} bytes, "
+        f"in {took_s * 1000:.0f} ms" + (f"; written to {out}" if out else "")
+    )
+    terminal.tell(found, line, as_json=as_json)
+
+
+@dataclass
+class Watch:
+    """Prints what comes, and counts it."""
+
+    limits: "Limits"
+    say: Any
+    readings: int = 0
+    stable_weights: list[float] = field(default_factory=list)
+    problems: Counter[str] = field(default_factory=Counter)
+    fitting: Counter[str] = field(default_factory=Counter)
+    state: Any = None
+
+    def hear(self, heard: "Heard | None", *, now: float) -> None:
+        from farmiq.device import stable
+        from farmiq.device.indicator import Malformed
+
+        sample, said = None, heard.said if heard else None
+        if heard is not None and isinstance(said, Malformed):
+            self.problems[said.why] += 1
+            self._try_others(heard.frame)
+        elif said is not None and not isinstance(said, Malformed):
+            self.readings += 1
+            sample = stable.Sample(said.weight_kg, said.stable, said.overload)
+        state = self.state or stable.State()
+        self.state, effects = stable.step(state, sample, heard.at if heard else now, self.limits)
+        if heard is not None:
+            self.say(f"{_visible(heard.frame):<28} {_said(heard.said):<26} {self.state.phase}")
+        for effect in effects:
+            if isinstance(effect, stable.Settled):
+                self.stable_weights.append(effect.weight_kg)
+            self.say(f"  -> {effect}")
+
+    def _try_others(self, frame: bytes) -> None:
+        from farmiq.device import indicator
+
+        for name in indicator.FORMATS[:-1]:
+            if isinstance(indicator.parser(name)(frame), indicator.Reading):
+                self.fitting[name] += 1
+
+    def summary(self, there: "Scale") -> dict[str, Any]:
+        return {
+            "port": str(there.port),
+            "away": there.away,
+            "lines": there.lines,
+            "readings": self.readings,
+            "malformed": there.malformed,
+            "dropped_bytes": there.dropped_bytes,
+            "problems": dict(self.problems.most_common(5)),
+            "formats_that_fit": dict(self.fitting.most_common()),
+            "stable_weights_kg": self.stable_weights[-20:],
+        }
+
+
+async def _watch(there: "Scale", watch: Watch, seconds: float | None) -> None:
+    ends_at = None if seconds is None else time.monotonic() + seconds
+    told: str | None = None
+    async with there.listening() as following:
+        while ends_at is None or time.monotonic() < ends_at:
+            watch.hear(await following(), now=time.monotonic())
+            if there.away not in (told, None, "not opened yet"):
+                watch.say(f"away: {there.away}")
+            told = there.away
+
+
+def _summary(found: dict[str, Any]) -> str:
+    lines = [
+        f"{found['lines']} lines, {found['readings']} readings, {found['malformed']} malformed"
+    ]
+    if found["away"]:
+        lines.append(f"away: {found['away']}")
+    lines += [f"  {count} times: {why}" for why, count in found["problems"].items()]
+    if found["formats_that_fit"] and not found["readings"]:
+        lines.append(f"these formats would fit: {', '.join(found['formats_that_fit'])} (--format)")
+    if found["stable_weights_kg"]:
+        lines.append(f"stable: {', '.join(f'{kg:g} kg' for kg in found['stable_weights_kg'])}")
+    return "\n".join(lines)
+
+
+def _said(said: Any) -> str:
+    from farmiq.device.indicator import Reading
+
+    if not isinstance(said, Reading):
+        return f"? {said.why}"
+    if said.weight_kg is None:
+        return "overload" if said.overload else "no weight"
+    flag = {True: "stable", False: "moving", None: ""}[said.stable]
+    return f"{said.weight_kg:>10.3f} kg {flag}"
+
+
+def _visible(frame: bytes) -> str:
+    return ascii(frame.decode("latin-1"))[1:-1]
+
+
+def _settings(over: dict[str, str]) -> "DeviceSettings":
+    """What these commands do not need may be missing."""
+    from farmiq import config
+    from farmiq.plumbing import log
+
+    log.configure("error")  # they say everything themselves
+    return config.DeviceSettings.load_some(config.environment(over=over))
+
+
+def _nothing(_: str) -> None:
+    pass

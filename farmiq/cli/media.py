@@ -1,0 +1,225 @@
+"""`farmiq media`: images at the edge."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from uuid import UUID
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+if TYPE_CHECKING:
+    from farmiq.plumbing import db, objects
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "Images of the edge: asked for, uploaded, taken to the cloud.\n\n"
+        "Needs FARMIQ_EDGE_DB_URL, and FARMIQ_EDGE_S3_URL for what looks into the bucket, or a "
+        "running demo. More in docs/media.md."
+    ),
+)
+MediaId = Annotated[str, typer.Argument(help="media_id, as `farmiq media ls` shows it.")]
+
+
+@app.command("ls")
+def ls(
+    *,
+    tenant: Annotated[str | None, typer.Option(help="Of this tenant only.")] = None,
+    device: Annotated[str | None, typer.Option(help="Of this device only.")] = None,
+    session: Annotated[str | None, typer.Option(help="Of this weigh session only.")] = None,
+    status: Annotated[str | None, typer.Option(help="presigned, stored or missing only.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """List images, newest capture first. Exit code 3: one of them is missing."""
+    from dataclasses import asdict
+
+    from farmiq.edge.media import ask, store
+
+    if status is not None and status not in ask.STATES:
+        terminal.fail(f"no image is ever {status!r}: choose {', '.join(ask.STATES)}", code=2)
+    wanted = ask.Question(
+        tenant=tenant,
+        device=device,
+        session=_uuid(session) if session else None,
+        status=status,
+        limit=limit,
+    )
+    rows = terminal.in_transaction(
+        terminal.environment(stack), lambda tx: store.page(tx, asdict(wanted))
+    )
+    if as_json:
+        terminal.print_json(rows)
+    elif not rows:
+        typer.echo("no images")
+    for row in [] if as_json else rows:
+        size = f"{row['size_bytes']:>9} B" if row["size_bytes"] is not None else " " * 11
+        synced = "in the cloud" if row["synced_at"] else ""
+        typer.echo(
+            f"{row['captured_at']:%Y-%m-%d %H:%M:%S}Z  {row['upload_status']:<9} {size}  "
+            f"{row['tenant_id']}/{row['device_id']}  {row['media_id']}  {synced}"
+        )
+    raise typer.Exit(3 if any(row["upload_status"] == "missing" for row in rows) else 0)
+
+
+@app.command("show")
+def show(media_id: MediaId, *, stack: StackName = None, as_json: AsJson = False) -> None:
+    """Show all that is known of one image. Exit code 3: it is not in the store."""
+    from psycopg.rows import dict_row
+
+    wanted = _uuid(media_id)
+
+    async def look(tx: "db.Connection") -> dict[str, Any] | None:
+        async with tx.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute("select * from media_objects where id = %s", (wanted,))
+            return await cursor.fetchone()
+
+    row = terminal.in_transaction(terminal.environment(stack), look)
+    if row is None:
+        terminal.fail(f"no image {media_id} is known")
+    if as_json:
+        terminal.print_json(row)
+    for name, value in {} if as_json else row.items():
+        if value is not None:
+            typer.echo(f"{name:<22} {value}")
+    raise typer.Exit(0 if row["upload_status"] == "stored" else 3)
+
+
+@app.command("status")
+def status(*, stack: StackName = None, as_json: AsJson = False) -> None:
+    """How far images are: stored, missing, waiting for the cloud.
+
+    Exit code 3: some are missing, or the cloud refuses some.
+    """
+    from dataclasses import asdict
+
+    from farmiq.edge.media import carried
+
+    found = terminal.in_transaction(terminal.environment(stack), carried.progress)
+    if as_json:
+        terminal.print_json([asdict(each) for each in found])
+    elif not found:
+        typer.echo("no images")
+    for each in [] if as_json else found:
+        oldest = f", oldest {each.oldest_unsynced_s:.0f} s" if each.oldest_unsynced_s else ""
+        event = f", {each.waiting_for_event} after their event" if each.waiting_for_event else ""
+        typer.echo(
+            f"{each.tenant_id}: {each.stored} stored ({each.stored_bytes} B), "
+            f"{each.unsynced} not in the cloud yet ({each.unsynced_bytes} B{oldest}{event}), "
+            f"{each.failing} refused by it, {each.missing} missing, {each.presigned} asked for"
+        )
+    raise typer.Exit(3 if any(each.missing or each.failing for each in found) else 0)
+
+
+@app.command("verify")
+def verify(
+    *,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte and compare sha256; takes long.")
+    ] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare rows with objects and objects with rows; changes nothing. Exit code 3: they differ.
+
+    gone: a stored image without its object. damaged: another size, or with --deep other bytes.
+    unknown: an object that belongs to no image.
+    """
+    from farmiq.edge.media import upkeep
+
+    found = _with_store(
+        terminal.environment(stack), lambda pool, bucket: upkeep.verify(pool, bucket, deep=deep)
+    )
+    told = {
+        "checked": found.checked,
+        "gone": found.gone,
+        "damaged": found.damaged,
+        "unknown": found.strangers,
+    }
+    if as_json:
+        terminal.print_json(told)
+    else:
+        for name in ("gone", "damaged", "unknown"):
+            for each in told[name]:  # type: ignore[attr-defined] # those are lists
+                typer.echo(f"{name:<8} {each}")
+        typer.echo(
+            f"{found.checked} images looked at; {'all is well' if found.well else 'see above'}"
+        )
+    raise typer.Exit(0 if found.well else 3)
+
+
+@app.command("export")
+def export(
+    media_id: MediaId,
+    out: Annotated[Path, typer.Argument(help="Where to write it; never written over.")],
+    *,
+    aside: Annotated[
+        bool, typer.Option("--aside", help="What was set aside in its place, whatever it is.")
+    ] = False,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Without EXIF and other metadata, as it is shown.")
+    ] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write an image's bytes to a file, as they were uploaded."""
+    from farmiq.edge.media import store
+    from farmiq.plumbing import pictures
+
+    if out.exists():
+        terminal.fail(f"{out} exists; choose another file", code=2)
+    wanted = _uuid(media_id)
+
+    async def get(pool: "db.Pool", bucket: "objects.Bucket") -> bytes | None:
+        async with pool.connection() as connection:
+            image = await store.by_id(connection, wanted)
+        key = image and (image.aside_key if aside else image.object_key)
+        return await bucket.find(key) if key else None
+
+    data = _with_store(terminal.environment(stack), get)
+    if data is None:
+        terminal.fail(f"there is nothing in the store for image {media_id}")
+    if bare:
+        try:
+            data = pictures.bare(data)
+        except pictures.Unreadable as error:
+            terminal.fail(f"this is no picture: {error}")
+    out.write_bytes(data)
+    told = {"media_id": str(wanted), "file": str(out), "size_bytes": len(data)}
+    terminal.tell(told, f"{len(data)} bytes in {out}", as_json=as_json)
+
+
+def _with_store(
+    environment: Mapping[str, str],
+    work: "Callable[[db.Pool, objects.Bucket], Awaitable[T]]",
+) -> T:
+    from farmiq.config import EdgeSettings
+    from farmiq.plumbing import db, objects
+
+    url = terminal.needed(environment, "FARMIQ_EDGE_DB_URL")
+    terminal.needed(environment, "FARMIQ_EDGE_S3_URL")
+    settings = EdgeSettings.load_some(environment)
+    store_url = settings.s3_url.get_secret_value() if settings.s3_url else ""
+
+    async def once() -> T:
+        async with db.pool(url, name="farmiq") as pool:
+            return await work(pool, objects.Bucket(store_url, tls=settings.tls))
+
+    try:
+        return asyncio.run(once())
+    except objects.UNAVAILABLE as error:
+        terminal.fail(f"the object store does not answer: {error}")
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        terminal.fail(f"{text!r} is not a UUID", code=2)

@@ -1,0 +1,137 @@
+"""`farmiq weighings`: the weigh sessions of an edge, as its database has them."""
+
+from typing import Annotated, Any
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+NEEDS_ATTENTION = 3
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "Weigh sessions of this edge: an animal on the scale, its weights and its images. They "
+        "need FARMIQ_EDGE_DB_URL or a running demo.\n\n"
+        "A session that lacks a part for too long is INCOMPLETE; docs/weighvision.md says what to "
+        "do. Exit code 3: some of those shown are."
+    ),
+)
+
+
+@app.command("ls")
+def ls(
+    *,
+    day: Annotated[
+        str | None, typer.Option(help="Begun on this day of the farm, such as 2026-05-31.")
+    ] = None,
+    station: Annotated[str | None, typer.Option(help="Only this station's.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="created, finalized, cancelled or INCOMPLETE.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
+    cursor: Annotated[
+        str | None, typer.Option(help="Where the page before ended (its next_cursor).")
+    ] = None,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """List weigh sessions, newest first."""
+    from dataclasses import asdict
+
+    from farmiq.edge.asked import Wrong
+    from farmiq.edge.weighvision import api, ask, look
+
+    given = {
+        "day": day, "station": station, "state": state, "tenant": tenant, "limit": str(limit),
+        "cursor": cursor,
+    }  # fmt: skip
+    try:
+        asked = ask.read([(name, value) for name, value in given.items() if value])
+    except Wrong as wrong:
+        terminal.fail(
+            "\n".join(f"--{each['field']} {each['reason']}" for each in wrong.details), code=2
+        )
+    environment = terminal.environment(stack)
+    zone = environment.get("FARMIQ_EDGE_TIMEZONE") or "UTC"
+    wanted = {**asdict(asked), "limit": limit + 1}
+    found = terminal.in_transaction(environment, lambda tx: look.page(tx, wanted, timezone=zone))
+    rows, more = found[:limit], found[limit:]
+    following = ask.cursor(rows[-1]["start_at"], rows[-1]["session_id"]) if more else None
+    if as_json:
+        terminal.print_json({"sessions": api.plain(rows), "next_cursor": following})
+    else:
+        for row in rows:
+            typer.echo(_line(row))
+        if not rows:
+            typer.echo("no weigh sessions here; one appears with the first event of a station")
+        if following:
+            typer.echo(f"more: --cursor {following}")
+    if any(row["state"] == "INCOMPLETE" for row in rows):
+        raise typer.Exit(NEEDS_ATTENTION)
+
+
+@app.command("show")
+def show(
+    session: Annotated[str, typer.Argument(help="session_id, as `farmiq weighings ls` prints it.")],
+    *,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one weigh session: its state, what is missing, its events and its images."""
+    from uuid import UUID
+
+    from farmiq.edge.weighvision import api, look
+
+    try:
+        session_id = UUID(session)
+    except ValueError:
+        terminal.fail(f"{session!r} is no session_id; `farmiq weighings ls` prints them", code=2)
+    found = terminal.in_transaction(
+        terminal.environment(stack), lambda tx: look.one(tx, session_id)
+    )
+    if found is None:
+        terminal.fail(f"no event of session {session_id} has come to this edge")
+    if as_json:
+        terminal.print_json(api.plain(found))
+    else:
+        typer.echo("\n".join([_line(found), *_details(found)]))
+    if found["state"] == "INCOMPLETE":
+        raise typer.Exit(NEEDS_ATTENTION)
+
+
+def _line(row: dict[str, Any]) -> str:
+    weight = row["final_weight_kg"] or row["initial_weight_kg"]
+    kg = f"{weight:.2f} kg" if weight else "no weight"
+    why = row["incomplete_reason"] or row["cancel_reason"]
+    return (
+        f"{row['session_id']}  {row['start_at']:%Y-%m-%d %H:%M:%S}Z  "
+        f"{row['tenant_id']}/{row['station_id']}  {kg:>10}  {row['state']}"
+        + (f"  ({why})" if why else "")
+    )
+
+
+def _details(found: dict[str, Any]) -> list[str]:
+    counted = "?" if found["image_count"] is None else found["image_count"]
+    return [
+        f"valid      {'yes' if found['valid'] else 'no, missing: ' + ', '.join(found['missing'])}",
+        f"device     {found['device_id']} at {found['farm_id']}/{found['barn_id']}",
+        f"images     {found['stored_image_count']} stored, {counted} counted by the station",
+        *(f"           {each['media_id']}  {_image(each)}" for each in found["images"]),
+        "events",
+        *(
+            f"           {each['occurred_at']:%H:%M:%S}Z  {each['event_type']}"
+            + (f"  {each['weight_kg']:g} kg" if each["weight_kg"] else "")
+            for each in found["events"]
+        ),
+    ]
+
+
+def _image(image: dict[str, Any]) -> str:
+    if image["bound"]:
+        return "stored"
+    if image["announced_at"] is None:
+        return f"{image['upload_status']}, not announced"
+    return f"announced, {image['upload_status'] or 'never asked for'}"

@@ -1,0 +1,143 @@
+"""The console's SQL about weighings, run as the person who looks: row level security decides."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import class_row, dict_row
+
+from farmiq.cloud.console.weighings import Event, Weighing
+from farmiq.messages import weighvision as words
+from farmiq.plumbing import db
+
+# More of one day are not drawn; the API pages through all of them.
+MOST_A_DAY = 20_000
+MOST_EVENTS = 1000
+
+# Incomplete: without an image for too long since it was first heard of, or without another part
+# since it was last (C-27). Times are ours, not the device's.
+_STATE = """
+case when w.status <> 'cancelled' and (
+    w.heard_at < c.now - %(patience_s)s * interval '1 second' and (w.missing <> '{}'
+      or w.image_count is not null and w.image_count <> cardinality(w.media_ids))
+    or 'image' = any(w.missing) and w.received_at < c.now - %(patience_s)s * interval '1 second')
+  then 'INCOMPLETE' else w.status end
+"""
+_WEIGHING = f"""
+select w.session_id, w.farm_id, w.barn_id, w.device_id, w.batch_id, {_STATE} as state, w.status,
+  w.start_at, w.end_at, w.initial_weight_kg, w.final_weight_kg, w.image_count, w.media_ids,
+  w.missing, w.cancel_reason, w.received_at
+from weight_sessions w, (select fn_now() as now) c
+"""  # noqa: S608 - it stands above
+
+
+async def day(
+    connection: db.Connection, *, begin: datetime, end: datetime, patience_s: float
+) -> list[Weighing]:
+    """The weighings of a day, newest first."""
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            _WEIGHING + "where w.start_at >= %(begin)s and w.start_at < %(end)s "
+            "order by w.start_at desc, w.session_id desc limit %(most)s",
+            {"begin": begin, "end": end, "patience_s": patience_s, "most": MOST_A_DAY},
+        )
+        return [_weighing(row) for row in await cursor.fetchall()]
+
+
+async def one(connection: db.Connection, session_id: UUID, *, patience_s: float) -> Weighing | None:
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            _WEIGHING + "where w.session_id = %(session_id)s",
+            {"session_id": session_id, "patience_s": patience_s},
+        )
+        row = await cursor.fetchone()
+    return _weighing(row) if row else None
+
+
+async def page(
+    connection: db.Connection, asked: Mapping[str, Any], *, patience_s: float
+) -> list[Weighing]:
+    """For the API: newest first, from where the page before ended; `asked` is an ask.Question."""
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            f"""
+            {_WEIGHING}
+            where (%(farm)s::text is null or w.farm_id = %(farm)s)
+              and (%(barn)s::text is null or w.barn_id = %(barn)s)
+              and (%(device)s::text is null or w.device_id = %(device)s)
+              and (%(state)s::text is null or {_STATE} = %(state)s)
+              and (%(begin)s::timestamptz is null or w.start_at >= %(begin)s)
+              and (%(end)s::timestamptz is null or w.start_at < %(end)s)
+              and (%(after_at)s::timestamptz is null
+                or (w.start_at, w.session_id) < (%(after_at)s, %(after_id)s))
+            order by w.start_at desc, w.session_id desc limit %(limit)s
+            """,
+            {**asked, "patience_s": patience_s},
+        )
+        return [_weighing(row) for row in await cursor.fetchall()]
+
+
+async def events(connection: db.Connection, session_id: UUID) -> list[Event]:
+    """What was said of a session, in the order in which it happened."""
+    async with connection.cursor(row_factory=class_row(Event)) as cursor:
+        await cursor.execute(
+            """
+            select event_id, event_type, occurred_at, stored_at, media_id, case event_type
+                when %s then initial_weight_kg when %s then final_weight_kg else weight_kg
+              end as weight_kg
+            from weighvision_events where session_id = %s
+            order by occurred_at, event_id limit %s
+            """,
+            (words.SESSION_CREATED, words.SESSION_FINALIZED, session_id, MOST_EVENTS),
+        )
+        return await cursor.fetchall()
+
+
+async def here(connection: db.Connection, media_ids: Sequence[UUID]) -> set[UUID]:
+    """Which of these images the cloud has."""
+    rows = await db.fetch_all(
+        connection,
+        "select media_id from media_objects where media_id = any(%s) and stored_at is not null",
+        list(media_ids),
+    )
+    return {row[0] for row in rows}
+
+
+async def beside(
+    connection: db.Connection, found: Weighing, *, begin: datetime, end: datetime
+) -> tuple[UUID | None, UUID | None]:
+    """The weighings before and after this one, within these bounds."""
+    at = {"at": found.start_at, "id": found.session_id, "begin": begin, "end": end}
+    cursor = await connection.execute(
+        """
+        select
+          (select session_id from weight_sessions
+            where start_at >= %(begin)s and (start_at, session_id) < (%(at)s, %(id)s)
+            order by start_at desc, session_id desc limit 1),
+          (select session_id from weight_sessions
+            where start_at < %(end)s and (start_at, session_id) > (%(at)s, %(id)s)
+            order by start_at, session_id limit 1)
+        """,
+        at,
+    )
+    ((before, after),) = await cursor.fetchall()
+    return before, after
+
+
+async def last_at(connection: db.Connection) -> datetime | None:
+    """When the newest weighing was; None if there never was one."""
+    found: datetime | None = await db.fetch_value(
+        connection, "select max(start_at) from weight_sessions"
+    )
+    return found
+
+
+def pictures(found: Collection[Weighing]) -> list[UUID]:
+    return [media_id for each in found for media_id in each.media_ids]
+
+
+def _weighing(row: dict[str, Any]) -> Weighing:
+    return Weighing(
+        **{**row, "media_ids": tuple(row["media_ids"]), "missing": tuple(row["missing"])}
+    )

@@ -1,0 +1,485 @@
+"""What the pages about weighings say: pure, from the stored sessions and a clock.
+
+A weighing is a weigh session as people see it. The sentence, the tabs, the histogram and the list
+all come from the same rows: those of one day in the company's own zone.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from farmiq.cloud.console import words
+from farmiq.cloud.console.readings import WORTH_SAYING_S, Company
+from farmiq.messages import weighvision
+
+INCOMPLETE = "INCOMPLETE"
+STATES = ("created", "finalized", "cancelled", INCOMPLETE)
+# The state as people read it; the shape beside it is in icons.html under the state's own name.
+STATE_WORDS = {
+    "created": "Open",
+    "finalized": "Finalized",
+    "cancelled": "Cancelled",
+    INCOMPLETE: "Incomplete",
+}
+ON_A_PAGE = 50
+# Uniformity is the share of animals within this part of the mean.
+NEAR = 0.10
+MOST_BARS = 12
+_STEPS = (1, 2, 2.5, 5, 10)
+# 2.3 / 0.05 is a little less than 46.
+_SLACK = 1e-9
+_PART_WORDS = {
+    "created": "no start",
+    "weight": "no weight",
+    "image": "no image",
+    "finalized": "no end",
+}
+_EVENT_WORDS = {
+    weighvision.SESSION_CREATED: "Session began",
+    weighvision.WEIGHT_RECORDED: "Weight",
+    weighvision.IMAGE_CAPTURED: "Image",
+    weighvision.SESSION_FINALIZED: "Session finalized",
+    weighvision.SESSION_CANCELLED: "Given up by the station",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighing:
+    """A row of weight_sessions with its state."""
+
+    session_id: UUID
+    farm_id: str
+    barn_id: str
+    device_id: str | None
+    batch_id: str | None
+    state: str
+    status: str
+    start_at: datetime
+    end_at: datetime | None
+    initial_weight_kg: float | None
+    final_weight_kg: float | None
+    image_count: int | None
+    media_ids: tuple[UUID, ...]
+    missing: tuple[str, ...]
+    cancel_reason: str | None
+    received_at: datetime
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """What is missing for a valid session, in words; also which images are."""
+        found = [_PART_WORDS[part] for part in self.missing]
+        if self.media_ids and self.image_count not in (None, len(self.media_ids)):
+            found.append(f"{len(self.media_ids)} of {self.image_count} images")
+        return tuple(found)
+
+    @property
+    def weight_kg(self) -> float | None:
+        return self.initial_weight_kg if self.final_weight_kg is None else self.final_weight_kg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    event_id: UUID
+    event_type: str
+    occurred_at: datetime
+    stored_at: datetime
+    weight_kg: float | None
+    media_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """`here`: its bytes are in the cloud; else it was announced and is on its way."""
+
+    media_id: UUID
+    here: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    weighing: Weighing
+    key: str
+    href: str
+    word: str
+    why: str
+    weight: str
+    captured: str
+    captured_utc: str
+    arrived: str
+    picture: Picture | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Weights from `low` up to `high`; `share` is its height as a part of the highest."""
+
+    low: float
+    high: float
+    count: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How the weights of a day lie: of finalized weighings alone."""
+
+    count: int
+    mean_kg: float
+    cv_percent: float | None
+    uniformity_percent: float
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tab:
+    """A state to look at alone, with how many there are."""
+
+    state: str
+    word: str
+    count: int
+    href: str
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a page shows: a day (None: today), a station, a state, which fifty."""
+
+    day: date | None = None
+    station: str | None = None
+    state: str | None = None
+    page: int = 1
+
+    def address(self, path: str = "/weighings", **changes: Any) -> str:
+        asked = {
+            "day": self.day, "station": self.station, "state": self.state, "page": self.page,
+            **changes,
+        }  # fmt: skip
+        given = {name: str(value) for name, value in asked.items() if value not in (None, 1)}
+        return f"{path}?{urlencode(given)}" if given else path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    company: Company
+    zone: str
+    now: datetime
+    as_of: str
+    asked: Asked
+    day: date
+    is_today: bool
+    rows: tuple[Row, ...]
+    matching: int
+    total: int
+    incomplete: int
+    tabs: tuple[Tab, ...]
+    stations: tuple[str, ...]
+    spread: Spread | None
+    last_day: date | None
+
+    @property
+    def day_words(self) -> str:
+        return day_words(self.day)
+
+    @property
+    def last_day_words(self) -> str:
+        return day_words(self.last_day) if self.last_day else ""
+
+    @property
+    def stations_and_chosen(self) -> tuple[str, ...]:
+        """The chosen one stays to be seen on a day on which it did not weigh."""
+        chosen = {self.asked.station} if self.asked.station else set()
+        return tuple(sorted({*self.stations, *chosen}))
+
+    @property
+    def pages(self) -> int:
+        return max(1, -(-self.matching // ON_A_PAGE))
+
+    @property
+    def sentence(self) -> str:
+        when = "today" if self.is_today else f"on {self.day_words}"
+        if not self.total:
+            return f"No weighings {when}"
+        counted = f"{words.count(self.total, 'weighing')} {when}"
+        if not self.incomplete:
+            return counted
+        return f"{counted}; {self.incomplete} incomplete"
+
+    @property
+    def title(self) -> str:
+        return words.title("Weighings", problems=self.incomplete)
+
+    @property
+    def fragment(self) -> str:
+        return self.asked.address("/weighings/rows")
+
+    @property
+    def csv(self) -> str:
+        given = {"day": self.day.isoformat(), "format": "csv", "limit": "10000"}
+        if self.asked.station:
+            given["device"] = self.asked.station
+        if self.asked.state:
+            given["state"] = self.asked.state
+        return f"/api/v1/weighvision/sessions?{urlencode(given)}"
+
+    def other_day(self, days: int) -> str:
+        return self.asked.address(day=self.day + timedelta(days=days), page=1)
+
+    def other_page(self, pages: int) -> str:
+        return self.asked.address(page=self.asked.page + pages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An event as the page tells it."""
+
+    key: str
+    word: str
+    amount: str
+    at: str
+    at_utc: str
+    arrived: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    company: Company
+    zone: str
+    now: datetime
+    as_of: str
+    row: Row
+    events: tuple[Told, ...]
+    pictures: tuple[Picture, ...]
+    shown: int
+    day: date
+    previous: str | None
+    following: str | None
+
+    @property
+    def picture(self) -> Picture | None:
+        return self.pictures[self.shown - 1] if self.pictures else None
+
+    @property
+    def day_words(self) -> str:
+        return day_words(self.day)
+
+    @property
+    def title(self) -> str:
+        problems = int(self.row.weighing.state == INCOMPLETE)
+        return words.title(f"Weighing {self.row.captured}", problems=problems)
+
+    @property
+    def fragment(self) -> str:
+        return address(self.row.weighing, path="/parts", image=self.shown)
+
+
+def bounds(day: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """When a day of the zone begins and ends; it may have 23 or 25 hours."""
+    begin = datetime.combine(day, time(), tzinfo=zone)
+    end = datetime.combine(day + timedelta(days=1), time(), tzinfo=zone)
+    return begin.astimezone(UTC), end.astimezone(UTC)
+
+
+def view(
+    company: Company,
+    found: Sequence[Weighing],
+    *,
+    asked: Asked,
+    here: Collection[UUID],
+    last_at: datetime | None,
+    now: datetime,
+) -> View:
+    """`found` are all weighings of the day; `here` the images that the cloud has."""
+    zone = words.zone(company.timezone)
+    today = now.astimezone(zone).date()
+    of_station = [each for each in found if asked.station in (None, each.device_id)]
+    matching = matching_of(found, asked)
+    counts = Counter(each.state for each in of_station)
+    return View(
+        company=company,
+        zone=words.zone_name(zone, now),
+        now=now,
+        as_of=now.astimezone(zone).strftime("%H:%M:%S"),
+        asked=asked,
+        day=asked.day or today,
+        is_today=(asked.day or today) == today,
+        rows=tuple(row(each, here=here, zone=zone) for each in on_page(matching, asked.page)),
+        matching=len(matching),
+        total=len(of_station),
+        incomplete=counts[INCOMPLETE],
+        tabs=_tabs(asked, counts, len(of_station)),
+        stations=tuple(sorted({each.device_id for each in found if each.device_id})),
+        spread=spread([w for e in of_station if (w := e.final_weight_kg) is not None]),
+        last_day=last_at.astimezone(zone).date() if last_at else None,
+    )
+
+
+def matching_of(found: Sequence[Weighing], asked: Asked) -> list[Weighing]:
+    return [
+        each
+        for each in found
+        if asked.station in (None, each.device_id) and asked.state in (None, each.state)
+    ]
+
+
+def on_page(found: Sequence[Weighing], page: int) -> Sequence[Weighing]:
+    return found[(page - 1) * ON_A_PAGE : page * ON_A_PAGE]
+
+
+def _tabs(asked: Asked, counts: Mapping[str, int], total: int) -> tuple[Tab, ...]:
+    every = Tab(
+        state="", word="All", count=total, href=asked.address(state=None, page=1),
+        chosen=asked.state is None,
+    )  # fmt: skip
+    return (
+        every,
+        *(
+            Tab(
+                state=state,
+                word=STATE_WORDS[state],
+                count=counts.get(state, 0),
+                href=asked.address(state=state, page=1),
+                chosen=asked.state == state,
+            )
+            for state in STATES
+            if counts.get(state) or asked.state == state
+        ),
+    )
+
+
+def row(found: Weighing, *, here: Collection[UUID], zone: ZoneInfo) -> Row:
+    """Its day stands above it, so times of that day go without."""
+    return Row(
+        weighing=found,
+        key=f"w-{found.session_id}",
+        href=address(found),
+        word=STATE_WORDS[found.state],
+        why=_why(found),
+        weight="no weight" if found.weight_kg is None else f"{words.number(found.weight_kg)} kg",
+        captured=words.instant(found.start_at, now=found.start_at, zone=zone),
+        captured_utc=f"{found.start_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        arrived=_arrived(found.start_at, found.received_at, day_of=found.start_at, zone=zone),
+        picture=_first_picture(found, here),
+    )
+
+
+def detail(
+    company: Company,
+    found: Weighing,
+    events: Sequence[Event],
+    *,
+    here: Collection[UUID],
+    image: int,
+    before: UUID | None,
+    after: UUID | None,
+    now: datetime,
+) -> Detail:
+    """`before` and `after` are the weighings beside it on its day."""
+    zone = words.zone(company.timezone)
+    pictures = tuple(Picture(media_id=each, here=each in here) for each in found.media_ids)
+    shown = min(max(image, 1), max(len(pictures), 1))
+    return Detail(
+        company=company,
+        zone=words.zone_name(zone, now),
+        now=now,
+        as_of=now.astimezone(zone).strftime("%H:%M:%S"),
+        row=row(found, here=here, zone=zone),
+        events=tuple(_told(each, day_of=found.start_at, zone=zone) for each in events),
+        pictures=pictures,
+        shown=shown,
+        day=found.start_at.astimezone(zone).date(),
+        previous=_step(found, shown - 1, len(pictures), before),
+        following=_step(found, shown + 1, len(pictures), after),
+    )
+
+
+def _step(found: Weighing, image: int, images: int, beside: UUID | None) -> str | None:
+    """The image beside the one that is shown, or else the weighing beside this one."""
+    if 1 <= image <= images:
+        return address(found, image=image)
+    return f"/weighings/{beside}" if beside else None
+
+
+def address(found: Weighing, *, path: str = "", image: int = 1) -> str:
+    which = f"?image={image}" if image > 1 else ""
+    return f"/weighings/{found.session_id}{path}{which}"
+
+
+def spread(weights_kg: Sequence[float]) -> Spread | None:
+    """None if nothing was weighed. Uniformity: the share within 10 % of the mean."""
+    weights = [each for each in weights_kg if math.isfinite(each)]
+    if not weights:
+        return None
+    mean = statistics.fmean(weights)
+    near = sum(abs(each - mean) <= NEAR * mean for each in weights)
+    return Spread(
+        count=len(weights),
+        mean_kg=mean,
+        cv_percent=100 * statistics.stdev(weights) / mean if len(weights) > 1 else None,
+        uniformity_percent=100 * near / len(weights),
+        bars=_bars(weights),
+    )
+
+
+def _bars(weights: Sequence[float]) -> tuple[Bar, ...]:
+    """At most twelve, of a width that people count in."""
+    low, high = min(weights), max(weights)
+    width = _width((high - low) / MOST_BARS, least=high * 0.005)
+    first = math.floor(low / width + _SLACK)
+    counts = Counter(math.floor(each / width + _SLACK) - first for each in weights)
+    most = max(counts.values())
+    return tuple(
+        Bar((first + n) * width, (first + n + 1) * width, counts[n], counts[n] / most)
+        for n in range(max(counts) + 1)
+    )
+
+
+def _width(about: float, *, least: float) -> float:
+    """The next round number: 1, 2, 2.5 or 5 times a power of ten."""
+    wanted = max(about, least)
+    power = 10.0 ** math.floor(math.log10(wanted))
+    return next(step * power for step in _STEPS if step * power >= wanted * (1 - 1e-9))
+
+
+def day_words(day: date) -> str:
+    return f"{day:%A} {day.day} {day:%B %Y}"
+
+
+def _why(found: Weighing) -> str:
+    if found.state == INCOMPLETE:
+        return ", ".join(found.lacking)
+    return found.cancel_reason or "" if found.state == "cancelled" else ""
+
+
+def _first_picture(found: Weighing, here: Collection[UUID]) -> Picture | None:
+    """The first that can be shown; else the first that is on its way."""
+    for media_id in found.media_ids:
+        if media_id in here:
+            return Picture(media_id=media_id, here=True)
+    return Picture(media_id=found.media_ids[0], here=False) if found.media_ids else None
+
+
+def _told(event: Event, *, day_of: datetime, zone: ZoneInfo) -> Told:
+    return Told(
+        key=f"e-{event.event_id}",
+        word=_EVENT_WORDS.get(event.event_type, event.event_type),
+        amount="" if event.weight_kg is None else f"{words.number(event.weight_kg)} kg",
+        at=words.instant(event.occurred_at, now=day_of, zone=zone),
+        at_utc=f"{event.occurred_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        arrived=_arrived(event.occurred_at, event.stored_at, day_of=day_of, zone=zone),
+    )
+
+
+def _arrived(
+    captured_at: datetime, arrived_at: datetime, *, day_of: datetime, zone: ZoneInfo
+) -> str:
+    if (arrived_at - captured_at).total_seconds() < WORTH_SAYING_S:
+        return ""
+    return f"arrived {words.instant(arrived_at, now=day_of, zone=zone)}"

@@ -1,0 +1,158 @@
+"""The SQL of images in the cloud: told of, asked for, whole; shown as the person who looks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from psycopg.rows import class_row, dict_row
+
+from farmiq.cloud import landing
+from farmiq.messages.bus import BusEvent
+from farmiq.messages.media import ImageToUpload, MediaStored
+from farmiq.plumbing import db
+
+SHOWN = (
+    "media_id", "farm_id", "barn_id", "device_id", "station_id", "session_id", "mime_type",
+    "size_bytes", "sha256", "captured_at", "told_at", "stored_at",
+)  # fmt: skip
+
+_keep_events = landing.in_table("media_events")
+_payload = msgspec.json.Decoder(MediaStored)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was said of an image before, and whether its bytes are here."""
+
+    size_bytes: int | None
+    sha256: str | None
+    mime_type: str | None
+    object_key: str | None
+    stored_at: datetime | None
+
+
+async def keep(tx: db.Connection, events: Sequence[BusEvent]) -> int:
+    """The events as they are, and what they say of images."""
+    new = await _keep_events(tx, events)
+    told = {
+        (each.tenant_id, (said := _payload.decode(each.payload)).media_id): (each, said)
+        for each in events
+    }
+    # In one order whoever calls: two consumers must not wait for each other's rows.
+    for _, (event, said) in sorted(told.items(), key=lambda each: (each[0][0], str(each[0][1]))):
+        await _tell(tx, event, said)
+    return new
+
+
+async def _tell(tx: db.Connection, event: BusEvent, said: MediaStored) -> None:
+    await tx.execute(
+        """
+        insert into media_objects as m (tenant_id, media_id, farm_id, barn_id, device_id,
+          session_id, mime_type, size_bytes, sha256, captured_at, told_at)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp())
+        on conflict on constraint media_objects_pkey do update set
+          session_id = coalesce(excluded.session_id, m.session_id),
+          told_at = coalesce(m.told_at, excluded.told_at)
+        """,
+        (
+            event.tenant_id, said.media_id, event.farm_id, event.barn_id, event.device_id or None,
+            event.session_id or None, said.mime_type, said.size_bytes,
+            said.sha256.lower() if said.sha256 else None, said.captured_at or event.occurred_at,
+        ),
+    )  # fmt: skip
+
+
+async def is_company(tx: db.Connection, tenant_id: str) -> bool:
+    found: bool = await db.fetch_value(
+        tx, "select exists (select from companies where tenant_id = %s)", tenant_id
+    )
+    return found
+
+
+async def ask(tx: db.Connection, said: ImageToUpload, *, object_key: str) -> Known:
+    """Note that an edge wants to bring this image; what was known of it before."""
+    key = said.tenant_id, said.media_id
+    async with tx.cursor(row_factory=class_row(Known)) as cursor:
+        await cursor.execute(
+            "select size_bytes, sha256, mime_type, object_key, stored_at from media_objects "
+            "where tenant_id = %s and media_id = %s for update",
+            key,
+        )
+        known = await cursor.fetchone()
+    await tx.execute(
+        """
+        insert into media_objects as m (tenant_id, media_id, farm_id, barn_id, device_id,
+          station_id, session_id, mime_type, size_bytes, sha256, captured_at, object_key, asked_at)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp())
+        on conflict on constraint media_objects_pkey do update set
+          station_id = coalesce(m.station_id, excluded.station_id),
+          session_id = coalesce(m.session_id, excluded.session_id),
+          sha256 = coalesce(m.sha256, excluded.sha256),
+          captured_at = excluded.captured_at,
+          object_key = coalesce(m.object_key, excluded.object_key),
+          asked_at = excluded.asked_at
+        where m.stored_at is null
+        """,
+        (
+            *key, said.farm_id, said.barn_id, said.device_id, said.station_id or None,
+            said.session_id or None, said.content_type, said.content_length,
+            said.sha256.lower() if said.sha256 else None, said.captured_at, object_key,
+        ),
+    )  # fmt: skip
+    return known or Known(None, None, None, None, None)
+
+
+async def confirm(tx: db.Connection, tenant_id: str, media_id: UUID, *, etag: str) -> None:
+    """Its bytes are here, whole and verified."""
+    await tx.execute(
+        "update media_objects set stored_at = clock_timestamp(), etag = %s "
+        "where tenant_id = %s and media_id = %s and stored_at is null",
+        (etag, tenant_id, media_id),
+    )
+    # Open pages that say "image not here yet" fetch again at the commit.
+    await tx.execute(
+        "select pg_notify('weighvision_changed', company_id::text) from companies "
+        "where tenant_id = %s",
+        (tenant_id,),
+    )
+
+
+async def page(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """As the person who looks: images that fit the question, newest capture first."""
+    return await _shown(
+        connection,
+        """
+        where (%(session)s::uuid is null or session_id = %(session)s)
+          and (%(device)s::text is null or device_id = %(device)s)
+          and (%(begin)s::timestamptz is null or captured_at >= %(begin)s)
+          and (%(end)s::timestamptz is null or captured_at < %(end)s)
+          and (%(after_at)s::timestamptz is null
+            or (captured_at, media_id) < (%(after_at)s, %(after_id)s::uuid))
+        order by captured_at desc, media_id desc limit %(limit)s
+        """,
+        wanted,
+    )
+
+
+async def one(connection: db.Connection, media_id: UUID) -> dict[str, Any] | None:
+    """As the person who looks: another company's image is not there."""
+    rows = await _shown(connection, "where media_id = %(id)s", {"id": media_id})
+    return rows[0] if rows else None
+
+
+async def timezone(connection: db.Connection) -> str:
+    """Of the company that the person looks at: its days are days there."""
+    found: str | None = await db.fetch_value(connection, "select timezone from companies")
+    return found or "UTC"
+
+
+async def _shown(
+    connection: db.Connection, where: str, args: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    columns = ", ".join([*SHOWN, "object_key"])
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(f"select {columns} from media_objects {where}".encode(), args)  # noqa: S608 - our own words
+        return await cursor.fetchall()

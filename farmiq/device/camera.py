@@ -1,0 +1,226 @@
+"""The camera: one picture when asked, by HTTP snapshot or from a device of this machine (V4L2).
+
+    farmiq agent --take()--> [camera] --HTTP GET | V4L2--> Shot, or CameraError with the reason
+
+A picture is checked before anybody gets it (WV-02): its kind is told by its bytes, and it decodes
+to its end. Pictures that others put into a folder come from `folder.py`.
+"""
+
+import asyncio
+import io
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import httpx2
+from PIL import Image
+
+ContentType = Literal["image/jpeg", "image/png", "image/webp"]
+_TYPES: dict[str, ContentType] = {
+    "JPEG": "image/jpeg",
+    "PNG": "image/png",
+    "WEBP": "image/webp",
+}
+# The store takes no more (C-25).
+MOST_BYTES = 10 * 2**20
+# A small box decodes a picture to check it: what is larger would fill its memory.
+MOST_PIXELS = 50_000_000
+# A camera hands out frames that it took before it was asked; so many are thrown away.
+STALE_FRAMES = 4
+_UNAUTHORIZED, _OK = 401, 200
+
+
+class CameraError(Exception):
+    """No picture; the text says why and what to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    data: bytes
+    content_type: ContentType
+    width: int
+    height: int
+    captured_at: datetime
+    path: Path | None = None
+
+
+class Camera(Protocol):
+    async def take(self) -> Shot:
+        """A picture of now. Raises CameraError."""
+
+    async def kept(self, shot: Shot) -> None:
+        """The picture is committed; nobody will ask for it again."""
+
+    async def close(self) -> None: ...
+
+
+def look(data: bytes, *, captured_at: datetime, path: Path | None = None) -> Shot:
+    """The picture in these bytes. Raises CameraError for anything but a whole jpeg, png or webp."""
+    if not data:
+        raise CameraError("the picture is empty")
+    if len(data) > MOST_BYTES:
+        raise CameraError(f"the picture has {len(data)} bytes, more than {MOST_BYTES}")
+    try:
+        with Image.open(io.BytesIO(data), formats=tuple(_TYPES)) as image:
+            width, height = image.size
+            kind = _TYPES[image.format or ""]
+            if width * height <= MOST_PIXELS:
+                image.load()
+    # Decoders raise whatever they like on broken bytes, a SyntaxError for some of PNG's.
+    except Exception as error:  # noqa: BLE001
+        raise CameraError(f"the picture is damaged or no jpeg, png or webp: {error}") from None
+    if width * height > MOST_PIXELS:
+        raise CameraError(f"{width} by {height} pixels are more than {MOST_PIXELS}")
+    return Shot(data, kind, width, height, captured_at, path)
+
+
+@dataclass
+class Snapshot:
+    """A camera with an address: `http://user:password@host/path` (basic or digest, as it asks)."""
+
+    url: str
+    timeout_s: float = 5.0
+    _client: httpx2.AsyncClient = field(init=False)
+    _auth: httpx2.Auth | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        self._login = (unquote(parts.username or ""), unquote(parts.password or ""))
+        self._address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        # What the environment says of proxies is meant for the internet, not for a camera.
+        self._client = httpx2.AsyncClient(timeout=self.timeout_s, trust_env=False)
+
+    async def take(self) -> Shot:
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                data = await self._get()
+        except TimeoutError:
+            raise CameraError(f"no picture within {self.timeout_s:g} s") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise CameraError(f"no answer: {str(error) or type(error).__name__}") from None
+        return await asyncio.to_thread(look, data, captured_at=datetime.now(UTC))
+
+    async def kept(self, shot: Shot) -> None:
+        """It has no other copy."""
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _get(self) -> bytes:
+        status, asked, data = await self._once()
+        if status == _UNAUTHORIZED and self._login[0]:
+            kind = httpx2.DigestAuth if "digest" in asked.lower() else httpx2.BasicAuth
+            self._auth = kind(*self._login)
+            status, _, data = await self._once()
+        if status == _UNAUTHORIZED:
+            raise CameraError("it refuses the login: look at the user and password of its address")
+        if status != _OK:
+            raise CameraError(f"it answers {status}, and no picture")
+        return data
+
+    async def _once(self) -> tuple[int, str, bytes]:
+        """(status, what login it asks for, body); a body beyond the cap is not read to its end."""
+        async with self._client.stream("GET", self._address, auth=self._auth) as answer:
+            body = bytearray()
+            async for part in answer.aiter_bytes():
+                body += part
+                if len(body) > MOST_BYTES:
+                    raise CameraError(f"the picture has more than {MOST_BYTES} bytes")
+            return answer.status_code, answer.headers.get("www-authenticate", ""), bytes(body)
+
+
+@dataclass
+class Video:
+    """A camera of this machine: /dev/video0, a number, or a file; needs the extra `camera`."""
+
+    source: str
+    timeout_s: float = 5.0
+    quality: int = 90
+    _capture: Any = None
+    # The library cannot be interrupted: one thread of its own, so that one that hangs blocks
+    # nobody else, and no second call goes into a device that has not answered the first.
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "camera"))
+
+    async def take(self) -> Shot:
+        frame = asyncio.get_running_loop().run_in_executor(self._thread, self._frame)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                data, at = await frame
+        except TimeoutError:
+            raise CameraError(f"no picture within {self.timeout_s:g} s") from None
+        return await asyncio.to_thread(look, data, captured_at=at)
+
+    async def kept(self, shot: Shot) -> None:
+        """It has no other copy."""
+
+    async def close(self) -> None:
+        self._thread.submit(self._release)
+        self._thread.shutdown(wait=False)
+
+    def _frame(self) -> tuple[bytes, datetime]:
+        cv2 = _cv2()
+        try:
+            return self._encoded(cv2)
+        except cv2.error as error:
+            self._release()
+            raise CameraError(f"{self.source}: {error}") from None
+
+    def _encoded(self, cv2: Any) -> tuple[bytes, datetime]:
+        found = self._fresh(self._opened(cv2))
+        if found is None:
+            # Unplugged and back, or a file at its end: once more from the start.
+            self._release()
+            found = self._fresh(self._opened(cv2))
+        if found is None:
+            self._release()
+            raise CameraError(f"{self.source} gives no frame: is it in use by another program?")
+        image, at = found
+        good, encoded = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, self.quality])
+        if not good:
+            raise CameraError(f"the frame of {self.source} cannot be made a jpeg")
+        return encoded.tobytes(), at
+
+    def _fresh(self, capture: Any) -> tuple[Any, datetime] | None:
+        for _ in range(STALE_FRAMES):
+            capture.grab()
+        good, image = capture.read()
+        return (image, datetime.now(UTC)) if good else None
+
+    def _opened(self, cv2: Any) -> Any:
+        if self._capture is None:
+            source = int(self.source) if self.source.isdigit() else self.source
+            capture = cv2.VideoCapture(source)
+            if not capture.isOpened():
+                capture.release()
+                raise CameraError(f"{self.source} cannot be opened: `ls /dev/video*`, group video")
+            self._capture = capture
+        return self._capture
+
+    def _release(self) -> None:
+        if self._capture is not None:
+            self._capture.release()
+            self._capture = None
+
+
+def _cv2() -> Any:
+    try:
+        import cv2  # noqa: PLC0415 - an extra: a station with a network camera has no use for it
+    except ImportError:
+        raise CameraError("OpenCV is not installed: pip install 'farmiq[camera]'") from None
+    return cv2
+
+
+def camera(address: str, *, timeout_s: float = 5.0) -> Camera:
+    """`http(s)://…` or `v4l2:/dev/video0`. Raises ValueError."""
+    parts = urlsplit(address)
+    if parts.scheme in {"http", "https"} and parts.hostname:
+        return Snapshot(address, timeout_s=timeout_s)
+    if parts.scheme == "v4l2" and parts.path:
+        return Video(parts.path, timeout_s=timeout_s)
+    raise ValueError(
+        f"{address!r} is no camera: http://host/snapshot.jpg, v4l2:/dev/video0 "
+        "or folder:/path (docs/hardware.md)"
+    )

@@ -1,0 +1,148 @@
+"""A folder into which a camera puts its pictures: each is taken once, when it is whole.
+
+camera --FTP, rsync, cp--> folder --> [folder] --kept--> folder/done, refused ones to folder/refused
+
+A file is whole when two looks in a row find the same size and time, and it decodes to its end.
+It is moved only after it was kept, so a power cut leaves it where it is and it is taken again. The
+clock plays no part: new is what was not there.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from farmiq.device import camera
+from farmiq.device.camera import CameraError, Shot
+from farmiq.plumbing import log
+
+LOOK_S = 0.2
+# A file that does not become a picture in so many looks at rest is none.
+PATIENCE_LOOKS = 25
+DONE, REFUSED = "done", "refused"
+_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+
+_NAME = "iot-weighvision-agent"
+
+# When it was written and how large it is.
+Mark = tuple[int, int]
+_NOTHING: Mapping[str, Mark] = {}
+
+
+@dataclass
+class Folder:
+    """`take` waits for a picture that was not there when it was asked; `next` takes the oldest."""
+
+    path: Path
+    timeout_s: float = 5.0
+    look_s: float = LOOK_S
+    _seen: dict[str, tuple[Mark, int]] = field(default_factory=dict)
+    _given: dict[str, Mark] = field(default_factory=dict)
+
+    async def take(self) -> Shot:
+        before = await asyncio.to_thread(self._listed)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await self.next(ignoring=before)
+        except TimeoutError:
+            raise CameraError(
+                f"no new picture in {self.path} within {self.timeout_s:g} s"
+            ) from None
+
+    async def next(self, *, ignoring: Mapping[str, Mark] = _NOTHING) -> Shot:
+        """The oldest whole picture that nobody has got yet; waits for one. Raises CameraError."""
+        while True:
+            shot = await asyncio.to_thread(self._look, ignoring)
+            if shot is not None:
+                return shot
+            await asyncio.sleep(self.look_s)
+
+    async def kept(self, shot: Shot) -> None:
+        """The picture is committed: its file goes to done/."""
+        if shot.path is not None and await asyncio.to_thread(self._is_same, shot.path):
+            await asyncio.to_thread(self._move, shot.path, DONE)
+
+    def back(self, shot: Shot) -> None:
+        """It was not kept: the next who asks gets it."""
+        if shot.path is not None:
+            self._given.pop(shot.path.name, None)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _listed(self) -> dict[str, Mark]:
+        """Name → (mtime, size), oldest first. Raises CameraError if the folder is not there."""
+        try:
+            with os.scandir(self.path) as found:
+                files = [
+                    (each.stat().st_mtime_ns, each.name, each.stat().st_size)
+                    for each in found
+                    if each.is_file(follow_symlinks=False) and _is_picture(each.name)
+                ]
+        except FileNotFoundError:
+            if self.path.is_dir():
+                return {}  # a file went away while we looked
+            raise CameraError(f"there is no folder {self.path}") from None
+        except OSError as error:
+            raise CameraError(f"{self.path} cannot be read: {error.strerror}") from None
+        return {name: (mtime, size) for mtime, name, size in sorted(files)}
+
+    def _look(self, ignoring: Mapping[str, Mark]) -> Shot | None:
+        listed = self._listed()
+        self._seen = {
+            name: (mark, self._seen[name][1] + 1 if self._rests(name, mark) else 0)
+            for name, mark in listed.items()
+        }
+        # A camera may write the same name again: another time or size is another picture.
+        self._given = {name: mark for name, mark in self._given.items() if name in listed}
+        for name, (mark, looks) in self._seen.items():
+            if looks and mark not in (ignoring.get(name), self._given.get(name)):
+                shot = self._read(name, mark, looks)
+                if shot is not None:
+                    return shot
+        return None
+
+    def _is_same(self, path: Path) -> bool:
+        """The file is the one that was read, and not a newer picture of the same name."""
+        with contextlib.suppress(FileNotFoundError):
+            found = path.stat()
+            return (found.st_mtime_ns, found.st_size) == self._given.get(path.name)
+        return False
+
+    def _rests(self, name: str, mark: Mark) -> bool:
+        return name in self._seen and self._seen[name][0] == mark
+
+    def _read(self, name: str, mark: Mark, looks: int) -> Shot | None:
+        path = self.path / name
+        written_at = datetime.fromtimestamp(mark[0] / 1e9, UTC)
+        try:
+            with path.open("rb") as file:
+                data = file.read(camera.MOST_BYTES + 1)
+            shot = camera.look(data, captured_at=written_at, path=path)
+        except FileNotFoundError:
+            return None
+        except (CameraError, OSError) as error:
+            if looks >= PATIENCE_LOOKS:
+                log.get(_NAME).warning("camera.refused", name=name, reason=str(error))
+                self._move(path, REFUSED)
+            return None
+        self._given[name] = mark
+        return shot
+
+    def _move(self, path: Path, where: str) -> None:
+        """Renamed within the folder's own disk; a name that is taken there gets a number."""
+        target = self.path / where / path.name
+        target.parent.mkdir(exist_ok=True)
+        number = 1
+        while target.exists():
+            target = target.with_name(f"{path.stem}.{number}{path.suffix}")
+            number += 1
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(target)
+
+
+def _is_picture(name: str) -> bool:
+    return not name.startswith(".") and Path(name).suffix.lower() in _SUFFIXES

@@ -1,0 +1,208 @@
+"""Salvage: out of a damaged buffer every row that can still be read goes into a fresh one.
+
+The damaged file is set aside beside it, with its journal, and never deleted by us.
+"""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farmiq.device import minting
+
+Connect = Callable[[Path], sqlite3.Connection]
+
+# Tables in which a row stands for itself; counts follow from the rows.
+_BY_ROWID = {
+    "sessions": "rowid",
+    "weights": "id",
+    "images": "id",
+    "events": "seq",
+    "ledger": "id",
+    "commands": "n",
+}
+FRESH, REPAIRED = ".fresh", ".repaired"
+_PARTS = ("-wal", "-shm")
+PAGE_BYTES = 4096
+LEAST_BYTES = 512
+# Between two readable ends this many rows are asked for one by one.
+_MOST_ASKED = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    reason: str
+    aside: Path
+    rows: int
+    # Rows that could be read and were not what they had been.
+    broken: int
+
+
+def salvage(path: Path, connect: Connect, *, reason: str) -> Salvaged:
+    """Make a fresh file of what this one holds, then set this one aside.
+
+    A power cut in the middle only makes it begin again: the old file stays until the fresh one is
+    whole, and `finish` completes the exchange.
+    """
+    fresh_path = _beside(path, FRESH)
+    _remove(fresh_path)
+    with contextlib.closing(connect(fresh_path)) as fresh:
+        fresh.execute("pragma wal_checkpoint(truncate)")
+        source = _source(path, fresh_path)
+        rows, broken = _copy(source, fresh)
+    if source != path:
+        _remove(source)
+    aside = _name_aside(path)
+    path.rename(aside)
+    _exchange(path, aside)
+    return Salvaged(reason[:300], aside, rows, broken)
+
+
+def finish(path: Path) -> None:
+    """Before the file is opened: end what a power cut interrupted."""
+    _remove(_beside(path, REPAIRED))
+    if not _beside(path, FRESH).exists():
+        return
+    if path.exists():
+        _remove(_beside(path, FRESH))
+    else:
+        _exchange(path, _name_aside(path))
+
+
+def _exchange(path: Path, aside: Path) -> None:
+    """The old journal goes first: beside the new file it would be taken for the new one's."""
+    for end in _PARTS:
+        if _beside(path, end).exists():
+            _beside(path, end).rename(_beside(aside, end))
+    _beside(path, FRESH).rename(path)
+    handle = os.open(path.parent, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
+def _copy(source: Path, fresh: sqlite3.Connection) -> tuple[int, int]:
+    """(rows that were copied, events that were read and are not what was written)."""
+    rows = broken = 0
+    fresh.execute("begin immediate")
+    # The counts of a damaged file are as good as its pages: they are made again from the rows.
+    for table, key in _BY_ROWID.items():
+        for row in _readable(source, table, key):
+            if table == "events" and not _sound(row):
+                broken += 1
+                continue
+            with contextlib.suppress(sqlite3.Error):
+                _insert(fresh, table, row)
+                rows += 1
+    _restore_meta(source, fresh)
+    fresh.execute("commit")
+    return rows, broken
+
+
+def _source(path: Path, fresh_path: Path) -> Path:
+    """The damaged file, or a copy with a first page that can be read.
+
+    That page is written most often. It says where the tables are, which is the same in every buffer
+    of this version: the fresh one's does as well.
+    """
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as old:
+        old.execute("select rowid from events limit 1").fetchone()
+        old.execute("select * from meta limit 1").fetchone()
+        return path
+    first = bytearray(fresh_path.read_bytes()[:PAGE_BYTES])
+    repaired = _beside(path, REPAIRED)
+    shutil.copyfile(path, repaired)
+    if _beside(path, "-wal").exists():
+        shutil.copyfile(_beside(path, "-wal"), _beside(repaired, "-wal"))
+    pages = max(1, path.stat().st_size // PAGE_BYTES)
+    first[28:32] = pages.to_bytes(4, "big")
+    # No list of free pages: what was free is only not used again.
+    first[32:40] = bytes(8)
+    # The number of pages counts only if these two agree.
+    first[92:96] = first[24:28]
+    with repaired.open("r+b") as file:
+        file.write(first)
+    return repaired
+
+
+def _name_aside(path: Path) -> Path:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    names = (f".damaged-{stamp}{tail}" for tail in ("", *(f"-{n}" for n in range(1, 1000))))
+    return next(aside for name in names if not (aside := _beside(path, name)).exists())
+
+
+def _beside(path: Path, end: str) -> Path:
+    return path.with_name(path.name + end)
+
+
+def _remove(path: Path) -> None:
+    for end in ("", *_PARTS):
+        _beside(path, end).unlink(missing_ok=True)
+
+
+def _readable(aside: Path, table: str, key: str) -> Iterator[dict[str, Any]]:
+    """From the front until a page fails, from the back until one fails, then one by one."""
+    low, high = 0, None
+    for row in _scan(aside, table, key, "asc"):
+        low = row["_key"]
+        yield row
+    for row in _scan(aside, table, key, "desc"):
+        if row["_key"] <= low:
+            return
+        high = row["_key"]
+        yield row
+    if high is None:
+        return
+    for asked in range(low + 1, min(high, low + _MOST_ASKED)):
+        yield from _scan(aside, table, key, "asc", at=asked)
+
+
+def _scan(
+    aside: Path, table: str, key: str, order: str, *, at: int | None = None
+) -> Iterator[dict[str, Any]]:
+    only = f"where {key} = {at:d}" if at is not None else ""
+    # The names are our own. `not indexed` because an index may be the damaged part.
+    statement = f"select {key} as _key, * from {table} not indexed {only} order by {key} {order}"  # noqa: S608
+    try:
+        with contextlib.closing(sqlite3.connect(aside)) as old:
+            cursor = old.execute(statement)
+            names = [column[0] for column in cursor.description]
+            while (row := cursor.fetchone()) is not None:
+                yield dict(zip(names, row, strict=True))
+    except (sqlite3.Error, UnicodeDecodeError):
+        return
+
+
+def _sound(row: dict[str, Any]) -> bool:
+    raw, event_id = row.get("raw"), row.get("event_id")
+    return isinstance(raw, bytes) and minting.intact(raw, event_id=str(event_id))
+
+
+def _insert(fresh: sqlite3.Connection, table: str, row: dict[str, Any]) -> None:
+    names = [name for name in row if name != "_key"]
+    marks = ", ".join(f":{name}" for name in names)
+    fresh.execute(f"insert into {table} ({', '.join(names)}) values ({marks})", row)  # noqa: S608
+
+
+def _restore_meta(aside: Path, fresh: sqlite3.Connection) -> None:
+    """Numbers go on behind the last that was seen anywhere; the running clock too."""
+    known: dict[str, Any] = {}
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(aside)) as old:
+        for name in ("last_seq", "ran_s"):
+            row = old.execute("select value from meta where name = ?", (name,)).fetchone()
+            if row is not None and isinstance(row[0], (int, float)):
+                known[name] = row[0]
+    (most,) = fresh.execute("select max(seq) from events").fetchone()
+    (latest,) = fresh.execute("select max(kept_s) from events").fetchone()
+    (dropped,) = fresh.execute("select coalesce(sum(count), 0) from ledger").fetchone()
+    last_seq = max(int(known.get("last_seq", 0)), int(most or 0))
+    ran_s = max(float(known.get("ran_s", 0.0)), float(latest or 0.0))
+    # A picture whose row was lost is not a file of nobody: none is swept from here on.
+    fresh.execute("insert or replace into meta values ('keep_orphans', 1)")
+    fresh.execute("insert or replace into meta values ('last_seq', ?)", (last_seq,))
+    fresh.execute("insert or replace into meta values ('ran_s', ?)", (ran_s,))
+    fresh.execute("update tally set count = ? where name = 'dropped'", (dropped,))

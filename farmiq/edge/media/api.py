@@ -1,0 +1,286 @@
+"""The routes of images: a device asks where to put one; people list them and look at them."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+
+from farmiq.config import EdgeSettings
+from farmiq.edge import access
+from farmiq.edge.access import DeviceCaller
+from farmiq.edge.asked import Wrong
+from farmiq.edge.media import ask, presign, store
+from farmiq.edge.media.keeping import Keeper
+from farmiq.edge.media.presign import Asked
+from farmiq.edge.media.store import Image
+from farmiq.messages import media
+from farmiq.messages.check import Invalid
+from farmiq.messages.media import UploadAddress
+from farmiq.messages.topics import Place
+from farmiq.plumbing import db, ids, log, objects
+from farmiq.plumbing.allowance import Allowance
+from farmiq.plumbing.gallery import Gallery
+from farmiq.plumbing.http import HttpError
+
+ROOT = "/api/v1/media/images"
+MOST_BYTES = 16 * 1024
+# A PUT that began just before its address expired may still be on its way.
+GRACE_S = 5.0
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+class Api:
+    """Without a bucket every route says so, and lists still work."""
+
+    def __init__(
+        self,
+        settings: EdgeSettings,
+        pool: db.Pool,
+        bucket: objects.Bucket | None,
+        keeper: Keeper | None,
+    ) -> None:
+        self._settings, self._pool, self._bucket, self._keeper = settings, pool, bucket, keeper
+        self._gallery = Gallery(bucket) if bucket else None
+        self._allowance = Allowance(settings.media_presigns_per_minute)
+        self._log = log.get("edge-media-store")
+
+    def add_to(self, app: FastAPI) -> None:
+        app.add_route(media.PRESIGN, self.presign, methods=["POST"])
+        app.add_route(ROOT, self.ls, methods=["GET"])
+        app.add_route(f"{ROOT}/{{media_id}}", self.image, methods=["GET"])
+        app.add_route(f"{ROOT}/{{media_id}}/detail", self.detail, methods=["GET"])
+        app.add_route(f"{ROOT}/{{media_id}}/thumbnail", self.thumbnail, methods=["GET"])
+
+    # --- for devices
+
+    async def presign(self, request: Request) -> JSONResponse:
+        caller = await access.require_device(request, self._pool)
+        self._allow(caller)
+        asked = _read(await _body(request), most_bytes=self._settings.media_max_bytes)
+        place = Place(caller.tenant_id, caller.farm_id, caller.barn_id, caller.device_id)
+        if foreign := presign.foreign(asked, place, caller.station_id):
+            raise HttpError(403, "a device asks for its own images", details=_details(foreign))
+        bucket, keeper = self._store()
+        try:
+            image = await self._image(asked, _request_id(request), caller, bucket.name)
+            if asked.media_id is not None and not image.stored:
+                image = await self._settled(keeper, image)
+            address = await self._address(bucket, asked, image)
+        except db.UNAVAILABLE as error:
+            raise self._away(error) from error
+        except objects.UNAVAILABLE as error:
+            raise _store_away(error) from error
+        body = msgspec.json.encode(address)
+        return _Encoded(body, headers=NO_STORE)
+
+    async def _image(
+        self, asked: Asked, request_id: UUID | None, caller: DeviceCaller, bucket: str
+    ) -> Image:
+        """The image that is meant: one that is known, or a new one. Raises HttpError 403, 409."""
+        async with db.transaction(self._pool) as tx:
+            image = await _known(tx, asked, request_id)
+            if image is None:
+                # An edge that was restored has forgotten ids that it gave; they stay good (C-43).
+                media_id = asked.media_id or ids.new()
+                await store.add(
+                    tx, asked, media_id=media_id, request_id=request_id,
+                    station_id=caller.station_id, bucket=bucket,
+                )  # fmt: skip
+                image = await _known(tx, asked, request_id) or await store.by_id(tx, media_id)
+            assert image is not None  # noqa: S101 - it was there, or was added just now
+            if image.owner != caller.name:
+                raise HttpError(403, f"image {image.id} is another device's")
+            if image.declared_type is None:
+                await store.adopt(tx, asked, image.id, bucket=bucket)
+                image = await store.by_id(tx, image.id) or image
+            if differences := presign.differences(asked, image.declared):
+                raise HttpError(
+                    409,
+                    "this mediaId or x-request-id was used for another image",
+                    details=_details(differences),
+                )
+        return image
+
+    async def _settled(self, keeper: Keeper, image: Image) -> Image:
+        """As it is after a look: perhaps it was uploaded and the answer got lost."""
+        await keeper.look(image)
+        async with db.transaction(self._pool) as tx:
+            return await store.by_id(tx, image.id) or image
+
+    async def _address(self, bucket: objects.Bucket, asked: Asked, image: Image) -> UploadAddress:
+        lifetime_s = self._settings.media_presign_s
+        expires_at = datetime.now(UTC) + timedelta(seconds=lifetime_s)
+        url, headers = bucket.upload(
+            image.object_key,
+            lifetime_s=lifetime_s,
+            content_type=asked.content_type,
+            size_bytes=image.declared_size_bytes or asked.size_bytes,
+            sha256=image.declared_sha256 or asked.sha256,
+        )
+        if not image.stored:
+            async with db.transaction(self._pool) as tx:
+                await store.presigned(tx, asked, image.id, look_after_s=lifetime_s + GRACE_S)
+        whole: dict[str, Any] = {}
+        if image.stored:
+            whole = {"stored": True, "size_bytes": image.size_bytes, "sha256": image.sha256}
+        return UploadAddress(
+            upload_url=url,
+            media_id=image.id,
+            expires_at=expires_at,
+            required_headers=headers,
+            **whole,
+        )
+
+    def _allow(self, caller: DeviceCaller) -> None:
+        wait_s = self._allowance.take(caller.name, now=time.monotonic())
+        if wait_s:
+            raise HttpError(
+                429,
+                f"device {caller.name} asks for too many uploads",
+                retry_after_s=int(wait_s) + 1,
+            )
+
+    # --- for people
+
+    async def ls(self, request: Request) -> Response:
+        await access.require(request, self._pool, "viewer")
+        try:
+            question = ask.read(request.query_params.multi_items())
+        except Wrong as wrong:
+            raise HttpError(400, "the request is not valid", details=wrong.details) from None
+        # One more than asked for says whether there is a next page.
+        wanted = {**asdict(question), "limit": question.limit + 1}
+        try:
+            async with self._pool.connection(timeout=5.0) as connection:
+                rows = await store.page(connection, wanted)
+        except db.UNAVAILABLE as error:
+            raise self._away(error) from error
+        last = rows[question.limit - 1] if len(rows) > question.limit else None
+        following = ask.cursor(last["captured_at"], last["media_id"]) if last else None
+        images = [shown(row) for row in rows[: question.limit]]
+        return JSONResponse({"images": images, "next_cursor": following}, headers=NO_STORE)
+
+    async def detail(self, request: Request) -> Response:
+        row = await self._row(request)
+        more = {name: row[name] for name in ("object_key", "bucket")}
+        return JSONResponse({**shown(row), **more}, headers=NO_STORE)
+
+    async def image(self, request: Request) -> Response:
+        row = await self._stored(request)
+        return await self._show().whole(request, row["object_key"], row["sha256"], row["mime_type"])
+
+    async def thumbnail(self, request: Request) -> Response:
+        row = await self._stored(request)
+        return await self._show().small(request, row["object_key"], row["sha256"])
+
+    async def _stored(self, request: Request) -> Mapping[str, Any]:
+        row = await self._row(request)
+        if row["upload_status"] != "stored":
+            why = row["refused_reason"] or "it was not uploaded yet"
+            raise HttpError(404, f"image {row['media_id']} is not in the store: {why}"[:500])
+        return row
+
+    async def _row(self, request: Request) -> Mapping[str, Any]:
+        await access.require(request, self._pool, "viewer")
+        try:
+            media_id = ask.uuid(request.path_params["media_id"])
+            async with self._pool.connection(timeout=5.0) as connection:
+                row = await store.one(connection, media_id)
+        except ValueError:
+            row = None
+        except db.UNAVAILABLE as error:
+            raise self._away(error) from error
+        if row is None:
+            raise HttpError(404, "there is no such image")
+        return row
+
+    def _show(self) -> Gallery:
+        if self._gallery is None:
+            raise _no_store()
+        return self._gallery
+
+    def _store(self) -> tuple[objects.Bucket, Keeper]:
+        if self._bucket is None or self._keeper is None:
+            raise _no_store()
+        return self._bucket, self._keeper
+
+    def _away(self, error: BaseException) -> HttpError:
+        self._log.warning("media.database_away", error=db.first_line(error))
+        return HttpError(503, "the edge's database is away; try again", retry_after_s=5)
+
+
+class _Encoded(JSONResponse):
+    def render(self, content: Any) -> bytes:
+        return bytes(content)
+
+
+async def _known(tx: db.Connection, asked: Asked, request_id: UUID | None) -> Image | None:
+    if asked.media_id is not None:
+        return await store.by_id(tx, asked.media_id)
+    return await store.by_request(tx, asked, request_id) if request_id else None
+
+
+async def _body(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HttpError(415, "send the request as application/json")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise HttpError(413, f"a request has at most {MOST_BYTES} bytes")
+    return body
+
+
+def _read(raw: bytes, *, most_bytes: int) -> Asked:
+    try:
+        return presign.read(raw, most_bytes=most_bytes)
+    except presign.TooLarge as large:
+        raise HttpError(413, str(large)) from None
+    except Invalid as invalid:
+        details = [_detail(reason) for reason in invalid.reasons]
+        raise HttpError(400, "the request is not valid", details=details) from None
+
+
+def _request_id(request: Request) -> UUID | None:
+    given = request.headers.get("x-request-id")
+    if not given:
+        return None
+    try:
+        return UUID(given)
+    except ValueError:
+        details = [{"field": "x-request-id", "reason": "is not a UUID"}]
+        raise HttpError(400, "the request is not valid", details=details) from None
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _plain(row[name]) for name in store.SHOWN}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _detail(reason: str) -> dict[str, str]:
+    said, _, where = reason.partition(" - at `")
+    return {"field": where.removesuffix("`") or "$", "reason": said}
+
+
+def _details(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"field": field, "reason": reason} for field, reason in pairs]
+
+
+def _no_store() -> HttpError:
+    return HttpError(503, "this edge has no object store (FARMIQ_EDGE_S3_URL)", retry_after_s=60)
+
+
+def _store_away(error: BaseException) -> HttpError:
+    return HttpError(503, f"the object store is away: {error}"[:300], retry_after_s=5)

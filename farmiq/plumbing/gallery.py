@@ -1,0 +1,80 @@
+"""Pictures of a bucket over HTTP: whole without what they tell of a place, or small."""
+
+import asyncio
+from collections.abc import Callable
+
+from fastapi import Request, Response
+
+from farmiq.plumbing import objects, pictures
+from farmiq.plumbing.http import HttpError
+
+# Each takes the picture's bytes, and a small one its pixels too.
+AT_ONCE = 3
+SMALL = "thumbnails/"
+NOT_CHANGED = 304
+# Nobody else's, and asked for again each time: who may see it may change. The picture never does.
+_HEADERS = {
+    "Cache-Control": "private, no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'",
+    "Content-Disposition": "inline",
+}
+
+
+class Gallery:
+    """Small pictures are made when they are first asked for, and kept in the bucket."""
+
+    def __init__(self, bucket: objects.Bucket) -> None:
+        self._bucket = bucket
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def whole(self, request: Request, key: str, sha256: str, mime_type: str) -> Response:
+        """Raises HttpError 404 if the bytes are gone, 503 if the store is away."""
+        tag = f'"{sha256}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=NOT_CHANGED, headers={**_HEADERS, "ETag": tag})
+        async with self._at_once:
+            data = await self._made(await self._get(key), pictures.bare)
+        return Response(data, media_type=mime_type, headers={**_HEADERS, "ETag": tag})
+
+    async def small(self, request: Request, key: str, sha256: str) -> Response:
+        tag = f'"{sha256}-small"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=NOT_CHANGED, headers={**_HEADERS, "ETag": tag})
+        async with self._at_once:
+            data = await self._small(key)
+        return Response(data, media_type=pictures.JPEG, headers={**_HEADERS, "ETag": tag})
+
+    async def _small(self, key: str) -> bytes:
+        try:
+            known = await self._bucket.find(small_key(key))
+            if known is not None:
+                return known
+            made = await self._made(await self._get(key), pictures.thumbnail)
+            await self._bucket.put(small_key(key), made, content_type=pictures.JPEG)
+        except objects.UNAVAILABLE as error:
+            raise _away(error) from error
+        return made
+
+    async def _get(self, key: str) -> bytes:
+        try:
+            data = await self._bucket.find(key)
+        except objects.UNAVAILABLE as error:
+            raise _away(error) from error
+        if data is None:
+            raise HttpError(404, "the picture's bytes are not in the store any more")
+        return data
+
+    async def _made(self, data: bytes, make: Callable[[bytes], bytes]) -> bytes:
+        try:
+            return await asyncio.to_thread(make, data)
+        except pictures.Unreadable as error:
+            raise HttpError(404, f"this picture cannot be shown: {error}") from None
+
+
+def small_key(key: str) -> str:
+    return f"{SMALL}{key}.jpg"
+
+
+def _away(error: BaseException) -> HttpError:
+    return HttpError(503, f"the object store is away: {error}"[:300], retry_after_s=5)

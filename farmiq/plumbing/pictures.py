@@ -1,0 +1,207 @@
+"""Pictures as bytes: what they are, whether whole, without what they tell of a place, small.
+
+JPEG, PNG and WebP. Nothing is decoded to find out what something is or to take its metadata away:
+the parts of the file are walked, so a picture that is shown is bit for bit the one that was taken.
+"""
+
+import io
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from PIL import Image, ImageOps
+
+JPEG, PNG, WEBP = "image/jpeg", "image/png", "image/webp"
+# More is no photograph but an attack on whoever unpacks it.
+MOST_PIXELS = 64_000_000
+THUMBNAIL_PX = 320
+
+_PNG_HEAD = b"\x89PNG\r\n\x1a\n"
+_SOI, _EOI, _SOS = 0xD8, 0xD9, 0xDA
+_APP0, _APP2, _APP14, _APP15, _COM = 0xE0, 0xE2, 0xEE, 0xEF, 0xFE
+_RESTARTS = range(0xD0, 0xD8)
+# How a picture is to be drawn; all other metadata may tell where it was taken, and by whom.
+_JPEG_KEPT = {_APP0, _APP2, _APP14}
+_PNG_KEPT = {
+    b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"cHRM", b"gAMA", b"iCCP", b"sBIT", b"sRGB",
+    b"bKGD", b"pHYs", b"cICP", b"acTL", b"fcTL", b"fdAT",
+}  # fmt: skip
+_WEBP_TOLD = {b"EXIF", b"XMP "}
+_WEBP_KEPT = {b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ANIM", b"ANMF", b"ICCP"}
+_WEBP_FLAGS = ~0x0C  # EXIF and XMP in the first byte of VP8X
+_ORIENTATION = 0x0112
+_UPRIGHT, _ORIENTATIONS = 1, range(2, 9)
+
+
+class Unreadable(Exception):  # noqa: N818 - a verdict on bytes
+    """Not a picture that could be shown; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    mime_type: str
+    width_px: int
+    height_px: int
+
+
+def kind(data: bytes) -> str | None:
+    """What the first bytes say it is, or None."""
+    if data[:3] == b"\xff\xd8\xff":
+        return JPEG
+    if data[:8] == _PNG_HEAD:
+        return PNG
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return WEBP
+    return None
+
+
+def look(data: bytes) -> Picture:
+    """What it is and how large. Raises Unreadable for what is cut off, odd or absurdly large."""
+    found = kind(data)
+    if found is None:
+        raise Unreadable("its first bytes are those of no JPEG, PNG or WebP" if data else "empty")
+    bare(data)
+    with _opened(data) as picture:
+        return Picture(found, picture.width, picture.height)
+
+
+def bare(data: bytes) -> bytes:
+    """The same picture without EXIF (but for how to turn it), XMP, IPTC, comments and what follows.
+
+    Raises Unreadable.
+    """
+    strip = {JPEG: _bare_jpeg, PNG: _bare_png, WEBP: _bare_webp}.get(kind(data) or "")
+    if strip is None:
+        raise Unreadable("no JPEG, PNG or WebP")
+    try:
+        return strip(data)
+    except (IndexError, ValueError):
+        raise Unreadable("it is cut off") from None
+
+
+def thumbnail(data: bytes) -> bytes:
+    """A small JPEG of it, upright and without metadata. Raises Unreadable. A thread's work."""
+    with _opened(data) as picture:
+        try:
+            picture.draft("RGB", (THUMBNAIL_PX * 2, THUMBNAIL_PX * 2))
+            small = ImageOps.exif_transpose(picture)
+            small.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
+            out = io.BytesIO()
+            small.convert("RGB").save(out, "JPEG", quality=80, optimize=True)
+        except Exception as error:  # noqa: BLE001 - whatever a codec makes of hostile bytes
+            raise Unreadable(f"it cannot be decoded: {error}"[:300]) from None
+    return out.getvalue()
+
+
+def _opened(data: bytes) -> Image.Image:
+    try:
+        picture = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
+    except Exception as error:  # noqa: BLE001 - whatever a codec makes of hostile bytes
+        raise Unreadable(f"it cannot be read: {error}"[:300]) from None
+    if picture.width * picture.height > MOST_PIXELS:
+        size = f"{picture.width} x {picture.height} pixels"
+        picture.close()
+        raise Unreadable(f"{size} are more than {MOST_PIXELS}")
+    return picture
+
+
+# Larger ones are refused above, with a reason; a warning would only go to the log.
+Image.MAX_IMAGE_PIXELS = MOST_PIXELS * 2
+
+
+def _bare_jpeg(data: bytes) -> bytes:
+    kept = [b"\xff\xd8"]
+    turned = _turned(data)
+    if turned:
+        kept.append(turned)
+    at, scanned = 2, False
+    while True:
+        if data[at] != 0xFF:  # noqa: PLR2004 - every marker begins so
+            raise Unreadable("a part of the JPEG does not begin where it should")
+        marker = data[at + 1]
+        if marker == 0xFF:  # noqa: PLR2004 - fill bytes are allowed before a marker
+            at += 1
+            continue
+        if marker == _EOI:
+            if not scanned:
+                raise Unreadable("the JPEG holds no picture")
+            return b"".join([*kept, b"\xff\xd9"])
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if marker == _SOS:
+            end, scanned = _end_of_scan(data, end), True
+        if end > len(data) or end < at + 4:
+            raise Unreadable("it is cut off")
+        if marker in _JPEG_KEPT or not (_APP0 <= marker <= _APP15 or marker == _COM):
+            kept.append(data[at:end])
+        at = end
+
+
+def _end_of_scan(data: bytes, at: int) -> int:
+    """Where the compressed part ends: at the next marker that is none of its own."""
+    while True:
+        at = data.index(b"\xff", at)
+        following = data[at + 1]
+        if following not in _RESTARTS and following not in (0x00, 0xFF):
+            return at
+        at += 1 if following == 0xFF else 2  # noqa: PLR2004
+
+
+def _turned(data: bytes) -> bytes:
+    """EXIF that says how to turn the picture and nothing else; nothing if it stands upright."""
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG",)) as picture:
+            said = picture.getexif().get(_ORIENTATION, _UPRIGHT)
+    except Exception:  # noqa: BLE001 - hostile bytes again: nothing is said of turning it
+        return b""
+    if said not in _ORIENTATIONS:
+        return b""
+    tags = Image.Exif()
+    tags[_ORIENTATION] = said
+    body = tags.tobytes()
+    return b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body
+
+
+def _bare_png(data: bytes) -> bytes:
+    kept = [_PNG_HEAD]
+    at = len(_PNG_HEAD)
+    while True:
+        size = int.from_bytes(data[at : at + 4], "big")
+        name, end = data[at + 4 : at + 8], at + 12 + size
+        if len(name) < 4 or end > len(data):  # noqa: PLR2004
+            raise Unreadable("it is cut off")
+        if zlib.crc32(data[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
+            raise Unreadable(f"the part {name!r} of the PNG is damaged")
+        if name in _PNG_KEPT:
+            kept.append(data[at:end])
+        if name == b"IEND":
+            return b"".join(kept)
+        at = end
+
+
+def _bare_webp(data: bytes) -> bytes:
+    size = int.from_bytes(data[4:8], "little")
+    if size + 8 > len(data):
+        raise Unreadable("it is cut off")
+    kept = b"".join(_webp_part(*part) for part in _webp_parts(data[12 : size + 8]))
+    if not kept:
+        raise Unreadable("the WebP holds no picture")
+    return b"RIFF" + (len(kept) + 4).to_bytes(4, "little") + b"WEBP" + kept
+
+
+def _webp_parts(body: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 0
+    while at < len(body):
+        name, size = body[at : at + 4], int.from_bytes(body[at + 4 : at + 8], "little")
+        end = at + 8 + size
+        if end > len(body):
+            raise Unreadable("it is cut off")
+        yield name, body[at + 8 : end]
+        at = end + size % 2
+
+
+def _webp_part(name: bytes, body: bytes) -> bytes:
+    if name not in _WEBP_KEPT:
+        return b""
+    if name == b"VP8X":
+        body = bytes([body[0] & _WEBP_FLAGS & 0xFF]) + body[1:]
+    return name + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2)

@@ -1,0 +1,372 @@
+"""The agent and an edge that is away, silent, refusing, restored or killed."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from farmiq.device import commands, service, store
+from farmiq.device.buffer import FILE, TakenError
+from farmiq.device.pace import Pace
+from farmiq.plumbing import ids
+from tests import station
+from tests.integration.device.conftest import Edge
+from tests.integration.device.running import Running
+from tests.until import until
+
+
+async def fill(agent: Running, sessions: int, *, weights: int = 8) -> int:
+    for _ in range(sessions):
+        await station.weighing(agent.book, weights=weights, pictures=0)
+    return sessions * (weights + 2)
+
+
+async def _broker_killed(
+    edge: Edge, tasks: asyncio.TaskGroup, folder: Path, *, sessions: int
+) -> None:
+    """The broker dies with events under way, twice; what arrives is everything, each once."""
+    agent = Running()
+    await agent.begin(tasks, folder, edge)
+    count = await fill(agent, sessions)
+    for share in (0.2, 0.6):
+        await until(lambda: len(edge.gateway.distinct()) > count * share, within_s=count)  # noqa: B023
+        await asyncio.to_thread(edge.broker.kill, "mqtt-edge")
+        await asyncio.to_thread(edge.broker.restart, "mqtt-edge")
+    await until(lambda: len(edge.gateway.distinct()) == count, within_s=count)
+    await agent.until_stored(count)
+    numbers = [each.body["seq"] for each in edge.gateway.distinct().values()]
+    assert sorted(numbers) == list(range(1, count + 1))
+
+
+@pytest.mark.req("WV-18", "WV-25", "WV-27")
+async def test_the_broker_is_killed_with_events_under_way(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    await _broker_killed(edge, tasks, tmp_path, sessions=12)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.req("WV-18", "WV-25", "WV-27")
+async def test_the_broker_is_killed_with_two_thousand_events_under_way(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    await _broker_killed(edge, tasks, tmp_path, sessions=200)
+
+
+@pytest.mark.req("WV-16", "WV-24", "WV-23")
+async def test_a_backlog_leaves_in_order_and_never_more_than_twenty_in_a_second(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it leaves: on a busy machine the arrivals of two seconds may fall into one."""
+    left: list[float] = []
+    sent = Pace.sent
+
+    def noted(own: Pace, at: float) -> None:
+        left.append(at)
+        sent(own, at)
+
+    monkeypatch.setattr(Pace, "sent", noted)
+    book = await station.notebook(tmp_path)
+    for _ in range(10):
+        await station.weighing(book, weights=6, pictures=0)
+    await book.buffer.close()
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge)
+    await agent.until_stored(80)
+    assert len(left) >= 80
+    assert max(sum(at <= each < at + 1 for each in left) for at in left) <= 20
+    by_session: dict[str | None, list[int]] = {}
+    for each in edge.gateway.arrived:
+        by_session.setdefault(each.session_id, []).append(each.body["seq"])
+    assert all(numbers == sorted(numbers) for numbers in by_session.values())
+
+
+@pytest.mark.req("WV-25", "WV-27", "WV-30")
+async def test_without_a_receipt_nothing_is_stored_and_the_same_bytes_come_again(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    edge.gateway.silent = True
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge, AGENT_RECEIPT_SECONDS=0.5)
+    await station.weighing(agent.book, pictures=0)
+    await until(lambda: len(edge.gateway.arrived) >= 8)
+    assert len(edge.gateway.distinct()) == 4
+    assert (await agent.counts())["stored"] == 0
+    edge.gateway.silent = False
+    await agent.until_stored(4)
+
+
+async def test_an_edge_without_receipts_is_served_by_pubacks(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    edge.gateway.silent = True
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge, AGENT_ACK_MODE="puback")
+    await station.weighing(agent.book)
+    await agent.until_stored(5)
+    await until(lambda: len(edge.gateway.arrived) == 5)
+
+
+@pytest.mark.req("WV-31")
+async def test_what_the_edge_refuses_is_shown_not_sent_again_and_can_be_redriven(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    edge.gateway.refuse = lambda each: "odd" if "created" in each.topic else None
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge)
+    session_id = await station.weighing(agent.book, pictures=0)
+    await agent.until_stored(3)
+    ((shown,), counts) = await agent.book.buffer.do(
+        lambda tx: (store.sessions_with_problem(tx, most=9), store.tally(tx))
+    )
+    assert (shown["session_id"], counts["refused"]) == (str(session_id), 1)
+    assert "weighvision.session.created: odd" in shown["problem"]
+    await until(lambda: _says(edge, "failed_sessions") == 1)
+    assert _says(edge, "alarms") == ["events_refused"]
+    edge.gateway.refuse = lambda _: None
+    await agent.book.buffer.do(commands.redriven)
+    await agent.until_stored(4)
+    await until(lambda: _says(edge, "failed_sessions") == 0)
+
+
+def _says(edge: Edge, name: str) -> Any:
+    statuses = edge.gateway.statuses
+    return statuses[-1].body["payload"].get(name) if statuses else None
+
+
+async def test_a_restored_edge_gets_the_last_day_again_byte_for_byte_and_obeys_once(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge)
+    await station.weighing(agent.book)
+    await agent.until_stored(5)
+    for _ in range(2):
+        await edge.gateway.command("edge.restored", {}, command_id="c-1")
+    await until(lambda: len(edge.gateway.of("device.command.answered")) == 2)
+    await agent.until_stored(7)
+    assert len(edge.gateway.arrived) == 12
+    answers = [each.body["payload"] for each in edge.gateway.of("device.command.answered")]
+    assert answers[0]["message"] == "5 stored events are sent again"
+    assert answers[1] == answers[0]
+    await edge.gateway.command("dance", {}, command_id="c-2")
+    await until(lambda: len(edge.gateway.of("device.command.answered")) == 3)
+    last = edge.gateway.of("device.command.answered")[-1].body["payload"]
+    assert last["outcome"] == "failed"
+
+
+async def test_a_drain_that_stands_still_is_told_and_its_connection_made_anew(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    edge.gateway.silent = True
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge, AGENT_STALLED_SECONDS=1)
+    await station.weighing(agent.book, pictures=0)
+    await until(lambda: "drain_stalled" in (_says(edge, "alarms") or []))
+    assert _says(edge, "state") == "error"
+    edge.gateway.silent = False
+    await agent.until_stored(4)
+    await until(lambda: _says(edge, "alarms") == [])
+
+
+async def test_the_status_says_how_scale_and_camera_are(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge)
+    agent.book.health.scale_ok = False
+    await until(lambda: _says(edge, "state") == "error")
+    assert edge.gateway.statuses[-1].body["payload"]["health"]["scale_ok"] is False
+    agent.book.health.scale_ok = True
+    await until(lambda: _says(edge, "state") == "online")
+
+
+async def test_the_page_shows_what_is_wrong(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path, free_port: Any
+) -> None:
+    edge.gateway.refuse = lambda each: "<b>odd</b>" if "created" in each.topic else None
+    agent, port = Running(), free_port()
+    await agent.begin(tasks, tmp_path, edge, AGENT_STATUS_PORT=port)
+    await station.weighing(agent.book, pictures=0)
+    await agent.until_stored(3)
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        page = await http.get("/")
+        said = (await http.get("/status.json")).json()
+        assert (await http.get("/else")).status_code == 404
+        assert (await http.post("/")).status_code == 405
+    assert "&lt;b&gt;odd" in page.text
+    assert "<b>odd" not in page.text
+    assert said["running"]
+    assert said["connected"]
+    assert len(said["failed_sessions"]) == 1
+    assert said["last_receipt_at"].endswith("Z")
+
+
+@pytest.mark.req("WV-18", "WV-19", "WV-27")
+async def test_an_outage_of_75_hours_loses_nothing_and_no_picture(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    """A weighing every three hours with a clock that is moved; then broker and store are back."""
+    await asyncio.to_thread(edge.broker.kill, "mqtt-edge")
+    edge.media.presign_answers = [None] * 100_000
+    clock, agent = station.MovedClock(), Running()
+    await agent.begin(tasks, tmp_path, edge, clock=clock)
+    taken: dict[str, bytes] = {}
+    for _ in range(25):
+        session_id, first = ids.new(), station.picture(None, at=clock.now())
+        await agent.book.open(
+            session_id, batch_id=None, initial_weight_kg=None, picture=first, at=clock.now()
+        )
+        taken[str(first.image_id)] = first.data
+        for weight_kg in (90.5, 91.0, 91.5):
+            clock.move(2)
+            await agent.book.weigh(session_id, weight_kg=weight_kg, at=clock.now())
+        await agent.book.close(session_id, final_weight_kg=91.5, at=clock.now())
+        clock.move(3 * 3600)
+    edge.media.presign_answers.clear()
+    await asyncio.to_thread(edge.broker.restart, "mqtt-edge")
+    await agent.until_stored(25 * 6)
+    assert edge.media.objects == taken
+    assert set(edge.gateway.types().values()) == {25, 75}
+    assert (await agent.counts())["dropped"] == 0
+    first_times = [each.body["ts"] for each in edge.gateway.of("weighvision.session.created")]
+    assert first_times == sorted(first_times)
+
+
+# --- pictures
+
+
+@pytest.mark.req("WV-29", "WV-31")
+async def test_a_picture_that_is_refused_three_times_has_failed_and_is_not_lost(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    error = {"error": {"code": "VALIDATION_ERROR", "message": "no", "traceId": "t-9"}}
+    edge.media.presign_answers = [(400, error)] * 3
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge, AGENT_UPLOAD_ATTEMPTS=3)
+    await station.weighing(agent.book)
+    await agent.until_stored(4)
+    assert edge.gateway.types()["weighvision.image.captured"] == 0
+    (shown,) = await agent.book.buffer.do(lambda tx: store.failed_images(tx, most=9))
+    assert shown["attempts"] == 3
+    assert "VALIDATION_ERROR" in shown["problem"]
+    await until(lambda: "uploads_failed" in (_says(edge, "alarms") or []))
+    await agent.book.buffer.do(commands.redriven)
+    await agent.until_stored(5)
+    assert len(edge.media.objects) == 1
+
+
+@pytest.mark.req("WV-30", "WV-31")
+async def test_a_store_that_is_away_or_does_not_know_us_counts_against_no_picture(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    edge.media.presign_answers = [None, (503, {}), (401, {}), None, (429, {})]
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge, AGENT_UPLOAD_ATTEMPTS=1)
+    await station.weighing(agent.book)
+    await agent.until_stored(5)
+    assert len(edge.media.objects) == 1
+
+
+async def test_an_address_that_has_expired_is_asked_for_anew_for_the_same_picture(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    edge.media.put_answers = [403, 403]
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge, AGENT_UPLOAD_ATTEMPTS=1)
+    await station.weighing(agent.book)
+    await agent.until_stored(5)
+    asked = [
+        json.loads(each.body)["mediaId"] for each in edge.media.requests if "POST" in each.method
+    ]
+    assert len(asked) == 3
+    assert set(asked) == set(edge.media.objects)
+
+
+@pytest.mark.req("WV-14")
+async def test_an_answer_that_got_lost_is_settled_by_asking_again(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    """The PUT went through, its answer did not: no second object, one event."""
+    edge.media.put_answers = [None]
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge)
+    await station.weighing(agent.book)
+    await agent.until_stored(5)
+    assert edge.gateway.types()["weighvision.image.captured"] == 1
+    assert [each.method for each in edge.media.requests] == ["POST", "PUT", "POST"]
+
+
+@pytest.mark.req("WV-10", "WV-14")
+async def test_weights_wait_for_a_picture_only_so_long(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    edge.media.presign_answers = [(503, {})] * 1000
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge, AGENT_PICTURE_PATIENCE_SECONDS=1)
+    await station.weighing(agent.book)
+    await agent.until_stored(4)
+    edge.media.presign_answers.clear()
+    await agent.until_stored(5)
+    types = [each.body["event_type"].split(".", 1)[1] for each in edge.gateway.arrived]
+    assert types[-2:] == ["session.finalized", "image.captured"]
+
+
+@pytest.mark.req("WV-26", "WV-18")
+async def test_pictures_go_up_while_the_broker_is_away(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(edge.broker.kill, "mqtt-edge")
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge)
+    await station.weighing(agent.book)
+    await until(lambda: len(edge.media.objects) == 1)
+    assert edge.gateway.arrived == []
+    await asyncio.to_thread(edge.broker.restart, "mqtt-edge")
+    await agent.until_stored(5)
+
+
+# --- the buffer itself
+
+
+async def test_damage_that_shows_while_it_runs_is_salvaged_and_the_agent_goes_on(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    """A page of the file rots; the check in the background finds it; what can be read is sent."""
+    book = await station.notebook(tmp_path)
+    for _ in range(12):
+        await station.weighing(book, weights=4, pictures=0)
+    await book.buffer.close()
+    _rot(tmp_path / FILE)
+    agent = Running()
+    await agent.begin(tasks, tmp_path, edge)
+    await until(lambda: "buffer_salvaged" in (_says(edge, "alarms") or []))
+    before = agent.book
+    assert [*tmp_path.glob(f"{FILE}.damaged-*")]  # noqa: ASYNC240
+    await station.weighing(before, pictures=0)
+    await until(lambda: len(edge.gateway.distinct()) >= 72 - 10 + 4, within_s=40)
+
+
+def _rot(path: Path) -> None:
+    raw, page = bytearray(path.read_bytes()), 4096
+    of_events = [
+        at
+        for at in range(page, len(raw), page)
+        if raw[at] == 13 and raw[at : at + page].count(b"iot/weighvision/") > 2
+    ]
+    at = of_events[len(of_events) // 2]
+    raw[at + 8 : at + page] = b"\x55" * (page - 8)
+    path.write_bytes(raw)
+
+
+async def test_two_agents_cannot_share_a_buffer(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    await Running().begin(tasks, tmp_path, edge)
+    settings = station.settings(tmp_path, mqtt_url=edge.mqtt_url, edge_url=edge.media.url)
+    with pytest.raises(TakenError, match="another agent"):
+        await service.run(settings, [])

@@ -1,0 +1,250 @@
+"""Where a station may put an image: who asks, for what, and what the store makes of the address."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+import psycopg
+import pytest
+
+from farmiq.messages.media import UploadAddress
+from farmiq.messages.topics import Place
+from farmiq.plumbing import ids, objects
+from tests import devices
+from tests.integration.edge.media.conftest import PLACE, Edge, jpeg, picture, rows, served
+from tests.until import until
+
+KEY = (
+    r"tenants/t-cam/farms/f-1/barns/b-1/devices/cam-1/images/2026/11/15/"
+    r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\.jpg"
+)
+
+
+@pytest.mark.req("MD-01", "MD-03", "MD-04", "MD-05", "MD-09", "MD-10", "MD-12", "DB-08", "WV-28")
+async def test_an_address_takes_the_bytes_it_was_asked_for(edge: Edge) -> None:
+    data = jpeg()
+    answer = await edge.ask(edge.body(data, sessionId=str(session := ids.new())))
+    assert (answer.status_code, answer.headers["x-trace-id"]) == (200, "trace-1")
+    said = answer.json()
+    assert msgspec.convert(said, UploadAddress).expires_at > datetime.now(UTC)
+    assert said["expires_at"].endswith("Z")
+    assert set(said) == {"upload_url", "media_id", "expires_at", "required_headers"}
+    assert UUID(said["media_id"]).version == 7
+    assert (await edge.put(said, data)).status_code == 200
+    ((key, mime, bound, status),) = rows(
+        edge.database, "select object_key, mime_type, session_id, upload_status from media_objects"
+    )
+    assert re.fullmatch(KEY, key)
+    assert (mime, bound, status) == ("image/jpeg", session, "presigned")
+    assert await edge.bucket.get(key) == data
+
+
+@pytest.mark.req("MD-11")
+@pytest.mark.parametrize(
+    ("form", "kind", "extension"),
+    [("JPEG", "image/jpeg", "jpg"), ("PNG", "image/png", "png"), ("WEBP", "image/webp", "webp")],
+)
+async def test_the_key_ends_as_the_type_says(
+    edge: Edge, form: str, kind: str, extension: str
+) -> None:
+    media_id = await edge.store(picture(form), contentType=kind)
+    assert edge.column("object_key", media_id).endswith(f"{media_id}.{extension}")
+    assert edge.column("mime_type", media_id) == kind
+
+
+@pytest.mark.req("MD-02")
+@pytest.mark.parametrize(
+    "field", ["tenantId", "farmId", "barnId", "deviceId", "traceId", "capturedAt", "contentType"]
+)
+async def test_what_is_missing_is_named(edge: Edge, field: str) -> None:
+    answer = await edge.ask({name: v for name, v in edge.body().items() if name != field})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["traceId"]) == (
+        400, "VALIDATION_ERROR", "trace-1",
+    )  # fmt: skip
+    assert field in str(error["details"])
+
+
+@pytest.mark.req("MD-02")
+async def test_what_is_optional_may_be_absent_or_null(edge: Edge) -> None:
+    short = edge.body(stationId=None)
+    assert (await edge.ask(short)).status_code == 200
+    nothing = dict.fromkeys(("stationId", "sessionId", "contentLength", "mediaId", "sha256"))
+    assert (await edge.ask({**short, **nothing})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("over", "status"),
+    [
+        ({"contentType": "image/gif"}, 400),
+        ({"contentLength": 0}, 400),
+        ({"contentLength": 10 * 2**20 + 1}, 413),
+        ({"contentLength": 10 * 2**20}, 200),
+        ({"contentLength": 1.5}, 400),
+        ({"sha256": "beef"}, 400),
+        ({"mediaId": "mine"}, 400),
+        ({"sessionId": "mine"}, 400),
+        ({"capturedAt": "yesterday"}, 400),
+        ({"capturedAt": "2026-11-15T08:00:00"}, 400),
+        ({"capturedAt": "0001-01-01T00:00:00+14:00"}, 400),
+        ({"traceId": "a\0b"}, 400),
+        ({"tenantId": "../t-2"}, 400),
+    ],
+)
+async def test_bad_requests_are_answered(edge: Edge, over: dict[str, object], status: int) -> None:
+    answer = await edge.ask({**edge.body(), **over})
+    assert answer.status_code == status, answer.text
+    if status != 200:
+        assert answer.json()["error"]["message"]
+        assert rows(edge.database, "select from media_objects") == []
+
+
+async def test_bad_bodies_and_headers_are_answered(edge: Edge) -> None:
+    headers = {"Authorization": f"Bearer {edge.token}", "Content-Type": "application/json"}
+    for body, status in (
+        (b"", 400), (b"{", 400), (b"[]", 400), (b"\xff", 400), (b"[" * 15_000, 400),
+        (b" " * 20_000, 413),
+    ):  # fmt: skip
+        answer = await edge.client.post(
+            "/api/v1/media/images/presign", content=body, headers=headers
+        )
+        assert answer.status_code == status, body[:10]
+    plain = {**headers, "Content-Type": "text/plain"}
+    answer = await edge.client.post("/api/v1/media/images/presign", content=b"{}", headers=plain)
+    assert answer.status_code == 415
+    assert (await edge.ask(edge.body(), request_id="first")).status_code == 400
+
+
+@pytest.mark.req("MD-02")
+async def test_nobody_asks_for_another(edge: Edge) -> None:
+    """The claims of the token are what is in the body, or it is 403."""
+    for field in ("tenantId", "farmId", "barnId", "deviceId", "stationId"):
+        answer = await edge.ask({**edge.body(), field: "t-2"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "FORBIDDEN")
+        assert [each["field"] for each in answer.json()["error"]["details"]] == [field]
+    assert rows(edge.database, "select from media_objects") == []
+
+
+async def test_a_token_ends_with_its_device(edge: Edge) -> None:
+    url = "/api/v1/media/images/presign"
+    assert (await edge.client.post(url, json=edge.body())).status_code == 401
+    assert (await edge.ask(edge.body(), token="fiqd_guessed")).status_code == 401
+    assert (await edge.ask(edge.body(), token=edge.key)).status_code == 401
+    for change in ("token_sha256 = sha256('another')", "revoked_at = now()"):
+        with psycopg.connect(edge.database.admin_url) as owner:
+            owner.execute(f"update devices set {change} where device_id = 'cam-1'".encode())  # noqa: S608
+            answer = await edge.ask(edge.body())
+            assert answer.status_code == 200, "nothing is committed yet"
+            owner.commit()
+        assert (await edge.ask(edge.body())).status_code == 401
+        with psycopg.connect(edge.database.admin_url) as owner:
+            owner.execute(
+                "update devices set revoked_at = null, token_sha256 = sha256(%s::bytea) "
+                "where device_id = 'cam-1'",
+                (edge.token.encode(),),
+            )
+
+
+async def test_the_same_request_has_the_same_image(edge: Edge) -> None:
+    data, request_id = jpeg(), ids.new()
+    first = (await edge.ask(edge.body(data), request_id=request_id)).json()
+    again = (await edge.ask(edge.body(data), request_id=request_id)).json()
+    assert first["media_id"] == again["media_id"]
+    other = await edge.ask(edge.body(jpeg("blue")), request_id=request_id)
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "CONFLICT")
+    assert len(rows(edge.database, "select from media_objects")) == 1
+
+
+async def test_an_image_is_asked_about_again_by_its_id(edge: Edge) -> None:
+    data = jpeg()
+    first = await edge.presigned(data)
+    again = await edge.presigned(data, mediaId=first["media_id"])
+    assert again["media_id"] == first["media_id"]
+    assert "stored" not in again
+    assert (await edge.put(again, data)).status_code == 200
+    # The answer to the PUT got lost: asking once more settles it, without an announcement.
+    settled = await edge.presigned(data, mediaId=first["media_id"])
+    assert (settled["stored"], settled["size_bytes"]) == (True, len(data))
+    assert settled["sha256"] == edge.body(data)["sha256"]
+    assert (await edge.put(settled, data)).status_code == 412
+    assert len(edge.owed()) == 1
+    wrong = await edge.ask(edge.body(jpeg("blue"), mediaId=first["media_id"]))
+    assert wrong.status_code == 409
+
+
+async def test_an_id_that_a_restored_edge_forgot_stays_good(edge: Edge) -> None:
+    media_id = str(ids.new())
+    assert (await edge.presigned(jpeg(), mediaId=media_id))["media_id"] == media_id
+
+
+async def test_an_image_of_another_device_is_not_given(edge: Edge) -> None:
+    mine = await edge.presigned(jpeg())
+    there = Place(PLACE.tenant_id, "f-1", "b-1", "cam-2")
+    (other,) = devices.register(edge.database.admin_url, [devices.at(there, kind="station")])
+    body = edge.body(jpeg(), mediaId=mine["media_id"], deviceId="cam-2", stationId=None)
+    answer = await edge.ask(body, token=other.token)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "FORBIDDEN")
+
+
+@pytest.mark.req("MD-04", "MD-12")
+async def test_a_tampered_address_is_refused_by_the_store(edge: Edge) -> None:
+    data = jpeg()
+    said = await edge.presigned(data)
+    url = said["upload_url"]
+    for change in (
+        url.replace(f"{said['media_id']}.jpg", f"{ids.new()}.jpg"),
+        url.replace("X-Amz-Expires=900", "X-Amz-Expires=90000"),
+        re.sub(r"Signature=[0-9a-f]{4}", "Signature=beef", url),
+        re.sub(r"&X-Amz-Signature=.*", "", url),
+    ):
+        assert change != url
+        answer = await edge.put({**said, "upload_url": change}, data)
+        assert answer.status_code in (400, 403), change
+    assert (await edge.put(said, data, **{"Content-Type": "image/png"})).status_code == 403
+    assert (await edge.put(said, data, **{"If-None-Match": ""})).status_code == 403
+    longer = {"Content-Length": str(len(data) + 1)}
+    assert (await edge.put(said, data + b"x", **longer)).status_code == 403
+    other = data[:-1] + bytes([data[-1] ^ 1])
+    assert (await edge.put(said, other)).status_code == 400, "another content of that length"
+    assert (await edge.put(said, data)).status_code == 200
+    assert (await edge.put(said, data)).status_code == 412, "the first one won"
+
+
+@pytest.mark.req("MD-04")
+async def test_an_address_ends(edge: Edge) -> None:
+    hasty = edge.settings.model_copy(update={"media_presign_s": 1})
+    async with served(hasty, edge.pool, edge.bucket, edge.keeper) as client:
+        edge.client = client
+        said = await edge.presigned(jpeg())
+        over = datetime.fromisoformat(said["expires_at"]) + timedelta(seconds=1.1)
+        await until(lambda: datetime.now(UTC) > over)
+        assert (await edge.put(said, jpeg())).status_code == 403
+
+
+async def test_who_asks_too_often_waits(edge: Edge) -> None:
+    slow = edge.settings.model_copy(update={"media_presigns_per_minute": 2})
+    async with served(slow, edge.pool, edge.bucket, edge.keeper) as client:
+        edge.client = client
+        answers = [await edge.ask(edge.body()) for _ in range(3)]
+        assert [each.status_code for each in answers] == [200, 200, 429]
+        assert int(answers[-1].headers["Retry-After"]) >= 1
+
+
+async def test_without_a_store_it_is_said(edge: Edge) -> None:
+    async with served(edge.settings, edge.pool, None, None) as client:
+        edge.client = client
+        answer = await edge.ask(edge.body())
+        assert answer.status_code == 503
+        assert "FARMIQ_EDGE_S3_URL" in answer.json()["error"]["message"]
+        assert (await edge.get("")).json() == {"images": [], "next_cursor": None}
+
+
+async def test_the_address_is_one_that_stations_reach(edge: Edge) -> None:
+    url = edge.settings.s3_url
+    assert url is not None
+    outside = objects.Bucket(url.get_secret_value(), public_url="https://store.barn.example:9000")
+    async with served(edge.settings, edge.pool, outside, edge.keeper) as client:
+        edge.client = client
+        said = await edge.presigned(jpeg())
+        assert said["upload_url"].startswith("https://store.barn.example:9000/farmiq-edge/tenants/")

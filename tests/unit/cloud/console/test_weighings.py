@@ -1,0 +1,182 @@
+"""What the pages about weighings say."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.cloud.console import ask, look, weighings
+from farmiq.cloud.console.readings import Company
+from farmiq.cloud.console.weighings import Asked, Weighing
+
+NOW = datetime(2026, 11, 15, 5, 0, tzinfo=UTC)
+COMPANY = Company(
+    company_id=UUID(int=1), name="One", tenant_id="t-1", timezone="Asia/Bangkok", email="a@b.c"
+)
+
+
+def weighing(number: int = 1, **changes: Any) -> Weighing:
+    return Weighing(
+        **{
+            "session_id": UUID(int=number),
+            "farm_id": "f",
+            "barn_id": "b",
+            "device_id": "scale-1",
+            "batch_id": None,
+            "state": "finalized",
+            "status": "finalized",
+            "start_at": NOW - timedelta(hours=1),
+            "end_at": NOW,
+            "initial_weight_kg": 2.0,
+            "final_weight_kg": 2.5,
+            "image_count": 1,
+            "media_ids": (UUID(int=9),),
+            "missing": (),
+            "cancel_reason": None,
+            "received_at": NOW - timedelta(minutes=59),
+            **changes,
+        }
+    )
+
+
+def view(*found: Weighing, asked: Asked | None = None, here: Any = ()) -> weighings.View:
+    return weighings.view(COMPANY, found, asked=asked or Asked(), here=here, last_at=None, now=NOW)
+
+
+def test_what_is_missing_is_named_in_words() -> None:
+    assert weighing(missing=("created", "image")).lacking == ("no start", "no image")
+    assert weighing(image_count=3).lacking == ("1 of 3 images",)
+    assert weighing().lacking == ()
+
+
+def test_counts_are_of_the_rows_that_are_listed() -> None:
+    found = [
+        weighing(1),
+        weighing(2, state="INCOMPLETE", missing=("image",), device_id="scale-2"),
+        weighing(3, state="cancelled", cancel_reason="left"),
+    ]
+    everything = view(*found)
+    assert everything.sentence == "3 weighings today; 1 incomplete"
+    assert everything.title == "(1) Weighings"
+    assert [(tab.word, tab.count) for tab in everything.tabs] == [
+        ("All", 3), ("Finalized", 1), ("Cancelled", 1), ("Incomplete", 1),
+    ]  # fmt: skip
+    one_station = view(*found, asked=Asked(station="scale-2"))
+    assert (one_station.total, one_station.matching, len(one_station.rows)) == (1, 1, 1)
+    cancelled = view(*found, asked=Asked(state="cancelled"))
+    assert [row.why for row in cancelled.rows] == ["left"]
+    assert cancelled.total == 3
+
+
+def test_a_first_weight_is_not_called_the_weight() -> None:
+    open_one = view(weighing(final_weight_kg=None, state="created"))
+    assert open_one.rows[0].weight == "2 kg"
+    assert "first weight" in look.render("weighings_fragment.html", view=open_one)
+    assert open_one.spread is None
+
+
+def test_captured_first_arrived_second_in_the_companys_time() -> None:
+    row = view(weighing(received_at=NOW + timedelta(hours=9))).rows[0]
+    assert (row.captured, row.arrived) == ("11:00:00", "arrived 21:00:00")
+    another_day = view(weighing(received_at=NOW + timedelta(days=2))).rows[0]
+    assert another_day.arrived == "arrived 17 Nov 12:00"
+
+
+def test_a_picture_is_shown_when_it_is_here() -> None:
+    assert (view(weighing(), here=[UUID(int=9)]).rows[0].picture or fail()).here
+    assert not (view(weighing()).rows[0].picture or fail()).here
+    assert view(weighing(media_ids=())).rows[0].picture is None
+
+
+def fail() -> Any:
+    raise AssertionError
+
+
+def test_uniformity_and_cv() -> None:
+    found = weighings.spread([2.0, 2.0, 2.0, 3.0])
+    assert found is not None
+    assert (found.count, found.mean_kg) == (4, 2.25)
+    assert found.uniformity_percent == 0
+    assert found.cv_percent == pytest.approx(22.22, abs=0.01)
+    assert weighings.spread([]) is None
+    assert (weighings.spread([2.0]) or fail()).cv_percent is None
+    assert (weighings.spread([2.0]) or fail()).uniformity_percent == 100
+
+
+@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=60))
+def test_every_weight_is_in_one_bar(weights: list[float]) -> None:
+    bars = (weighings.spread(weights) or fail()).bars
+    assert sum(bar.count for bar in bars) == len(weights)
+    assert 1 <= len(bars) <= weighings.MOST_BARS + 2
+    slack = max(weights) * 1e-6
+    assert bars[0].low <= min(weights) + slack
+    assert max(weights) < bars[-1].high + slack
+
+
+def test_a_weight_on_the_edge_of_a_bar_is_in_the_bar_that_begins_there() -> None:
+    bars = (weighings.spread([2.0, 2.3, 2.6]) or fail()).bars
+    assert [(round(bar.low, 3), bar.count) for bar in bars if bar.count] == [
+        (2.0, 1), (2.3, 1), (2.6, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-11-15", 24)]
+)
+def test_a_day_is_as_long_as_it_is_there(day: str, hours: int) -> None:
+    begin, end = weighings.bounds(date.fromisoformat(day), ZoneInfo("Europe/Berlin"))
+    assert end - begin == timedelta(hours=hours)
+
+
+def test_steps_go_through_images_and_then_to_the_next_weighing() -> None:
+    two = weighing(media_ids=(UUID(int=8), UUID(int=9)))
+
+    def at(image: int) -> tuple[str | None, str | None]:
+        found = weighings.detail(
+            COMPANY, two, [], here=(), image=image, before=None, after=UUID(int=5), now=NOW
+        )
+        return found.previous, found.following
+
+    here = f"/weighings/{two.session_id}"
+    assert at(1) == (None, f"{here}?image=2")
+    assert at(2) == (here, f"/weighings/{UUID(int=5)}")
+    assert at(99) == at(2)
+
+
+def test_what_devices_say_is_text_and_never_markup() -> None:
+    evil = "<script>alert(1)</script>"
+    found = weighing(state="cancelled", cancel_reason=evil, batch_id=evil, device_id=evil)
+    detail = weighings.detail(
+        COMPANY, found, [], here=(), image=1, before=None, after=None, now=NOW
+    )
+    for page in (
+        look.render("weighings.html", view=view(found), csrf="c", choices=[]),
+        look.render("weighing.html", view=detail, csrf="c", choices=[]),
+    ):
+        assert evil not in page
+        assert "&lt;script&gt;" in page
+
+
+def test_the_fragment_is_part_of_the_page() -> None:
+    found = view(weighing())
+    page = look.render("weighings.html", view=found, csrf="c", choices=[])
+    assert look.render("weighings_fragment.html", view=found).strip() in page
+
+
+def test_an_address_keeps_what_was_chosen() -> None:
+    asked = ask.page([("day", "2026-11-15"), ("station", "scale-1"), ("page", "2")])
+    assert asked.address(state="INCOMPLETE", page=1) == (
+        "/weighings?day=2026-11-15&station=scale-1&state=INCOMPLETE"
+    )
+    assert ask.page([("state", "incomplete")]).state == "INCOMPLETE"
+
+
+@pytest.mark.parametrize("given", [("day", "x"), ("page", "0"), ("state", "lost"), ("who", "me")])
+def test_an_address_that_is_wrong_names_what_is(given: tuple[str, str]) -> None:
+    with pytest.raises(ask.Wrong) as wrong:
+        ask.page([given])
+    assert wrong.value.details[0]["field"] == given[0]

@@ -1,0 +1,425 @@
+"""Start, damage and a full disk: what opening a buffer costs, and what a bad one comes to."""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farmiq.device import buffer as buffers
+from farmiq.device import salvage, store, verifying
+from farmiq.device.buffer import FILE
+from farmiq.device.notebook import Full, Notebook
+from farmiq.device.store import Tx
+from farmiq.device.upkeep import Upkeep
+from tests import station
+
+STEP = 10
+
+
+async def many(folder: Path, count: int) -> Notebook:
+    """A buffer with so many waiting events, one session for ten of them."""
+    book = await station.notebook(folder, within=station.limits(events=count + 100))
+    await station.weighing(book, weights=3, pictures=0)
+    await book.buffer.do(lambda tx: _multiply(tx, count))
+    return book
+
+
+def _multiply(tx: Tx, count: int) -> None:
+    """The row of the last event so many times, each with its own number and id."""
+    tx.execute(
+        """
+        with recursive more(n) as (select 6 union all select n + 1 from more where n < ?)
+        insert into events (seq, event_id, event_type, session_id, rank, order_us, topic, raw,
+                            state, kept_s)
+        select n, 'copy-' || n, event_type, 'session-' || (n / 10), rank, order_us + n, topic,
+               raw, 'waiting', kept_s
+        from more, (select * from events where seq = 3)
+        """,
+        (count,),
+    )
+    store.set_meta(tx, "last_seq", count)
+
+
+async def steps_at_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Instructions of SQLite's machine until the buffer is open and the first page is taken."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += STEP
+        return 0
+
+    connect = sqlite3.connect
+
+    def counted(*args: object, **options: object) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **options)  # type: ignore[call-overload]
+        connection.set_progress_handler(count, STEP)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", counted)
+    book = await station.notebook(folder)
+    await book.cancel_left_open(at=station.BEGAN)
+    page = await book.buffer.do(lambda tx: store.take(tx, most=20))
+    await book.buffer.close()
+    monkeypatch.undo()
+    assert page
+    return steps
+
+
+@pytest.mark.req("WV-18")
+async def test_a_start_costs_the_same_with_ten_and_with_ten_thousand_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for count in (30, 10_000):
+        book = await many(tmp_path / str(count), count)
+        await book.buffer.close()
+        found[count] = await steps_at_start(tmp_path / str(count), monkeypatch)
+    assert found[10_000] <= found[30] * 1.2 + 100, found
+
+
+LOOK = """
+import asyncio, sys
+from pathlib import Path
+from farmiq.device import service, store
+from tests import station
+
+async def main():
+    settings = station.settings(
+        Path(sys.argv[1]), mqtt_url="mqtt://nobody@127.0.0.1:9", edge_url="http://127.0.0.1:9",
+        AGENT_BUFFER_EVENTS=2_000_000,
+    )
+    ready = asyncio.Event()
+    async def source(book):
+        await station.weighing(book, pictures=0)
+        ready.set()
+        await asyncio.Event().wait()
+    task = asyncio.create_task(service.run(settings, [source]))
+    await ready.wait()
+    # The full check of the file is part of what a start costs.
+    from farmiq.device import buffer
+    await asyncio.to_thread(buffer.integrity_problem, Path(sys.argv[1]) / buffer.FILE)
+    words = Path("/proc/self/status").read_text().split()
+    print(words[words.index("VmRSS:") + 1], words[words.index("VmHWM:") + 1])
+    task.cancel()
+
+asyncio.run(main())
+"""
+
+
+def memory_kib(folder: Path) -> tuple[int, int]:
+    """(resident, most resident) of a real agent that has opened the buffer and checked it."""
+    answer = subprocess.run(
+        [sys.executable, "-c", LOOK, str(folder)],
+        capture_output=True, text=True, check=False, timeout=170,
+    )  # fmt: skip
+    assert answer.stdout, answer.stderr
+    now, most = answer.stdout.split()[-2:]
+    return int(now), int(most)
+
+
+async def _memory(tmp_path: Path, count: int) -> tuple[int, int]:
+    for name, events in (("empty", 30), ("full", count)):
+        book = await many(tmp_path / name, events)
+        await book.buffer.close()
+    empty, full = memory_kib(tmp_path / "empty"), memory_kib(tmp_path / "full")
+    print(f"{count} events: {empty} kB empty, {full} kB full")  # noqa: T201
+    return empty[1], full[1]
+
+
+@pytest.mark.req("WV-34")
+async def test_a_full_buffer_takes_at_most_forty_megabytes_more_than_an_empty_one(
+    tmp_path: Path,
+) -> None:
+    empty, full = await _memory(tmp_path, 10_000)
+    assert full - empty < 40 * 1024
+
+
+@pytest.mark.long
+@pytest.mark.req("WV-34")
+async def test_a_million_events_cost_neither_memory_nor_a_longer_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty, full = await _memory(tmp_path, 1_000_000)
+    assert full - empty < 40 * 1024
+    few = await steps_at_start(tmp_path / "empty", monkeypatch)
+    steps = await steps_at_start(tmp_path / "full", monkeypatch)
+    print(f"steps at start: {few} with 30, {steps} with 1,000,000")  # noqa: T201
+    assert steps <= few * 1.2 + 400
+
+
+async def test_every_question_of_the_loops_has_an_index(tmp_path: Path) -> None:
+    """Nothing that runs by the second may read the whole table."""
+    book = await many(tmp_path, 100)
+    statements: list[str] = []
+
+    def loops(tx: Tx) -> None:
+        tx.set_trace_callback(statements.append)
+        now_s = book.buffer.now_s()
+        page = store.take(tx, most=20)
+        store.published(tx, [each.seq for each in page])
+        store.settle(tx, page[0].event_id, state="stored", now_s=now_s, reason=None)
+        store.back_to_waiting(tx)
+        store.oldest_waiting(tx)
+        store.droppable(tx, most=4)
+        store.drop_untried(tx, most=1)
+        store.next_image(tx, now_s=now_s, fresh_after_s=0)
+        store.unsettled(tx, after="", most=10)
+        store.open_of_other_boots(tx, "x", most=10)
+        store.refusals(tx, most=10)
+        store.sessions_with_problem(tx, most=10)
+        store.count_sessions_with_problem(tx)
+        store.untold_drops(tx)
+        store.send_stored_again(tx, since_s=0)
+        book.writer.compact(tx, now_s=now_s)
+        tx.set_trace_callback(None)
+
+    await book.buffer.do(loops)
+    asked = {each for each in statements if not each.startswith("--")}
+
+    def plans(tx: Tx) -> dict[str, list[str]]:
+        return {
+            each: [str(row[3]) for row in tx.execute(f"explain query plan {each}")]
+            for each in asked
+            if each.split()[0] in ("select", "update", "delete")
+        }
+
+    for statement, plan in (await book.buffer.do(plans)).items():
+        small = any(name in statement for name in ("tally", "ledger"))
+        assert small or not any(
+            line.startswith("SCAN") and "INDEX" not in line and "more" not in line
+            for line in plan
+            if "SCAN (subquery" not in line and "CONSTANT ROW" not in line
+        ), (statement, plan)
+    await book.buffer.close()
+
+
+# --- damage
+
+
+async def _filled(folder: Path) -> list[str]:
+    book = await station.notebook(folder)
+    for _ in range(60):
+        await station.weighing(book, weights=4, pictures=0)
+    rows = await book.buffer.do(lambda tx: store.page(tx, after_seq=0, most=1000))
+    await book.buffer.close()
+    assert len(rows) == 360
+    return [row["event_id"] for row in rows]
+
+
+async def _left(folder: Path) -> tuple[Notebook, list[str]]:
+    book = await station.notebook(folder)
+    rows = await book.buffer.do(lambda tx: store.page(tx, after_seq=0, most=1000))
+    return book, [row["event_id"] for row in rows]
+
+
+def names_in(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+@pytest.mark.req("WV-18")
+@pytest.mark.parametrize("damage", ["header", "first page", "garbage", "nothing", "half"])
+async def test_a_file_that_is_none_is_set_aside_and_the_agent_goes_on(
+    tmp_path: Path, damage: str
+) -> None:
+    before = await _filled(tmp_path)
+    path = tmp_path / FILE
+    raw = bytearray(path.read_bytes())
+    if damage == "header":
+        raw[:16] = b"not a database!!"
+    elif damage == "first page":
+        raw[:4096] = b"\xff" * 4096
+    elif damage == "half":
+        del raw[len(raw) // 2 :]
+        raw[:100] = bytes(100)
+    else:
+        raw[:] = os.urandom(len(raw)) if damage == "garbage" else b"x"
+    path.write_bytes(raw)
+    book, left = await _left(tmp_path)
+    assert book.buffer.salvaged is not None
+    assert book.buffer.salvaged.aside.exists()
+    if damage in ("header", "first page"):
+        assert left == before, "the first page is the same in every buffer"
+    elif damage == "half":
+        assert 100 < len(left) < 360
+    else:
+        assert left == []
+    await station.weighing(book, pictures=0)
+    await book.buffer.close()
+    assert not {f"{FILE}{end}" for end in (salvage.FRESH, salvage.REPAIRED)} & names_in(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["building", "set aside", "journal moved"])
+async def test_a_power_cut_during_the_salvage_costs_nothing(tmp_path: Path, step: str) -> None:
+    before = await _filled(tmp_path)
+    path, fresh = tmp_path / FILE, tmp_path / f"{FILE}{salvage.FRESH}"
+    if step == "building":
+        fresh.write_bytes(path.read_bytes()[:5000])
+    else:
+        path.rename(fresh)
+        (tmp_path / f"{FILE}-wal").write_bytes(b"of the old file")
+        if step == "journal moved":
+            (tmp_path / f"{FILE}-wal").unlink()
+    book, left = await _left(tmp_path)
+    assert left == before
+    await book.buffer.close()
+
+
+async def test_out_of_a_damaged_file_every_readable_row_is_salvaged(tmp_path: Path) -> None:
+    before = await _filled(tmp_path)
+    path = tmp_path / FILE
+    raw = bytearray(path.read_bytes())
+    page = 4096
+    # A page of events in the middle of the file, as a bad card leaves it.
+    middle = next(
+        at for at in range(len(raw) // 2 // page * page, len(raw), page)
+        if raw[at] == 13 and b"weighvision" in raw[at : at + page]
+    )  # fmt: skip
+    raw[middle : middle + page] = os.urandom(page)
+    path.write_bytes(raw)
+    assert buffers.integrity_problem(path) is not None
+    found = await asyncio.to_thread(
+        salvage.salvage, path, buffers.connect, reason="as the check said"
+    )
+    book, left = await _left(tmp_path)
+    assert set(left) <= set(before)
+    assert len(left) >= len(before) - 12, found
+    assert found.aside.exists()
+    assert await book.buffer.do(lambda tx: store.meta(tx, "last_seq")) == 360
+    good = await book.buffer.do(lambda tx: verifying.verify(tx, tmp_path))
+    assert good["problems"] == []
+    await station.weighing(book, pictures=0)
+    assert (await book.buffer.do(store.tally))["waiting"] == len(left) + 4
+    await book.buffer.close()
+
+
+@pytest.mark.parametrize("cut", [0.2, 0.5, 0.9, 0.999])
+async def test_a_journal_that_is_cut_off_costs_only_what_was_cut(
+    tmp_path: Path, cut: float
+) -> None:
+    """SQLite's own journal, torn as by a power cut: the good part is there, in order."""
+    first = await station.notebook(tmp_path)
+    for _ in range(10):
+        await station.weighing(first, weights=4, pictures=0)
+    torn = tmp_path / "torn"
+    torn.mkdir()
+    (torn / FILE).write_bytes((tmp_path / FILE).read_bytes())
+    wal = (tmp_path / f"{FILE}-wal").read_bytes()
+    (torn / f"{FILE}-wal").write_bytes(wal[: int(len(wal) * cut)])
+    await first.buffer.close()
+    book = await station.notebook(torn)
+    rows = await book.buffer.do(lambda tx: store.page(tx, after_seq=0, most=1000))
+    numbers = [row["seq"] for row in rows]
+    assert numbers == list(range(1, len(numbers) + 1))
+    await station.weighing(book, pictures=0)
+    await book.buffer.close()
+
+
+async def test_a_rotten_event_and_a_rotten_picture_are_found_by_verify(tmp_path: Path) -> None:
+    book = await station.notebook(tmp_path)
+    await station.weighing(book, pictures=2)
+
+    def rot(tx: Tx) -> None:
+        raw = store.page(tx, after_seq=0, most=1)[0]["raw"]
+        tx.execute("update events set raw = ? where seq = 1", (raw.replace(b"lot-1", b"lot-2"),))
+
+    await book.buffer.do(rot)
+    name = next(book.buffer.pictures.names())
+    book.buffer.pictures.path(name).write_bytes(b"rot")
+    found = await book.buffer.do(lambda tx: verifying.verify(tx, tmp_path))
+    assert len(found["problems"]) == 2
+    await book.buffer.close()
+
+
+# --- a full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of a megabyte and a half."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1536k", "tmpfs", str(folder)], check=False
+    ).returncode:
+        pytest.skip("only root may mount a small disk")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def until_full(book: Notebook, *, size: int) -> int:
+    """How many pictures were kept before one was refused."""
+    for kept in range(500):
+        try:
+            await book.photograph(station.picture(None, size=size))
+        except Full:
+            return kept
+    raise AssertionError("the disk took everything")
+
+
+@pytest.mark.req("WV-02", "WV-18")
+async def test_a_full_disk_is_a_clear_refusal_and_what_was_kept_stays(small_disk: Path) -> None:
+    book = await station.notebook(small_disk)
+    kept = await until_full(book, size=20_000)
+    assert kept > 10
+    assert "disk" in str(book.full) or "space" in str(book.full)
+    names = [*book.buffer.pictures.names()]
+    assert len(names) == kept
+    for name in names[:10]:
+        book.buffer.pictures.forget(name)
+    await book.photograph(station.picture(None, size=4_000))
+    assert await book.buffer.do(store.tally) == {
+        **await book.buffer.do(store.tally),
+        "pictures": kept + 1,
+    }
+    await book.buffer.close()
+
+
+def fill(path: Path) -> None:
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY)
+    with contextlib.suppress(OSError):
+        while os.write(handle, bytes(4096)):
+            pass
+    os.close(handle)
+
+
+async def test_a_disk_that_fills_stops_nothing_for_good(small_disk: Path) -> None:
+    book = await station.notebook(small_disk)
+    await station.weighing(book, pictures=0)
+    fill(small_disk / "filler")
+    await until_full(book, size=400)
+    (small_disk / "filler").unlink()
+    await station.weighing(book, pictures=0)
+    good = await book.buffer.do(lambda tx: verifying.verify(tx, small_disk))
+    assert good["problems"] == []
+    await book.buffer.close()
+
+
+async def test_the_reserve_keeps_room_for_what_was_begun(tmp_path: Path) -> None:
+    book = await station.notebook(tmp_path, within=station.limits(disk_reserve_bytes=2**60))
+    with pytest.raises(Full, match="AGENT_DISK_RESERVE_BYTES"):
+        await station.weighing(book)
+    await book.buffer.close()
+
+
+@pytest.mark.parametrize("salvaged", [False, True])
+async def test_files_of_nobody_go_but_not_after_a_salvage_which_may_have_lost_their_rows(
+    tmp_path: Path, *, salvaged: bool
+) -> None:
+    book = await station.notebook(tmp_path)
+    await station.weighing(book)
+    book.buffer.pictures.keep("of-nobody", b"bytes")
+    await book.buffer.close()
+    if salvaged:
+        salvage.salvage(tmp_path / FILE, buffers.connect, reason="for the test")
+    book = await station.notebook(tmp_path)
+    upkeep = Upkeep(book.buffer, book.writer, book, lambda: None)
+    await upkeep._sweep_files()
+    assert len([*book.buffer.pictures.names()]) == (2 if salvaged else 1)
+    await book.buffer.close()

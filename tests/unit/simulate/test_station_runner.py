@@ -1,0 +1,63 @@
+"""Which simulated stations there are: those of the logins that have a station and a token."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from farmiq.simulate import farm, station_runner, stations
+from farmiq.simulate.weighings import Visited
+
+LOGIN = {
+    "tenant_id": "hillside",
+    "farm_id": "hill-farm",
+    "barn_id": "barn-1",
+    "device_id": "barn-1-station",
+    "station_id": "barn-1-scale",
+    "user": "hillside/barn-1-station",
+    "password": "p@ss",
+    "token": "t0ken",
+}
+
+
+def write(folder: Path, *logins: object) -> Path:
+    file = folder / "logins.json"
+    file.write_text(json.dumps({"devices": logins}))
+    return file
+
+
+def test_stations_are_those_with_a_station_id(tmp_path: Path) -> None:
+    sensor = {**LOGIN, "device_id": "barn-1-water", "station_id": None}
+    (post,) = station_runner.read_posts(
+        write(tmp_path, sensor, LOGIN), mqtt_url="mqtt://127.0.0.1:1883", edge_url="http://edge"
+    )
+    assert post.station_id == "barn-1-scale"
+    assert post.mqtt_url == "mqtt://hillside%2Fbarn-1-station:p%40ss@127.0.0.1:1883"
+    assert post.environment["AGENT_TOKEN"] == "t0ken"
+
+
+@pytest.mark.parametrize("bad", [{"station_id": "s"}, "station", None, {**LOGIN, "password": None}])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, bad: object) -> None:
+    with pytest.raises(ValueError, match="is not a file of logins"):
+        station_runner.read_posts(
+            write(tmp_path, bad), mqtt_url="mqtt://h:1", edge_url="http://edge"
+        )
+
+
+def test_the_first_two_barns_have_a_scale() -> None:
+    assert [each.station_id for each in farm.stations("t", barns=4)] == [
+        "barn-1-scale",
+        "barn-2-scale",
+    ]
+    assert len(farm.stations("t", barns=1)) == 1
+
+
+def test_half_a_line_of_a_journal_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / stations.JOURNAL
+    assert stations.read(file) == []
+    file.write_text(
+        '{"visit_id":"v","station_id":"s","animal":1,"weight_kg":60.5,"due":true}\n{"visit_id":'
+    )
+    assert stations.read(file) == [
+        Visited(visit_id="v", station_id="s", animal=1, weight_kg=60.5, due=True)
+    ]
