@@ -55,6 +55,11 @@ _TABLES = {
     bus.SYNC: "sync_events",
     bus.KPI: "kpi_events",
 }
+# Through the companies, since every table is ordered by tenant first.
+_STORED = {
+    table: f"select stored_at from companies join {table} using (tenant_id) where event_id = %s"  # noqa: S608 - one of ours
+    for table in _TABLES.values()
+}
 
 
 async def trace(
@@ -62,16 +67,28 @@ async def trace(
 ) -> list[Hop]:
     """Every hop in flow order, also those not reached; empty if nobody knows the event."""
     edge = await _look(edge_url, _EDGE, event_id)
-    accepted = (await _look(cloud_url, {"ingestion_dedupe": _ACCEPTED}, event_id)).popitem()[1]
-    if not any((*edge.values(), accepted)):
+    cloud = await _look(cloud_url, {"ingestion_dedupe": _ACCEPTED, **_STORED}, event_id)
+    accepted = cloud.pop("ingestion_dedupe")
+    if not any((*edge.values(), accepted, *cloud.values())):
         return []
-    event_type = accepted["event_type"] if accepted else telemetry.INGESTED
-    work = next((one for one in bus.WORKS if event_type in one.event_types), bus.TELEMETRY)
-    table = _TABLES[work]
-    query = f"select stored_at from {table} where event_id = %s"  # noqa: S608 - one of ours
-    kept = (await _look(cloud_url, {table: query}, event_id))[table]
+    work = _work(accepted, cloud)
     waiting = await _waiting(amqp_url, work.queue)
-    return [*_edge_hops(edge), *_cloud_hops(work, accepted, kept, waiting)]
+    return [
+        *(_edge_hops(edge) if any(edge.values()) or accepted else ()),
+        *_cloud_hops(work, accepted, cloud[_TABLES[work]], waiting),
+    ]
+
+
+def _work(accepted: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]) -> Work:
+    """Whose event it is: by the table that has it, else by the type it was accepted under.
+
+    Neither the door's memory nor the edge's lasts for ever, and what the cloud makes itself never
+    came through the door.
+    """
+    found = next((work for work, table in _TABLES.items() if stored[table]), None)
+    event_type = accepted["event_type"] if accepted else telemetry.INGESTED
+    named = next((one for one in bus.WORKS if event_type in one.event_types), bus.TELEMETRY)
+    return found or named
 
 
 async def _look(
@@ -137,9 +154,10 @@ def _cloud_hops(
     work: Work, noted: dict[str, Any] | None, kept: dict[str, Any] | None, waiting: int | None
 ) -> list[Hop]:
     received = _at(noted, "received_at")
-    batch = f"accepted in {noted['batch_id']}" if noted else "not received yet"
+    unnoted = "no longer known at the door, or made in the cloud" if kept else "not received yet"
+    batch = f"accepted in {noted['batch_id']}" if noted else unnoted
     depth = "unknown" if waiting is None else str(waiting)
-    queue = "confirmed by the bus" if noted else "not published yet"
+    queue = "confirmed by the bus" if noted or kept else "not published yet"
     if noted and not kept:
         queue += f"; still in the queue or its dead letters ({depth} waiting)"
     on_page = ", on the page" if work is bus.TELEMETRY else ""

@@ -40,6 +40,7 @@ Tenant = Annotated[str | None, typer.Option(help="Events of this tenant.")]
 EventIds = Annotated[list[str] | None, typer.Option("--event-id", help="This event; repeatable.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 Rate = Annotated[float, typer.Option(min=0.1, max=5000, help="At most so many a second.")]
+All = Annotated[bool, typer.Option("--all", help="All there are, up to the limit.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; do nothing.")]
 
 
@@ -113,6 +114,7 @@ def redrive(
     event_type: EventType = None,
     tenant: Tenant = None,
     event_id: EventIds = None,
+    every: All = False,
     limit: Limit = 1000,
     rate: Rate = 100.0,
     dry_run: DryRun = False,
@@ -121,9 +123,10 @@ def redrive(
 ) -> None:
     """Send letters back to the queues they came from, as if they were new. Safe to repeat.
 
+    Say which. Properties that could not be read are left out, and it is said of which letters.
     With --json a line per letter and a summary at the end. Exit code 3: some could not be sent.
     """
-    wish = _wish(queue, reason, event_type, tenant, event_id)
+    wish = _chosen(_wish(queue, reason, event_type, tenant, event_id), every=every)
     order = _order("redrive", wish, limit=limit, rate=rate, dry_run=dry_run)
     _carry_out(order, stack, as_json=as_json)
 
@@ -136,6 +139,7 @@ def discard(
     event_type: EventType = None,
     tenant: Tenant = None,
     event_id: EventIds = None,
+    every: All = False,
     limit: Limit = 1000,
     rate: Rate = 1000.0,
     dry_run: DryRun = False,
@@ -143,11 +147,7 @@ def discard(
     as_json: AsJson = False,
 ) -> None:
     """Take letters away for good. Say which; their bytes stay in the table of the audit."""
-    wish = _wish(queue, reason, event_type, tenant, event_id)
-    if not (queue or reason or event_type or tenant or event_id):
-        terminal.fail(
-            "say which letters: --queue, --reason, --type, --tenant or --event-id", code=2
-        )
+    wish = _chosen(_wish(queue, reason, event_type, tenant, event_id), every=every)
     order = _order("discard", wish, limit=limit, rate=rate, dry_run=dry_run)
     _carry_out(order, stack, as_json=as_json)
 
@@ -164,6 +164,14 @@ def _wish(
     if queue is not None and queue not in PILES:
         terminal.fail(f"{queue!r} holds no dead letters; choose one of {', '.join(PILES)}", code=2)
     return Wish(queue, reason, event_type, tenant, frozenset(event_id or ()))
+
+
+def _chosen(wish: "Wish", *, every: bool) -> "Wish":
+    if not (every or wish.chooses or wish.tenant_id):
+        terminal.fail(
+            "say which letters: --queue, --reason, --type, --tenant, --event-id or --all", code=2
+        )
+    return wish
 
 
 def _order(action: str, wish: "Wish", *, limit: int, rate: float, dry_run: bool) -> "Order":
@@ -189,8 +197,8 @@ def _carry_out(order: "Order", stack: str | None, *, as_json: bool) -> None:
                 counts[outcome.done] += 1
                 if as_json:
                     typer.echo(json.dumps(api.outcome_shown(outcome)))
-                elif outcome.why:
-                    typer.echo(f"{outcome.done}  {outcome.letter.event_id}  {outcome.why}")
+                elif said := outcome.why or outcome.note:
+                    typer.echo(f"{outcome.done}  {outcome.letter.event_id}  {said}")
 
     asyncio.run(work())
     summary = ", ".join(f"{done} {count}" for done, count in sorted(counts.items()))

@@ -3,7 +3,7 @@
 import getpass
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -85,6 +85,10 @@ def enroll(
             help="Where the private key goes (0600); one that is there is used, never replaced.",
         ),
     ] = Path("edge-key.jwk"),
+    algorithm: Annotated[
+        Literal["Ed25519", "RS256"],
+        typer.Option(help="Of a key that is made; RS256 where a gateway checks nothing else."),
+    ] = "Ed25519",
     plain_http: Annotated[
         bool, typer.Option("--plain-http", help="Send the code without TLS, beyond this machine.")
     ] = False,
@@ -103,7 +107,9 @@ def enroll(
             f"{cloud} is not https: the code would travel readable (--plain-http)", code=2
         )
     try:
-        made = enrolment.enroll(cloud.rstrip("/"), code, key_file, tls=_tls(stack))
+        made = enrolment.enroll(
+            cloud.rstrip("/"), code, key_file, tls=_tls(stack), algorithm=algorithm
+        )
     except enrolment.EnrolmentError as error:
         terminal.fail(str(error))
     settings = {

@@ -4,7 +4,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -61,6 +61,8 @@ def apply(
     it is named, nothing else of it is touched, and the exit code is 3. Passwords of new logins are
     printed this once.
     """
+    from farmiq.cloud import broker
+
     environment = terminal.environment(stack)
     with _api(environment) as api:
         want = _wanted(environment, api, users=users)
@@ -68,7 +70,7 @@ def apply(
         chosen = json.loads(passwords.read_text(encoding="utf-8")) if passwords else {}
         generated = _give_passwords(api, want, rotate=set(rotate or ()), chosen=chosen)
         for each in found:
-            _make(api, want, each)
+            broker.make(api, want, each)
     _print(found, as_json=as_json, passwords=generated)
     if any(each.action == "conflict" for each in found):
         raise typer.Exit(3)
@@ -82,98 +84,16 @@ def _api(environment: Mapping[str, str]) -> "Api":
 
 
 def _wanted(environment: Mapping[str, str], api: "Api", *, users: bool) -> "State":
-    from farmiq.cloud import topology
+    from farmiq.cloud import broker
     from farmiq.config import CloudSettings
 
-    settings = CloudSettings.load_some(environment)
-    return topology.wanted(
-        days=settings.bus_outage_days,
-        scale=settings.bus_scale,
-        delays_s=settings.bus_retry_s,
-        version=api.version(),
-        with_logins=users,
-    )
+    return broker.wanted(CloudSettings.load_some(environment), api, users=users)
 
 
 def _differences(api: "Api", want: "State", *, users: bool) -> "list[Difference]":
-    from farmiq.cloud import topology
+    from farmiq.cloud import broker
 
-    return topology.differences(read(api, users=set(want.logins) if users else set()), want)
-
-
-def read(api: "Api", *, users: set[str]) -> "State":
-    """What the broker has of ours."""
-    from farmiq.cloud.topology import State
-
-    known = api.users()
-    keys: dict[str, dict[str, str]] = {}
-    for each in api.topic_permissions() if users else ():
-        keys.setdefault(each["user"], {})[each["exchange"]] = each["write"]
-    return State(
-        exchanges={
-            each["name"]: _exchange(each) for each in api.exchanges() if _is_ours(each["name"])
-        },
-        queues={each["name"]: each["arguments"] for each in api.queues() if _is_ours(each["name"])},
-        bindings=frozenset(
-            (each["source"], each["destination"], each["routing_key"])
-            for each in api.bindings()
-            if _is_ours(each["source"]) and each["destination_type"] == "queue"
-        ),
-        policies={
-            each["name"]: {"pattern": each["pattern"], "definition": each["definition"]}
-            for each in api.policies()
-            if _is_ours(each["name"])
-        },
-        logins={
-            each["user"]: {
-                **{name: each[name] for name in ("configure", "write", "read")},
-                "keys": keys.get(each["user"], {}),
-            }
-            for each in (api.permissions() if users else ())
-            if each["user"] in users & known
-        },
-    )
-
-
-def _is_ours(name: str) -> bool:
-    return name.startswith("farmiq.")
-
-
-def _exchange(each: dict[str, Any]) -> dict[str, Any]:
-    """Its arguments; an exchange of another kind differs in any case."""
-    odd = {} if each["type"] == "topic" and each["durable"] else {"type": each["type"]}
-    return {**each["arguments"], **odd}
-
-
-def _make(api: "Api", want: "State", each: "Difference") -> None:
-    if each.action not in ("create", "change"):
-        return
-    match each.kind:
-        case "exchange":
-            api.make_exchange(each.name, dict(want.exchanges[each.name]))
-        case "queue":
-            api.make_queue(each.name, dict(want.queues[each.name]))
-        case "binding":
-            exchange, key, queue = _binding(each.name)
-            api.bind(exchange, queue, key)
-        case "policy":
-            api.set_policy(each.name, **want.policies[each.name])
-        case "login":
-            _allow(api, each.name, dict(want.logins[each.name]))
-
-
-def _binding(spoken: str) -> tuple[str, str, str]:
-    exchange, _, rest = spoken.partition(" --")
-    key, _, queue = rest.rpartition("--> ")
-    return exchange, key, queue
-
-
-def _allow(api: "Api", name: str, rights: dict[str, Any]) -> None:
-    keys = rights.pop("keys")
-    api.allow(name, rights)
-    api.forget_keys(name)
-    for exchange, write in keys.items():
-        api.allow_keys(name, exchange=exchange, write=write)
+    return broker.differences(api, want, users=users)
 
 
 def _give_passwords(

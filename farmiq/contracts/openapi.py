@@ -281,7 +281,10 @@ class DeadLetterGroups(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
 
 class DeadLetter(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`origin` is the queue whose consumer did not take it; null: no queue wanted it."""
+    """`origin` is the queue whose consumer did not take it; null: no queue wanted it.
+
+    `unreadable` names properties of the message that could not be decoded and are left out.
+    """
 
     queue: str
     origin: str | None
@@ -294,6 +297,7 @@ class DeadLetter(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     event_type: str | None
     tenant_id: str | None
     size_bytes: int
+    unreadable: str | None
 
 
 class DeadLetters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -673,7 +677,7 @@ def _edge_answers(answer: Any, missing: str) -> dict[str, Any]:
 
 def _dead_letters() -> dict[str, Any]:
     wrong = {
-        "400": "VALIDATION_ERROR: no such queue, or not a valid order.",
+        "400": "VALIDATION_ERROR: no such queue, or an order that is not valid or chooses nothing.",
         "401": "UNAUTHENTICATED: nobody is signed in.",
         "403": "FORBIDDEN: neither an admin of the company nor a super admin.",
         "429": TOO_OFTEN,

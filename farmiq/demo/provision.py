@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import psycopg
 
+from farmiq.cloud import broker
 from farmiq.cloud.edges import registry
 from farmiq.cloud.identity.accounts import add_company, add_user
+from farmiq.config import CloudSettings
 from farmiq.edge.devices import desk
 from farmiq.edge.devices.entry import Device
-from farmiq.plumbing import migrations, tokens
+from farmiq.plumbing import migrations, rabbit, tokens
 from farmiq.process import SQL
 from farmiq.simulate import farm
 from farmiq.simulate.sensors import HEARTBEAT_S
@@ -52,6 +55,7 @@ class Site:
 async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Site:
     """Safe to repeat: the password, the keys and the devices' logins of a root stay the same."""
     _migrate(root, engines)
+    provide_bus(engines)
     logins = await _register(root, engines["FARMIQ_EDGE_DB_ADMIN_URL"], barns=barns)
     kept = read(root)
     password = kept.password if kept else secrets.token_urlsafe(9)
@@ -87,6 +91,21 @@ def _derive_intakes(edge_url: str) -> None:
                 "values (%s, %s, true) on conflict do nothing",
                 (TENANT_ID, device_id),
             )
+
+
+def provide_bus(engines: Mapping[str, str]) -> None:
+    """The whole bus with its caps, as `farmiq topology apply` makes it on a farm's broker.
+
+    A broker of one's own may have no management API; then services make what they need, uncapped.
+    """
+    url = engines.get("FARMIQ_RABBITMQ_API_URL")
+    if url is None:
+        return
+    vhost = unquote(urlsplit(engines["FARMIQ_AMQP_URL"]).path[1:]) or "/"
+    with rabbit.Api(url, vhost=vhost) as api:
+        want = broker.wanted(CloudSettings.load_some(engines), api, users=False)
+        for each in broker.differences(api, want, users=False):
+            broker.make(api, want, each)
 
 
 def _migrate(root: Path, engines: Mapping[str, str]) -> None:

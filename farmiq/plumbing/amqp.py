@@ -15,10 +15,16 @@ import aio_pika
 import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, ExchangeType
 
-from farmiq.plumbing import amqp_stream
+from farmiq.plumbing import amqp_salvage, amqp_stream
 from farmiq.plumbing.tls import Tls
 
+# Before any connection: a message that cannot be decoded must not end the one it comes by.
+amqp_salvage.install()
+
 CONNECT_TIMEOUT_S = 10.0
+# Below the time that a check of readiness has.
+PING_WITHIN_S = 2.0
+CONFIRMED_WITHIN_S = 3.0
 # Far above our own count of attempts: every crash of a consumer counts as a delivery (C-39).
 DELIVERY_LIMIT = 50
 WHO_CREATES = "`farmiq topology apply` creates it"
@@ -179,11 +185,17 @@ class Publisher:
             raise BusDownError(f"not confirmed: {why(error)}") from error
 
     async def problem(self) -> str | None:
+        """What is wrong with the bus, in a sentence: it is asked on the way that publishes go."""
         try:
-            async with asyncio.timeout(3.0):
-                await self._open()
+            async with asyncio.timeout(PING_WITHIN_S):
+                link = await self._open()
+                await link.ping()
+        except TimeoutError:
+            return f"message bus does not answer: nothing within {PING_WITHIN_S:g} s"
         except UNAVAILABLE as error:
             return f"message bus does not answer: {why(error)}"
+        if (waited_s := link.unconfirmed_s()) > CONFIRMED_WITHIN_S:
+            return f"message bus does not confirm: a message has waited for {waited_s:.0f} s"
         return None
 
     async def close(self) -> None:

@@ -8,6 +8,8 @@ import asyncio
 import contextlib
 import ssl
 import struct
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -60,6 +62,7 @@ class Batch:
     """Messages written together, until the broker has answered for each."""
 
     left: int
+    written_at: float
     done: "asyncio.Future[None]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -84,6 +87,7 @@ class Link:
         self._heartbeat_s = float(HEARTBEAT_S)
         self._tag = 0
         self._waiting: dict[int, Batch] = {}
+        self._asked: deque[asyncio.Future[None]] = deque()
         self._ended: Exception | None = None
 
     @property
@@ -99,13 +103,27 @@ class Link:
         most = self._frame_bytes - _FRAME_COST
         written = b"".join(part for message in messages for part in frames(message, most))
         # Only now: the broker counts what is written, and a tag too many would shift all others.
-        batch = Batch(len(messages))
+        batch = Batch(len(messages), time.monotonic())
         for _ in messages:
             self._tag += 1
             self._waiting[self._tag] = batch
         self._writer.write(written)
         await self._writer.drain()
         await batch.done
+
+    async def ping(self) -> None:
+        """Returns when the broker has answered on this channel: asked for confirms once more."""
+        if self._ended is not None:
+            raise self._ended
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.append(answered)
+        self._say(commands.Confirm.Select())
+        await answered
+
+    def unconfirmed_s(self) -> float:
+        """How long the oldest message has been waiting for the broker's word."""
+        oldest = next(iter(self._waiting.values()), None)
+        return time.monotonic() - oldest.written_at if oldest else 0.0
 
     # What the broker says.
 
@@ -139,6 +157,10 @@ class Link:
                 why = f"{said.reply_text}: {said.exchange} {said.routing_key}"
                 for batch in {*self._waiting.values()}:
                     batch.failed(RefusedError(f"no queue for a message ({why})"))
+            case commands.Confirm.SelectOk():
+                # Answers come in order; who has stopped waiting still has its place.
+                if self._asked and not (answered := self._asked.popleft()).done():
+                    answered.set_result(None)
             case commands.Channel.Close() | commands.Connection.Close():
                 raise ClosedError(f"{said.reply_code} {said.reply_text}")
             case _:
@@ -157,6 +179,10 @@ class Link:
         for batch in {*self._waiting.values()}:
             batch.failed(error)
         self._waiting.clear()
+        for answered in self._asked:
+            if not answered.done():
+                answered.set_exception(error)
+        self._asked.clear()
         self._writer.close()
 
     # The opening, a question and an answer at a time.

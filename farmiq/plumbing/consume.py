@@ -21,7 +21,7 @@ import prometheus_client
 from aio_pika.abc import AbstractConnection
 
 from farmiq import crash
-from farmiq.plumbing import amqp, log
+from farmiq.plumbing import amqp, amqp_salvage, log
 from farmiq.plumbing import delivery as deliveries
 from farmiq.plumbing.amqp import Topology
 from farmiq.plumbing.backoff import Backoff
@@ -31,6 +31,8 @@ from farmiq.plumbing.tls import Tls
 # A broker takes messages away that are held for half an hour, and counts it as a delivery.
 HOLD_S = 600.0
 PUBLISH_TIMEOUT_S = 10.0
+# After a connection died: so long, or for as many as it may have held, one message at a time.
+CAREFUL_S = 60.0
 # Messages looked at together: the largest ones must fit into memory so many times.
 WINDOW = 200
 BROWSE_PATIENCE_S = 3.0
@@ -108,6 +110,7 @@ class Consumer:
         self._most, self._linger_s, self._hold_s = most, linger_s, hold_s
         self._log = log.get(route.queue)
         self._problem: str | None = "not connected yet"
+        self._careful = _Careful()
 
     def problem(self) -> str | None:
         return self._problem and f"queue {self._route.queue}: {self._problem}"
@@ -120,23 +123,47 @@ class Consumer:
                     self._url, name=self._route.queue, tls=self._tls
                 ) as opened:
                     await amqp.ensure(opened, self._topology)
-                    await self._consume(opened)
+                    await self._consume(opened, most=1 if self._careful else self._most)
             except amqp.UNAVAILABLE as error:
                 await self._pause(error, backoff)
 
-    async def _consume(self, opened: AbstractConnection) -> None:
-        inbox = await subscribe(opened, self._route.queue, prefetch=self._most * 2)
+    async def _consume(self, opened: AbstractConnection, *, most: int) -> None:
         outbox = await confirming(opened)
+        try:
+            inbox = await subscribe(opened, self._route.queue, prefetch=most * 2 if most > 1 else 1)
+            await self._take(inbox, outbox, most=most)
+        except amqp.UNAVAILABLE:
+            # Whatever ended it may lie in the queue. All that was delivered counts as tried, so
+            # from here on it comes alone, and the queue gives up on nothing else.
+            self._careful.begin(self._most * 2)
+            raise
+
+    async def _take(self, inbox: "Inbox", outbox: aiormq.abc.AbstractChannel, *, most: int) -> None:
+        """For ever; one message at a time only until the danger seems to be over."""
         self._problem = None
-        while True:
-            batch = await inbox.batch(most=self._most, linger_s=self._linger_s)
-            verdicts = await self._tried(batch)
+        while most > 1 or self._careful:
+            batch = await inbox.batch(most=most, linger_s=self._linger_s if most > 1 else 0.0)
+            verdicts = await self._judged(batch)
             if verdicts:
                 await self._set_aside(outbox, batch, verdicts)
                 crash.here("consume.after_set_aside")
             await inbox.ack_up_to(batch[-1])
             self._count(batch, verdicts)
             self._tell(batch, verdicts)
+            self._careful.settled(len(batch))
+
+    async def _judged(self, batch: Sequence[Delivery]) -> _Verdicts:
+        """As `_tried`; what did not come in whole is not tried at all."""
+        found: _Verdicts = {
+            index: Refused(f"its properties cannot be read: {'; '.join(each.unreadable)}")
+            for index, each in enumerate(batch)
+            if each.unreadable
+        }
+        readable = [index for index in range(len(batch)) if index not in found]
+        if readable:
+            tried = await self._tried([batch[index] for index in readable])
+            found |= {readable[at]: verdict for at, verdict in tried.items()}
+        return found
 
     async def _tried(self, batch: Sequence[Delivery]) -> _Verdicts:
         """Refused, by position; None for those to be put back because nobody can take them now."""
@@ -262,6 +289,22 @@ def _full(error: BaseException) -> str:
     return "a message cannot be set aside: its queue is full; redrive or discard (farmiq dlq)"
 
 
+class _Careful:
+    """Whether messages are taken one at a time, and for how many and how long still."""
+
+    def __init__(self) -> None:
+        self._left, self._until = 0, 0.0
+
+    def __bool__(self) -> bool:
+        return self._left > 0 and time.monotonic() < self._until
+
+    def begin(self, messages: int) -> None:
+        self._left, self._until = messages, time.monotonic() + CAREFUL_S
+
+    def settled(self, messages: int) -> None:
+        self._left -= messages
+
+
 class Inbox:
     """What a subscription has delivered, in order, until it is taken."""
 
@@ -383,7 +426,8 @@ async def _underlay(opened: AbstractConnection, *, confirms: bool) -> aiormq.abc
 
 
 def delivered(message: aiormq.abc.DeliveredMessage) -> Delivery:
-    properties = message.header.properties
+    found = message.header
+    properties = found.properties
     headers: dict[str, Any] = properties.headers or {}
     exchange, key = message.exchange or "", message.routing_key or ""
     return Delivery(
@@ -394,4 +438,5 @@ def delivered(message: aiormq.abc.DeliveredMessage) -> Delivery:
         redelivered=bool(message.redelivered),
         properties=properties,
         received_at=time.monotonic(),
+        unreadable=found.unreadable if isinstance(found, amqp_salvage.Salvaged) else (),
     )

@@ -4,12 +4,13 @@ Whoever sets a message aside notes in its headers where it came from, how often 
 why it was not taken. The body is never touched.
 """
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pamqp import commands
+from pamqp import commands, encode
 
 Properties = commands.Basic.Properties
 
@@ -20,9 +21,16 @@ EXCHANGE = "retry-exchange"
 ROUTING_KEY = "retry-routing-key"
 FAILED_AT = "retry-failed-at"
 DEATHS = "retry-deaths"
+# What was left out on the way because it could not be read or written again. It stays with a
+# message that is redriven: what is missing is missing.
+UNREADABLE = "retry-unreadable"
 OURS = (ATTEMPTS, REASON, QUEUE, EXCHANGE, ROUTING_KEY, FAILED_AT, DEATHS)
 # A header is for reading, and all headers of a message have to fit into one frame.
 LONGEST_REASON = 500
+# All properties of a message stand in one frame, and ours are added: far below a frame's 128 KiB.
+MOST_HEADER_BYTES = 64 * 1024
+# A count that somebody else wrote may be any number, and no queue tries so often.
+MOST_ATTEMPTS = 1_000_000
 _BROKERS = "x-death"
 
 _KEPT = (
@@ -33,7 +41,10 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """`exchange` and `routing_key` are where it was first published, also after retries."""
+    """`exchange` and `routing_key` are where it was first published, also after retries.
+
+    `unreadable` names the properties that could not be decoded; they are not in `properties`.
+    """
 
     body: bytes
     tag: int
@@ -42,6 +53,7 @@ class Delivery:
     redelivered: bool
     properties: Properties
     received_at: float
+    unreadable: tuple[str, ...] = ()
 
     @property
     def headers(self) -> Mapping[str, Any]:
@@ -51,7 +63,7 @@ class Delivery:
     def attempts(self) -> int:
         """How often it was tried and failed before; a header that is no count is none."""
         found = self.headers.get(ATTEMPTS)
-        return found if isinstance(found, int) and found > 0 else 0
+        return found if isinstance(found, int) and 0 < found < MOST_ATTEMPTS else 0
 
 
 def origin(delivered: str, header: str, headers: Mapping[str, Any]) -> str:
@@ -73,7 +85,7 @@ def set_aside(
         ROUTING_KEY: delivery.routing_key,
         FAILED_AT: at.astimezone(UTC).isoformat(timespec="milliseconds"),
     }
-    return with_headers(delivery.properties, headers)
+    return with_headers(delivery.properties, headers, unreadable=delivery.unreadable)
 
 
 def afresh(delivery: Delivery) -> Properties:
@@ -83,7 +95,7 @@ def afresh(delivery: Delivery) -> Properties:
         for name, value in delivery.headers.items()
         if name not in OURS and not name.startswith(("x-death", "x-first-death", "x-last-death"))
     }
-    return with_headers(delivery.properties, headers)
+    return with_headers(delivery.properties, headers, unreadable=delivery.unreadable)
 
 
 def without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,10 +110,40 @@ def without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def with_headers(properties: Properties, headers: Mapping[str, Any]) -> Properties:
+def with_headers(
+    properties: Properties, headers: Mapping[str, Any], *, unreadable: Sequence[str] = ()
+) -> Properties:
     """A copy that is kept on disk. `expiration` and `user_id` were for the first way only."""
     kept = {name: getattr(properties, name) for name in _KEPT}
-    return Properties(**kept, headers=dict(headers), delivery_mode=2)
+    fit, unfit = _fit(headers)
+    if lost := [*unreadable, *unfit]:
+        fit[UNREADABLE] = printable("; ".join(lost))
+    return Properties(**kept, headers=fit, delivery_mode=2)
+
+
+def _fit(headers: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Those that can be written again, and the names of the others.
+
+    Not every value that can be read can be written: a wide float is written as a narrow one.
+    """
+    fit: dict[str, Any] = {}
+    unfit: list[str] = []
+    room = MOST_HEADER_BYTES
+    # Our own first, so that they have room.
+    for name in sorted(headers, key=lambda each: each not in (*OURS, UNREADABLE)):
+        value = headers[name]
+        writable = bytearray(value) if isinstance(value, bytes) else value
+        try:
+            size = len(name.encode()) + len(encode.encode_table_value(writable))
+        except (TypeError, ValueError, ArithmeticError, RecursionError, struct.error):
+            unfit.append(f"header {name}")
+            continue
+        if size > room:
+            unfit.append(f"header {name} of {size} bytes")
+            continue
+        room -= size
+        fit[name] = writable
+    return fit, unfit
 
 
 def printable(reason: str) -> str:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from joserfc import jwt
 from joserfc.errors import JoseError, SecurityWarning
-from joserfc.jwk import KeySet, OKPKey
+from joserfc.jwk import KeySet, OKPKey, RSAKey
 from joserfc.util import to_str
 
 from farmiq.plumbing import ids
@@ -25,6 +26,12 @@ LONGEST = timedelta(hours=1)
 LEEWAY_S = 30
 MOST_BYTES = 8 * 1024
 # 32 bytes as base64url: an Ed25519 public key, and a SHA-256 thumbprint.
+LEAST_RSA_BITS, NEW_RSA_BITS, MOST_RSA_BITS = 2048, 3072, 4096
+_EXPONENT = "AQAB"
+_RSA = "RSA."
+_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
+_NEITHER = "neither an Ed25519 key (kty OKP, crv Ed25519, x) nor an RSA key (kty RSA, n, e) as JWK"
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _32_BYTES = re.compile(r"[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]")
 
 
@@ -40,43 +47,98 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An Ed25519 key by its point; its id is its thumbprint (RFC 7638), nobody's to choose."""
+    """An Ed25519 or RSA key; its id is its thumbprint (RFC 7638), nobody's to choose.
 
-    x: str
+    `text` is the point of the one, and `RSA.` with the modulus of the other.
+    """
+
+    text: str
 
     @classmethod
     def read(cls, jwk: Any) -> "PublicKey":
-        """Raises TokenError for anything but the public part of an Ed25519 key."""
-        if not isinstance(jwk, dict) or (jwk.get("kty"), jwk.get("crv")) != ("OKP", "Ed25519"):
-            raise TokenError("not an Ed25519 key as a JWK (kty OKP, crv Ed25519, x)")
-        if "d" in jwk:
+        """Raises TokenError for anything but the public part of such a key."""
+        if not isinstance(jwk, dict):
+            raise TokenError(_NEITHER)
+        if _PRIVATE & jwk.keys():
             raise TokenError("this is a private key: it must never leave its machine; make another")
-        if not isinstance(jwk.get("x"), str) or not _32_BYTES.fullmatch(jwk["x"]):
-            raise TokenError("x has to be 32 bytes as base64url")
-        return cls(jwk["x"])
+        match jwk.get("kty"), jwk.get("crv"):
+            case "OKP", "Ed25519":
+                return cls(_point(jwk.get("x")))
+            case "RSA", None:
+                return cls(_RSA + _modulus(jwk.get("n"), jwk.get("e")))
+        raise TokenError(_NEITHER)
 
     @property
     def key_id(self) -> str:
-        return str(OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": self.x}).thumbprint())
+        return str(_imported(self._bare()).thumbprint())
 
     def as_jwk(self) -> dict[str, str]:
-        return {
-            "kty": "OKP", "crv": "Ed25519", "x": self.x, "kid": self.key_id, "use": "sig",
-            "alg": ALGORITHM,
-        }  # fmt: skip
+        bare = self._bare()
+        return {**bare, "kid": self.key_id, "use": "sig", "alg": algorithm_of(bare)}
 
     def as_set(self) -> KeySet:
-        return KeySet([OKPKey.import_key({**self.as_jwk()})])
+        return KeySet([_imported(_nameless(self.as_jwk()))])
+
+    def _bare(self) -> dict[str, str]:
+        if self.text.startswith(_RSA):
+            return {"kty": "RSA", "n": self.text.removeprefix(_RSA), "e": _EXPONENT}
+        return {"kty": "OKP", "crv": "Ed25519", "x": self.text}
 
 
-def new_key() -> dict[str, Any]:
+def _point(x: Any) -> str:
+    if not isinstance(x, str) or not _32_BYTES.fullmatch(x):
+        raise TokenError("x has to be 32 bytes as base64url")
+    return x
+
+
+def _modulus(n: Any, e: Any) -> str:
+    if e != _EXPONENT:
+        raise TokenError(f"e has to be 65537 ({_EXPONENT})")
+    if not isinstance(n, str) or len(n) > MOST_BYTES or not _BASE64URL.fullmatch(n):
+        raise TokenError("n has to be base64url")
+    try:
+        number = base64.urlsafe_b64decode(n + "=" * (-len(n) % 4))
+    except ValueError:
+        raise TokenError("n has to be base64url") from None
+    # Written in another way it would be another text, and so another key, of the same number.
+    if base64.urlsafe_b64encode(number).rstrip(b"=").decode() != n or number.startswith(b"\0"):
+        raise TokenError("n has to be base64url in its shortest form")
+    value = int.from_bytes(number)
+    if not (LEAST_RSA_BITS <= value.bit_length() <= MOST_RSA_BITS and value % 2):
+        raise TokenError(f"an RSA key has {LEAST_RSA_BITS} to {MOST_RSA_BITS} bits")
+    return n
+
+
+def _imported(jwk: Mapping[str, Any]) -> OKPKey | RSAKey:
+    kind = RSAKey if jwk.get("kty") == "RSA" else OKPKey
+    return kind.import_key({**jwk})
+
+
+def _nameless(jwk: Mapping[str, Any]) -> dict[str, Any]:
+    """Without one of the two names of what Ed25519 keys do: the kind of the key settles it."""
+    return {
+        name: value
+        for name, value in jwk.items()
+        if not (name == "alg" and value in (ALGORITHM, "EdDSA") and jwk.get("kty") == "OKP")
+    }
+
+
+def new_key(algorithm: str = ALGORITHM) -> dict[str, Any]:
     """A fresh private key as a JWK; the public part is `public_part` of it."""
-    key = OKPKey.generate_key("Ed25519", parameters={"use": "sig"})
+    key = (
+        RSAKey.generate_key(NEW_RSA_BITS, parameters={"use": "sig"})
+        if algorithm == "RS256"
+        else OKPKey.generate_key("Ed25519", parameters={"use": "sig"})
+    )
     return {**key.as_dict(private=True), "kid": key.thumbprint()}
 
 
+def algorithm_of(jwk: Mapping[str, Any]) -> str:
+    return "RS256" if jwk.get("kty") == "RSA" else ALGORITHM
+
+
 def public_part(private: dict[str, Any]) -> dict[str, Any]:
-    return dict(OKPKey.import_key(private).as_dict(private=False))
+    return dict(_imported(private).as_dict(private=False))
 
 
 def sign(
@@ -89,10 +151,10 @@ def sign(
     lifetime: timedelta = timedelta(minutes=10),
     **claims: Any,
 ) -> str:
-    key = OKPKey.import_key(private)
+    key = _imported(_nameless(private))
     issued_at = int(now.timestamp())
     return jwt.encode(
-        {"alg": ALGORITHM, "kid": key.kid},
+        {"alg": algorithm_of(private), "kid": key.kid},
         {
             "iss": issuer,
             "aud": audience,
@@ -111,8 +173,20 @@ def sign(
 def read_keys(file: Path) -> KeySet:
     """The public keys we trust. Raises TokenError naming the file if it is missing or odd."""
     try:
-        return KeySet.import_key_set(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, JoseError) as error:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        for jwk in found["keys"]:
+            if jwk.get("kty") == "RSA":
+                _modulus(jwk.get("n"), jwk.get("e"))
+        return KeySet.import_key_set({"keys": [_nameless(jwk) for jwk in found["keys"]]})
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        JoseError,
+        TokenError,
+    ) as error:
         raise TokenError(f"cannot read the public keys in {file}: {error}") from error
 
 

@@ -27,11 +27,18 @@ COOKIE = "farmiq_sign_in"
 MOST_BYTES = 256 * 1024
 MOST_SHOWN = 500
 SLOWEST_PER_S = 0.1
+SAY_WHICH = {
+    "field": "body",
+    "reason": 'say which letters: queue, reason, event_type, event_ids, or "all": true',
+}
 NO_STORE = {"Cache-Control": "no-store"}
 
 
 class DeadLetterOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which letters, how many at most, how fast; with `dry_run` nothing happens to them."""
+    """Which letters, how many at most, how fast; with `dry_run` nothing happens to them.
+
+    Which: by queue, reason, event_type or event_ids, or `all` of them.
+    """
 
     queue: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [*PILES]})] | None = None
     reason: str | None = None
@@ -39,6 +46,7 @@ class DeadLetterOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     event_ids: Annotated[list[str], msgspec.Meta(max_length=1000)] = msgspec.field(
         default_factory=list
     )
+    all: bool = False
     limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1000
     rate_per_s: Annotated[float, msgspec.Meta(ge=SLOWEST_PER_S, le=5000)] = 100.0
     dry_run: bool = False
@@ -106,6 +114,8 @@ class Api:
             tenant_id=caller.tenant_id,
             event_ids=frozenset(asked.event_ids),
         )
+        if not (asked.all or wish.chooses):
+            raise HttpError(400, "the order does not say which letters", details=[SAY_WHICH])
         order = Order(
             action, wish, caller.email, asked.limit, asked.rate_per_s, dry_run=asked.dry_run
         )
@@ -238,4 +248,5 @@ def letter_shown(letter: Letter) -> dict[str, Any]:
 def outcome_shown(outcome: Outcome) -> dict[str, Any]:
     letter = outcome.letter
     shown = {"outcome": outcome.done, "queue": letter.pile, "event_id": letter.event_id}
-    return shown | ({"why": outcome.why} if outcome.why else {})
+    said = {"why": outcome.why, "note": outcome.note}
+    return shown | {name: text for name, text in said.items() if text}

@@ -13,6 +13,7 @@ from farmiq.plumbing.delivery import Delivery
 
 PILES = (bus.UNROUTED_QUEUE, *dict.fromkeys(work.dead_letters for work in bus.WORKS))
 ORIGINS = frozenset(work.queue for work in bus.WORKS)
+EXCHANGES = frozenset(each.name for each in bus.EXCHANGES)
 UNWANTED = "no queue wants this event"
 
 _LONGEST = 200
@@ -22,7 +23,10 @@ _PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\b[0-9a-f]{8}-[0-9a-f-]{27
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """`origin` is the queue whose consumer did not take it, None if no queue ever wanted it."""
+    """`origin` is the queue whose consumer did not take it, None if no queue ever wanted it.
+
+    `unreadable` names properties that it had and nobody could decode; it goes on without them.
+    """
 
     pile: str
     origin: str | None
@@ -35,6 +39,7 @@ class Letter:
     event_type: str | None
     tenant_id: str | None
     size_bytes: int
+    unreadable: str | None = None
 
     @property
     def kind(self) -> str:
@@ -49,15 +54,17 @@ def of(pile: str, delivery: Delivery) -> Letter:
     return Letter(
         pile=pile,
         origin=_text(headers.get(deliveries.QUEUE)) or _text(death.get("queue")),
-        exchange=delivery.exchange,
-        routing_key=delivery.routing_key,
-        reason=_reason(headers, death),
+        exchange=_clean(delivery.exchange),
+        routing_key=_clean(delivery.routing_key),
+        reason=_clean(_reason(headers, death)),
         attempts=delivery.attempts,
         failed_at=_text(headers.get(deliveries.FAILED_AT)),
-        event_id=_short(event.get("event_id")) or _text(delivery.properties.message_id),
+        event_id=_short(event.get("event_id")) or _short(delivery.properties.message_id),
         event_type=_short(event.get("event_type")),
         tenant_id=_short(event.get("tenant_id")),
         size_bytes=len(delivery.body),
+        unreadable=_text("; ".join(delivery.unreadable))
+        or _text(headers.get(deliveries.UNREADABLE)),
     )
 
 
@@ -84,13 +91,17 @@ def _event(body: bytes) -> Mapping[str, Any]:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return _clean(value) or None if isinstance(value, str) else None
+
+
+def _clean(text: str) -> str:
+    """What a database and a terminal can show; bodies and properties may say anything."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _short(value: object) -> str | None:
-    """What a database and a terminal can show; a body may say anything."""
     found = _text(value)
-    return found[:_LONGEST].replace("\0", "") if found else None
+    return found[:_LONGEST] if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +113,11 @@ class Wish:
     event_type: str | None = None
     tenant_id: str | None = None
     event_ids: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a person has said which letters; whose they are is no choice."""
+        return bool(self.pile or self.reason or self.event_type or self.event_ids)
 
     def means(self, letter: Letter) -> bool:
         return (

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import aiormq
+import psycopg
 from aio_pika.abc import AbstractConnection
 
 from farmiq import crash
@@ -41,11 +42,19 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`done` is redriven, discarded, failed, or what a dry run would have done."""
+    """`done` is redriven, discarded, failed, or what a dry run would have done.
+
+    `why` it failed; `note` is what else should be known.
+    """
 
     done: str
     letter: Letter
     why: str | None = None
+    note: str | None = None
+
+    @property
+    def told(self) -> str:
+        return ": ".join(filter(None, (self.done, self.why, self.note)))
 
 
 async def groups(opened: AbstractConnection, wish: Wish) -> list[Group]:
@@ -114,12 +123,30 @@ async def _some(
     if order.dry_run:
         return [Outcome(f"would {order.action}", letter) for letter, _ in meant]
     outcomes = await _send(outbox, meant) if order.action == "redrive" else _dropped(meant)
-    done = [item for item, outcome in zip(meant, outcomes, strict=True) if outcome.why is None]
-    async with db.transaction(pool) as tx:
-        await store.note(tx, _deeds(order, meant, outcomes))
+    outcomes = await _noted(pool, order, meant, outcomes)
     crash.here("dlq.after_publish")
-    for _, delivery in done:
-        await inbox.ack(delivery)
+    for (_, delivery), outcome in zip(meant, outcomes, strict=True):
+        if outcome.why is None:
+            await inbox.ack(delivery)
+    return outcomes
+
+
+async def _noted(
+    pool: db.Pool, order: Order, meant: Meant, outcomes: list[Outcome]
+) -> list[Outcome]:
+    """All together; if the audit cannot take one, each alone, and that one stays where it is."""
+    try:
+        async with db.transaction(pool) as tx:
+            await store.note(tx, _deeds(order, meant, outcomes))
+    except (psycopg.DataError, psycopg.IntegrityError, UnicodeError) as error:
+        if len(meant) == 1:
+            why = f"the audit cannot take it: {db.first_line(error)}"
+            return [Outcome("failed", meant[0][0], why)]
+        return [
+            found
+            for item, outcome in zip(meant, outcomes, strict=True)
+            for found in await _noted(pool, order, [item], [outcome])
+        ]
     return outcomes
 
 
@@ -133,7 +160,7 @@ def _deeds(order: Order, meant: Meant, outcomes: list[Outcome]) -> list[Deed]:
             actor=order.actor,
             action=order.action,
             letter=letter,
-            outcome=outcome.done if outcome.why is None else f"{outcome.done}: {outcome.why}",
+            outcome=outcome.told,
             body=delivery.body,
             keep_body=order.action == "discard",
         )
@@ -151,24 +178,27 @@ async def _send(outbox: aiormq.abc.AbstractChannel, meant: Meant) -> list[Outcom
 
 def _outcome(letter: Letter, answer: BaseException | None) -> Outcome:
     if answer is None:
-        return Outcome("redriven", letter)
+        without = letter.unreadable and f"without what could not be read: {letter.unreadable}"
+        return Outcome("redriven", letter, note=without)
     if isinstance(answer, aiormq.exceptions.DeliveryError):
         return Outcome("failed", letter, "its queue is full")
     if isinstance(answer, (aiormq.exceptions.PublishError, NoWayBack)):
         return Outcome("failed", letter, f"there is no queue {letter.origin or letter.exchange}")
+    if isinstance(answer, (TypeError, ValueError)):
+        return Outcome("failed", letter, f"it cannot be written as a message: {answer}"[:300])
     raise answer
 
 
 class NoWayBack(Exception):  # noqa: N818 - a verdict on one letter
-    """The letter names a queue that is none of ours."""
+    """The letter names a queue or an exchange that is none of ours."""
 
 
 async def _send_one(outbox: aiormq.abc.AbstractChannel, letter: Letter, delivery: Delivery) -> None:
     """To the queue whose consumer did not take it; an event that nobody wanted, to its exchange."""
     properties = deliveries.afresh(delivery)
-    if letter.origin is None:
+    if letter.origin is None and letter.exchange in letters.EXCHANGES:
         await consume.publish(
-            outbox, letter.routing_key, delivery.body, properties, exchange=letter.exchange
+            outbox, delivery.routing_key, delivery.body, properties, exchange=letter.exchange
         )
     elif letter.origin in letters.ORIGINS:
         await consume.publish(

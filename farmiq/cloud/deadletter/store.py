@@ -37,7 +37,7 @@ async def note(tx: db.Connection, deeds: Sequence[Deed]) -> None:
             [each.letter.tenant_id for each in deeds],
             [each.letter.event_id for each in deeds],
             [each.letter.event_type for each in deeds],
-            [each.letter.reason.replace("\0", "") for each in deeds],
+            [each.letter.reason for each in deeds],
             [each.outcome for each in deeds],
             [hashlib.sha256(each.body).digest() for each in deeds],
             [each.body if each.keep_body else None for each in deeds],

@@ -27,7 +27,11 @@ ADMIN = "admin"
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Who signed a good token. `registered` is False for a key of the file."""
+    """Who signed a good token. `registered` is False for a key of the file.
+
+    `admin` is the edge's own word, meant for one command: it tells such tokens from those that
+    travel all day, and gives nobody more than the tenants of the registry.
+    """
 
     edge_cluster_id: str
     tenants: frozenset[str]

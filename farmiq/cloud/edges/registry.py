@@ -292,7 +292,7 @@ async def _keep(
         insert into edge_keys (key_id, tenant_id, edge_cluster_id, public_x, enrolled_at)
         select %s, tenant_id, %s, %s, fn_now() from unnest(%s::text[]) t(tenant_id)
         """,
-        (public.key_id, edge_cluster_id, public.x, list(tenants)),
+        (public.key_id, edge_cluster_id, public.text, list(tenants)),
     )
 
 

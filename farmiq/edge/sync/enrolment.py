@@ -20,12 +20,19 @@ class EnrolmentError(Exception):
     """It did not work; the text says why and what to do."""
 
 
-def enroll(cloud_url: str, code: str, key_file: Path, *, tls: ssl.SSLContext) -> dict[str, Any]:
+def enroll(
+    cloud_url: str,
+    code: str,
+    key_file: Path,
+    *,
+    tls: ssl.SSLContext,
+    algorithm: str = tokens.ALGORITHM,
+) -> dict[str, Any]:
     """Register this edge's key; made if the file is not there. Safe to repeat with the same code.
 
     Raises EnrolmentError.
     """
-    private = _own_key(key_file) or _make(key_file)
+    private = _own_key(key_file) or _make(key_file, algorithm)
     body = {"code": code, "public_key": tokens.public_part(private)}
     return _post(cloud_url + ENROLL, body, {}, tls)
 
@@ -41,7 +48,7 @@ def rotate(settings: EdgeSettings, *, overlap_hours: float, tls: ssl.SSLContext)
     if old is None:
         raise EnrolmentError(f"there is no key in {file}: enrol this edge first")
     waiting = file.with_name(f"{file.name}.next")
-    new = _own_key(waiting) or _make(waiting)
+    new = _own_key(waiting) or _make(waiting, tokens.algorithm_of(old))
     body = {"public_key": tokens.public_part(new), "overlap_hours": overlap_hours}
     answer = _post(
         settings.cloud_url.rstrip("/") + ROTATE,
@@ -69,8 +76,8 @@ def _own_key(file: Path) -> dict[str, Any] | None:
     return private
 
 
-def _make(file: Path) -> dict[str, Any]:
-    private = tokens.new_key()
+def _make(file: Path, algorithm: str) -> dict[str, Any]:
+    private = tokens.new_key(algorithm)
     try:
         tokens.write_private(file, private)
     except OSError as error:

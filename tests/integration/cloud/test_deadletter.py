@@ -179,9 +179,9 @@ async def test_a_discarded_letter_is_gone_but_its_bytes_are_in_the_audit(
 ) -> None:
     odd = bytes(range(256))
     await bury(odd, b"other")
-    code, _, problem = await dlq(cloud, "discard")
-    assert code == 2
-    assert "say which" in problem
+    for verb in ("redrive", "discard"):
+        code, _, problem = await dlq(cloud, verb)
+        assert (code, "say which letters" in problem) == (2, True)
     code, said, _ = await dlq(cloud, "discard", "--queue", PILE, "--limit", "1")
     assert (code, said) == (0, "discarded 1\n")
     await until(partial(has, url_of(cloud), PILE, 1))
@@ -379,7 +379,7 @@ async def test_an_admin_redrives_only_their_own_and_it_is_audited(
     for verb in ("redrive", "discard"):
         assert (await people.post(None, verb, {})).status_code == 401
         assert (await people.post("viewer", verb, {})).status_code == 403
-    dry = await people.post("admin", "redrive", {"dry_run": True})
+    dry = await people.post("admin", "redrive", {"dry_run": True, "all": True})
     assert json.loads(dry.text.splitlines()[-1]) == {"summary": {"would redrive": 1}}
     await until(partial(has, url_of(cloud), PILE, 2))
     answer = await people.post("admin", "redrive", {"queue": PILE})
@@ -400,7 +400,8 @@ async def test_an_admin_redrives_only_their_own_and_it_is_audited(
         b"", b"{", b"[]", b"\xff", b'{"limit": 0}', b'{"limit": 1e9}', b'{"rate_per_s": -1}',
         b'{"rate_per_s": 1e-300}',
         b'{"dry_run": "yes"}', b'{"queue": "farmiq.cloud-feed-service.ingest.queue"}',
-        b'{"unknown": 1}', b"[" * 100_000,
+        b'{"unknown": 1}', b"[" * 100_000, b"{}", b'{"limit": 2}',
+        b'{"event_ids": [], "reason": ""}',
     ],
 )  # fmt: skip
 async def test_an_order_that_is_not_valid_is_400_in_the_standard_body(
@@ -424,7 +425,9 @@ async def test_an_order_that_is_too_long_or_no_json_is_refused(people: People) -
 
 
 async def test_who_asks_too_often_is_told_to_wait_and_others_are_not(people: People) -> None:
-    asked = [(await people.post("admin", "redrive", {"dry_run": True})) for _ in range(3)]
+    asked = [
+        (await people.post("admin", "redrive", {"dry_run": True, "all": True})) for _ in range(3)
+    ]
     asked += [(await people.get("admin")), (await people.get("admin", "/messages"))]
     asked += [await people.post("admin", "discard", {"limit": 0})]
     assert [each.status_code for each in asked] == [200] * 5 + [400]

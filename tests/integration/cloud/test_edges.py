@@ -148,6 +148,28 @@ async def test_an_edge_enrols_with_its_code_and_is_let_in_for_its_tenants_only(d
     assert [each["action"] for each in done] == ["enroll", "invite"]
 
 
+@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
+async def test_an_rsa_key_enrols_and_an_edwards_key_may_say_eddsa(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = await desk.invite()
+    words = ("edge", "enroll", "--code", code, "--algorithm", "RS256", "--json")
+    made = json.loads(await desk.run(*words))
+    assert (await desk.post(desk.token())).status_code == 202
+    (listed,) = (await desk.client.get(edges.JWKS)).json()["keys"]
+    assert (listed["kid"], listed["kty"], listed["alg"]) == (made["key_id"], "RSA", "RS256")
+    assert json.loads(await desk.run("edge", "rotate", "--json"))["key_id"] != made["key_id"]
+    assert read_key(desk.key_file)["kty"] == "RSA"
+    assert (await desk.post(desk.token())).status_code == 202
+
+    other = desk.folder / "other.jwk"
+    await desk.enroll(file=other)
+    with monkeypatch.context() as patch:
+        patch.setattr(tokens, "algorithm_of", lambda _: "EdDSA")
+        token = desk.token(read_key(other))
+    assert (await desk.post(token)).status_code == 202
+
+
 async def test_a_code_is_good_once_and_for_one_key(desk: Desk) -> None:
     code = await desk.invite()
     first = await desk.enroll(code.lower())

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -12,8 +13,10 @@ from typer.testing import CliRunner
 from farmiq.cli import app
 from farmiq.cloud import bus, landing
 from farmiq.cloud.feed import service as feed
+from farmiq.demo import provision
 from farmiq.plumbing import amqp, consume, http
 from farmiq.plumbing.delivery import Properties
+from tests.conftest import Database
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_landing import kept, outgoing, sample, written
 from tests.integration.plumbing.test_amqp import definitions, read_one, waiting
@@ -63,6 +66,23 @@ async def test_applied_twice_the_second_time_changes_nothing(
     assert topology("apply") == (0, {"differences": [], "passwords": {}})
     assert await definitions(engines, vhost) == first
     assert {each["type"] for each in first["exchanges"]} == {"topic"}
+
+
+@pytest.mark.req("RB-31")
+async def test_the_bus_of_the_demo_is_whole_with_its_caps(
+    engines: dict[str, str], vhost: str, cloud_db: Database, edge_db: Database, tmp_path: Path
+) -> None:
+    databases = {
+        "FARMIQ_EDGE_DB_URL": edge_db.url,
+        "FARMIQ_EDGE_DB_ADMIN_URL": edge_db.admin_url,
+        "FARMIQ_CLOUD_DB_URL": cloud_db.url,
+        "FARMIQ_CLOUD_DB_ADMIN_URL": cloud_db.admin_url,
+    }
+    for _ in range(2):
+        site = await provision.provision(
+            tmp_path, {**engines, **databases, "FARMIQ_AMQP_URL": vhost}, barns=1
+        )
+    assert Command(site.environment)("diff") == (0, {"differences": [], "passwords": {}})
 
 
 async def test_what_services_declare_themselves_is_the_same_and_other_arguments_are_a_conflict(

@@ -9,9 +9,12 @@ from urllib.parse import urlsplit
 import aio_pika
 import httpx2
 import pytest
+from pamqp.commands import Basic
 
 from farmiq.plumbing import amqp
 from farmiq.plumbing.amqp import BusDownError, Exchange, Outgoing, Publisher, Queue, Topology
+from farmiq.plumbing.amqp_stream import Link
+from farmiq.simulate.link import linked
 from tests.until import until
 
 TOPOLOGY = Topology(
@@ -108,6 +111,38 @@ async def test_a_broker_that_is_away_confirms_nothing(free_port: Callable[[], in
         assert "message bus does not answer" in (await publisher.problem() or "")
         with pytest.raises(BusDownError, match="not confirmed"):
             await publisher.publish(outgoing(b"1"), timeout_s=5)
+
+
+async def test_a_broker_that_stops_answering_is_a_problem_while_it_is_connected(
+    vhost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is frozen: what is sent goes out, and nothing comes back."""
+    monkeypatch.setattr(amqp, "PING_WITHIN_S", 0.5)
+    parts = urlsplit(vhost)
+    async with linked(parts.hostname or "", parts.port or 0) as link:
+        url = vhost.replace(f":{parts.port}", f":{link.port_here}")
+        async with amqp.publisher(url, name="test", topology=TOPOLOGY) as publisher:
+            await publisher.publish(outgoing(b"1"), timeout_s=10)
+            assert await publisher.problem() is None
+            link.swallowing = True
+            assert "does not answer" in (await publisher.problem() or "")
+            link.swallowing = False
+
+
+async def test_a_message_that_is_never_confirmed_is_a_problem(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amqp, "CONFIRMED_WITHIN_S", 0.0)
+    assert await publisher.problem() is None
+    hear = Link._hear
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Link, "_hear", lambda self, said: isinstance(said, Basic.Ack) or hear(self, said)
+        )
+        unheard = asyncio.create_task(publisher.publish(outgoing(b"1"), timeout_s=60))
+        await until(publisher.problem)
+        assert "does not confirm" in (await publisher.problem() or "")
+    unheard.cancel()
 
 
 async def test_a_publish_that_takes_too_long_is_not_confirmed(publisher: Publisher) -> None:

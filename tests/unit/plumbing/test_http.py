@@ -12,6 +12,7 @@ from fastapi import Request, Response
 
 from farmiq.plumbing import http
 from farmiq.plumbing.http import Door, HttpError
+from tests.until import until
 
 
 @pytest.fixture
@@ -169,6 +170,32 @@ async def test_a_check_that_hangs_is_told_and_keeps_nobody_waiting(
 
     problems = (await client.get("/readyz")).json()["problems"]
     assert problems == {"first": "the check did not end within 0.05 s", "second": "is away"}
+
+
+async def test_a_check_that_cannot_even_be_given_up_keeps_nobody_waiting(
+    door: Door, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a query to a frozen database: that it is cancelled has to be told to the database."""
+    monkeypatch.setattr(http, "CHECK_WITHIN_S", 0.05)
+    thawed, asked = asyncio.Event(), 0
+
+    async def frozen() -> str | None:
+        nonlocal asked
+        asked += 1
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await thawed.wait()
+            raise
+        return None
+
+    door.ready("frozen", frozen)
+    for _ in range(3):
+        said = (await client.get("/readyz")).json()
+        assert said["problems"] == {"frozen": "the check did not end within 0.05 s"}
+    assert asked == 1  # a probe that comes every second must not pile them up
+    thawed.set()
+    await until(lambda: not door._asking)
 
 
 async def test_readiness_is_told_while_services_come_and_go(

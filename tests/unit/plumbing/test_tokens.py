@@ -67,6 +67,77 @@ def test_the_other_algorithms_that_we_trust(algorithm: str) -> None:
     assert verify(token, keys=KeySet([key])).subject == "s"
 
 
+RSA = RSAKey.generate_key(2048)
+RSA_PUBLIC = tokens.PublicKey.read(RSA.as_dict(private=False))
+
+
+@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
+@pytest.mark.parametrize("algorithm", ["EdDSA", "Ed25519"])
+def test_an_enrolled_key_may_go_by_both_names_of_what_it_does(
+    algorithm: str, tmp_path: Path
+) -> None:
+    public = tokens.PublicKey.read(PUBLIC)
+    token = jws.serialize_compact(
+        {"alg": algorithm, "kid": public.key_id},
+        jws.extract_compact(with_claims().encode()).payload,
+        OKPKey.import_key(KEY),
+        algorithms=[algorithm],
+    )
+    assert verify(token, keys=public.as_set()).subject == "s"
+    for named in ("EdDSA", "Ed25519"):
+        (tmp_path / named).write_text(json.dumps({"keys": [public.as_jwk() | {"alg": named}]}))
+        assert verify(token, keys=tokens.read_keys(tmp_path / named)).subject == "s"
+
+
+def test_an_rsa_key_signs_and_is_known_again_by_what_is_kept_of_it() -> None:
+    private = {**RSA.as_dict(private=True), "kid": RSA_PUBLIC.key_id}
+    token = tokens.sign(private, subject="s", issuer="iss", audience="aud", now=NOW)
+    kept = tokens.PublicKey(RSA_PUBLIC.text)
+    assert verify(token, keys=kept.as_set()).subject == "s"
+    assert kept.as_jwk()["alg"] == "RS256"
+    assert tokens.is_thumbprint(kept.key_id)
+    assert tokens.PublicKey.read(tokens.public_part(private)) == kept
+
+
+@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
+@pytest.mark.parametrize("said", ["RS256", "EdDSA", "Ed25519", "PS256", "RS384", "HS256", "none"])
+@pytest.mark.parametrize("other", ["RS256", "Ed25519"])
+def test_the_kind_of_a_key_is_not_the_tokens_to_choose(said: str, other: str) -> None:
+    """A signature made the one way under the name of the other, and the key of either."""
+    keys: list[tokens.PublicKey] = [RSA_PUBLIC, tokens.PublicKey.read(PUBLIC)]
+    claims = signed().split(".")[1]
+    for public in keys:
+        if other == said and (public is RSA_PUBLIC) == (said == "RS256"):
+            continue
+        head = f"{part({'alg': said, 'kid': public.key_id})}.{claims}"
+        key: Any = RSA if other == "RS256" else OKPKey.import_key(KEY)
+        payload = base64.urlsafe_b64decode(claims + "==")
+        whole = jws.serialize_compact({"alg": other}, payload, key, algorithms=[other])
+        with pytest.raises(TokenError):
+            verify(f"{head}.{whole.rpartition('.')[2]}", keys=public.as_set())
+
+
+def rsa(**changes: Any) -> dict[str, Any]:
+    return {**RSA.as_dict(private=False), **changes}
+
+
+@pytest.mark.parametrize(
+    "jwk",
+    [
+        RSA.as_dict(private=True),
+        rsa(n=part(b"\xff" * 255)),
+        rsa(e="AQ"), rsa(e="Aw"), rsa(e=65537), rsa(e=None), rsa(n=None), rsa(n=1), rsa(n=""),
+        rsa(n="A"), rsa(n="é"), rsa(n="AA" + str(RSA.as_dict(private=False)["n"])),
+        rsa(n=str(RSA.as_dict(private=False)["n"]) + "=="), rsa(n="_" * 100_000),
+        rsa(n=part(b"\xff" * 256 + b"\xfe")), rsa(n=part(b"\xff" * 513)), rsa(crv="Ed25519"),
+        rsa(kty="oct"), {"kty": "oct", "k": "AAAA"}, {}, [], None, "RSA",
+    ],
+)  # fmt: skip
+def test_an_rsa_key_that_is_weak_odd_or_private_is_not_read(jwk: Any) -> None:
+    with pytest.raises(TokenError):
+        tokens.PublicKey.read(jwk)
+
+
 def test_a_token_is_good_until_it_expires_and_half_a_minute_longer() -> None:
     token = signed(lifetime=timedelta(minutes=10))
 

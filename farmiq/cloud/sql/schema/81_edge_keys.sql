@@ -1,5 +1,6 @@
 -- Public keys that edges sign their tokens with, one row for each tenant that a key speaks for.
 -- key_id is the key's thumbprint (RFC 7638), so that nobody can choose another's.
+-- public_x is the point of an Ed25519 key, or 'RSA.' and the modulus of an RSA key (e is 65537).
 -- A key is good until valid_until, if that is said, and never once revoked_at is.
 create table edge_keys (
   key_id text not null,
