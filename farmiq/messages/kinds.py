@@ -10,10 +10,12 @@ import msgspec
 MOST_COUNT = 2**53 - 1
 # A million tonnes of feed: more is a mistake, and sums of it are no numbers any more (D-104).
 MOST_KG = 1e9
+# More than any scale under animals weighs; what says more is a fault of the scale.
+MOST_WEIGHT_KG = 100_000.0
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNT)]
 Seq = Annotated[int, msgspec.Meta(ge=-MOST_COUNT, le=MOST_COUNT)]
-WeightKg = Annotated[float, msgspec.Meta(gt=0)]
+WeightKg = Annotated[float, msgspec.Meta(gt=0, le=MOST_WEIGHT_KG)]
 QuantityKg = Annotated[float, msgspec.Meta(ge=0, le=MOST_KG)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Unit = Annotated[str, msgspec.Meta(max_length=64)]

@@ -105,6 +105,7 @@ SHAPES: dict[type[Topic], str] = {
 }
 CAMERA_CHANNELS: tuple[CameraChannel, ...] = ("status", "data", "ack", "cmd")
 
+_MOST_LEVELS = 64
 _ID = re.compile(ID_PATTERN)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _LEVELS = {kind: shape.split("/") for kind, shape in SHAPES.items()}
@@ -162,6 +163,19 @@ def parse(topic: str) -> Topic:
     if odd:
         raise Invalid(odd)
     return _made(kind, named)
+
+
+def sender(topic: str) -> Topic | None:
+    """Who sent a topic of devices that is in the map but for its last levels; None if none can."""
+    levels = topic.split("/")
+    ids = levels[2:6]
+    if len(levels) > _MOST_LEVELS or len(ids) < 4 or not all(_ID.match(level) for level in ids):  # noqa: PLR2004
+        return None
+    kind = _BY_BEGINNING.get((levels[0], levels[1]))
+    if kind is SessionTopic:
+        tenant_id, farm_id, barn_id, station_id = ids
+        return SessionTopic(tenant_id, farm_id, barn_id, station_id, UUID(int=0), "")
+    return StatusTopic(Place(*ids)) if kind in (TelemetryTopic, EventTopic, StatusTopic) else None
 
 
 def _named(levels: list[str], shape: list[str]) -> dict[str, str] | None:

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 from farmiq.cloud.console import words
 from farmiq.cloud.console.readings import WORTH_SAYING_S, Company
 from farmiq.messages import weighvision
+from farmiq.messages.kinds import MOST_WEIGHT_KG
 
 INCOMPLETE = "INCOMPLETE"
 STATES = ("created", "finalized", "cancelled", INCOMPLETE)
@@ -31,6 +32,7 @@ STATE_WORDS = {
 ON_A_PAGE = 50
 # Uniformity is the share of animals within this part of the mean.
 NEAR = 0.10
+LIGHTEST_KG = 0.001
 MOST_BARS = 12
 _STEPS = (1, 2, 2.5, 5, 10)
 # 2.3 / 0.05 is a little less than 46.
@@ -413,8 +415,11 @@ def address(found: Weighing, *, path: str = "", image: int = 1) -> str:
 
 
 def spread(weights_kg: Sequence[float]) -> Spread | None:
-    """None if nothing was weighed. Uniformity: the share within 10 % of the mean."""
-    weights = [each for each in weights_kg if math.isfinite(each)]
+    """None if nothing was weighed. Uniformity: the share within 10 % of the mean.
+
+    A weight that no animal has would say nothing of the others.
+    """
+    weights = [each for each in weights_kg if LIGHTEST_KG <= each <= MOST_WEIGHT_KG]
     if not weights:
         return None
     mean = statistics.fmean(weights)

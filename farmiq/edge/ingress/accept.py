@@ -1,5 +1,6 @@
 """Pure: is this message one of ours, and what does it say? (topic, bytes, now) → Arrival."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -90,11 +91,13 @@ def sender_and_id(
     A session's topic names a station, and `at_station` the device that is registered there. What
     the body says is not believed: a receipt ends retransmission, and must not end another device's.
     """
-    try:
-        where = topics.parse(topic)
-        event_id = _just_the_id.decode(raw).event_id
-    except (check.Invalid, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    event_id = _id_in(raw)
+    if event_id is None:
         return None
+    try:
+        where: topics.Topic | None = topics.parse(topic)
+    except check.Invalid:
+        where = topics.sender(topic)
     match where:
         case TelemetryTopic(place) | EventTopic(place) | StatusTopic(place):
             return place, event_id
@@ -103,6 +106,20 @@ def sender_and_id(
             return (device, event_id) if device else None
         case _:
             return None
+
+
+def _id_in(raw: bytes) -> UUID | None:
+    """The event's id, also where the rest is no JSON; nothing if more than one might be meant."""
+    try:
+        return _just_the_id.decode(raw).event_id
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        found = {*_WRITTEN_ID.findall(raw)}
+    return UUID(found.pop().decode()) if len(found) == 1 else None
+
+
+_WRITTEN_ID = re.compile(
+    rb'"event_id"\s*:\s*"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})"'
+)
 
 
 class _JustTheId(msgspec.Struct):

@@ -28,7 +28,7 @@ from farmiq.plumbing.gallery import small_key
 AT_ONCE = 8
 PAGE = 500
 PREFIX = "tenants/"
-MOST_NAMED = 100
+MOST_NAMED = 10_000
 BUCKET = "the edge's bucket"
 
 T = TypeVar("T")
@@ -189,7 +189,9 @@ async def watch(pool: db.Pool, bucket: objects.Bucket) -> dict[str, object]:
             ("media.object_unknown", found.strangers, "objects belong to no image"),
         ):
             if which:
-                message = f"{len(which)} {told}; `farmiq media verify` lists them: {which[0]} …"
+                most = " or more" if len(which) == MOST_NAMED else ""
+                lists = f"`farmiq media verify` lists them: {which[0]} …"
+                message = f"{len(which)}{most} {told}; {lists}"
                 await alerts.raise_(tx, Alert(kind, BUCKET, "warning", message))
             else:
                 await alerts.close(tx, kind=kind, subject=BUCKET)

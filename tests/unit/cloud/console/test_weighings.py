@@ -13,6 +13,7 @@ from farmiq import asked
 from farmiq.cloud.console import ask, look, weighings
 from farmiq.cloud.console.readings import Company
 from farmiq.cloud.console.weighings import Asked, Weighing
+from farmiq.messages import kinds
 
 NOW = datetime(2026, 11, 15, 5, 0, tzinfo=UTC)
 COMPANY = Company(
@@ -108,7 +109,7 @@ def test_uniformity_and_cv() -> None:
     assert (weighings.spread([2.0]) or fail()).uniformity_percent == 100
 
 
-@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=60))
+@given(st.lists(st.floats(weighings.LIGHTEST_KG, kinds.MOST_WEIGHT_KG), min_size=1, max_size=60))
 def test_every_weight_is_in_one_bar(weights: list[float]) -> None:
     bars = (weighings.spread(weights) or fail()).bars
     assert sum(bar.count for bar in bars) == len(weights)
@@ -181,3 +182,9 @@ def test_an_address_that_is_wrong_names_what_is(given: tuple[str, str]) -> None:
     with pytest.raises(asked.Wrong) as wrong:
         ask.page([given])
     assert wrong.value.details[0]["field"] == given[0]
+
+
+@pytest.mark.parametrize("odd", [1e308, 1.7e308, 5e-324, float("nan"), float("inf"), -1.0])
+def test_a_weight_that_no_animal_has_does_not_spoil_the_day(odd: float) -> None:
+    assert weighings.spread([odd]) is None
+    assert weighings.spread([odd, 70.0, odd, 72.0]) == weighings.spread([70.0, 72.0])

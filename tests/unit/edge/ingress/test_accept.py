@@ -3,7 +3,7 @@
 import json
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from farmiq.edge.ingress.accept import MOST_SKEW, accept, sender_and_id
 from farmiq.messages import bus, catalogue, topics
 from farmiq.messages.catalogue import Direction
 from farmiq.messages.check import Invalid
+from farmiq.messages.topics import Place
 from tests.unit.messages import examples, samples
 from tests.unit.messages.examples import AT, PLACE, TOPIC
 
@@ -182,4 +183,37 @@ def test_the_sender_of_an_event_is_its_topics_device(event_type: str) -> None:
     ],
 )
 def test_of_others_the_sender_is_not_known(topic: str, raw: bytes) -> None:
+    assert sender_and_id(topic, raw) is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "raw"),
+    [
+        ("iot/weighvision/t/f/b/station/session/no-uuid/x", b'{"event_id":"%s"}'),
+        ("iot/telemetry/t/f/b/d/odd metric", b'{"event_id":"%s"}'),
+        ("iot/event/t/f/b/d", b'{"event_id" : "%s", "payload": NaN}'),
+        ("iot/status/t/f/b/d", b'{"event_id":"%s",'),
+    ],
+)
+def test_whoever_can_be_told_of_a_refusal_is_told(topic: str, raw: bytes) -> None:
+    event_id = uuid4()
+    device = Place("t", "f", "b", "d")
+    told = sender_and_id(topic, raw % str(event_id).encode(), lambda _: device)
+    assert told == (device, event_id)
+
+
+@pytest.mark.parametrize(
+    ("topic", "raw"),
+    [
+        ("iot/telemetry/t/f", b'{"event_id":"00000000-0000-4000-8000-000000000000"}'),
+        ("iot/command/t/f/b/d/x/y", b'{"event_id":"00000000-0000-4000-8000-000000000000"}'),
+        ("iot/telemetry/t/f/b/#/x", b'{"event_id":"00000000-0000-4000-8000-000000000000"}'),
+        (
+            "iot/telemetry/t/f/b/d/m",
+            b"""{"event_id":"00000000-0000-4000-8000-000000000000",
+                 "event_id":"00000000-0000-4000-8000-000000000001",""",
+        ),
+    ],
+)
+def test_nobody_is_told_if_it_is_not_clear_who_or_of_what(topic: str, raw: bytes) -> None:
     assert sender_and_id(topic, raw) is None
