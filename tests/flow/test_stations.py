@@ -1,0 +1,83 @@
+"""Two stations weigh while agent, broker and edge are killed; the cloud has each weighing once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from farmiq import stack
+from farmiq.simulate import stations, weighings
+from farmiq.simulate.stations import Habits, SimulatedStation
+from tests.farm import Farm
+from tests.until import until
+from tests.weighing_farm import WeighingFarm, ports
+
+# What is away is asked for again at once: a test is short.
+IMPATIENT = {
+    "AGENT_RECONNECT_SECONDS": "0.5",
+    "AGENT_UPLOAD_BACKOFF_SECONDS": "0.1",
+    "AGENT_RECEIPT_SECONDS": "5",
+    "AGENT_DISK_RESERVE_BYTES": "0",
+}
+
+
+@pytest.fixture
+async def weighing(
+    idle_farm: Farm, engines: dict[str, str], free_port: Callable[[], int]
+) -> AsyncIterator[WeighingFarm]:
+    """Edge and cloud, a process each."""
+    given = {name: url for name, url in engines.items() if "_S3_" in name}
+    idle_farm.environment |= {**given, "SYNC_POLL_MS": "500", "SYNC_BREAKER_MAX_SECONDS": "1"}
+    ports(idle_farm, free_port, "edge", "cloud")
+    for site in ("cloud", "edge"):
+        idle_farm.start(site)
+    await idle_farm.until_ready()
+    yield WeighingFarm(idle_farm)
+
+
+def _stands_there(station: SimulatedStation) -> bool:
+    """Somebody is weighed, and a picture of it was taken."""
+    return (
+        station.stage is not None and station.stage.here is not None and bool(station.stage.given)
+    )
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.xdist_group("chaos")
+@pytest.mark.req("WV-01", "WV-05", "WV-10", "WV-18", "WV-25", "WV-26", "WV-27", "WV-35")
+@pytest.mark.req("SC-01", "SC-04", "SC-05", "BK-09", "MD-05")
+async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_once(
+    weighing: WeighingFarm, broker: stack.Stack, tmp_path: Path
+) -> None:
+    farm = weighing.farm
+    one, other = (
+        SimulatedStation(
+            weighing.post(number),
+            tmp_path / f"station-{number}",
+            Habits(seed=number, gap_s=1.0, stands_s=4.0, calm=True),
+            settings=IMPATIENT,
+        )
+        for number in (1, 2)
+    )
+    weighing.buffers += [one.buffer, other.buffer]
+    async with stations.standing(one), stations.standing(other):
+        await until(lambda: one.hears and other.hears, within_s=40)
+        weighed = asyncio.gather(one.run(visits=3), other.run(visits=3))
+        await until(lambda: _stands_there(one), within_s=40)
+        one.kill()
+        one.start()
+        await until(lambda: _stands_there(other) and other.visits, within_s=40)
+        await asyncio.to_thread(broker.kill, "mqtt-edge")
+        await until(lambda: len(other.visits) == 2, within_s=40)
+        await asyncio.to_thread(broker.restart, "mqtt-edge")
+        await until(lambda: _stands_there(other), within_s=40)
+        farm.kill("edge")
+        farm.start("edge")
+        await weighed
+        visits = [*one.visits, *other.visits]
+        await weighing.check(each for visit in visits for each in visit.sha256s)
+    for sessions in weighing.pictured():
+        found = weighings.compare(visits, sessions)
+        assert found.clean, found
+        assert found.sent >= 4
