@@ -6,24 +6,41 @@ both sites.
 
 import contextlib
 import hashlib
+import io
 import json
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from farmiq.device import buffer as buffers
 from farmiq.device import store
+from farmiq.device.clock import Clock
+from farmiq.device.minting import Identity
+from farmiq.device.notebook import Notebook, Picture
+from farmiq.device.writing import Writer
 from farmiq.messages.topics import Place
+from farmiq.plumbing import ids
 from farmiq.plumbing.objects import Bucket
-from farmiq.simulate.stations import Post
+from farmiq.simulate.stations import Post, SimulatedStation
 from farmiq.simulate.weighings import Session
-from tests import devices
+from tests import devices, station
 from tests.farm import TENANT, Farm
 from tests.until import until
 
+# What is away is asked for again at once: a test is short.
+IMPATIENT = {
+    "AGENT_RECONNECT_SECONDS": "0.5",
+    "AGENT_UPLOAD_BACKOFF_SECONDS": "0.1",
+    "AGENT_RECEIPT_SECONDS": "5",
+    "AGENT_DISK_RESERVE_BYTES": "0",
+}
 FAMILY = "weighvision."
 UNSETTLED = ("waiting", "sending", "published", "refused", "pictures")
 STORED = {
@@ -176,6 +193,45 @@ class WeighingFarm:
             assert set(found.values()) <= taken
             assert len(set(found.values())) == len(found)
         assert self.farm.edge("select count(*)::int from quarantine") == [(0,)]
+
+
+def stands_there(each: SimulatedStation) -> bool:
+    """Somebody is weighed, and a picture of it was taken."""
+    return each.stage is not None and each.stage.here is not None and bool(each.stage.given)
+
+
+async def fill(
+    each: SimulatedStation,
+    *,
+    sessions: int,
+    weights: int,
+    size: tuple[int, int] = (64, 48),
+    most_events: int = 10_000,
+) -> set[str]:
+    """Weighings in a station's buffer before its agent runs; the sha256 of their pictures."""
+    buffer = await buffers.opened(each.buffer, clock=Clock())
+    who = Identity(each.post.place, each.post.station_id)
+    book = Notebook(buffer, Writer(who, buffer.boot_id, station.limits(events=most_events)))
+    given = set()
+    for _ in range(sessions):
+        session_id, at = ids.new(), datetime.now(UTC)
+        data = noise(size)
+        given.add(hashlib.sha256(data).hexdigest())
+        first = Picture(ids.new(), session_id, "image/jpeg", data, at)
+        await book.open(session_id, batch_id=None, initial_weight_kg=None, picture=first, at=at)
+        for number in range(weights):
+            await book.weigh(session_id, weight_kg=90 + number / 10, at=datetime.now(UTC))
+        await book.close(session_id, final_weight_kg=90.0, at=datetime.now(UTC))
+    await buffer.close()
+    return given
+
+
+def noise(size: tuple[int, int]) -> bytes:
+    """A picture that no other is like."""
+    image = Image.frombytes("RGB", size, os.urandom(3 * size[0] * size[1]))
+    file = io.BytesIO()
+    image.save(file, "JPEG")
+    return file.getvalue()
 
 
 def ports(farm: Farm, free_port: Callable[[], int], *names: str) -> None:

@@ -1,7 +1,7 @@
 """Two stations weigh while agent, broker and edge are killed; the cloud has each weighing once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,21 +11,13 @@ from farmiq.simulate import stations, weighings
 from farmiq.simulate.stations import Habits, SimulatedStation
 from tests.farm import Farm
 from tests.until import until
-from tests.weighing_farm import WeighingFarm, ports
-
-# What is away is asked for again at once: a test is short.
-IMPATIENT = {
-    "AGENT_RECONNECT_SECONDS": "0.5",
-    "AGENT_UPLOAD_BACKOFF_SECONDS": "0.1",
-    "AGENT_RECEIPT_SECONDS": "5",
-    "AGENT_DISK_RESERVE_BYTES": "0",
-}
+from tests.weighing_farm import IMPATIENT, WeighingFarm, ports, stands_there
 
 
 @pytest.fixture
 async def weighing(
     idle_farm: Farm, engines: dict[str, str], free_port: Callable[[], int]
-) -> AsyncIterator[WeighingFarm]:
+) -> WeighingFarm:
     """Edge and cloud, a process each."""
     given = {name: url for name, url in engines.items() if "_S3_" in name}
     idle_farm.environment |= {**given, "SYNC_POLL_MS": "500", "SYNC_BREAKER_MAX_SECONDS": "1"}
@@ -33,14 +25,7 @@ async def weighing(
     for site in ("cloud", "edge"):
         idle_farm.start(site)
     await idle_farm.until_ready()
-    yield WeighingFarm(idle_farm)
-
-
-def _stands_there(station: SimulatedStation) -> bool:
-    """Somebody is weighed, and a picture of it was taken."""
-    return (
-        station.stage is not None and station.stage.here is not None and bool(station.stage.given)
-    )
+    return WeighingFarm(idle_farm)
 
 
 @pytest.mark.timeout(180)
@@ -64,14 +49,14 @@ async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_
     async with stations.standing(one), stations.standing(other):
         await until(lambda: one.hears and other.hears, within_s=40)
         weighed = asyncio.gather(one.run(visits=3), other.run(visits=3))
-        await until(lambda: _stands_there(one), within_s=40)
+        await until(lambda: stands_there(one), within_s=40)
         one.kill()
         one.start()
-        await until(lambda: _stands_there(other) and other.visits, within_s=40)
+        await until(lambda: stands_there(other) and other.visits, within_s=40)
         await asyncio.to_thread(broker.kill, "mqtt-edge")
         await until(lambda: len(other.visits) == 2, within_s=40)
         await asyncio.to_thread(broker.restart, "mqtt-edge")
-        await until(lambda: _stands_there(other), within_s=40)
+        await until(lambda: stands_there(other), within_s=40)
         farm.kill("edge")
         farm.start("edge")
         await weighed
