@@ -1,6 +1,7 @@
 """Two stations weigh while agent, broker and edge are killed; the cloud has each weighing once."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,7 +63,39 @@ async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_
         await weighed
         visits = [*one.visits, *other.visits]
         await weighing.check(each for visit in visits for each in visit.sha256s)
+    _follow(weighing)
     for sessions in weighing.pictured():
         found = weighings.compare(visits, sessions)
         assert found.clean, found
         assert found.sent >= 4
+
+
+def _follow(weighing: WeighingFarm) -> None:
+    """`farmiq trace` goes on to the session and the picture, at both sites."""
+    before = [("edge", "ingress_dedupe"), ("edge", "weight_session_events")]
+    image = ("media_objects",)
+    for kind, also in (("weight.recorded", ()), ("image.captured", image)):
+        event_id, body = next(
+            (key, body)
+            for key, body in weighing.minted().items()
+            if body["event_type"] == f"weighvision.{kind}"
+        )
+        answer = weighing.farm.cli("trace", event_id, "--json")
+        assert answer.returncode == 0, answer.stderr
+        hops = json.loads(answer.stdout)
+        assert [(hop["site"], hop["place"]) for hop in hops] == [
+            ("device", body["device_id"]),
+            *before,
+            ("edge", "weight_sessions"),
+            *(("edge", table) for table in also),
+            ("edge", "sync_outbox"),
+            ("edge", "edge-sync-forwarder"),
+            ("cloud", "ingestion_dedupe"),
+            ("cloud", "farmiq.cloud-weighvision-service.ingest.queue"),
+            ("cloud", "weighvision_events"),
+            ("cloud", "weight_sessions"),
+            *(("cloud", table) for table in also),
+        ]
+        assert all(hop["at"] for hop in hops)
+        if also:
+            assert body["payload"]["media_id"] in hops[-1]["note"]
