@@ -48,7 +48,7 @@ _EDGE = {
         left join sync_outbox o on o.id = asked.event_id
           and o.event_type = 'weighvision.image.captured'
         join media_objects m on m.stored_event_id = asked.event_id
-          or m.id in (e.media_id, (o.payload_json -> 'payload' ->> 'media_id')::uuid)""",
+          or m.id in (e.media_id, (o.payload_json ->> 'media_id')::uuid)""",
     "sync_outbox": """
         select event_type, status, attempt_count, created_at, last_attempt_at, last_error_code,
           dlq_reason
