@@ -42,7 +42,16 @@ IMPATIENT = {
     "AGENT_DISK_RESERVE_BYTES": "0",
 }
 FAMILY = "weighvision."
-UNSETTLED = ("waiting", "sending", "published", "refused", "pictures")
+UNSETTLED = (
+    "waiting",
+    "sending",
+    "published",
+    "refused",
+    "failed",
+    "pictures",
+    "pictures_failed",
+    "unsettled",
+)
 STORED = {
     "EDGE": "select id::text, object_key, sha256 from media_objects "
     "where upload_status = 'stored' and synced_at is not null",
@@ -60,7 +69,10 @@ PICTURED = """
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a station's buffer holds: every minted event by its id, and what is left to do."""
+    """What a station's buffer holds: every minted event by its id, and what is left to do.
+
+    `again` counts events that were sent more than once.
+    """
 
     events: dict[str, dict[str, Any]]
     sessions: set[str]
@@ -77,7 +89,9 @@ def kept(folder: Path) -> Kept:
     with contextlib.closing(buffers.look(folder / buffers.FILE)) as tx:
         rows = tx.execute("select raw, session_id from events").fetchall()
         last_seq = int(store.meta(tx, "last_seq") or 0)
-        counts = store.tally(tx)
+        (unsettled,) = tx.execute("select count(*) from sessions where settled = 0").fetchone()
+        (again,) = tx.execute("select count(*) from events where attempts > 1").fetchone()
+        counts = {**store.tally(tx), "unsettled": unsettled, "again": again}
     bodies = [json.loads(bytes(row[0])) for row in rows]
     return Kept(
         {each["event_id"]: each for each in bodies},
@@ -179,10 +193,22 @@ class WeighingFarm:
             and len(self.farm.cloud(STORED["CLOUD"])) >= len(announced)
         )
 
+    def changed(self) -> list[str]:
+        """Events that say something else in the cloud; the edge may add keys, never change one."""
+        minted = self.minted()
+        rows = self.farm.cloud("select event_id::text, event_type, payload from weighvision_events")
+        return [
+            event_id
+            for event_id, event_type, payload in rows
+            if minted[event_id]["event_type"] != event_type
+            or payload | minted[event_id]["payload"] != payload
+        ]
+
     async def check(self, given: Iterable[str], *, within_s: float = 90) -> None:
         """Every minted event once, sessions equal at both sites, every picture byte for byte."""
         await until(self.has_arrived, within_s=within_s)
         assert self.events() == Counter(self.minted().keys())
+        assert self.changed() == []
         edge, cloud = self.sessions()
         assert edge == cloud
         assert edge.keys() == {key for each in self.kept() for key in each.sessions}
@@ -193,6 +219,11 @@ class WeighingFarm:
             assert set(found.values()) <= taken
             assert len(set(found.values())) == len(found)
         assert self.farm.edge("select count(*)::int from quarantine") == [(0,)]
+        lacking = "select session_id, missing from weight_sessions where status = 'finalized' "
+        assert self.farm.cloud(lacking + "and missing <> '{}'") == []
+
+    def sent_again(self) -> int:
+        return sum(each.counts["again"] for each in self.kept())
 
 
 def stands_there(each: SimulatedStation) -> bool:
