@@ -177,6 +177,12 @@ class WeighingFarm:
             found[media_id] = of_bytes
         return found
 
+    async def uploaded(self) -> int:
+        """How many objects the edge's bucket has of those that were asked for, announced or not."""
+        bucket = Bucket(self.farm.environment["FARMIQ_EDGE_S3_URL"])
+        rows = self.farm.edge("select object_key from media_objects")
+        return sum([await bucket.head(row[0]) is not None for row in rows])
+
     # --- the account
 
     def has_arrived(self) -> bool:

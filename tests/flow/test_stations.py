@@ -12,9 +12,11 @@ from farmiq.simulate import stations, weighings
 from farmiq.simulate.stations import Habits, SimulatedStation
 from tests.farm import Farm
 from tests.until import until
-from tests.weighing_farm import IMPATIENT, WeighingFarm, ports, stands_there
+from tests.weighing_farm import IMPATIENT, WeighingFarm, kept, ports, stands_there
 
-UPLOADED = "select count(*)::int from media_objects where upload_status = 'stored'"
+
+async def _has_put(weighing: WeighingFarm, before: int) -> bool:
+    return await weighing.uploaded() > before
 
 
 @pytest.fixture
@@ -56,10 +58,11 @@ async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_
         one.start()
         await until(lambda: stands_there(other) and other.visits, within_s=40)
         await asyncio.to_thread(broker.kill, "mqtt-edge")
-        stored = farm.edge(UPLOADED)
+        before = await weighing.uploaded()
         await until(lambda: len(other.visits) == 2, within_s=40)
-        # Pictures need no broker.
-        await until(lambda: farm.edge(UPLOADED) > stored, within_s=40)
+        # Pictures need no broker, and what announces them waits.
+        await until(lambda: _has_put(weighing, before), within_s=40)
+        assert kept(other.buffer).counts["waiting"] > 0
         await asyncio.to_thread(broker.restart, "mqtt-edge")
         await until(lambda: stands_there(other), within_s=40)
         farm.kill("edge")
