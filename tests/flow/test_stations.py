@@ -25,7 +25,9 @@ async def weighing(
 ) -> WeighingFarm:
     """Edge and cloud, a process each."""
     given = {name: url for name, url in engines.items() if "_S3_" in name}
-    idle_farm.environment |= {**given, "SYNC_POLL_MS": "500", "SYNC_BREAKER_MAX_SECONDS": "1"}
+    # What a killed edge held is free again within the test.
+    leases = {"MEDIA_LEASE_SECONDS": "3", "SYNC_POLL_MS": "500", "SYNC_BREAKER_MAX_SECONDS": "1"}
+    idle_farm.environment |= {**given, **leases}
     ports(idle_farm, free_port, "edge", "cloud")
     for site in ("cloud", "edge"):
         idle_farm.start(site)
