@@ -200,14 +200,17 @@ class WeighingFarm:
         )
 
     def changed(self) -> list[str]:
-        """Events that say something else in the cloud; the edge may add keys, never change one."""
+        """Events that say something else in the cloud.
+
+        The edge may add what it knows, also where the station said null (C-29), and change nothing.
+        """
         minted = self.minted()
         rows = self.farm.cloud("select event_id::text, event_type, payload from weighvision_events")
         return [
             event_id
             for event_id, event_type, payload in rows
             if minted[event_id]["event_type"] != event_type
-            or payload | minted[event_id]["payload"] != payload
+            or payload | _said(minted[event_id]["payload"]) != payload
         ]
 
     async def check(self, given: Iterable[str], *, within_s: float = 90) -> None:
@@ -230,6 +233,10 @@ class WeighingFarm:
 
     def sent_again(self) -> int:
         return sum(each.counts["again"] for each in self.kept())
+
+
+def _said(payload: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in payload.items() if value is not None}
 
 
 def stands_there(each: SimulatedStation) -> bool:
