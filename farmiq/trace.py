@@ -35,14 +35,40 @@ _EDGE = {
     "barn_records": """
         select device_id, record_type, recorded_at as occurred_at, stored_at as recorded_at
         from barn_records where event_id = %s""",
+    "weight_sessions": """
+        select s.device_id, s.id, s.status, s.final_weight_kg, s.incomplete_reason, s.heard_at,
+          e.event_type, e.weight_kg, e.occurred_at, e.received_at
+        from weight_session_events e join weight_sessions s on s.id = e.session_id
+        where e.event_id = %s""",
+    "media_objects": """
+        select m.id, m.device_id, m.captured_at, m.upload_status, m.size_bytes, m.stored_at,
+          m.synced_at
+        from (select %s::uuid as event_id) asked
+        left join weight_session_events e using (event_id)
+        left join sync_outbox o on o.id = asked.event_id
+          and o.event_type = 'weighvision.image.captured'
+        join media_objects m on m.stored_event_id = asked.event_id
+          or m.id in (e.media_id, (o.payload_json ->> 'media_id')::uuid)""",
     "sync_outbox": """
-        select status, attempt_count, created_at, last_attempt_at, last_error_code, dlq_reason
+        select event_type, status, attempt_count, created_at, last_attempt_at, last_error_code,
+          dlq_reason
         from sync_outbox where id = %s""",
     "quarantine": """
         select reasons, first_received_at from quarantine
         where position(convert_to(%s::text, 'UTF8') in raw) > 0""",
 }
 _ACCEPTED = "select event_type, batch_id, received_at from ingestion_dedupe where event_id = %s"
+# What a weighing's event became part of; %s is the event.
+_CLOUD = {
+    "weight_sessions": """
+        select s.session_id as id, s.status, s.final_weight_kg, s.missing, s.heard_at
+        from weighvision_events e join weight_sessions s using (tenant_id, session_id)
+        where e.event_id = %s""",
+    "media_objects": """
+        select m.media_id as id, m.size_bytes, m.stored_at
+        from weighvision_events e join media_objects m using (tenant_id, media_id)
+        where e.event_id = %s""",
+}
 _TABLES = {
     bus.TELEMETRY: "telemetry_readings",
     bus.AGGREGATES: "telemetry_aggregates",
@@ -71,22 +97,25 @@ async def trace(
     accepted = cloud.pop("ingestion_dedupe")
     if not any((*edge.values(), accepted, *cloud.values())):
         return []
-    work = _work(accepted, cloud)
+    work = _work(accepted or edge["sync_outbox"], cloud)
     waiting = await _waiting(amqp_url, work.queue)
-    return [
+    hops = [
         *(_edge_hops(edge) if any(edge.values()) or accepted else ()),
         *_cloud_hops(work, accepted, cloud[_TABLES[work]], waiting),
     ]
+    if work is bus.WEIGHVISION:
+        hops += _became(edge, await _look(cloud_url, _CLOUD, event_id))
+    return hops
 
 
-def _work(accepted: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]) -> Work:
-    """Whose event it is: by the table that has it, else by the type it was accepted under.
+def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]) -> Work:
+    """Whose event it is: by the table that has it, else by the type it was owed or accepted under.
 
     Neither the door's memory nor the edge's lasts for ever, and what the cloud makes itself never
     came through the door.
     """
     found = next((work for work, table in _TABLES.items() if stored[table]), None)
-    event_type = accepted["event_type"] if accepted else telemetry.INGESTED
+    event_type = known["event_type"] if known else telemetry.INGESTED
     named = next((one for one in bus.WORKS if event_type in one.event_types), bus.TELEMETRY)
     return found or named
 
@@ -119,8 +148,10 @@ def _edge_hops(edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
     if refused := edge["quarantine"]:
         reasons = "; ".join(refused["reasons"])
         hops.append(Hop("edge", "quarantine", refused["first_received_at"], reasons))
-        if raw is None and told is None:
+        if raw is None and told is None and not edge["weight_sessions"]:
             return hops
+    if edge["weight_sessions"] or edge["media_objects"]:
+        return [*hops, *_weighed_hops(edge), *_owed_hops(owed)]
     if told:
         return [*hops, *_told_hops(told, edge), *_owed_hops(owed)]
     if raw:
@@ -140,6 +171,50 @@ def _told_hops(table: str, edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
         hops.append(Hop("edge", "ingress_dedupe", _at(seen, "first_seen_at"), "first seen"))
     note = f"made from event {made}" if made else "stored at the edge"
     return [*hops, Hop("edge", table, row["recorded_at"], note)]
+
+
+def _weighed_hops(edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
+    """Of a weigh station; an image may be without a session, and a session without an image."""
+    session, image, seen = edge["weight_sessions"], edge["media_objects"], edge["ingress_dedupe"]
+    hops = []
+    if session:
+        weight = "" if session["weight_kg"] is None else f" {session['weight_kg']:g} kg"
+        what = f"{session['event_type']}{weight}"
+        hops.append(Hop("device", session["device_id"], session["occurred_at"], what))
+    elif image:
+        hops.append(Hop("device", image["device_id"], image["captured_at"], "image"))
+    if seen:
+        hops.append(Hop("edge", "ingress_dedupe", seen["first_seen_at"], "first seen"))
+    if session:
+        hops.append(Hop("edge", "weight_session_events", session["received_at"], "kept as a fact"))
+        hops.append(Hop("edge", "weight_sessions", session["heard_at"], _session(session)))
+    if image:
+        synced = "in the cloud" if image["synced_at"] else "the cloud has it not yet"
+        note = f"image {image['id']} {image['upload_status']}, {synced}"
+        hops.append(Hop("edge", "media_objects", image["stored_at"], note))
+    return hops
+
+
+def _became(
+    edge: dict[str, dict[str, Any] | None], cloud: dict[str, dict[str, Any] | None]
+) -> list[Hop]:
+    """The session in the cloud, and the image, where the edge has one."""
+    session, image = cloud["weight_sessions"], cloud["media_objects"]
+    hops = []
+    if session or edge["weight_sessions"]:
+        note = _session(session) if session else "not there yet"
+        hops.append(Hop("cloud", "weight_sessions", _at(session, "heard_at"), note))
+    if image or edge["media_objects"]:
+        stored = _at(image, "stored_at")
+        note = f"image {image['id']}, {image['size_bytes']} bytes" if image else "not there yet"
+        hops.append(Hop("cloud", "media_objects", stored, note if stored else "not there yet"))
+    return hops
+
+
+def _session(row: dict[str, Any]) -> str:
+    weight = "" if row["final_weight_kg"] is None else f" with {row['final_weight_kg']:g} kg"
+    lacks = row.get("incomplete_reason") or ", ".join(row.get("missing") or ())
+    return f"session {row['id']} {row['status']}{weight}" + (f"; lacks {lacks}" if lacks else "")
 
 
 def _owed_hops(owed: dict[str, Any] | None) -> list[Hop]:

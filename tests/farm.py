@@ -45,10 +45,9 @@ class Farm:
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def start(self, name: str, *, crash_at: str = "", called: str = "") -> None:
-        """Start a service; `called` is what a second one of it is known by here."""
-        service = next(each for each in services.SERVICES if each.name == name)
+        """Start a service, or a whole site; `called` is what a second one is known by here."""
         extra = {
-            f"FARMIQ_{service.site.upper()}_HTTP_PORT": str(self.ports[called or name]),
+            f"FARMIQ_{_site(name).upper()}_HTTP_PORT": str(self.ports[called or name]),
             "FARMIQ_CRASH_AT": crash_at,
         }
         self.running[called or name] = self._spawn(called or name, "run", name, extra=extra)
@@ -245,6 +244,10 @@ _DELIVERED = "o.status = 'acked'"
 _OF_INTAKE = ("device_id", "source", "feed_lot_id", "quantity_kg", "occurred_at")
 _OF_RECORD = ("device_id", "record_id", "record_type", "value", "recorded_at")
 _NAMES = ("device_id", "metric_type", "metric_value", "unit", "occurred_at")
+
+
+def _site(name: str) -> str:
+    return services.named(name)[0].site
 
 
 def _contents(rows: list[tuple[Any, ...]]) -> list[tuple[str, str]]:

@@ -2,12 +2,13 @@
 
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from farmiq import stack
+from farmiq import services, stack
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing import migrations, tokens
 from farmiq.process import SQL
@@ -16,6 +17,7 @@ from tests.chaos.rounds import Battered
 from tests.conftest import Database
 from tests.engines import state_dir
 from tests.farm import STARTED, TENANT, Farm
+from tests.weighing_farm import WeighingFarm
 
 # Everything waits briefly and in small portions, so that a round has work in hand and is short.
 IMPATIENT = {
@@ -27,7 +29,25 @@ IMPATIENT = {
     "SYNC_BACKOFF_BASE_SECONDS": "0.1",
     "SYNC_BACKOFF_MAX_SECONDS": "1",
     "SYNC_POLL_MS": "500",
+    "MEDIA_LEASE_SECONDS": "3",
 }
+
+
+@dataclass
+class Weighing:
+    """What a test of weigh stations breaks: the farm's processes and its engines."""
+
+    account: WeighingFarm
+    engines: stack.Stack
+
+    @property
+    def farm(self) -> Farm:
+        return self.account.farm
+
+    async def start(self, *names: str) -> None:
+        for name in names:
+            self.farm.start(name)
+        await self.farm.until_ready(*names)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +55,7 @@ def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
     folder = tmp_path_factory.mktemp("chaos")
     root, downloads = folder / "stack", state_dir() / "engines"
     with stack.start(root, downloads=downloads) as engines:
-        farm = _farm(folder, engines)
+        farm = provisioned(folder, engines)
         for service in STARTED:
             farm.start(service.name)
         try:
@@ -45,7 +65,7 @@ def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
     stack.remove(root)
 
 
-def _farm(folder: Path, engines: stack.Stack) -> Farm:
+def provisioned(folder: Path, engines: stack.Stack) -> Farm:
     given = engines.environment
     edge = Database(given["FARMIQ_EDGE_DB_URL"], given["FARMIQ_EDGE_DB_ADMIN_URL"])
     cloud = Database(given["FARMIQ_CLOUD_DB_URL"], given["FARMIQ_CLOUD_DB_ADMIN_URL"])
@@ -55,7 +75,8 @@ def _farm(folder: Path, engines: stack.Stack) -> Farm:
     with psycopg.connect(cloud.admin_url) as connection:
         add_company(connection, TENANT, name="Hillside Farm")
     tokens.write_new_key(folder / "key.json", folder / "keys.json")
-    ports = {service.name: _free_port() for service in STARTED}
+    ports = {service.name: _free_port() for service in services.SERVICES}
+    ports |= {site: _free_port() for site in services.SITES}
     environment = {
         **given,
         **IMPATIENT,
@@ -64,6 +85,20 @@ def _farm(folder: Path, engines: stack.Stack) -> Farm:
         "FARMIQ_EDGE_KEYS_FILE": str(folder / "keys.json"),
     }
     return Farm(environment, folder, edge, cloud, ports)
+
+
+@pytest.fixture
+def weighing(tmp_path: Path) -> Iterator[Weighing]:
+    """A farm for weigh stations, on engines of its own; nothing of it runs yet."""
+    root = tmp_path / "stack"
+    with stack.start(root, downloads=state_dir() / "engines", say=lambda _: None) as engines:
+        farm = provisioned(tmp_path, engines)
+        farm.environment["FARMIQ_CLOUD_URL"] = farm.url("cloud")
+        try:
+            yield Weighing(WeighingFarm(farm), engines)
+        finally:
+            farm.stop()
+    stack.remove(root)
 
 
 def _free_port() -> int:

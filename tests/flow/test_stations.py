@@ -1,0 +1,110 @@
+"""Two stations weigh while agent, broker and edge are killed; the cloud has each weighing once."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from farmiq import stack
+from farmiq.simulate import stations, weighings
+from farmiq.simulate.stations import Habits, SimulatedStation
+from tests.farm import Farm
+from tests.until import until
+from tests.weighing_farm import IMPATIENT, WeighingFarm, kept, ports, stands_there
+
+
+async def _has_put(weighing: WeighingFarm, before: int) -> bool:
+    return await weighing.uploaded() > before
+
+
+@pytest.fixture
+async def weighing(
+    idle_farm: Farm, engines: dict[str, str], free_port: Callable[[], int]
+) -> WeighingFarm:
+    """Edge and cloud, a process each."""
+    given = {name: url for name, url in engines.items() if "_S3_" in name}
+    # What a killed edge held is free again within the test.
+    leases = {"MEDIA_LEASE_SECONDS": "3", "SYNC_POLL_MS": "500", "SYNC_BREAKER_MAX_SECONDS": "1"}
+    idle_farm.environment |= {**given, **leases}
+    ports(idle_farm, free_port, "edge", "cloud")
+    for site in ("cloud", "edge"):
+        idle_farm.start(site)
+    await idle_farm.until_ready()
+    return WeighingFarm(idle_farm)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.xdist_group("chaos")
+@pytest.mark.req("WV-01", "WV-05", "WV-18", "WV-26", "WV-35", "SC-01", "SC-04", "MD-05")
+async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_once(
+    weighing: WeighingFarm, broker: stack.Stack, tmp_path: Path
+) -> None:
+    farm = weighing.farm
+    one, other = (
+        SimulatedStation(
+            weighing.post(number),
+            tmp_path / f"station-{number}",
+            Habits(seed=number, gap_s=1.0, stands_s=4.0, calm=True),
+            settings=IMPATIENT,
+        )
+        for number in (1, 2)
+    )
+    weighing.buffers += [one.buffer, other.buffer]
+    async with stations.standing(one), stations.standing(other):
+        await until(lambda: one.hears and other.hears, within_s=40)
+        weighed = asyncio.gather(one.run(visits=3), other.run(visits=3))
+        await until(lambda: stands_there(one), within_s=40)
+        one.kill()
+        one.start()
+        await until(lambda: stands_there(other) and other.visits, within_s=40)
+        await asyncio.to_thread(broker.kill, "mqtt-edge")
+        before = await weighing.uploaded()
+        await until(lambda: len(other.visits) == 2, within_s=40)
+        # Pictures need no broker, and what announces them waits.
+        await until(lambda: _has_put(weighing, before), within_s=40)
+        assert kept(other.buffer).counts["waiting"] > 0
+        await asyncio.to_thread(broker.restart, "mqtt-edge")
+        await until(lambda: stands_there(other), within_s=40)
+        farm.kill("edge")
+        farm.start("edge")
+        await weighed
+        visits = [*one.visits, *other.visits]
+        await weighing.check(each for visit in visits for each in visit.sha256s)
+    _follow(weighing)
+    for sessions in weighing.pictured():
+        found = weighings.compare(visits, sessions)
+        assert found.clean, found
+        assert found.sent >= 4
+
+
+def _follow(weighing: WeighingFarm) -> None:
+    """`farmiq trace` goes on to the session and the picture, at both sites."""
+    before = [("edge", "ingress_dedupe"), ("edge", "weight_session_events")]
+    image = ("media_objects",)
+    for kind, also in (("weight.recorded", ()), ("image.captured", image)):
+        event_id, body = next(
+            (key, body)
+            for key, body in weighing.minted().items()
+            if body["event_type"] == f"weighvision.{kind}"
+        )
+        answer = weighing.farm.cli("trace", event_id, "--json")
+        assert answer.returncode == 0, answer.stderr
+        hops = json.loads(answer.stdout)
+        assert [(hop["site"], hop["place"]) for hop in hops] == [
+            ("device", body["device_id"]),
+            *before,
+            ("edge", "weight_sessions"),
+            *(("edge", table) for table in also),
+            ("edge", "sync_outbox"),
+            ("edge", "edge-sync-forwarder"),
+            ("cloud", "ingestion_dedupe"),
+            ("cloud", "farmiq.cloud-weighvision-service.ingest.queue"),
+            ("cloud", "weighvision_events"),
+            ("cloud", "weight_sessions"),
+            *(("cloud", table) for table in also),
+        ]
+        assert all(hop["at"] for hop in hops)
+        if also:
+            assert body["payload"]["media_id"] in hops[-1]["note"]
