@@ -9,7 +9,7 @@ import msgspec
 
 from farmiq import __version__
 from farmiq.config.device import DeviceSettings
-from farmiq.device import alarms, store
+from farmiq.device import alarms, salvage, store
 from farmiq.device.alarms import Alarms
 from farmiq.device.buffer import Buffer, DiskFullError
 from farmiq.device.gate import Gate
@@ -40,7 +40,7 @@ class Teller:
             self.alarm(
                 alarms.BUFFER_SALVAGED,
                 f"the buffer was damaged ({found.reason}); {found.rows} rows were salvaged, "
-                f"{found.broken} were not; the old file is {found.aside.name}",
+                f"{found.broken} were not; the old file is {found.aside.name}{_numbers(found)}",
             )
 
     @property
@@ -158,6 +158,15 @@ class Teller:
                 payload=msgspec.Raw(msgspec.json.encode(status)),
             )
         )
+
+
+def _numbers(found: salvage.Salvaged) -> str:
+    if found.last_seq is not None:
+        return f"; seq goes on behind {found.last_seq}"
+    return (
+        "; how far seq had come is lost: it begins anew at 1, the edge may flag it. Files in "
+        "pictures/ that no row names are kept"
+    )
 
 
 def zulu(at: datetime) -> str:

@@ -14,8 +14,10 @@ import pytest
 from farmiq.device import buffer as buffers
 from farmiq.device import salvage, store, verifying
 from farmiq.device.buffer import FILE
+from farmiq.device.gate import Gate
 from farmiq.device.notebook import Full, Notebook
 from farmiq.device.store import Tx
+from farmiq.device.telling import Teller
 from farmiq.device.upkeep import Upkeep
 from tests import station
 
@@ -253,6 +255,41 @@ async def test_a_file_that_is_none_is_set_aside_and_the_agent_goes_on(
     await station.weighing(book, pictures=0)
     await book.buffer.close()
     assert not {f"{FILE}{end}" for end in (salvage.FRESH, salvage.REPAIRED)} & names_in(tmp_path)
+
+
+@pytest.mark.req("WV-18")
+@pytest.mark.parametrize("left", ["an empty file", "no file", "its journal alone"])
+async def test_a_buffer_that_is_gone_is_damage_and_its_pictures_stay(
+    tmp_path: Path, left: str
+) -> None:
+    book = await station.notebook(tmp_path)
+    await station.weighing(book, pictures=2)
+    journal = (tmp_path / f"{FILE}-wal").read_bytes()
+    await book.buffer.close()
+    (tmp_path / FILE).unlink()
+    if left == "an empty file":
+        (tmp_path / FILE).touch()
+    elif left == "its journal alone":
+        (tmp_path / f"{FILE}-wal").write_bytes(journal)
+    book = await station.notebook(tmp_path)
+    await Upkeep(book.buffer, book.writer, book, lambda: None)._sweep_files()
+    assert len([*book.buffer.pictures.names()]) == 2
+    settings = station.settings(tmp_path, mqtt_url="mqtt://127.0.0.1", edge_url="http://127.0.0.1")
+    said = Teller(settings, book.buffer, book, Gate(20)).said()["alarms"]["buffer_salvaged"]
+    found = await book.buffer.do(store.tally)
+    if left == "its journal alone":
+        assert (found["pictures"], found["waiting"]) == (2, 1)
+        assert "seq goes on behind 1" in said["text"]
+    else:
+        assert "begins anew" in said["text"]
+    await station.weighing(book, pictures=0)
+    await book.buffer.close()
+
+
+async def test_a_first_start_is_no_damage(tmp_path: Path) -> None:
+    book = await station.notebook(tmp_path)
+    assert book.buffer.salvaged is None
+    await book.buffer.close()
 
 
 @pytest.mark.parametrize("step", ["building", "set aside", "journal moved"])
