@@ -95,6 +95,7 @@ class Teller:
             self._depth = counts["waiting"] + counts["sending"] + counts["published"]
             self._alarm_of(alarms.UPLOADS_FAILED, counts["pictures_failed"], "pictures failed")
             self._alarm_of(alarms.EVENTS_REFUSED, counts["refused"], "events were refused")
+        await self._notebook.look_for_room()
         self.alarm(alarms.BUFFER_FULL, self._notebook.full)
 
     def _alarm_of(self, name: str, count: int, what: str) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,14 @@ import pytest
 from farmiq.device import buffer as buffers
 from farmiq.device import salvage, store, verifying
 from farmiq.device.buffer import FILE
+from farmiq.device.capture import Station
 from farmiq.device.gate import Gate
 from farmiq.device.notebook import Full, Notebook
 from farmiq.device.store import Tx
 from farmiq.device.telling import Teller
 from farmiq.device.upkeep import Upkeep
+from farmiq.device.weighing import Finish, Weigh
+from farmiq.plumbing import ids
 from tests import station
 
 STEP = 10
@@ -435,6 +439,61 @@ async def test_a_disk_that_fills_stops_nothing_for_good(small_disk: Path) -> Non
     await station.weighing(book, pictures=0)
     good = await book.buffer.do(lambda tx: verifying.verify(tx, small_disk))
     assert good["problems"] == []
+    await book.buffer.close()
+
+
+@pytest.mark.req("WV-18")
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_session_that_ends_on_a_full_disk_is_closed_when_there_is_room(
+    small_disk: Path, *, restarted: bool
+) -> None:
+    clock = station.MovedClock()
+    book = await station.notebook(small_disk, clock=clock)
+    session_id, there = ids.new(), Station(book, None)
+    await book.open(session_id, batch_id=None, initial_weight_kg=50, picture=None, at=station.BEGAN)
+    await book.weigh(session_id, weight_kg=50, at=station.BEGAN)
+    there.session_id = session_id
+    fill(small_disk / "filler")
+    await until_full(book, size=400)
+    # As the disk refuses a row: the journal has no room left either.
+    await book.buffer.do(lambda tx: tx.execute("pragma max_page_count = 1").fetchall())
+    await there._act(Weigh(51.0))
+    await there._act(Finish(51.0))
+    assert await book.owing.pay() == 0
+    left = clock.now()
+    clock.move(600)
+    (small_disk / "filler").unlink()
+    if restarted:
+        await book.buffer.close()
+        book = await station.notebook(small_disk, clock=clock)
+        await book.cancel_left_open(at=clock.now())
+    else:
+        await book.buffer.do(
+            lambda tx: tx.execute("pragma max_page_count = 1073741823").fetchall()
+        )
+        assert await book.owing.pay() == 1
+    session = await book.buffer.do(lambda tx: store.session(tx, str(session_id)))
+    assert session is not None
+    if restarted:
+        assert session["state"] == "cancelled"
+        assert "stopped before the end" in session["reason"]
+        assert "1 weights, 0 pictures" in session["reason"]
+    else:
+        assert (session["state"], session["final_weight_kg"]) == ("closed", 51.0)
+        assert datetime.fromisoformat(session["ended_at"]) == left
+        assert await book.buffer.do(lambda tx: store.count_weights(tx, str(session_id))) == 2
+    await book.buffer.close()
+
+
+async def test_full_ends_when_there_is_room_without_another_capture(small_disk: Path) -> None:
+    book = await station.notebook(small_disk)
+    fill(small_disk / "filler")
+    await until_full(book, size=4000)
+    await book.look_for_room()
+    assert book.full is not None
+    (small_disk / "filler").unlink()
+    await book.look_for_room()
+    assert book.full is None
     await book.buffer.close()
 
 
