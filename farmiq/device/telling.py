@@ -22,6 +22,8 @@ from farmiq.plumbing import ids, log, mqtt
 NAME = "iot-weighvision-agent"
 TICK_S = 1.0
 GOODBYE_S = 2.0
+# As the client begins its sentence when the broker answered, and said no.
+_REFUSED = ("broker: refused:", "broker: subscription refused:")
 
 
 class Teller:
@@ -63,6 +65,7 @@ class Teller:
         try:
             while True:
                 await self._look()
+                self._look_at_login(broker)
                 now = self._buffer.clock.mono()
                 facts = (broker.connection, self._state(), self._failed, *self._alarms.raised)
                 due = now - told_at >= self._settings.heartbeat_s
@@ -98,6 +101,18 @@ class Teller:
         await self._notebook.look_for_room()
         self.alarm(alarms.BUFFER_FULL, self._notebook.full)
 
+    def _look_at_login(self, broker: mqtt.Client) -> None:
+        """A login that is refused is for a person to mend; the alarm stays between two tries."""
+        problem = broker.problem()
+        if problem is None:
+            self.alarm(alarms.LOGIN_REFUSED, None)
+        elif problem.startswith(_REFUSED):
+            self.alarm(
+                alarms.LOGIN_REFUSED,
+                f"{problem}; user and password of AGENT_MQTT_URL, or tenant, farm, barn and device "
+                "are not those the device was added with (with --receipts): `farmiq device`",
+            )
+
     def _alarm_of(self, name: str, count: int, what: str) -> None:
         advice = "`farmiq agent status` shows them, `farmiq agent buffer redrive` tries again"
         self.alarm(name, f"{count} {what}; {advice}" if count else None)
@@ -110,7 +125,10 @@ class Teller:
             "tenant_id": self._settings.tenant_id,
             "device_id": self._settings.device_id,
             "station_id": self._settings.station_id,
-            "state": self._state(),
+            # To the edge we say "online" when it hears us; here it is said when it does not.
+            "state": "offline"
+            if self._state() == "online" and not self.connected
+            else self._state(),
             "version": __version__,
             "uptime_s": round(self._buffer.clock.mono() - self._began, 1),
             "scale_ok": health.scale_ok,

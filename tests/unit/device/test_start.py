@@ -468,9 +468,7 @@ async def test_a_session_that_ends_on_a_full_disk_is_closed_when_there_is_room(
         book = await station.notebook(small_disk, clock=clock)
         await book.cancel_left_open(at=clock.now())
     else:
-        await book.buffer.do(
-            lambda tx: tx.execute("pragma max_page_count = 1073741823").fetchall()
-        )
+        await book.buffer.do(lambda tx: tx.execute("pragma max_page_count = 1073741823").fetchall())
         assert await book.owing.pay() == 1
     session = await book.buffer.do(lambda tx: store.session(tx, str(session_id)))
     assert session is not None
@@ -490,10 +488,11 @@ async def test_full_ends_when_there_is_room_without_another_capture(small_disk: 
     fill(small_disk / "filler")
     await until_full(book, size=4000)
     await book.look_for_room()
-    assert book.full is not None
+    assert book.full
     (small_disk / "filler").unlink()
     await book.look_for_room()
-    assert book.full is None
+    after: str | None = book.full
+    assert after is None
     await book.buffer.close()
 
 
