@@ -186,6 +186,14 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def salvaged(path: Path, *, reason: str) -> salvage.Salvaged:
+    """Raises DiskFullError: then the damaged file is where it was, and it can be tried again."""
+    try:
+        return salvage.salvage(path, connect, reason=reason)
+    except sqlite3.DatabaseError as error:
+        raise _told(error) from error
+
+
 def look(path: Path) -> sqlite3.Connection:
     """A connection that only reads, for commands beside a running agent."""
     if not path.exists():
