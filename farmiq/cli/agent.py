@@ -83,7 +83,7 @@ def status(*, folder: Folder = None, as_json: AsJson = False) -> None:
         with _looking(folder) as tx:
             found = {**looking.looked(tx), "running": False, "alarms": {}}
     terminal.tell(found, _told(found), as_json=as_json)
-    if looking.needs_attention(found) or not found["running"]:
+    if looking.needs_attention(found):
         raise typer.Exit(3)
 
 
@@ -281,12 +281,26 @@ def _without_bytes(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "raw"}
 
 
+def _told_of_parts(found: dict[str, Any]) -> list[str]:
+    """What only a running agent knows."""
+    uploads = f"NOT possible: {found['uploads_away']}" if found["uploads_away"] else "good"
+    words = {True: "good", False: "NOT good", None: "none, or it has said nothing yet"}
+    return [
+        f"edge       {'connected' if found['connected'] else 'NOT connected'}",
+        f"uploads    {uploads}",
+        f"scale      {words[found['scale_ok']]}",
+        f"camera     {words[found['camera_ok']]}",
+    ]
+
+
 def _told(found: dict[str, Any]) -> str:
     pictures, events = found["pictures"], found["events"]
     kept = ", ".join(f"{events[each]} {each}" for each in ("stored", "refused", "failed"))
     state = f"running, {found['state']}" if found["running"] else "not running"
-    lines = [
-        f"agent      {state}",
+    lines = [f"agent      {state}"]
+    if found["running"]:
+        lines += _told_of_parts(found)
+    lines += [
         f"events     {found['backlog']} wait, {kept}, {found['dropped_total']} dropped so far",
         f"oldest     {found['oldest_waiting_s'] or 0:g} s",
         f"pictures   {pictures['waiting']} wait, {pictures['failed']} failed",

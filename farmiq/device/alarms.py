@@ -8,12 +8,13 @@ BUFFER_FULL = "buffer_full"
 DRAIN_STALLED = "drain_stalled"
 BUFFER_SALVAGED = "buffer_salvaged"
 TOKEN_REFUSED = "token_refused"  # noqa: S105 - a name
+LOGIN_REFUSED = "login_refused"
 DISK_FULL = "disk_full"
 UPLOADS_FAILED = "uploads_failed"
 EVENTS_REFUSED = "events_refused"
 
 # With one of these the station does not do its work; the others are to be looked at.
-GRAVE = {BUFFER_FULL, DRAIN_STALLED, DISK_FULL, TOKEN_REFUSED}
+GRAVE = {BUFFER_FULL, DRAIN_STALLED, DISK_FULL, TOKEN_REFUSED, LOGIN_REFUSED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,17 +102,24 @@ class Buffer:
     def _open(self) -> None:
         path = self.folder / FILE
         salvage.finish(path)
-        # SQLite takes a stump for an empty database, and our numbers would begin again.
-        if path.exists() and 0 < path.stat().st_size < salvage.LEAST_BYTES:
-            self.salvaged = salvage.salvage(path, connect, reason="the file is cut off")
+        # The folder of pictures is made with the first of them, by a buffer that was open.
+        problem = salvage.missing(path, used=self.pictures.begun())
         try:
-            self._connection = connect(path)
+            if problem is not None:
+                self.salvaged = salvage.salvage(path, connect, reason=problem)
+            self._connection = self._connect_or_salvage(path)
+        except sqlite3.DatabaseError as error:
+            raise _told(error) from error
+        self._transact(self._begin)
+
+    def _connect_or_salvage(self, path: Path) -> sqlite3.Connection:
+        try:
+            return connect(path)
         except sqlite3.DatabaseError as error:
             if not _is(error, _DAMAGED):
-                raise _told(error) from error
+                raise
             self.salvaged = salvage.salvage(path, connect, reason=str(error))
-            self._connection = connect(path)
-        self._transact(self._begin)
+        return connect(path)
 
     def _begin(self, tx: Tx) -> None:
         self._ran_before_s = float(store.meta(tx, "ran_s") or 0.0)
@@ -179,6 +186,14 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def salvaged(path: Path, *, reason: str) -> salvage.Salvaged:
+    """Raises DiskFullError: then the damaged file is where it was, and it can be tried again."""
+    try:
+        return salvage.salvage(path, connect, reason=reason)
+    except sqlite3.DatabaseError as error:
+        raise _told(error) from error
+
+
 def look(path: Path) -> sqlite3.Connection:
     """A connection that only reads, for commands beside a running agent."""
     if not path.exists():
@@ -240,6 +255,10 @@ async def opened(folder: Path, *, clock: Clock) -> Buffer:
     if buffer.salvaged is not None:
         found = buffer.salvaged
         log.get("iot-weighvision-agent").error(
-            "buffer.salvaged", reason=found.reason, count=found.rows, name=str(found.aside)
+            "buffer.salvaged",
+            reason=found.reason,
+            count=found.rows,
+            name=str(found.aside),
+            seq=found.last_seq or 0,
         )
     return buffer

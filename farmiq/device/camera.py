@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx2
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 ContentType = Literal["image/jpeg", "image/png", "image/webp"]
 _TYPES: dict[str, ContentType] = {
@@ -70,6 +70,10 @@ def look(data: bytes, *, captured_at: datetime, path: Path | None = None) -> Sho
             if width * height <= MOST_PIXELS:
                 image.load()
     # Decoders raise whatever they like on broken bytes, a SyntaxError for some of PNG's.
+    except UnidentifiedImageError:
+        raise CameraError(
+            "what came is no jpeg, png or webp, or its beginning is damaged"
+        ) from None
     except Exception as error:  # noqa: BLE001
         raise CameraError(f"the picture is damaged or no jpeg, png or webp: {error}") from None
     if width * height > MOST_PIXELS:

@@ -12,6 +12,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from farmiq.device import stable, weighing
@@ -158,8 +159,9 @@ class Station:
 
     async def _keep_weight(self, weight_kg: float) -> None:
         if self.session_id is not None:
-            with contextlib.suppress(Refused):
-                await self.notebook.weigh(self.session_id, weight_kg=weight_kg, at=self.now())
+            book, session_id = self.notebook, self.session_id
+            weigh = partial(book.weigh, session_id, weight_kg=weight_kg, at=self.now())
+            await book.owing.keep(session_id, weigh)
 
     async def _keep_picture(self) -> None:
         shot, self._shot = self._shot, None
@@ -173,16 +175,16 @@ class Station:
         session_id, self.session_id = self.session_id, None
         if session_id is None:
             return
-        with contextlib.suppress(Refused):
-            if isinstance(action, Finish):
-                await self.notebook.close(
-                    session_id, final_weight_kg=action.weight_kg, at=self.now()
-                )
-                self.finished += 1
-            else:
-                log.get(_NAME).info("weighing.cancelled", reason=action.reason)
-                await self.notebook.cancel(session_id, reason=action.reason, at=self.now())
-                self.cancelled += 1
+        book, at = self.notebook, self.now()
+        # A disk that is full now takes it later, with this time: the animal has left.
+        if isinstance(action, Finish):
+            end = partial(book.close, session_id, final_weight_kg=action.weight_kg, at=at)
+            self.finished += 1
+        else:
+            log.get(_NAME).info("weighing.cancelled", reason=action.reason)
+            end = partial(book.cancel, session_id, reason=action.reason, at=at)
+            self.cancelled += 1
+        await book.owing.keep(session_id, end)
 
     async def moved(self, shot: Shot | None) -> None:
         if shot is not None and self.camera is not None:

@@ -8,6 +8,7 @@ nothing of it is kept or sent (WV-02).
 """
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from farmiq import crash
 from farmiq.device import dropping, store, validation
 from farmiq.device.buffer import Buffer, DiskFullError
 from farmiq.device.minting import order_us
+from farmiq.device.owing import Owing
+from farmiq.device.refusals import Full, Refused
 from farmiq.device.store import Tx
 from farmiq.device.writing import Writer
 from farmiq.messages import weighvision
@@ -27,12 +30,10 @@ from farmiq.plumbing import ids, log
 T = TypeVar("T")
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a mistake
-    """It cannot be kept, and nothing of it was; the text says why."""
+__all__ = ["Full", "Health", "Notebook", "Picture", "Refused"]
 
-
-class Full(Refused):
-    """There is room for nothing but what is critical (C-31), or the disk is full."""
+# A disk that takes a row may still have no room for the work around it.
+_MARGIN_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,11 @@ class Notebook:
     health: Health = field(default_factory=Health)
     # Makes pictures smaller, in a thread; None: they stay as they are.
     scale: "Callable[[Picture], Picture] | None" = None
-    # Why the last capture was refused for want of room; None as soon as one is kept again.
+    # Why the last capture was refused for want of room; None as soon as there is room again.
     full: str | None = None
+    # What open sessions still have to write when the disk takes it.
+    owing: Owing = field(default_factory=Owing)
+    _refused_bytes: int = 0
 
     async def open(
         self,
@@ -166,7 +170,7 @@ class Notebook:
                     session_id,
                     state="cancelled",
                     ended_at=_text(at),
-                    reason="the station restarted during the session",
+                    reason=_without_end(tx, session_id),
                 )
                 self.writer.settle_session(tx, session_id, now_s=self.buffer.now_s())
             return len(found)
@@ -194,17 +198,41 @@ class Notebook:
             done = await self.buffer.do(work)
         except (DiskFullError, OSError) as error:
             await self._forget_file(picture)
-            self.full = str(error)
-            raise self._refusal(Full(self.full)) from error
+            self._note_full(str(error), picture)
+            raise self._refusal(Full(str(error))) from error
         except Full as error:
             await self._forget_file(picture)
-            self.full = str(error)
+            self._note_full(str(error), picture)
             raise self._refusal(error) from None
         except Refused as error:
             raise self._refusal(error) from None
         self.full = None
         self.kept()
         return done
+
+    def _note_full(self, why: str, picture: Picture | None) -> None:
+        self.full = why
+        self._refused_bytes = 0 if picture is None else len(picture.data)
+
+    async def look_for_room(self) -> None:
+        """Whether what was refused last would be taken by now; then we are not full any more."""
+        if self.full is None:
+            return
+
+        def work(tx: Tx) -> None:
+            self._require_room(tx, dropping.SESSION_ROOM)
+            limits, need = self.writer.limits, self._refused_bytes
+            if self.buffer.pictures.free_bytes() < limits.disk_reserve_bytes + need + _MARGIN_BYTES:
+                raise Full("the disk has no room")
+            waiting = store.tally(tx)["picture_bytes"]
+            if waiting + need > limits.picture_bytes and store.image_to_drop(tx) is None:
+                raise Full("pictures that wait take all that they may")
+            # The disk has the last word.
+            store.set_meta(tx, "ran_s", self.buffer.now_s())
+
+        with contextlib.suppress(Full, DiskFullError, OSError):
+            await self.buffer.do(work)
+            self.full = None
 
     async def _forget_file(self, picture: Picture | None) -> None:
         """The row was rolled back: its file goes too."""
@@ -304,6 +332,16 @@ class Notebook:
     def _refusal(self, error: Refused) -> Refused:
         log.get("iot-weighvision-agent").warning("capture.refused", reason=str(error))
         return error
+
+
+def _without_end(tx: Tx, session_id: str) -> str:
+    """What is known: whether the animal had left by then, nobody wrote down."""
+    session = store.session(tx, session_id) or {}
+    weights, pictures = store.count_weights(tx, session_id), session.get("images", 0)
+    return (
+        "the station stopped before the end of the session was on its disk (a restart, or the disk "
+        f"was full); kept of it: {weights} weights, {pictures} pictures"
+    )
 
 
 def _text(at: datetime) -> str:

@@ -80,6 +80,7 @@ def _page(status: dict[str, Any]) -> str:
 def _now(status: dict[str, Any]) -> list[dict[str, Any]]:
     facts = {
         "connected": status["connected"],
+        "uploads are not possible": status["uploads_away"],
         "events that wait": status["backlog"],
         "oldest waits since (s)": status["oldest_waiting_s"],
         "last receipt": status["last_receipt_at"],

@@ -6,6 +6,7 @@ clock or folder --> [photographing] --of a session, with a weight, or alone--> n
 import asyncio
 import contextlib
 import time
+from functools import partial
 
 from farmiq.device import schedule
 from farmiq.device.camera import CameraError, Shot
@@ -93,6 +94,8 @@ async def _keep_session(station: Station, shot: Shot, weight_kg: float) -> None:
         picture=picture(shot, session_id),
         at=at,
     )
-    await station.notebook.weigh(session_id, weight_kg=weight_kg, at=at)
-    await station.notebook.close(session_id, final_weight_kg=weight_kg, at=at)
+    book = station.notebook
+    await book.owing.keep(session_id, partial(book.weigh, session_id, weight_kg=weight_kg, at=at))
+    close = partial(book.close, session_id, final_weight_kg=weight_kg, at=at)
+    await book.owing.keep(session_id, close)
     station.finished += 1

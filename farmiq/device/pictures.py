@@ -53,6 +53,10 @@ class Pictures:
                 if entry.name.endswith(_SUFFIX):
                     yield entry.name.removesuffix(_SUFFIX)
 
+    def begun(self) -> bool:
+        """Whether a picture was ever kept here."""
+        return self._folder.exists()
+
     def sweep_partial(self) -> None:
         """What a power cut left half written was never acknowledged."""
         for path in self._folder.glob("*.partial"):

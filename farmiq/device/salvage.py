@@ -41,6 +41,8 @@ class Salvaged:
     rows: int
     # Rows that could be read and were not what they had been.
     broken: int
+    # None: nothing says how far the numbers had come, they begin anew (C-84).
+    last_seq: int | None
 
 
 def salvage(path: Path, connect: Connect, *, reason: str) -> Salvaged:
@@ -54,13 +56,30 @@ def salvage(path: Path, connect: Connect, *, reason: str) -> Salvaged:
     with contextlib.closing(connect(fresh_path)) as fresh:
         fresh.execute("pragma wal_checkpoint(truncate)")
         source = _source(path, fresh_path)
-        rows, broken = _copy(source, fresh)
+        rows, broken, last_seq = _copy(source, fresh)
     if source != path:
         _remove(source)
     aside = _name_aside(path)
     path.rename(aside)
     _exchange(path, aside)
-    return Salvaged(reason[:300], aside, rows, broken)
+    return Salvaged(reason[:300], aside, rows, broken, last_seq)
+
+
+def missing(path: Path, *, used: bool) -> str | None:
+    """What is wrong if there is nothing where a buffer was; None: there is one, or never was.
+
+    SQLite takes a stump for an empty database and deletes its journal, and our numbers would begin
+    again without a word. `used` is what the folder says: here was a buffer before.
+    """
+    if path.exists():
+        size = path.stat().st_size
+        return None if size >= LEAST_BYTES else "the file is cut off" if size else "it was empty"
+    journal = _beside(path, "-wal")
+    if not used and not (journal.exists() and journal.stat().st_size):
+        return None
+    # An empty file in its place: it is salvaged as any other, with the journal if there is one.
+    path.touch()
+    return "the file was gone"
 
 
 def finish(path: Path) -> None:
@@ -85,8 +104,8 @@ def _exchange(path: Path, aside: Path) -> None:
     os.close(handle)
 
 
-def _copy(source: Path, fresh: sqlite3.Connection) -> tuple[int, int]:
-    """(rows that were copied, events that were read and are not what was written)."""
+def _copy(source: Path, fresh: sqlite3.Connection) -> tuple[int, int, int | None]:
+    """(rows that were copied, events that are not what was written, the last seq if found)."""
     rows = broken = 0
     fresh.execute("begin immediate")
     # The counts of a damaged file are as good as its pages: they are made again from the rows.
@@ -98,9 +117,9 @@ def _copy(source: Path, fresh: sqlite3.Connection) -> tuple[int, int]:
             with contextlib.suppress(sqlite3.Error):
                 _insert(fresh, table, row)
                 rows += 1
-    _restore_meta(source, fresh)
+    last_seq = _restore_meta(source, fresh)
     fresh.execute("commit")
-    return rows, broken
+    return rows, broken, last_seq or None
 
 
 def _source(path: Path, fresh_path: Path) -> Path:
@@ -109,10 +128,12 @@ def _source(path: Path, fresh_path: Path) -> Path:
     That page is written most often. It says where the tables are, which is the same in every buffer
     of this version: the fresh one's does as well.
     """
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as old:
-        old.execute("select rowid from events limit 1").fetchone()
-        old.execute("select * from meta limit 1").fetchone()
-        return path
+    # SQLite would delete the journal of an empty file, which may hold all there is.
+    if path.stat().st_size >= LEAST_BYTES:
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as old:
+            old.execute("select rowid from events limit 1").fetchone()
+            old.execute("select * from meta limit 1").fetchone()
+            return path
     first = bytearray(fresh_path.read_bytes()[:PAGE_BYTES])
     repaired = _beside(path, REPAIRED)
     shutil.copyfile(path, repaired)
@@ -188,7 +209,7 @@ def _insert(fresh: sqlite3.Connection, table: str, row: dict[str, Any]) -> None:
     fresh.execute(f"insert into {table} ({', '.join(names)}) values ({marks})", row)  # noqa: S608
 
 
-def _restore_meta(aside: Path, fresh: sqlite3.Connection) -> None:
+def _restore_meta(aside: Path, fresh: sqlite3.Connection) -> int:
     """Numbers go on behind the last that was seen anywhere; the running clock too."""
     known: dict[str, Any] = {}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(aside)) as old:
@@ -206,3 +227,4 @@ def _restore_meta(aside: Path, fresh: sqlite3.Connection) -> None:
     fresh.execute("insert or replace into meta values ('last_seq', ?)", (last_seq,))
     fresh.execute("insert or replace into meta values ('ran_s', ?)", (ran_s,))
     fresh.execute("update tally set count = ? where name = 'dropped'", (dropped,))
+    return last_seq

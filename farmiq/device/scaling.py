@@ -24,6 +24,8 @@ def scaled(picture: Picture, *, side_px: int, quality: int) -> Picture:
             image.thumbnail((side_px, side_px), Image.Resampling.LANCZOS)
             made = io.BytesIO()
             image.convert("RGB").save(made, "JPEG", quality=quality)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+    except UnidentifiedImageError as error:
+        raise Refused("a picture that cannot be decoded: it is no jpeg, png or webp") from error
+    except (OSError, SyntaxError, ValueError) as error:
         raise Refused(f"a picture that cannot be decoded: {error}") from error
     return replace(picture, content_type="image/jpeg", data=made.getvalue())

@@ -17,7 +17,7 @@ import httpx2
 
 from farmiq.config.device import DeviceSettings
 from farmiq.device import buffer as buffers
-from farmiq.device import page, salvage, scaling, sources, status, telling
+from farmiq.device import page, scaling, sources, status, telling
 from farmiq.device.buffer import Buffer, DamagedError, DiskFullError
 from farmiq.device.clock import Clock
 from farmiq.device.commands import Commands
@@ -179,7 +179,7 @@ async def _opened(
     with buffers.held(settings.buffer_dir):
         found = None
         if damage is not None:
-            found = await asyncio.to_thread(salvage.salvage, path, buffers.connect, reason=damage)
+            found = await asyncio.to_thread(buffers.salvaged, path, reason=damage)
         buffer = await buffers.opened(settings.buffer_dir, clock=clock)
         buffer.salvaged = found or buffer.salvaged
         try:

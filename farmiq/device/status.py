@@ -34,8 +34,13 @@ def looked(tx: Tx) -> dict[str, Any]:
 
 
 def needs_attention(status: dict[str, Any]) -> bool:
+    away = status["running"] and (not status["connected"] or status["uploads_away"])
     return bool(
-        status.get("alarms")
+        not status["running"]
+        or away
+        or status.get("scale_ok") is False
+        or status.get("camera_ok") is False
+        or status.get("alarms")
         or status["failed_sessions"]
         or status["failed_pictures"]
         or status["refused_events"]

@@ -161,6 +161,16 @@ def take_weights(tx: Tx, session_id: str) -> list[tuple[float, str]]:
     return rows
 
 
+def count_weights(tx: Tx, session_id: str) -> int:
+    """Those that are no events yet, and those that are."""
+    row = tx.execute(
+        "select (select count(*) from weights where session_id = :id) + (select count(*) "
+        "from events where session_id = :id and event_type = 'weighvision.weight.recorded')",
+        {"id": session_id},
+    ).fetchone()
+    return int(row[0])
+
+
 # --- pictures
 
 

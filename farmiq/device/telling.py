@@ -9,7 +9,7 @@ import msgspec
 
 from farmiq import __version__
 from farmiq.config.device import DeviceSettings
-from farmiq.device import alarms, store
+from farmiq.device import alarms, salvage, store
 from farmiq.device.alarms import Alarms
 from farmiq.device.buffer import Buffer, DiskFullError
 from farmiq.device.gate import Gate
@@ -22,6 +22,8 @@ from farmiq.plumbing import ids, log, mqtt
 NAME = "iot-weighvision-agent"
 TICK_S = 1.0
 GOODBYE_S = 2.0
+# As the client begins its sentence when the broker answered, and said no.
+_REFUSED = ("broker: refused:", "broker: subscription refused:")
 
 
 class Teller:
@@ -40,7 +42,7 @@ class Teller:
             self.alarm(
                 alarms.BUFFER_SALVAGED,
                 f"the buffer was damaged ({found.reason}); {found.rows} rows were salvaged, "
-                f"{found.broken} were not; the old file is {found.aside.name}",
+                f"{found.broken} were not; the old file is {found.aside.name}{_numbers(found)}",
             )
 
     @property
@@ -63,6 +65,7 @@ class Teller:
         try:
             while True:
                 await self._look()
+                self._look_at_login(broker)
                 now = self._buffer.clock.mono()
                 facts = (broker.connection, self._state(), self._failed, *self._alarms.raised)
                 due = now - told_at >= self._settings.heartbeat_s
@@ -95,7 +98,20 @@ class Teller:
             self._depth = counts["waiting"] + counts["sending"] + counts["published"]
             self._alarm_of(alarms.UPLOADS_FAILED, counts["pictures_failed"], "pictures failed")
             self._alarm_of(alarms.EVENTS_REFUSED, counts["refused"], "events were refused")
+        await self._notebook.look_for_room()
         self.alarm(alarms.BUFFER_FULL, self._notebook.full)
+
+    def _look_at_login(self, broker: mqtt.Client) -> None:
+        """A login that is refused is for a person to mend; the alarm stays between two tries."""
+        problem = broker.problem()
+        if problem is None:
+            self.alarm(alarms.LOGIN_REFUSED, None)
+        elif problem.startswith(_REFUSED):
+            self.alarm(
+                alarms.LOGIN_REFUSED,
+                f"{problem}; user and password of AGENT_MQTT_URL, or tenant, farm, barn and device "
+                "are not those the device was added with (with --receipts): `farmiq device`",
+            )
 
     def _alarm_of(self, name: str, count: int, what: str) -> None:
         advice = "`farmiq agent status` shows them, `farmiq agent buffer redrive` tries again"
@@ -109,7 +125,10 @@ class Teller:
             "tenant_id": self._settings.tenant_id,
             "device_id": self._settings.device_id,
             "station_id": self._settings.station_id,
-            "state": self._state(),
+            # To the edge we say "online" when it hears us; here it is said when it does not.
+            "state": "offline"
+            if self._state() == "online" and not self.connected
+            else self._state(),
             "version": __version__,
             "uptime_s": round(self._buffer.clock.mono() - self._began, 1),
             "scale_ok": health.scale_ok,
@@ -158,6 +177,15 @@ class Teller:
                 payload=msgspec.Raw(msgspec.json.encode(status)),
             )
         )
+
+
+def _numbers(found: salvage.Salvaged) -> str:
+    if found.last_seq is not None:
+        return f"; seq goes on behind {found.last_seq}"
+    return (
+        "; how far seq had come is lost: it begins anew at 1, the edge may flag it. Files in "
+        "pictures/ that no row names are kept"
+    )
 
 
 def zulu(at: datetime) -> str:

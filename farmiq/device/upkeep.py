@@ -14,6 +14,8 @@ from farmiq.plumbing import log
 NAME = "iot-weighvision-agent"
 TICK_S = 0.5
 COMPACT_EVERY = 60
+# A line in the log each time the disk is still full.
+PAY_EVERY = 10
 _PORTION = 100
 
 
@@ -38,6 +40,8 @@ class Upkeep:
         rounds = 0
         while True:
             try:
+                if rounds % PAY_EVERY == 0:
+                    await self.notebook.owing.pay()
                 if await self._settle_patience():
                     self.kept()
                 if rounds % COMPACT_EVERY == 0:

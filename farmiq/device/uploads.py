@@ -26,6 +26,8 @@ NAME = "iot-weighvision-agent"
 LOOK_S = 1.0
 # An address that is refused at once is asked for anew; more than this often it is not its age.
 MOST_ADDRESSES = 3
+# So many pictures in a row that the store does not let in: it is us, not one of them.
+MOST_STRANGERS = 3
 
 PRESIGN = "/api/v1/media/images/presign"
 
@@ -53,9 +55,9 @@ class _Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one try. Away: nothing was learnt of the picture."""
+    """Of one try. Away: nothing was learnt of the picture. Stranger: others may still pass."""
 
-    kind: Literal["done", "away", "refused", "lost"]
+    kind: Literal["done", "away", "stranger", "refused", "lost"]
     why: str = ""
 
 
@@ -79,6 +81,7 @@ class Uploads:
 
     async def run(self, http: httpx2.AsyncClient) -> None:
         backoff = Backoff(base_s=self.backoff_s, cap_s=self.longest_s)
+        strangers = 0
         while True:
             image = await self._next()
             if image is None:
@@ -90,7 +93,8 @@ class Uploads:
             except DiskFullError as error:
                 self.alarm(alarms.DISK_FULL, str(error))
                 await backoff.wait()
-            if outcome.kind == "away":
+            strangers = strangers + 1 if outcome.kind == "stranger" else 0
+            if outcome.kind == "away" or strangers >= MOST_STRANGERS:
                 await backoff.wait()
 
     async def _next(self) -> Image | None:
@@ -171,7 +175,9 @@ class Uploads:
         verdict = uploading.of_presign(answer.status_code)
         self._note_stranger(answer.status_code if verdict == "stranger" else None)
         if verdict != "done":
-            return Outcome("refused" if verdict == "refused" else "away", _why(answer))
+            kind: Literal["refused", "stranger", "away"]
+            kind = verdict if verdict in ("refused", "stranger") else "away"
+            return Outcome(kind, _why(answer))
         try:
             address = msgspec.json.decode(answer.content, type=Address)
         except msgspec.MsgspecError as error:
@@ -191,11 +197,13 @@ class Uploads:
     # --- what became of it
 
     async def _note(self, image: Image, outcome: Outcome) -> None:
-        self.away = outcome.why if outcome.kind == "away" else None
+        self.away = outcome.why if outcome.kind in ("away", "stranger") else None
         if outcome.kind == "done":
             await self._note_done(image)
-        elif outcome.kind == "away":
+        elif outcome.kind in ("away", "stranger"):
             log.get(NAME).warning("upload.away", reason=outcome.why, trace_id=image.trace_id)
+            if outcome.kind == "stranger":
+                await self._let_others_pass(image, outcome)
         else:
             await self._note_refusal(image, outcome)
 
@@ -208,6 +216,13 @@ class Uploads:
         crash.here("agent.after_uploaded_commit")
         await asyncio.to_thread(self.buffer.pictures.forget, image.image_id)
         self.settled()
+
+    async def _let_others_pass(self, image: Image, outcome: Outcome) -> None:
+        """It counts against no picture; but this one stands behind the others for a while."""
+        retry_s = self.buffer.now_s() + self.longest_s
+        await self.buffer.do(
+            lambda tx: store.set_image(tx, image.image_id, retry_s=retry_s, problem=outcome.why)
+        )
 
     async def _note_refusal(self, image: Image, outcome: Outcome) -> None:
         attempts = image.attempts + 1

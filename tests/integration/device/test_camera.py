@@ -109,8 +109,9 @@ async def test_digest_login() -> None:
 )
 async def test_what_is_no_picture_is_refused_with_the_reason(answer: bytes, why: str) -> None:
     async with serving(lambda _: answer) as host:
-        with pytest.raises(CameraError, match=why):
+        with pytest.raises(CameraError, match=why) as found:
             await shot(f"http://{host}/")
+        assert "object at 0x" not in str(found.value)
 
 
 async def test_a_camera_that_is_away_or_silent() -> None:

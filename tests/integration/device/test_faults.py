@@ -11,6 +11,7 @@ import pytest
 from farmiq.device import commands, service, store
 from farmiq.device.buffer import FILE, TakenError
 from farmiq.device.pace import Pace
+from farmiq.messages import topics
 from farmiq.plumbing import ids
 from tests import station
 from tests.integration.device.conftest import Edge
@@ -185,6 +186,37 @@ async def test_the_status_says_how_scale_and_camera_are(
     await until(lambda: _says(edge, "state") == "online")
 
 
+@pytest.mark.parametrize("what", ["login", "subscription"])
+async def test_a_login_that_is_refused_is_an_alarm(
+    edge: Edge,
+    tasks: asyncio.TaskGroup,
+    tmp_path: Path,
+    free_port: Any,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    agent, port = Running(), free_port()
+    if what == "login":
+        edge.mqtt_url = edge.mqtt_url.replace("@", "-and-more@")
+    else:
+        # A topic that a device may not listen to.
+        monkeypatch.setattr(topics, "receipts", lambda _: "iot/telemetry/#")
+    await agent.begin(tasks, tmp_path, edge, AGENT_STATUS_PORT=port)
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+
+        async def said() -> Any:
+            try:
+                found = (await http.get("/status.json")).json()
+            except httpx2.HTTPError:
+                return None  # the page is not up yet
+            return "login_refused" in found["alarms"] and found
+
+        found = await until(said)
+    assert ("subscription" in found["alarms"]["login_refused"]["text"]) == (what != "login")
+    assert (found["connected"], found["state"]) == (False, "error")
+
+
 async def test_the_page_shows_what_is_wrong(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path, free_port: Any
 ) -> None:
@@ -270,6 +302,36 @@ async def test_a_store_that_is_away_or_does_not_know_us_counts_against_no_pictur
     await station.weighing(agent.book)
     await agent.until_stored(5)
     assert len(edge.media.objects) == 1
+
+
+@pytest.mark.req("WV-30")
+async def test_a_picture_that_the_store_does_not_let_in_lets_the_others_pass(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> None:
+    agent, stranger = Running(), station.picture(None)
+    presign = edge.media._presign
+
+    def answer(request: Any) -> Any:
+        if str(stranger.image_id) in request.body.decode():
+            return 404, {}
+        return presign(request)
+
+    edge.media._presign = answer  # type: ignore[method-assign]
+    await agent.begin(tasks, tmp_path, edge, AGENT_RECONNECT_SECONDS=40)
+    await agent.book.photograph(stranger)
+    await until(lambda: edge.media.requests)
+    others = [station.picture(None) for _ in range(3)]
+    for each in others:
+        await agent.book.photograph(each)
+    await until(lambda: set(edge.media.objects) == {str(each.image_id) for each in others})
+    assert sum(stranger.image_id.hex in _hex(each.body) for each in edge.media.requests) == 1
+    kept = await agent.book.buffer.do(lambda tx: store.image(tx, str(stranger.image_id)))
+    assert kept is not None
+    assert kept.attempts == 0
+
+
+def _hex(body: bytes) -> str:
+    return body.decode("latin-1").replace("-", "")
 
 
 async def test_an_address_that_has_expired_is_asked_for_anew_for_the_same_picture(

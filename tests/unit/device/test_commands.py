@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from farmiq.cli import app
-from farmiq.device import store
+from farmiq.cli import agent, app
+from farmiq.device import status, store
 from farmiq.device.store import Tx
 from tests import station
 
@@ -51,6 +51,44 @@ def test_status_needs_attention(folder: Path) -> None:
     assert found["running"] is False
     assert (found["events"]["refused"], found["pictures"]["failed"]) == (1, 1)
     assert "1 refused" in ask(folder, "status").stdout
+
+
+GOOD = {
+    "running": True,
+    "state": "online",
+    "connected": True,
+    "uploads_away": None,
+    "scale_ok": True,
+    "camera_ok": None,
+    "alarms": {},
+    "last_receipt_at": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line", "code"),
+    [
+        ({}, "edge       connected", 0),
+        ({"connected": False, "state": "offline"}, "edge       NOT connected", 3),
+        ({"uploads_away": "503 BUSY"}, "uploads    NOT possible: 503 BUSY", 3),
+        ({"scale_ok": False}, "scale      NOT good", 3),
+        ({"camera_ok": False}, "camera     NOT good", 3),
+    ],
+)
+def test_status_of_a_running_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], line: str, code: int
+) -> None:
+    async def work() -> dict[str, Any]:
+        book = await station.notebook(tmp_path)
+        found = await book.buffer.do(status.looked)
+        await book.buffer.close()
+        return found
+
+    found = {**asyncio.run(work()), **GOOD, **wrong}
+    monkeypatch.setattr(agent, "_ask_agent", lambda: found)
+    result = CliRunner().invoke(app, ["agent", "status"])
+    assert line in result.stdout.splitlines()
+    assert result.exit_code == code
 
 
 def test_ls_show_and_export(folder: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,14 @@ import pytest
 from farmiq.device import buffer as buffers
 from farmiq.device import salvage, store, verifying
 from farmiq.device.buffer import FILE
+from farmiq.device.capture import Station
+from farmiq.device.gate import Gate
 from farmiq.device.notebook import Full, Notebook
 from farmiq.device.store import Tx
+from farmiq.device.telling import Teller
 from farmiq.device.upkeep import Upkeep
+from farmiq.device.weighing import Finish, Weigh
+from farmiq.plumbing import ids
 from tests import station
 
 STEP = 10
@@ -258,6 +264,41 @@ async def test_a_file_that_is_none_is_set_aside_and_the_agent_goes_on(
     assert not {f"{FILE}{end}" for end in (salvage.FRESH, salvage.REPAIRED)} & names_in(tmp_path)
 
 
+@pytest.mark.req("WV-18")
+@pytest.mark.parametrize("left", ["an empty file", "no file", "its journal alone"])
+async def test_a_buffer_that_is_gone_is_damage_and_its_pictures_stay(
+    tmp_path: Path, left: str
+) -> None:
+    book = await station.notebook(tmp_path)
+    await station.weighing(book, pictures=2)
+    journal = (tmp_path / f"{FILE}-wal").read_bytes()
+    await book.buffer.close()
+    (tmp_path / FILE).unlink()
+    if left == "an empty file":
+        (tmp_path / FILE).touch()
+    elif left == "its journal alone":
+        (tmp_path / f"{FILE}-wal").write_bytes(journal)
+    book = await station.notebook(tmp_path)
+    await Upkeep(book.buffer, book.writer, book, lambda: None)._sweep_files()
+    assert len([*book.buffer.pictures.names()]) == 2
+    settings = station.settings(tmp_path, mqtt_url="mqtt://127.0.0.1", edge_url="http://127.0.0.1")
+    said = Teller(settings, book.buffer, book, Gate(20)).said()["alarms"]["buffer_salvaged"]
+    found = await book.buffer.do(store.tally)
+    if left == "its journal alone":
+        assert (found["pictures"], found["waiting"]) == (2, 1)
+        assert "seq goes on behind 1" in said["text"]
+    else:
+        assert "begins anew" in said["text"]
+    await station.weighing(book, pictures=0)
+    await book.buffer.close()
+
+
+async def test_a_first_start_is_no_damage(tmp_path: Path) -> None:
+    book = await station.notebook(tmp_path)
+    assert book.buffer.salvaged is None
+    await book.buffer.close()
+
+
 @pytest.mark.parametrize("step", ["building", "set aside", "journal moved"])
 async def test_a_power_cut_during_the_salvage_costs_nothing(tmp_path: Path, step: str) -> None:
     before = await _filled(tmp_path)
@@ -401,6 +442,60 @@ async def test_a_disk_that_fills_stops_nothing_for_good(small_disk: Path) -> Non
     await station.weighing(book, pictures=0)
     good = await book.buffer.do(lambda tx: verifying.verify(tx, small_disk))
     assert good["problems"] == []
+    await book.buffer.close()
+
+
+@pytest.mark.req("WV-18")
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_session_that_ends_on_a_full_disk_is_closed_when_there_is_room(
+    small_disk: Path, *, restarted: bool
+) -> None:
+    clock = station.MovedClock()
+    book = await station.notebook(small_disk, clock=clock)
+    session_id, there = ids.new(), Station(book, None)
+    await book.open(session_id, batch_id=None, initial_weight_kg=50, picture=None, at=station.BEGAN)
+    await book.weigh(session_id, weight_kg=50, at=station.BEGAN)
+    there.session_id = session_id
+    fill(small_disk / "filler")
+    await until_full(book, size=400)
+    # As the disk refuses a row: the journal has no room left either.
+    await book.buffer.do(lambda tx: tx.execute("pragma max_page_count = 1").fetchall())
+    await there._act(Weigh(51.0))
+    await there._act(Finish(51.0))
+    assert await book.owing.pay() == 0
+    left = clock.now()
+    clock.move(600)
+    (small_disk / "filler").unlink()
+    if restarted:
+        await book.buffer.close()
+        book = await station.notebook(small_disk, clock=clock)
+        await book.cancel_left_open(at=clock.now())
+    else:
+        await book.buffer.do(lambda tx: tx.execute("pragma max_page_count = 1073741823").fetchall())
+        assert await book.owing.pay() == 1
+    session = await book.buffer.do(lambda tx: store.session(tx, str(session_id)))
+    assert session is not None
+    if restarted:
+        assert session["state"] == "cancelled"
+        assert "stopped before the end" in session["reason"]
+        assert "1 weights, 0 pictures" in session["reason"]
+    else:
+        assert (session["state"], session["final_weight_kg"]) == ("closed", 51.0)
+        assert datetime.fromisoformat(session["ended_at"]) == left
+        assert await book.buffer.do(lambda tx: store.count_weights(tx, str(session_id))) == 2
+    await book.buffer.close()
+
+
+async def test_full_ends_when_there_is_room_without_another_capture(small_disk: Path) -> None:
+    book = await station.notebook(small_disk)
+    fill(small_disk / "filler")
+    await until_full(book, size=4000)
+    await book.look_for_room()
+    assert book.full
+    (small_disk / "filler").unlink()
+    await book.look_for_room()
+    after: str | None = book.full
+    assert after is None
     await book.buffer.close()
 
 
