@@ -142,6 +142,7 @@ async def nested(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200_000)
     await writer.drain()
+    await reader.read()  # until the other side has had enough
 
 
 @pytest.mark.req("BK-10")
@@ -154,10 +155,17 @@ async def test_an_answer_that_never_ends_or_makes_no_sense_is_an_outage_like_any
 ) -> None:
     owe_many(edge_db, 1)
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    serving: list[asyncio.Task[None]] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            await how(reader, writer)
-        writer.close()
+            try:
+                await how(reader, writer)
+            finally:
+                writer.transport.abort()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.create_task(answer(reader, writer)))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -167,7 +175,9 @@ async def test_an_answer_that_never_ends_or_makes_no_sense_is_an_outage_like_any
     async with Cloud(lambda: httpx2.AsyncClient(timeout=0.3), short) as cloud:
         assert await Forwarder(short, pool, cloud).forward_once() == 1
     server.close()
-    await server.wait_closed()
+    for each in serving:
+        each.cancel()
+    await asyncio.gather(*serving, return_exceptions=True)
     ((state, code),) = rows(edge_db, "select status, last_error_code from sync_outbox")
     assert (state, code in ("NETWORK_ERROR", "NOT_OUR_CLOUD")) == ("pending", True)
 
