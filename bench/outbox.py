@@ -177,7 +177,9 @@ async def start_once(engines: Stack, folder: Path) -> tuple[float, float]:
     arrived = asyncio.Event()
 
     async def cloud(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with contextlib.suppress(
+            asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError
+        ):
             await reader.readuntil(b"\r\n\r\n")
             arrived.set()
             # It never answers: the batch stays in the forwarder's hands.

@@ -8,6 +8,8 @@ if the cloud had it already, the cloud knows it by its id. Any number of forward
 
 import asyncio
 import random
+from collections.abc import Coroutine
+from typing import Any
 
 import httpx2
 
@@ -22,6 +24,7 @@ from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.chores import Chore
 
 NAME = "edge-sync-forwarder"
+SETTLE_S = 2.0
 
 
 async def run(settings: EdgeSettings, door: http.Door) -> None:
@@ -42,14 +45,20 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         api.add_to(door.app, pool, watch)
         group.create_task(forward_for_ever(forwarder, poll_s=settings.sync_poll_ms / 1000))
         group.create_task(help_for_ever(forwarder))
-        group.create_task(watch.look_for_ever())
+        group.create_task(_later(watch.look_for_ever()))
         beat = Chore(
             "sync.heartbeat",
             settings.sync_heartbeat_s,
             lambda: heartbeat.beat(pool, told, settings, seen=watch.seen),
         )
         for chore in (*_chores(settings, pool), beat):
-            group.create_task(chores.keep_doing(chore))
+            group.create_task(_later(chores.keep_doing(chore)))
+
+
+async def _later(what: Coroutine[Any, Any, None]) -> None:
+    """What looks over the whole outbox waits a moment: first of all, events go out."""
+    await asyncio.sleep(SETTLE_S)
+    await what
 
 
 async def forward_for_ever(forwarder: Forwarder, *, poll_s: float) -> None:
