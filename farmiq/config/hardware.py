@@ -114,7 +114,7 @@ class HardwareSettings(Settings):
         3, alias="AGENT_SESSION_WEIGHTS", ge=1, le=100, description="weights of a whole session"
     )
     session_pictures: int = Field(
-        2, alias="AGENT_SESSION_PICTURES", ge=1, le=100, description="pictures of a whole session"
+        1, alias="AGENT_SESSION_PICTURES", ge=1, le=100, description="pictures of a whole session"
     )
     session_s: float = Field(
         30, alias="AGENT_SESSION_SECONDS", gt=0, description="longest session; then it is closed"
