@@ -1,4 +1,4 @@
-"""JSON lines on standard error. Of an event only its id, type and trace_id, never a payload.
+"""JSON lines on standard error. Of an event only what names it, never a payload.
 
 The allow-list below is what keeps that promise: a field that is not on it is not written.
 """
@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import structlog
 
-_OF_AN_EVENT = {"event_id", "event_type", "trace_id"}
+_OF_AN_EVENT = {"event_id", "event_type", "trace_id", "device_id", "session_id", "media_id", "seq"}
 _OPERATIONAL = {
     "event", "level", "timestamp", "service", "request_id", "duration_ms", "status", "code",
     "error", "count", "method", "route", "engine", "queue", "batch_id", "attempt", "wait_s",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from farmiq import config, services
+from farmiq.plumbing import log
 
 ROOT = Path(__file__).parent.parent.parent
 CODE = sorted((ROOT / "farmiq").rglob("*.py"))
@@ -47,6 +48,31 @@ def test_only_config_reads_the_environment() -> None:
         if re.search(r"os\.(environ|getenv)", file.read_text())
     ]
     assert readers == ["farmiq/config/environment.py"]
+
+
+def test_every_field_of_a_log_line_is_on_the_allow_list() -> None:
+    """What is not on it would be left out without a word."""
+    odd = [
+        f"{file.relative_to(ROOT)}:{call.lineno} {keyword.arg}"
+        for file in CODE
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call) and _logs(call)
+        for keyword in call.keywords
+        if keyword.arg and keyword.arg not in {*log.ALLOWED, "exc_info"}
+    ]
+    assert odd == []
+
+
+def _logs(call: ast.Call) -> bool:
+    """`….warning("what.happened", …)`: the name of a line has a dot."""
+    said = call.args[0] if call.args else None
+    return (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("debug", "info", "warning", "error")
+        and isinstance(said, ast.Constant)
+        and isinstance(said.value, str)
+        and "." in said.value
+    )
 
 
 def test_names_say_what_is_inside() -> None:

@@ -62,5 +62,5 @@ class Watch:
         ROOM.labels(queue=queue).set(limit)
         if count > limit * TOO_FULL:
             log.get("cloud-deadletter-service").error(
-                "bus.queue_filling", queue=queue, messages=count, limit=limit
+                "bus.queue_filling", queue=queue, count=count, limit=limit
             )

@@ -194,7 +194,7 @@ async def _keep_users(users: Users) -> dict[str, object]:
     before = users.problem
     done = await users.keep()
     if users.problem is not None and users.problem != before:
-        log.get(NAME).error("devices.users_not_kept", problem=users.problem)
+        log.get(NAME).error("devices.users_not_kept", error=users.problem)
     return {} if "problem" in done else done
 
 

@@ -461,7 +461,7 @@ async def test_events_that_no_queue_wants_raise_the_alert_that_stands_for_a_cap(
         tasks.create_task(watch.Watch(small).run())
         await until(lambda: [each for each in lines if each["event"] == "bus.queue_filling"])
     filling = [each for each in lines if each["event"] == "bus.queue_filling"]
-    assert [(each["queue"], each["messages"], each["limit"]) for each in filling] == [
+    assert [(each["queue"], each["count"], each["limit"]) for each in filling] == [
         (bus.UNROUTED_QUEUE, 2, 3)
     ]
     labels = {"queue": bus.UNROUTED_QUEUE}
