@@ -19,7 +19,8 @@ from farmiq.device.buffer import Buffer, DiskFullError
 from farmiq.device.minting import Identity
 from farmiq.device.store import Image, Tx
 from farmiq.device.writing import Writer
-from farmiq.plumbing import ids, log
+from farmiq.plumbing import asking, ids, log
+from farmiq.plumbing.asking import Said
 from farmiq.plumbing.backoff import Backoff
 
 NAME = "iot-weighvision-agent"
@@ -43,14 +44,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str | None = None
 
 
-class _Said(msgspec.Struct, frozen=True, kw_only=True):
+class _Reason(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     message: str = ""
     traceId: str = ""  # noqa: N815 - as on the wire
 
 
 class _Failure(msgspec.Struct, frozen=True, kw_only=True):
-    error: _Said = _Said()
+    error: _Reason = _Reason()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Uploads:
             return Outcome("lost", "its file is not what was written")
         try:
             return await self._upload(http, image, data)
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError) as error:
             return Outcome("away", f"{type(error).__name__}: {error}"[:300])
 
     async def _upload(self, http: httpx2.AsyncClient, image: Image, data: bytes) -> Outcome:
@@ -139,7 +140,7 @@ class Uploads:
             if address.upload_url is None:
                 return Outcome("refused", "the media store gave no address")
             answer = await self._put(http, image, address, data)
-            match uploading.of_put(answer.status_code):
+            match uploading.of_put(answer.status):
                 case "done":
                     crash.here("agent.after_put")
                     return Outcome("done")
@@ -147,7 +148,7 @@ class Uploads:
                     continue
                 case verdict:
                     kind: Literal["away", "refused"] = "away" if verdict == "away" else "refused"
-                    return Outcome(kind, f"the store answered {answer.status_code}")
+                    return Outcome(kind, f"the store answered {answer.status}")
         return Outcome("refused", f"{MOST_ADDRESSES} addresses in a row were refused")
 
     async def _ask(self, http: httpx2.AsyncClient, image: Image) -> Address | Outcome:
@@ -167,19 +168,22 @@ class Uploads:
         }
         if image.session_id is not None:
             body["sessionId"] = image.session_id
-        answer = await http.post(
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        answer = await asking.ask(
+            http,
+            "POST",
             f"{self.edge_url}{PRESIGN}",
-            json=body,
-            headers={"Authorization": f"Bearer {self.token}", **_traced(image)},
+            content=msgspec.json.encode(body),
+            headers={**headers, **_traced(image)},
         )
-        verdict = uploading.of_presign(answer.status_code)
-        self._note_stranger(answer.status_code if verdict == "stranger" else None)
+        verdict = uploading.of_presign(answer.status)
+        self._note_stranger(answer.status if verdict == "stranger" else None)
         if verdict != "done":
             kind: Literal["refused", "stranger", "away"]
             kind = verdict if verdict in ("refused", "stranger") else "away"
             return Outcome(kind, _why(answer))
         try:
-            address = msgspec.json.decode(answer.content, type=Address)
+            address = msgspec.json.decode(answer.body, type=Address)
         except msgspec.MsgspecError as error:
             return Outcome("refused", f"the media store's answer is odd: {error}"[:300])
         if address.media_id != image.image_id:
@@ -188,10 +192,14 @@ class Uploads:
 
     async def _put(
         self, http: httpx2.AsyncClient, image: Image, address: Address, data: bytes
-    ) -> httpx2.Response:
+    ) -> Said:
         headers = {"Content-Type": image.content_type, **address.required_headers}
-        return await http.put(
-            str(address.upload_url), content=data, headers={**headers, **_traced(image)}
+        return await asking.ask(
+            http,
+            "PUT",
+            str(address.upload_url),
+            content=data,
+            headers={**headers, **_traced(image)},
         )
 
     # --- what became of it
@@ -276,16 +284,16 @@ def _traced(image: Image) -> dict[str, str]:
     return {"x-request-id": str(ids.new()), "x-trace-id": image.trace_id}
 
 
-def _why(answer: httpx2.Response) -> str:
+def _why(answer: Said) -> str:
     """The standard error body says it best (WV-29)."""
     try:
-        said = msgspec.json.decode(answer.content, type=_Failure).error
+        said = msgspec.json.decode(answer.body, type=_Failure).error
     except msgspec.MsgspecError:
-        said = _Said()
+        said = _Reason()
     log.get(NAME).warning(
-        "presign.refused", status=answer.status_code, code=said.code, trace_id=said.traceId
+        "presign.refused", status=answer.status, code=said.code, trace_id=said.traceId
     )
-    return f"{answer.status_code} {said.code} {said.message}".strip()[:300]
+    return f"{answer.status} {said.code} {said.message}".strip()[:300]
 
 
 def _zulu(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import structlog
 
-_OF_AN_EVENT = {"event_id", "event_type", "trace_id", "device_id", "session_id", "media_id", "seq"}
+_OF_AN_EVENT = {"event_id", "event_type", "trace_id", "session_id", "media_id", "seq"}
 _OPERATIONAL = {
     "event", "level", "timestamp", "service", "request_id", "duration_ms", "status", "code",
     "error", "count", "method", "route", "engine", "queue", "batch_id", "attempt", "wait_s",

@@ -61,9 +61,8 @@ async def _derive_all(pool: db.Pool, of: Silo, *, settle_s: float) -> int:
 async def _say_failed(pool: db.Pool, of: Silo, error: Exception) -> None:
     FAILED.inc()
     why = db.first_line(error)
-    log.get("derivation").error(
-        "feed.derivation_failed", tenant_id=of.tenant_id, device_id=of.device_id, error=why
-    )
+    # Logs name no device; the alert does.
+    log.get("derivation").error("feed.derivation_failed", tenant_id=of.tenant_id, error=why)
     async with db.transaction(pool) as tx:
         await alerts.raise_(tx, _failed(of, why))
 

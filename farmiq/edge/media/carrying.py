@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 import httpx2
+import msgspec
 import prometheus_client
 
 from farmiq import crash
@@ -28,7 +29,7 @@ from farmiq.edge.media import carried, delivery
 from farmiq.edge.media.carried import Waiting
 from farmiq.edge.media.delivery import Answer, Away, Put, Refused, There
 from farmiq.messages import media
-from farmiq.plumbing import db, ids, log, objects
+from farmiq.plumbing import asking, db, ids, log, objects
 from farmiq.plumbing.backoff import retry_after_s
 
 NOT_LET_IN = 401
@@ -125,29 +126,28 @@ class Carrier:
             "Authorization": f"Bearer {self._identity.token(image.tenant_id)}",
             "x-request-id": str(ids.new()),
             "x-trace-id": image.trace_id or str(image.id),
+            "Content-Type": "application/json",
         }
-        answer = await self._send(
-            lambda: self._client.post(url, json=_told(image), headers=headers)
-        )
+        answer = await self._send("POST", url, msgspec.json.encode(_told(image)), headers)
         if answer.status == NOT_LET_IN:
             self._identity.forget()
         return delivery.judge(answer, size_bytes=image.size_bytes, sha256=image.sha256)
 
     async def _put(self, where: Put, data: bytes) -> Answer:
-        return await self._send(
-            lambda: self._client.put(where.url, content=data, headers=where.headers)
-        )
+        return await self._send("PUT", where.url, data, where.headers)
 
-    async def _send(self, request: Callable[[], Any]) -> Answer:
+    async def _send(
+        self, method: str, url: str, content: bytes, headers: Mapping[str, str]
+    ) -> Answer:
         try:
-            response: httpx2.Response = await request()
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            said = await asking.ask(self._client, method, url, content=content, headers=headers)
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
             return Answer(None, problem=f"{type(error).__name__}: {error}"[:300])
         return Answer(
-            response.status_code,
-            body=_json(response),
-            problem=response.text[:200],
-            retry_after_s=retry_after_s(response.headers.get("Retry-After"), now=datetime.now(UTC)),
+            said.status,
+            body=said.json(),
+            problem=said.body[:200].decode(errors="replace"),
+            retry_after_s=retry_after_s(said.headers.get("Retry-After"), now=datetime.now(UTC)),
         )
 
     async def _done(self, image: Waiting) -> None:
@@ -206,13 +206,6 @@ def _told(image: Waiting) -> dict[str, Any]:
         "sha256": image.sha256,
     }
     return {name: value for name, value in said.items() if value is not None}
-
-
-def _json(response: httpx2.Response) -> Any:
-    try:
-        return response.json()
-    except ValueError:
-        return None
 
 
 def _not_taken(image: Waiting, why: str) -> Alert:

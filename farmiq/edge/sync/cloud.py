@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -14,6 +13,7 @@ from farmiq.config import EdgeSettings
 from farmiq.edge.identity import Identity
 from farmiq.edge.sync.verdict import ACCEPTED, Answer
 from farmiq.messages.bus import BusEvent
+from farmiq.plumbing import asking
 from farmiq.plumbing.backoff import retry_after_s
 
 ROUTE = "/api/v1/ingestion/batch"
@@ -25,10 +25,6 @@ _TOO_LONG_FOR_THE_LOOP = 256 * 1024
 # After that many failures in a row the connection itself is suspected (peers 4).
 _REBUILD_AFTER = 5
 NOT_LET_IN = 401
-# Connecting, sending, waiting for the answer and reading it, each as long as SYNC_TIMEOUT_SECONDS.
-_PARTS = 3
-# A reason of 1,000 characters for each of 500 events, and room to spare.
-_LONGEST_ANSWER = 2 * 1024 * 1024
 
 Connect = Callable[[], httpx2.AsyncClient]
 
@@ -84,20 +80,17 @@ class Cloud:
         url = self._settings.cloud_url.rstrip("/") + route
         sent = {**headers, "Content-Type": "application/json"}
         try:
-            # httpx waits so long for every part; an answer that drips would never end.
-            async with asyncio.timeout(self._settings.sync_timeout_s * _PARTS):
-                async with self._client.stream("POST", url, content=body, headers=sent) as response:
-                    said = await _read(response)
+            said = await asking.ask(self._client, "POST", url, content=body, headers=sent)
         except (httpx2.HTTPError, TimeoutError) as error:
             await self._unreached()
             return Answer(None, problem=f"{type(error).__name__}: {error}"[:500])
         self._unanswered = 0
-        if response.status_code == NOT_LET_IN:
+        if said.status == NOT_LET_IN:
             self._identity.forget()
         return Answer(
-            response.status_code,
-            body=_json(said),
-            retry_after_s=retry_after_s(response.headers.get("Retry-After"), now=datetime.now(UTC)),
+            said.status,
+            body=said.json(),
+            retry_after_s=retry_after_s(said.headers.get("Retry-After"), now=datetime.now(UTC)),
         )
 
     async def _unreached(self) -> None:
@@ -111,23 +104,6 @@ async def _compressed(body: bytes) -> bytes:
     if len(body) <= _TOO_LONG_FOR_THE_LOOP:
         return gzip.compress(body, compresslevel=1, mtime=0)
     return await asyncio.to_thread(gzip.compress, body, 1, mtime=0)
-
-
-async def _read(response: httpx2.Response) -> bytes:
-    """The body; none if it is longer than any answer of our cloud."""
-    body = bytearray()
-    async for part in response.aiter_bytes():
-        body += part
-        if len(body) > _LONGEST_ANSWER:
-            return b""
-    return bytes(body)
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _details(body: Any) -> bool:

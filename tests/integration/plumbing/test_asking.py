@@ -1,0 +1,77 @@
+"""Asking over HTTP: the answer, or an end to waiting for it; over a real socket."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import httpx2
+import pytest
+
+from farmiq.plumbing import asking
+
+Serve = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def served(how: Serve) -> AsyncIterator[str]:
+    serving: list[asyncio.Task[None]] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            await how(writer)
+        except ConnectionError:
+            pass
+        finally:
+            writer.transport.abort()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.create_task(answer(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    server.close()
+    for each in serving:
+        each.cancel()
+    await asyncio.gather(*serving, return_exceptions=True)
+
+
+def saying(raw: bytes) -> Serve:
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(raw), raw))
+        await writer.drain()
+        await asyncio.Event().wait()
+
+    return serve
+
+
+async def dripping(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while not writer.is_closing():
+        writer.write(b" ")
+        await asyncio.sleep(0.02)
+
+
+async def ask(url: str) -> asking.Said:
+    async with httpx2.AsyncClient(timeout=0.5) as client:
+        return await asking.ask(client, "PUT", url, content=b"x", headers={})
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"), [(b'{"a":1}', {"a": 1}), (b"no", None), (b"[" * 200_000, None), (b"", None)]
+)
+async def test_the_answer_as_it_came(raw: bytes, value: object) -> None:
+    async with served(saying(raw)) as url:
+        said = await ask(url)
+    assert (said.status, said.body, said.json()) == (200, raw, value)
+
+
+async def test_an_answer_that_drips_ends() -> None:
+    async with served(dripping) as url:
+        with pytest.raises(TimeoutError):
+            await ask(url)
+
+
+async def test_an_answer_longer_than_any_of_ours_has_no_body() -> None:
+    async with served(saying(b" " * (asking.LONGEST_ANSWER + 1))) as url:
+        assert (await ask(url)).body == b""
