@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import fcntl
 import json
-import socket
 import urllib.request
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,7 +26,7 @@ from farmiq import stack
 from farmiq.plumbing import ids, migrations
 from farmiq.process import SQL
 from farmiq.stack import debian
-from tests import devices
+from tests import devices, ports
 from tests.chaos.summary import fault_lines
 from tests.engines import Engines, state_dir
 
@@ -142,13 +141,7 @@ def chromium() -> Path:
 
 @pytest.fixture
 def free_port() -> Callable[[], int]:
-    def find() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            return port
-
-    return find
+    return ports.free_port
 
 
 @pytest.fixture

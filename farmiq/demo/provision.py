@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +21,7 @@ from farmiq.plumbing import migrations, rabbit, tokens
 from farmiq.process import SQL
 from farmiq.simulate import farm
 from farmiq.simulate.sensors import HEARTBEAT_S
+from farmiq.stack.ports import is_free, single
 
 TENANT_ID = "hillside"
 CLUSTER_ID = "edge-demo"
@@ -210,12 +210,4 @@ def _write_private(file: Path, value: object) -> None:
 
 
 def _free_port(preferred: int) -> int:
-    for port in (preferred, 0):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            found: int = probe.getsockname()[1]
-            return found
-    raise OSError("no free port on 127.0.0.1")
+    return preferred if is_free(preferred) else single()

@@ -14,6 +14,8 @@ from farmiq.stack.engine import HOST, StackError
 
 BLOCK = 32
 LOWEST = 12_000
+# Below the blocks: for whoever needs one port more and no stack.
+SINGLE = range(6_000, LOWEST)
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -41,6 +43,17 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def single(*, share: int = 0, of: int = 1) -> int:
+    """A free port outside all blocks; those who pick at the same time take different shares."""
+    mine = [port for port in SINGLE if port % of == share]
+    for port in random.sample(mine, k=len(mine)):
+        if is_free(port):
+            return port
+    raise StackError(
+        f"No free port from {SINGLE.start} to {SINGLE.stop} on {HOST}: stop some servers."
+    )
 
 
 @contextlib.contextmanager

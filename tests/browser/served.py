@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import threading
 import urllib.error
 import urllib.request
@@ -14,6 +13,7 @@ from farmiq.cloud.media import service as media
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
 from tests.browser import patience
+from tests.ports import free_port
 
 
 class Served:
@@ -69,13 +69,6 @@ class Served:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

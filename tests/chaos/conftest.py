@@ -1,6 +1,5 @@
 """A whole farm on a stack of its own, which the tests here break one piece at a time."""
 
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.chaos.rounds import Battered
 from tests.conftest import Database
 from tests.engines import state_dir
 from tests.farm import STARTED, TENANT, Farm
+from tests.ports import free_port
 from tests.weighing_farm import WeighingFarm
 
 # Everything waits briefly and in small portions, so that a round has work in hand and is short.
@@ -75,8 +75,8 @@ def provisioned(folder: Path, engines: stack.Stack) -> Farm:
     with psycopg.connect(cloud.admin_url) as connection:
         add_company(connection, TENANT, name="Hillside Farm")
     tokens.write_new_key(folder / "key.json", folder / "keys.json")
-    ports = {service.name: _free_port() for service in services.SERVICES}
-    ports |= {site: _free_port() for site in services.SITES}
+    ports = {service.name: free_port() for service in services.SERVICES}
+    ports |= {site: free_port() for site in services.SITES}
     environment = {
         **given,
         **IMPATIENT,
@@ -99,10 +99,3 @@ def weighing(tmp_path: Path) -> Iterator[Weighing]:
         finally:
             farm.stop()
     stack.remove(root)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
