@@ -3,7 +3,8 @@
 `migrations/NNNN_pre_name.sql` runs before the new code is deployed and only adds, so that the old
 code goes on running; `…_post_…` runs when the old code is gone.
 `roles.sql` and `functions/*.sql` may be applied any number of times and are, on every run: the
-functions at the end, and on an empty database also first, since policies and triggers name them.
+functions at the end, and with each migration first, in its transaction, since policies and triggers
+name them.
 """
 
 import hashlib
@@ -122,10 +123,10 @@ def apply(url: str, folder: Path, *, phase: str = "all") -> list[str]:
             waiting = chosen(pending(files, applied), phase)
             _apply_again(connection, [folder / "roles.sql"])
             functions = sorted((folder / "functions").glob("*.sql"))
-            if not applied:
-                _apply_again(connection, functions)
             for file in waiting:
-                _apply_one(connection, file)
+                with connection.transaction():
+                    _apply_again(connection, functions)
+                    _apply_one(connection, file)
             _apply_again(connection, functions)
         finally:
             connection.execute("select pg_advisory_unlock(%s)", (_LOCK,))

@@ -35,6 +35,7 @@ CALLS = {
         "select g from get_selectable_companies() g where g.company_id = %(foreign_id)s",
     ),
     "fn_now()": ("select fn_now()",),
+    "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
     # A trigger's: called by hand it only says so.
     "fn_companies_tenant_id()": ("select fn_companies_tenant_id()",),
 }

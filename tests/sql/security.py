@@ -17,8 +17,22 @@ CONDITIONS = {
     "(company_id = get_active_company_id())",
     "(tenant_id = ( SELECT get_active_tenant_id() AS get_active_tenant_id))",
 }
+# The functions of 004 keep the accounts of cameras; nobody else writes them (C-67, C-76).
+ACCOUNTS = (
+    "device_alerts",
+    "device_assignments",
+    "device_images",
+    "device_schedule_changes",
+    "device_wake_payloads",
+    "devices",
+    "expected_wakes",
+    "petri_observations",
+    "pilot_programs",
+    "site_device_sessions",
+    "sites",
+)
 # What farmiq_jobs may do, and on which columns: its functions look past their caller's company.
-JOBS_MAY = {
+JOBS_MAY: dict[tuple[str, str], set[str]] = {
     ("companies", "SELECT"): {"company_id", "tenant_id", "name"},
     ("users", "SELECT"): {"user_id", "company_id", "is_super_admin"},
     ("sign_ins", "SELECT"): {"token_hash", "user_id", "company_id", "expires_at"},
@@ -109,7 +123,7 @@ def _policies(connection: psycopg.Connection) -> list[str]:
             wrong += [
                 f"{where} lets farmiq_jobs {command.lower()}: JOBS_MAY does not name it"
                 for command in commands
-                if (table, command) not in JOBS_MAY
+                if (table, command) not in JOBS_MAY and table not in ACCOUNTS
             ]
         if PEOPLE & set(roles):
             if commands != ("SELECT",):
@@ -243,6 +257,8 @@ def _may(role: str, privilege: str, table: str, column: str) -> bool:
     if role == "farmiq_service":
         return privilege in COMMANDS
     if role == "farmiq_jobs":
+        if table in ACCOUNTS:
+            return privilege in COMMANDS
         return column in JOBS_MAY.get((table, privilege), set())
     hidden = table in NOT_FOR_PEOPLE or (table, column) in HIDDEN_FROM_PEOPLE
     return role == "authenticated" and privilege == "SELECT" and not hidden

@@ -96,7 +96,7 @@ def _look(
         raise AbortedError
 
 
-_OF_COMPANIES = ("companies", "users", "memberships")
+_OF_COMPANIES = ("companies", "users", "memberships", *two_companies.CAMERAS)
 _TABLES = (
     *_OF_COMPANIES,
     *sorted(two_companies.SEED.keys() - set(_OF_COMPANIES) - two_companies.NOT_FOR_PEOPLE),

@@ -1,0 +1,50 @@
+-- Battery cameras. A camera stays with its company; its site may change, and may be none yet.
+-- wake_schedule_cron changes at midnight only, by the opener of the day (DS-12).
+-- mac is twelve hexadecimal digits in upper case; one camera that is not retired has it.
+create table devices (
+  device_id uuid constraint devices_pkey primary key,
+  company_id uuid not null constraint devices_company_fkey references companies (company_id),
+  site_id uuid,
+  mac text not null constraint devices_mac_plain check (mac ~ '^[0-9A-F]{12}$'),
+  device_name text not null constraint devices_name_said check (device_name <> ''),
+  dialect text not null default 'standard' constraint devices_dialect_known
+    check (dialect in ('standard', 'esp32cam')),
+  wake_schedule_cron text constraint devices_cron_valid
+    check (fn_cron_problem(wake_schedule_cron) is null),
+  slot_index integer constraint devices_slot_positive check (slot_index > 0),
+  x_position double precision,
+  y_position double precision,
+  firmware text,
+  is_active boolean not null default true,
+  last_seen_at timestamptz,
+  battery_voltage double precision,
+  wifi_rssi double precision,
+  pending_count integer,
+  created_at timestamptz not null default now(),
+  constraint devices_name_key unique (company_id, device_name),
+  constraint devices_lineage_key unique (device_id, company_id),
+  constraint devices_site_fkey foreign key (site_id, company_id)
+    references sites (site_id, company_id)
+);
+create unique index devices_mac_idx on devices (mac) where is_active;
+create index devices_site_id_idx on devices (site_id);
+create trigger devices_assignment after insert or update of site_id on devices
+  for each row execute function fn_devices_assignment();
+
+alter table devices enable row level security;
+alter table devices force row level security;
+create policy "Users see in their company" on devices for select to authenticated
+  using (company_id = get_active_company_id());
+create policy devices_owner on devices for all to current_user
+  using (true) with check (true);
+create policy devices_service on devices for all to farmiq_service
+  using (true) with check (true);
+create policy devices_jobs on devices for all to farmiq_jobs
+  using (true) with check (true);
+grant select on devices to authenticated;
+grant select, insert on devices to farmiq_service;
+grant update (site_id, device_name, dialect, slot_index, x_position, y_position, firmware,
+  is_active, last_seen_at, battery_voltage, wifi_rssi, pending_count) on devices to farmiq_service;
+grant select on devices to farmiq_jobs;
+grant update (wake_schedule_cron, last_seen_at, battery_voltage, wifi_rssi)
+  on devices to farmiq_jobs;
