@@ -4,7 +4,10 @@ import pytest
 
 from tests.conftest import Database
 from tests.sql import two_companies
+from tests.sql.psql import people
 from tests.sql.two_companies import Two
+
+__all__ = ["people", "two"]
 
 
 @pytest.fixture

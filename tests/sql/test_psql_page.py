@@ -1,86 +1,11 @@
 """docs/psql.md, followed to the letter: its commands are read from the page and run in psql."""
 
-import re
-import shlex
-import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
-
-import psycopg
 import pytest
-from psycopg import sql
-from typer.testing import CliRunner
 
-from farmiq import cli
-from farmiq.plumbing import ids
-from tests.conftest import Database
-from tests.sql import two_companies
+from tests.sql.psql import LOOK, LOOK_ELSEWHERE, Person
 from tests.sql.two_companies import Two
 
-PAGE = (Path(__file__).parents[2] / "docs" / "psql.md").read_text()
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, flags=re.DOTALL)
-(MAKE_LOGIN, LOOK, LOOK_ELSEWHERE), (MAKE_TOKEN,) = (
-    [text for kind, text in BLOCKS if kind == wanted] for wanted in ("sql", "sh")
-)
 ASK = "select * from telemetry_latest;"
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """A login and a token, both got as the page says."""
-
-    url: str
-    token: str
-
-    def types(self, block: str, *, company: object = "") -> list[list[str]]:
-        """The block as it stands, but for the token and the company; the rows that psql shows."""
-        return self.runs(block.replace("TOKEN", self.token).replace("0198…", str(company)))
-
-    def runs(self, script: str) -> list[list[str]]:
-        done = subprocess.run(
-            ["psql", "--no-psqlrc", "--quiet", "-At", "-v", "ON_ERROR_STOP=1", self.url],
-            input=script,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return [line.split("|") for line in done.stdout.splitlines()]
-
-
-@pytest.fixture
-def people(
-    cloud_db: Database, two: Two, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, Person]]:
-    del two
-    monkeypatch.setenv("FARMIQ_CLOUD_DB_ADMIN_URL", cloud_db.admin_url)
-    parts = urlsplit(cloud_db.admin_url)
-    logins = {name: f"{name}_{ids.new().hex}" for name in ("ann", "bea", "sue")}
-    with psycopg.connect(cloud_db.admin_url, autocommit=True) as owner:
-        try:
-            for login in logins.values():
-                owner.execute(MAKE_LOGIN.replace("anna", login).replace("…", "x").encode())
-            yield {
-                name: Person(
-                    urlunsplit(parts._replace(netloc=f"{login}:x@{parts.hostname}:{parts.port}")),
-                    _token(name),
-                )
-                for name, login in logins.items()
-            }
-        finally:
-            for login in logins.values():
-                owner.execute(sql.SQL("drop role if exists {}").format(sql.Identifier(login)))
-
-
-def _token(name: str) -> str:
-    command, *words = shlex.split(MAKE_TOKEN, comments=True)
-    assert command == "farmiq"
-    email = two_companies.email(name)
-    done = CliRunner().invoke(cli.app, [email if "@" in word else word for word in words])
-    assert done.exit_code == 0, done.output
-    return done.stdout.strip()
 
 
 @pytest.mark.req("DB2-09", "FN-12")
