@@ -97,6 +97,33 @@ def _moments(cron: str, begin: datetime, end: datetime) -> Iterator[datetime]:
         previous = at
 
 
+class Asked:
+    """cronsim's answers about changes, asked once for all zones whose walls show the same.
+
+    It reckons with the hands on the wall and with elapsed time, never with the distance from UTC.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, datetime, timedelta], dict[date, list[timedelta]] | None] = {}
+
+    def wakes(self, cron: str, here: zoneinfo.ZoneInfo, change: Change) -> Wakes | None:
+        """Those of the change's days; None where it gets stuck."""
+        key = (cron, change.at + change.before, change.after - change.before)
+        if key not in self._known:
+            try:
+                found = wakes(cron, here, change.days)
+            except StuckError:
+                self._known[key] = None
+            else:
+                self._known[key] = {
+                    day: [at - change.at for at in ats] for day, ats in found.items()
+                }
+        known = self._known[key]
+        if known is None:
+            return None
+        return {day: [change.at + each for each in ats] for day, ats in known.items()}
+
+
 def wakes_by_us(
     connection: psycopg.Connection, cron: str, zone: str, days: Iterable[date]
 ) -> Wakes:

@@ -44,13 +44,11 @@ CALLS = {
     ),
     "fn_cron_step(integer[],integer[],integer[],integer[],integer[],boolean,"
     "timestamp without time zone[],interval[],timestamp without time zone,date)": (
-        "select fn_cron_step('{0}', '{0}', '{1}', '{1}', '{1}', false, '{-infinity}', '{0}', "
-        "'2026-01-01', '2026-01-31')",
+        "select fn_cron_step('{}', '{}', '{}', '{}', '{}', true, '{}', '{}', null, null)",
     ),
     "fn_wakes_of_change(integer[],integer[],integer[],integer[],integer[],boolean,boolean,"
     "timestamp without time zone[],interval[],date)": (
-        "select fn_wakes_of_change('{0}', '{0}', '{1}', '{1}', '{1}', false, true, "
-        "'{-infinity}', '{0}', '2026-01-01')",
+        "select fn_wakes_of_change('{}', '{}', '{}', '{}', '{}', true, true, '{}', '{}', null)",
     ),
     "fn_zone_name(text)": ("select fn_zone_name('CET')",),
     "fn_zone_stretches(text,timestamp without time zone,timestamp without time zone)": (

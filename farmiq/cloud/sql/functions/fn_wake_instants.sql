@@ -25,12 +25,14 @@ begin
   end if;
   zone := public.fn_zone_name(timezone);
   -- A change of the clock on the day before can still be felt on the day.
-  z := public.fn_zone_stretches(zone, session_date - interval '48 hours', session_date + interval '39 hours');
+  z := public.fn_zone_stretches(
+    zone, session_date - interval '48 hours', session_date + interval '39 hours');
   if cardinality(z.starts) = 1 then
     return query
       select ((h.n - 1) * cardinality(s.minutes) + m.n)::integer,
         (d.day + make_interval(hours => h.hour, mins => m.minute) - z.offsets[1]) at time zone 'UTC'
-      from public.fn_cron_dates(s.days, s.months, s.weekdays, s.both_days, session_date, session_date) d(day),
+      from public.fn_cron_dates(
+          s.days, s.months, s.weekdays, s.both_days, session_date, session_date) d(day),
         unnest(s.hours) with ordinality h(hour, n), unnest(s.minutes) with ordinality m(minute, n)
       order by h.n, m.n;
   else
@@ -42,4 +44,5 @@ begin
   end if;
 end $$;
 revoke execute on function fn_wake_instants(text, text, date) from public;
-grant execute on function fn_wake_instants(text, text, date) to authenticated, farmiq_service, farmiq_jobs;
+grant execute on function fn_wake_instants(text, text, date)
+  to authenticated, farmiq_service, farmiq_jobs;
