@@ -36,6 +36,10 @@ CALLS = {
     ),
     "fn_now()": ("select fn_now()",),
     "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
+    "fn_local_date(text, timestamp with time zone)": (
+        "select fn_local_date('Asia/Bangkok', fn_now())",
+    ),
+    "fn_midnight(text, date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
     # A trigger's: called by hand it only says so.
     "fn_companies_tenant_id()": ("select fn_companies_tenant_id()",),
 }
