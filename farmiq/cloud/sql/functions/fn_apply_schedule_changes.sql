@@ -10,6 +10,11 @@ declare
   winner record;
   any_applied boolean := false;
 begin
+  -- A day that is open already waits in the order of all: session, then camera.
+  perform from public.site_device_sessions s
+  where s.site_id = fn_apply_schedule_changes.site_id
+    and s.session_date = fn_apply_schedule_changes.local_date
+  for no key update;
   for winner in
     select distinct on (c.device_id) c.change_id, c.device_id, c.new_wake_schedule_cron,
       c.requested_at, c.position, d.wake_schedule_cron

@@ -1,7 +1,8 @@
 -- Makes the session of a site and date with the wakes it expects, unless there is one; its id.
 -- Call it under fn_lock_site, the changes of the date applied. Expected on a date that is not over
 -- are the active cameras that stand there; on one that is over, those that stood there first on that
--- date, unless they are retired and were not seen since.
+-- date, unless they are retired and were not seen since. Before the site's first day stood there
+-- whoever came first: images of that time have no other place either (fn_devices_assignment).
 create or replace function fn_open_day(site_id uuid, local_date date, config_changed boolean)
 returns uuid
 language plpgsql volatile
@@ -11,12 +12,16 @@ as $$
 declare
   site record;
   is_over boolean;
+  is_before_all boolean;
   begins timestamptz;
   ends timestamptz;
 begin
   select s.company_id, s.program_id, s.timezone into strict site
   from public.sites s where s.site_id = fn_open_day.site_id;
   is_over := fn_open_day.local_date < public.fn_local_date(site.timezone, public.fn_now());
+  is_before_all := not exists (
+    select from public.site_device_sessions s
+    where s.site_id = fn_open_day.site_id and s.session_date < fn_open_day.local_date);
   begins := public.fn_midnight(site.timezone, fn_open_day.local_date);
   ends := public.fn_midnight(site.timezone, fn_open_day.local_date + 1);
   with cameras as (
@@ -32,7 +37,7 @@ begin
         and a.device_id in (
           select b.device_id from public.device_assignments b
           where b.site_id = fn_open_day.site_id)
-        and a.assigned_at < ends and coalesce(a.ended_at > begins, true)
+        and (a.assigned_at < ends or is_before_all) and coalesce(a.ended_at > begins, true)
       order by a.device_id, a.assigned_at) f
     join public.devices d on d.device_id = f.device_id
     where f.site_id = fn_open_day.site_id and (d.is_active or d.last_seen_at >= begins)
