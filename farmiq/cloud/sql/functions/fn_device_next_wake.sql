@@ -1,12 +1,13 @@
 -- When a camera is to wake next: today by its schedule, from the midnight of a change that waits by
--- that one (C-71). Null if it is retired or has no schedule.
+-- that one (C-71). After now, unless told otherwise; null if it is retired or has no schedule.
 create or replace function fn_device_next_wake(
-  device_id uuid, after timestamptz default fn_now()) returns timestamptz
+  device_id uuid, after timestamptz default null) returns timestamptz
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  since constant timestamptz := coalesce(fn_device_next_wake.after, public.fn_now());
   camera record;
   found timestamptz;
 begin
@@ -37,8 +38,8 @@ begin
   select min(w.wake_at) into found
   from spans p, lateral (
     select public.fn_next_wake(p.schedule, camera.timezone,
-      greatest(fn_device_next_wake.after, p.at - interval '1 microsecond')) as wake_at) w
-  where p.ends_at > fn_device_next_wake.after and w.wake_at < p.ends_at;
+      greatest(since, p.at - interval '1 microsecond')) as wake_at) w
+  where p.ends_at > since and w.wake_at < p.ends_at;
   return found;
 end $$;
 revoke execute on function fn_device_next_wake(uuid, timestamptz) from public;
