@@ -20,7 +20,7 @@ begin
     raise exception 'nobody is signed in: call begin_session(token) first in this transaction'
       using errcode = 'invalid_authorization_specification';
   elsif not person.may_change then
-    raise exception 'technicians and admins change the schedules of cameras: ask one of them'
+    raise exception 'only technicians and admins change the schedules of cameras'
       using errcode = 'insufficient_privilege';
   end if;
   return person.user_id;

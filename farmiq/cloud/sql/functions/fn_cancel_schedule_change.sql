@@ -21,9 +21,9 @@ begin
     raise exception 'your company has no schedule change %',
       coalesce(fn_cancel_schedule_change.change_id::text, 'null') using errcode = 'no_data_found';
   elsif change.applied_at is not null or change.superseded_at is not null then
-    raise exception 'schedule change % was % and stays so: request another one',
+    raise exception 'schedule change % was % and stays so: request a new change',
       fn_cancel_schedule_change.change_id,
-      case when change.applied_at is null then 'overtaken by a newer one' else 'applied' end
+      case when change.applied_at is null then 'overtaken by a newer request' else 'applied' end
       using errcode = 'object_not_in_prerequisite_state';
   end if;
   update public.device_schedule_changes c

@@ -26,11 +26,11 @@ begin
       and c.applied_at is null and c.superseded_at is null and c.cancelled_at is null
   ), starts as (
     select '-infinity'::timestamptz as at, camera.wake_schedule_cron as schedule
-    union all
-    select distinct on (w.effective_date) public.fn_midnight(camera.timezone, w.effective_date),
-      n.new_wake_schedule_cron
-    from waiting w join waiting n on n.effective_date <= w.effective_date
-    order by w.effective_date, n.requested_at desc, n.position desc
+    union all (
+      select distinct on (w.effective_date) public.fn_midnight(camera.timezone, w.effective_date),
+        n.new_wake_schedule_cron
+      from waiting w join waiting n on n.effective_date <= w.effective_date
+      order by w.effective_date, n.requested_at desc, n.position desc)
   ), spans as (
     select s.at, s.schedule, lead(s.at, 1, 'infinity') over (order by s.at) as ends_at
     from starts s
