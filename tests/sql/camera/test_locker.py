@@ -124,10 +124,8 @@ def test_just_above_thirty_percent_of_ten_thousand(farm: Farm) -> None:
 
 
 @pytest.mark.req("FN-03")
-@pytest.mark.parametrize(("volt", "raised"), [(3.6, False), (3.59, True)])
-def test_the_last_reading_of_the_day_is_the_batterys(
-    farm: Farm, volt: float, raised: bool
-) -> None:
+@pytest.mark.parametrize(("volt", "raised"), [(3.6, 0), (3.59, 1)])
+def test_the_last_reading_of_the_day_is_the_batterys(farm: Farm, volt: float, raised: int) -> None:
     site = farm.site()
     device = farm.device(site)
     # Late images come in any order: what counts is when they were taken.
@@ -136,7 +134,7 @@ def test_the_last_reading_of_the_day_is_the_batterys(
     farm.wake(device, "2026-03-10T08:00:00+07:00", "a.jpg", battery_voltage=3.0)
     farm.at(AFTER)
     locked(farm, site)
-    assert (("low_battery", device) in alerts(farm)) == raised
+    assert alerts(farm).count(("low_battery", device)) == raised
 
 
 def test_an_alert_is_opened_once(farm: Farm) -> None:

@@ -152,17 +152,20 @@ def test_days_that_were_missed_open_one_by_one_with_their_own_changes(farm: Farm
     ) == [(False,), (True,), (False,), (True,)]
 
 
-@pytest.mark.parametrize("table", ["sites", "pilot_programs"])
-def test_what_was_not_active_missed_nothing(farm: Farm, table: str) -> None:
+@pytest.mark.parametrize(
+    "activate",
+    ["update sites set is_active = %s", "update pilot_programs set is_active = %s"],
+)
+def test_what_was_not_active_missed_nothing(farm: Farm, activate: str) -> None:
     site = farm.site()
     farm.device(site)
     opened(farm, site)
-    farm.owner.execute(f"update {table} set is_active = false".encode())
+    farm.owner.execute(activate.encode(), (False,))
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="is not active"):
         opened(farm, site)
     assert farm.call("fn_midnight_session_opener_all")["results"] == []
     farm.at("2026-04-10T12:00:00+07:00")
-    farm.owner.execute(f"update {table} set is_active = true".encode())
+    farm.owner.execute(activate.encode(), (True,))
     opened(farm, site)
     assert days(farm, site) == {"2026-03-10": 2, "2026-04-10": 2}
 

@@ -22,7 +22,7 @@ def preview(farm: Farm, device: UUID, cron: str = "0 * * * *") -> dict[str, Any]
     ("instant", "left"),
     [
         ("2026-03-10T14:00:00", "10 hours"),
-        ("2026-03-10T13:30:00", "11 hours"),  # ten and a half: rounded up
+        ("2026-03-10T13:29:00", "11 hours"),
         ("2026-03-10T13:31:00", "10 hours"),
         ("2026-03-10T23:00:00", "1 hour"),
         ("2026-03-10T23:00:40", "59 minutes"),

@@ -9,6 +9,7 @@ import pytest
 
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing import ids
+from tests.sql import two_companies
 from tests.sql.camera.farm import Farm, call
 from tests.sql.camera.people import person
 
@@ -125,10 +126,9 @@ def test_nobody_reaches_another_companys_cameras(farm: Farm) -> None:
         connection.execute("select set_active_company_context(%s)", (farm.company,))
         assert call(connection, "fn_cancel_schedule_change", change_id=change)
     with (
-        psycopg.connect(farm.database.url) as connection,
+        two_companies.looking(farm.database.url) as connection,
         pytest.raises(psycopg.errors.InvalidAuthorizationSpecification, match="nobody"),
     ):
-        connection.execute("set local role authenticated")
         call(connection, "fn_cancel_schedule_change", change_id=change)
 
 
