@@ -36,6 +36,11 @@ CALLS = {
     ),
     "fn_now()": ("select fn_now()",),
     "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
+    "fn_request_resend(uuid)": (
+        "select fn_request_resend(image_id) from device_images",
+        "select fn_request_resend(%(foreign_id)s)",
+        "select fn_request_resend(null)",
+    ),
     # A trigger's: called by hand it only says so.
     "fn_companies_tenant_id()": ("select fn_companies_tenant_id()",),
 }
