@@ -10,10 +10,10 @@ from psycopg.types.json import Jsonb
 
 from farmiq.plumbing import ids
 from tests.sql.camera.farm import Farm
+from tests.sql.camera.verbs import URL, complete, fail, image, payload, retry
 
 EIGHT = "2026-03-10T08:00:00+07:00"
 FOUR = "2026-03-10T16:00:00+07:00"
-URL = "s3://images/1.jpg"
 
 
 @pytest.fixture
@@ -22,39 +22,6 @@ def device(farm: Farm) -> UUID:
     made = farm.device(farm.site())
     farm.at("2026-03-10T18:00:00+07:00")
     return made
-
-
-def complete(farm: Farm, wake: dict[str, Any], url: str = URL) -> dict[str, Any]:
-    answer: dict[str, Any] = farm.call(
-        "fn_image_completion_handler", image_id=wake["image_id"], image_url=url
-    )
-    return answer
-
-
-def fail(farm: Farm, wake: dict[str, Any], code: str = "TIMEOUT") -> dict[str, Any]:
-    answer: dict[str, Any] = farm.call(
-        "fn_image_failure_handler",
-        image_id=wake["image_id"],
-        error_code=code,
-        error_message="no chunk for five minutes",
-    )
-    return answer
-
-
-def retry(farm: Farm, device: UUID, url: str | None, name: str = "IMG_001.jpg") -> dict[str, Any]:
-    answer: dict[str, Any] = farm.call(
-        "fn_retry_by_id_handler", device_id=device, image_name=name, new_image_url=url
-    )
-    return answer
-
-
-def image(farm: Farm, wake: dict[str, Any], columns: str) -> Any:
-    return farm.value(f"select {columns} from device_images where image_id = %s", wake["image_id"])
-
-
-def payload(farm: Farm, wake: dict[str, Any], columns: str) -> Any:
-    query = f"select {columns} from device_wake_payloads where payload_id = %s"
-    return farm.value(query, wake["payload_id"])
 
 
 @pytest.mark.req("FN-05", "DS-01", "DS-07", "DS-08", "DS-13")
