@@ -1,7 +1,6 @@
-"""All handlers in random order on several connections at once: the accounts are right throughout."""
+"""All handlers in random order on several connections: the accounts are right throughout."""
 
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -76,7 +75,7 @@ class Play:
 
 
 @pytest.fixture
-def play(farm: Farm) -> Iterator[Play]:
+def play(farm: Farm) -> Play:
     """Sites on both sides of a night in which clocks change."""
     farm.at(START)
     sites = [farm.site(zone) for zone in ("Asia/Bangkok", "Europe/Berlin", "Pacific/Apia")]
@@ -85,9 +84,8 @@ def play(farm: Farm) -> Iterator[Play]:
     add_user(
         farm.owner, "ann@example.com", company_id=farm.company, password=two_companies.PASSWORD
     )
-    yield Play(
-        farm, sites, devices, open_sign_in(farm.owner, "ann@example.com", lasts=timedelta(days=90))
-    )
+    token = open_sign_in(farm.owner, "ann@example.com", lasts=timedelta(days=90))
+    return Play(farm, sites, devices, token)
 
 
 @pytest.mark.req("DB2-03", "FN-09", "DS-01", "DS-09")
@@ -205,14 +203,14 @@ def retry(play: Play, connection: psycopg.Connection, chance: random.Random) -> 
     )
 
 
-def resend(play: Play, connection: psycopg.Connection, chance: random.Random) -> None:
+def resend(play: Play, _: psycopg.Connection, chance: random.Random) -> None:
     known = chance.choice(play.wakes)
     with two_companies.looking(play.farm.database.url, play.token) as person:
         call(person, "fn_request_resend", image_id=known["image_id"])
 
 
 def day(play: Play, connection: psycopg.Connection, chance: random.Random) -> None:
-    """Days open and lock while their wakes come; at most an hour goes by."""
+    """Days open and lock while their wakes come."""
     function = chance.choice(["fn_midnight_session_opener", "fn_end_of_day_locker"])
     call(connection, function, site_id=chance.choice(play.sites))
 
