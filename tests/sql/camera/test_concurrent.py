@@ -103,8 +103,10 @@ def test_failures_of_one_day_open_one_alert(farm: Farm) -> None:
 
 
 def test_cameras_of_one_site_bring_several_days_at_once(farm: Farm) -> None:
+    farm.at("2026-03-01T12:00:00+07:00")
     site = farm.site()
     devices = [farm.device(site) for _ in range(4)]
+    farm.at("2026-03-10T12:00:00+07:00")
     days = [f"2026-03-0{day}T08:00:00+07:00" for day in (7, 8, 9)]
     calls = [ingestion(device, day) for day in days for device in devices]
     answers = together(farm, calls)

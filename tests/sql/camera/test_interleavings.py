@@ -103,7 +103,7 @@ def test_any_order_on_any_connection_keeps_the_accounts(play: Play, steps: int) 
             play.done.set()
         assert watched.result() > 0
     assert broken(play.farm.owner) == {}
-    assert all(min(tally.values()) > 0 for tally in tallies)
+    assert all(any(tally[name] for tally in tallies) for name in ACTS)
     statuses = play.farm.rows("select distinct payload_status from device_wake_payloads order by 1")
     assert statuses == [("complete",), ("failed",), ("pending",)]
 

@@ -1,5 +1,7 @@
 -- A camera was heard now, with readings of an image that it took at that time. Readings count if no
--- newer image is known: one that waited in the camera says nothing about today's battery.
+-- newer image is known: one that waited in the camera says nothing about today's battery. Whoever
+-- changes the camera's settings right now holds its row and may wait for the session of this wake:
+-- then this is left out, the wake has the readings.
 create or replace function fn_device_seen(
   device_id uuid, at timestamptz, battery_voltage double precision, wifi_rssi double precision)
 returns void
@@ -17,7 +19,9 @@ as $$
       select from public.device_wake_payloads p
       where p.device_id = fn_device_seen.device_id and p.captured_at > fn_device_seen.at
         and not p.clock_suspect) as newest) n
-  where d.device_id = fn_device_seen.device_id
+  where d.device_id = (
+    select f.device_id from public.devices f where f.device_id = fn_device_seen.device_id
+    for no key update skip locked)
 $$;
 grant create on schema public to farmiq_jobs;
 alter function fn_device_seen(uuid, timestamptz, double precision, double precision) owner to farmiq_jobs;

@@ -29,24 +29,22 @@ begin
   image := public.fn_known_image(fn_wake_ingestion_handler.device_id,
     fn_wake_ingestion_handler.image_name, taken_at, suspect, size, chunks, said);
   if image is not null then
-    perform public.fn_device_seen(fn_wake_ingestion_handler.device_id, at, null, null);
     update public.device_images i
     set image_size = coalesce(size, i.image_size), total_chunks = coalesce(chunks, i.total_chunks)
     where i.image_id = image and i.status <> 'complete';
+    perform public.fn_device_seen(fn_wake_ingestion_handler.device_id, at, null, null);
     return public.fn_wake_answer(image);
   end if;
+  -- Of one camera one wake at a time: another connection may bring the same metadata.
+  perform pg_advisory_xact_lock(
+    hashtextextended('farmiq camera ' || fn_wake_ingestion_handler.device_id, 0));
   site := public.fn_wake_lineage(fn_wake_ingestion_handler.device_id, at);
   -- A day may be opened ten minutes ahead of its midnight and no earlier.
   session := public.fn_open_session(site, (
     select (least(at + make_interval(secs => s.early_wake_snap_seconds),
       came + interval '10 minutes') at time zone s.timezone)::date
     from public.sites s where s.site_id = site));
-  -- The camera before the session: whoever changes a camera's settings waits in this order too.
-  perform public.fn_device_seen(fn_wake_ingestion_handler.device_id, at,
-    public.fn_jsonb_number(said -> 'battery_voltage'),
-    public.fn_jsonb_number(said -> 'wifi_rssi'));
   perform from public.site_device_sessions s where s.session_id = session for no key update;
-  -- Another connection may have brought the same metadata meanwhile.
   image := public.fn_known_image(fn_wake_ingestion_handler.device_id,
     fn_wake_ingestion_handler.image_name, taken_at, suspect, size, chunks, said);
   if image is null then
@@ -58,6 +56,9 @@ begin
     image := public.fn_record_wake(session, fn_wake_ingestion_handler.device_id, taken_at, at,
       suspect, fn_wake_ingestion_handler.image_name, size, chunks, said);
   end if;
+  perform public.fn_device_seen(fn_wake_ingestion_handler.device_id, at,
+    public.fn_jsonb_number(said -> 'battery_voltage'),
+    public.fn_jsonb_number(said -> 'wifi_rssi'));
   return public.fn_wake_answer(image);
 end $$;
 grant create on schema public to farmiq_jobs;
