@@ -36,6 +36,32 @@ CALLS = {
     ),
     "fn_now()": ("select fn_now()",),
     "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
+    # Wake schedules are reckoned from what is asked alone: these read no table.
+    "fn_cron_schedule(text)": ("select fn_cron_schedule('0 8 * * *')",),
+    "fn_cron_field(integer,text)": ("select fn_cron_field(1, '*/5')",),
+    "fn_cron_dates(integer[],integer[],integer[],boolean,date,date)": (
+        "select fn_cron_dates('{1}', '{1}', '{1}', false, '2026-01-01', '2026-01-31')",
+    ),
+    "fn_cron_step(integer[],integer[],integer[],integer[],integer[],boolean,"
+    "timestamp without time zone[],interval[],timestamp without time zone,date)": (
+        "select fn_cron_step('{}', '{}', '{}', '{}', '{}', true, '{}', '{}', null, null)",
+    ),
+    "fn_wakes_of_change(integer[],integer[],integer[],integer[],integer[],boolean,boolean,"
+    "timestamp without time zone[],interval[],date)": (
+        "select fn_wakes_of_change('{}', '{}', '{}', '{}', '{}', true, true, '{}', '{}', null)",
+    ),
+    "fn_zone_name(text)": ("select fn_zone_name('CET')",),
+    "fn_zone_stretches(text,timestamp without time zone,timestamp without time zone)": (
+        "select fn_zone_stretches('UTC', '2026-01-01', '2026-01-02')",
+    ),
+    "fn_wake_instants(text,text,date)": (
+        "select * from fn_wake_instants('0 8 * * *', 'UTC', '2026-01-01')",
+    ),
+    "fn_next_wake(text,text,timestamp with time zone)": (
+        "select fn_next_wake('0 8 * * *', 'UTC', now())",
+    ),
+    "fn_infer_wake_window_index(timestamp with time zone,text,text)": (
+        "select * from fn_infer_wake_window_index(now(), '0 8 * * *')",
     "fn_local_date(text, timestamp with time zone)": (
         "select fn_local_date('Asia/Bangkok', fn_now())",
     ),
