@@ -12,7 +12,7 @@ Band = Literal["complete", "acceptable", "warning", "alert", "n/a"]
 WIDTH = 23
 # From so many percent on; what is below the last is an alert.
 BANDS: tuple[tuple[int, Band], ...] = ((100, "complete"), (80, "acceptable"), (50, "warning"))
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def band(completed: int, expected: int) -> Band:
