@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
 
-from farmiq.cloud.camera.accounts import answers, ask, listing, orders, store
+from farmiq.cloud.camera.accounts import answers, listing, orders, store
 from farmiq.cloud.camera.accounts.kinds import CAMERAS, CHANGES
 from farmiq.cloud.camera.accounts.people import Caller, People
 from farmiq.cloud.camera.accounts.registering import CAMERA_WORK
@@ -40,18 +40,15 @@ class Schedules:
         async with self.people.caller(request, asked) as caller:
             device_id, cron = await _wish(caller, request, raw)
             found = await store.preview(caller.connection, device_id, cron)
-        return answers.answer({"preview": found})
+        return answers.answer(found)
 
     async def request(self, request: Request) -> Response:
         asked, raw = listing.company(request), await answers.raw(request)
         async with self.people.caller(request, asked, least=CAMERA_WORK) as caller:
             device_id, cron = await _wish(caller, request, raw)
-            await store.request_change(caller.connection, device_id, cron)
-            newest = ask.Question(
-                filters={"state": "waiting"}, after_at=None, after_id=None, limit=1, company=None
-            )
-            rows = await store.page(caller.connection, CHANGES, newest, {"device": device_id})
-        return answers.answer(rows[0], status=201)
+            made = await store.request_change(caller.connection, device_id, cron)
+            row = await listing.there(caller, CHANGES, UUID(made["change_id"]))
+        return answers.answer({**row, "text": made["text"]}, status=201)
 
     async def cancel(self, request: Request) -> Response:
         asked, raw = listing.company(request), await answers.raw(request)
