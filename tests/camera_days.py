@@ -5,10 +5,9 @@ from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 import psycopg
+from psycopg import sql
 
 from farmiq.plumbing import ids
-
-NOON = timedelta(hours=12)
 
 
 @dataclass
@@ -20,9 +19,12 @@ class Days:
     _count: int = field(default=0)
 
     def _row(self, table: str, **values: object) -> None:
-        names = ", ".join(values)
-        places = ", ".join(f"%({name})s" for name in values)
-        self.connection.execute(f"insert into {table} ({names}) values ({places})".encode(), values)
+        statement = sql.SQL("insert into {} ({}) values ({})").format(
+            sql.Identifier(table),
+            sql.SQL(", ").join(map(sql.Identifier, values)),
+            sql.SQL(", ").join(map(sql.Placeholder, values)),
+        )
+        self.connection.execute(statement, values)
 
     def program(self, name: str, kind: str = "control") -> UUID:
         made = ids.new()
@@ -80,7 +82,7 @@ class Days:
         humidity: float | None = None,
         captured_at: datetime | None = None,
     ) -> UUID:
-        """The payload; without an index it is one that nobody expected. Image and wake share ids."""
+        """The payload, its id also the image's; without an index nobody expected it."""
         self._count += 1
         made = ids.new()
         row = self.connection.execute(

@@ -46,7 +46,7 @@ CALLS = {
     ),
     "fn_program_comparison(uuid,integer)": (
         "select t from fn_program_comparison(%(own_id)s) t",
-        "select %(foreign_id)s, t from fn_program_comparison(company_id => %(foreign_id)s, days => 3) t",
+        "select %(foreign_id)s, t from fn_program_comparison(%(foreign_id)s, days => 3) t",
     ),
     # A trigger's: called by hand it only says so.
     "fn_companies_tenant_id()": ("select fn_companies_tenant_id()",),
