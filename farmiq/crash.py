@@ -58,6 +58,11 @@ POINTS = {
     "ingestion.after_commit": "committed and on the bus; the edge has no answer",
     "landing.before_commit": "kept, not committed; not acknowledged to the bus",
     "landing.after_commit": "committed; not acknowledged to the bus",
+    "calendar.before_lock_commit": "days are locked and their alerts opened, not committed",
+    "calendar.after_lock_commit": "days are locked, committed; today is not open everywhere",
+    "calendar.before_open_commit": "days are open and changes applied, not committed",
+    "calendar.after_open_commit": "days are open, committed; nobody was told",
+    "calendar.before_pending_commit": "wakes have timed out, not committed",
     "dlq.after_publish": "redriven letters are confirmed and audited; still among the dead",
     "consume.after_set_aside": "confirmed where it waits next; not acknowledged where it was",
 }

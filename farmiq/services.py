@@ -250,6 +250,21 @@ SERVICES = (
     _landing("cloud-sync-service", "sync", "ingest", "sync_events"),
     _landing("cloud-analytics-service", "analytics", "kpi", "kpi_events"),
     Service(
+        "cloud-camera-calendar",
+        "cloud",
+        "farmiq.cloud.camera.calendar.service",
+        reads=("the clock", "sites", "devices", "device_schedule_changes", "device_wake_payloads"),
+        writes=(
+            "site_device_sessions",
+            "expected_wakes",
+            "devices",
+            "device_schedule_changes",
+            "device_images",
+            "device_wake_payloads",
+            "device_alerts",
+        ),
+    ),
+    Service(
         "cloud-camera-accounts",
         "cloud",
         "farmiq.cloud.camera.accounts.service",

@@ -100,6 +100,19 @@ class CloudSettings(Settings):
         description="how long a weigh session waits for its image, and after its last event for "
         "any other part, until pages and the API show it as INCOMPLETE",
     )
+    camera_calendar_s: float = Field(
+        60,
+        alias="CAMERA_CALENDAR_SECONDS",
+        gt=0,
+        le=3600,
+        description="how often it is looked for sites of cameras whose day begins or ends",
+    )
+    camera_pending_s: float = Field(
+        300,
+        alias="CAMERA_PENDING_SECONDS",
+        gt=0,
+        description="how long a camera's wake waits for its image until it has failed",
+    )
     sign_in_hours: float = Field(
         12,
         alias="CONSOLE_SIGN_IN_HOURS",

@@ -4,7 +4,7 @@
 code goes on running; `…_post_…` runs when the old code is gone.
 `roles.sql` and `functions/*.sql` may be applied any number of times and are, on every run: the
 functions at the end, and with each migration first, in its transaction, since policies and triggers
-name them.
+name them. `jobs.sql`, if there is one, comes last: it registers what the server itself calls.
 """
 
 import hashlib
@@ -127,7 +127,7 @@ def apply(url: str, folder: Path, *, phase: str = "all") -> list[str]:
                 with connection.transaction():
                     _apply_again(connection, functions)
                     _apply_one(connection, file)
-            _apply_again(connection, functions)
+            _apply_again(connection, [*functions, *folder.glob("jobs.sql")])
         finally:
             connection.execute("select pg_advisory_unlock(%s)", (_LOCK,))
     return [file.name for file in waiting]

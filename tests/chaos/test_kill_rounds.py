@@ -46,6 +46,11 @@ ELSEWHERE = {
         for point in crash.POINTS
         if point.startswith("media.")
     },
+    **{
+        point: "tests/integration/cloud/test_calendar.py"
+        for point in crash.POINTS
+        if point.startswith("calendar.")
+    },
 }
 # Points that are only reached over what an earlier death left behind.
 AFTER_A_DEATH_AT = {"sync.after_sending": "sync.after_claim"}

@@ -48,6 +48,53 @@ CALLS = {
         "select t from fn_program_comparison(%(own_id)s) t",
         "select %(foreign_id)s, t from fn_program_comparison(%(foreign_id)s, days => 3) t",
     ),
+    # Wake schedules are reckoned from what is asked alone: these read no table.
+    "fn_cron_schedule(text)": ("select fn_cron_schedule('0 8 * * *')",),
+    "fn_cron_field(integer,text)": ("select fn_cron_field(1, '*/5')",),
+    "fn_cron_dates(integer[],integer[],integer[],boolean,date,date)": (
+        "select fn_cron_dates('{1}', '{1}', '{1}', false, '2026-01-01', '2026-01-31')",
+    ),
+    "fn_cron_step(integer[],integer[],integer[],integer[],integer[],boolean,"
+    "timestamp without time zone[],interval[],timestamp without time zone,date)": (
+        "select fn_cron_step('{}', '{}', '{}', '{}', '{}', true, '{}', '{}', null, null)",
+    ),
+    "fn_wakes_of_change(integer[],integer[],integer[],integer[],integer[],boolean,boolean,"
+    "timestamp without time zone[],interval[],date)": (
+        "select fn_wakes_of_change('{}', '{}', '{}', '{}', '{}', true, true, '{}', '{}', null)",
+    ),
+    "fn_zone_name(text)": ("select fn_zone_name('CET')",),
+    "fn_zone_stretches(text,timestamp without time zone,timestamp without time zone)": (
+        "select fn_zone_stretches('UTC', '2026-01-01', '2026-01-02')",
+    ),
+    "fn_wake_instants(text,text,date)": (
+        "select * from fn_wake_instants('0 8 * * *', 'UTC', '2026-01-01')",
+    ),
+    "fn_next_wake(text,text,timestamp with time zone)": (
+        "select fn_next_wake('0 8 * * *', 'UTC', now())",
+    ),
+    "fn_infer_wake_window_index(timestamp with time zone,text,text)": (
+        "select * from fn_infer_wake_window_index(now(), '0 8 * * *')",
+    ),
+    "fn_local_date(text, timestamp with time zone)": (
+        "select fn_local_date('Asia/Bangkok', fn_now())",
+    ),
+    "fn_midnight(text, date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
+    "fn_device_next_wake(uuid, timestamp with time zone)": (
+        "select fn_device_next_wake((select device_id from devices))",
+        "select fn_device_next_wake(%(foreign_id)s, fn_now())",
+    ),
+    "fn_preview_schedule_change(uuid, text)": (
+        "select fn_preview_schedule_change((select device_id from devices), '0 9 * * *')",
+        "select fn_preview_schedule_change(%(foreign_id)s, '0 9 * * *')",
+    ),
+    "fn_request_schedule_change(uuid, text)": (
+        "select fn_request_schedule_change((select device_id from devices), '0 9 * * *')",
+        "select fn_request_schedule_change(%(foreign_id)s, '0 9 * * *')",
+    ),
+    "fn_cancel_schedule_change(uuid)": (
+        "select fn_cancel_schedule_change((select change_id from device_schedule_changes))",
+        "select fn_cancel_schedule_change(%(foreign_id)s)",
+    ),
     # A trigger's: called by hand it only says so.
     "fn_companies_tenant_id()": ("select fn_companies_tenant_id()",),
 }

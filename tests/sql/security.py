@@ -33,7 +33,8 @@ ACCOUNTS = (
 )
 # What farmiq_jobs may do, and on which columns: its functions look past their caller's company.
 JOBS_MAY: dict[tuple[str, str], set[str]] = {
-    ("companies", "SELECT"): {"company_id", "tenant_id", "name"},
+    ("companies", "SELECT"): {"company_id", "tenant_id", "name", "timezone"},
+    ("memberships", "SELECT"): {"user_id", "company_id", "role"},
     ("users", "SELECT"): {"user_id", "company_id", "is_super_admin"},
     ("sign_ins", "SELECT"): {"token_hash", "user_id", "company_id", "expires_at"},
 }

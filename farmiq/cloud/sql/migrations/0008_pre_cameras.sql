@@ -1,6 +1,7 @@
 -- Battery cameras: programs, sites, cameras, and the accounts of every wake (004).
 
 -- Programs of a company: what its sites are compared by, control against experimental.
+-- active_since: when it was last made active again; days before that were not missed.
 create table pilot_programs (
   program_id uuid constraint pilot_programs_pkey primary key,
   company_id uuid not null constraint pilot_programs_company_fkey references companies (company_id),
@@ -9,10 +10,14 @@ create table pilot_programs (
     check (program_type in ('control', 'experimental')),
   is_active boolean not null default true,
   created_at timestamptz not null default now(),
+  active_since timestamptz,
   constraint pilot_programs_name_key unique (company_id, program_name),
   -- What other tables refer to, so that a row never points into another company.
   constraint pilot_programs_lineage_key unique (program_id, company_id)
 );
+
+create trigger pilot_programs_active_since before update of is_active on pilot_programs
+  for each row execute function fn_active_since();
 
 alter table pilot_programs enable row level security;
 alter table pilot_programs force row level security;
@@ -31,6 +36,7 @@ grant select on pilot_programs to farmiq_jobs;
 
 -- Sites: where cameras stand. Their days begin and end at midnight of their own time zone.
 -- early_wake_snap_seconds: a wake that comes so shortly before midnight is the next day's (C-57).
+-- active_since: when it was last made active again; days before that were not missed.
 create table sites (
   site_id uuid constraint sites_pkey primary key,
   company_id uuid not null,
@@ -41,6 +47,7 @@ create table sites (
     constraint sites_snap_small check (early_wake_snap_seconds between 0 and 300),
   is_active boolean not null default true,
   created_at timestamptz not null default now(),
+  active_since timestamptz,
   constraint sites_name_key unique (company_id, site_name),
   constraint sites_lineage_key unique (site_id, company_id),
   constraint sites_program_fkey foreign key (program_id, company_id)
@@ -49,6 +56,8 @@ create table sites (
 create index sites_program_id_idx on sites (program_id);
 create trigger sites_timezone before insert or update of timezone on sites
   for each row execute function fn_sites_timezone();
+create trigger sites_active_since before update of is_active on sites
+  for each row execute function fn_active_since();
 
 alter table sites enable row level security;
 alter table sites force row level security;
@@ -98,6 +107,9 @@ create unique index devices_mac_idx on devices (mac) where is_active;
 create index devices_site_id_idx on devices (site_id);
 create trigger devices_assignment after insert or update of site_id on devices
   for each row execute function fn_devices_assignment();
+create trigger devices_config_changed
+  after insert or update of site_id, is_active, wake_schedule_cron on devices
+  for each row execute function fn_devices_config_changed();
 
 alter table devices enable row level security;
 alter table devices force row level security;
@@ -499,3 +511,8 @@ grant select on device_alerts to farmiq_service;
 grant update (resolved_at) on device_alerts to farmiq_service;
 grant select, insert on device_alerts to farmiq_jobs;
 grant update (message, details, image_id, resolved_at) on device_alerts to farmiq_jobs;
+
+-- Who may ask for another schedule, and whose midnight counts for a camera without a site.
+grant select (timezone) on companies to farmiq_jobs;
+create policy memberships_jobs on memberships for select to farmiq_jobs using (true);
+grant select (user_id, company_id, role) on memberships to farmiq_jobs;

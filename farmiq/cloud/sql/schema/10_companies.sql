@@ -19,4 +19,4 @@ create policy companies_owner on companies for all to current_user using (true) 
 create policy companies_service on companies for select to farmiq_service using (true);
 create policy companies_jobs on companies for select to farmiq_jobs using (true);
 grant select on companies to authenticated, farmiq_service;
-grant select (company_id, tenant_id, name) on companies to farmiq_jobs;
+grant select (company_id, tenant_id, name, timezone) on companies to farmiq_jobs;

@@ -1,4 +1,5 @@
 -- Programs of a company: what its sites are compared by, control against experimental.
+-- active_since: when it was last made active again; days before that were not missed.
 create table pilot_programs (
   program_id uuid constraint pilot_programs_pkey primary key,
   company_id uuid not null constraint pilot_programs_company_fkey references companies (company_id),
@@ -7,10 +8,14 @@ create table pilot_programs (
     check (program_type in ('control', 'experimental')),
   is_active boolean not null default true,
   created_at timestamptz not null default now(),
+  active_since timestamptz,
   constraint pilot_programs_name_key unique (company_id, program_name),
   -- What other tables refer to, so that a row never points into another company.
   constraint pilot_programs_lineage_key unique (program_id, company_id)
 );
+
+create trigger pilot_programs_active_since before update of is_active on pilot_programs
+  for each row execute function fn_active_since();
 
 alter table pilot_programs enable row level security;
 alter table pilot_programs force row level security;

@@ -1,5 +1,6 @@
 -- Sites: where cameras stand. Their days begin and end at midnight of their own time zone.
 -- early_wake_snap_seconds: a wake that comes so shortly before midnight is the next day's (C-57).
+-- active_since: when it was last made active again; days before that were not missed.
 create table sites (
   site_id uuid constraint sites_pkey primary key,
   company_id uuid not null,
@@ -10,6 +11,7 @@ create table sites (
     constraint sites_snap_small check (early_wake_snap_seconds between 0 and 300),
   is_active boolean not null default true,
   created_at timestamptz not null default now(),
+  active_since timestamptz,
   constraint sites_name_key unique (company_id, site_name),
   constraint sites_lineage_key unique (site_id, company_id),
   constraint sites_program_fkey foreign key (program_id, company_id)
@@ -18,6 +20,8 @@ create table sites (
 create index sites_program_id_idx on sites (program_id);
 create trigger sites_timezone before insert or update of timezone on sites
   for each row execute function fn_sites_timezone();
+create trigger sites_active_since before update of is_active on sites
+  for each row execute function fn_active_since();
 
 alter table sites enable row level security;
 alter table sites force row level security;

@@ -30,6 +30,9 @@ create unique index devices_mac_idx on devices (mac) where is_active;
 create index devices_site_id_idx on devices (site_id);
 create trigger devices_assignment after insert or update of site_id on devices
   for each row execute function fn_devices_assignment();
+create trigger devices_config_changed
+  after insert or update of site_id, is_active, wake_schedule_cron on devices
+  for each row execute function fn_devices_config_changed();
 
 alter table devices enable row level security;
 alter table devices force row level security;

@@ -1,0 +1,66 @@
+-- Makes the session of a site and date with the wakes it expects, unless there is one; its id.
+-- Call it under fn_lock_site, the changes of the date applied. Expected on a date that is not over
+-- are the active cameras that stand there; on one that is over, those that stood there first on that
+-- date, unless they are retired and were not seen since. Before the site's first day stood there
+-- whoever came first: images of that time have no other place either (fn_devices_assignment).
+create or replace function fn_open_day(site_id uuid, local_date date, config_changed boolean)
+returns uuid
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  site record;
+  is_over boolean;
+  is_before_all boolean;
+  begins timestamptz;
+  ends timestamptz;
+begin
+  select s.company_id, s.program_id, s.timezone into strict site
+  from public.sites s where s.site_id = fn_open_day.site_id;
+  is_over := fn_open_day.local_date < public.fn_local_date(site.timezone, public.fn_now());
+  is_before_all := not exists (
+    select from public.site_device_sessions s
+    where s.site_id = fn_open_day.site_id and s.session_date < fn_open_day.local_date);
+  begins := public.fn_midnight(site.timezone, fn_open_day.local_date);
+  ends := public.fn_midnight(site.timezone, fn_open_day.local_date + 1);
+  with cameras as (
+    select d.device_id, d.wake_schedule_cron as schedule
+    from public.devices d
+    where not is_over and d.site_id = fn_open_day.site_id and d.is_active
+    union all
+    select f.device_id, public.fn_schedule_on(f.device_id, fn_open_day.local_date)
+    from (
+      select distinct on (a.device_id) a.device_id, a.site_id
+      from public.device_assignments a
+      where is_over
+        and a.device_id in (
+          select b.device_id from public.device_assignments b
+          where b.site_id = fn_open_day.site_id)
+        and (a.assigned_at < ends or is_before_all) and coalesce(a.ended_at > begins, true)
+      order by a.device_id, a.assigned_at) f
+    join public.devices d on d.device_id = f.device_id
+    where f.site_id = fn_open_day.site_id and (d.is_active or d.last_seen_at >= begins)
+  ), wakes as materialized (
+    select c.device_id, w.wake_window_index, w.expected_at
+    from cameras c,
+      public.fn_wake_instants(c.schedule, site.timezone, fn_open_day.local_date) w
+  ), made as (
+    insert into public.site_device_sessions (session_id, company_id, program_id, site_id,
+      session_date, timezone, expected_wake_count, config_changed_flag, opened_at)
+    select public.fn_uuid_v7(), site.company_id, site.program_id, fn_open_day.site_id,
+      fn_open_day.local_date, site.timezone, count(*), fn_open_day.config_changed, public.fn_now()
+    from wakes
+    on conflict on constraint site_device_sessions_site_date_key do nothing
+    returning session_id
+  )
+  insert into public.expected_wakes (session_id, device_id, company_id, wake_window_index,
+    expected_at)
+  select m.session_id, w.device_id, site.company_id, w.wake_window_index, w.expected_at
+  from made m, wakes w;
+  return (
+    select s.session_id from public.site_device_sessions s
+    where s.site_id = fn_open_day.site_id and s.session_date = fn_open_day.local_date);
+end $$;
+revoke execute on function fn_open_day(uuid, date, boolean) from public;
+grant execute on function fn_open_day(uuid, date, boolean) to farmiq_jobs;
