@@ -116,6 +116,15 @@ class Days:
         )  # fmt: skip
         return made
 
+    def change(self, device_id: UUID, effective: date, cron: str = "0 9 * * *") -> UUID:
+        made = ids.new()
+        self._row(
+            "device_schedule_changes", change_id=made, company_id=self.company_id,
+            device_id=device_id, new_wake_schedule_cron=cron, requested_at=_at(effective, 1),
+            effective_date=effective,
+        )  # fmt: skip
+        return made
+
 
 def _at(day: date, minutes: int) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(minutes=minutes)

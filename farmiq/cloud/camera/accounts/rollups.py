@@ -21,7 +21,7 @@ _DAYS = """
       and (%(program)s::uuid is null or s.program_id = %(program)s)
       and (%(site)s::uuid is null or s.site_id = %(site)s)
       and (%(session)s::uuid is not null or s.session_date
-        >= coalesce(%(from)s::date, (fn_now() at time zone s.timezone)::date - 30))
+        >= coalesce(%(from)s::date, fn_local_date(s.timezone, fn_now()) - 30))
       and (%(to)s::date is null or s.session_date <= %(to)s))"""
 _COUNTED = """
       count(*) as received,
