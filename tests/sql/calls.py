@@ -95,6 +95,11 @@ CALLS = {
         "select fn_cancel_schedule_change((select change_id from device_schedule_changes))",
         "select fn_cancel_schedule_change(%(foreign_id)s)",
     ),
+    "fn_request_resend(uuid)": (
+        "select fn_request_resend(image_id) from device_images",
+        "select fn_request_resend(%(foreign_id)s)",
+        "select fn_request_resend(null)",
+    ),
     # A trigger's: called by hand it only says so.
     "fn_companies_tenant_id()": ("select fn_companies_tenant_id()",),
 }
