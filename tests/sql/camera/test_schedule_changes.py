@@ -54,7 +54,7 @@ def test_a_change_takes_effect_at_the_sites_midnight(farm: Farm) -> None:
         " where change_id = %s",
         change["change_id"],
     ) == (farm.company, True, None)
-    farm.at("2026-03-10T23:59:59+07:00")
+    farm.at("2026-03-10T23:59:20+07:00")
     farm.call("fn_midnight_session_opener", site_id=site)
     assert farm.value("select wake_schedule_cron from devices") == "0 8,16 * * *"
     farm.at("2026-03-11T00:00:00+07:00")
