@@ -90,7 +90,7 @@ async def _check_role(
 
 
 def _refusal(error: Exception) -> Exception:
-    """To psycopg what comes too late is operational, as a database that is away is: it goes first."""
+    """What comes too late goes first: to psycopg it is as operational as a database away."""
     said = db.first_line(error)
     if isinstance(error, _NOT_THERE):
         return HttpError(404, said)
