@@ -12,6 +12,7 @@ create table expected_wakes (
     references devices (device_id, company_id)
 );
 create index expected_wakes_device_idx on expected_wakes (device_id, expected_at);
+create index expected_wakes_company_idx on expected_wakes (company_id, session_id);
 
 alter table expected_wakes enable row level security;
 alter table expected_wakes force row level security;
