@@ -36,6 +36,18 @@ CALLS = {
     ),
     "fn_now()": ("select fn_now()",),
     "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
+    "fn_device_trend(uuid,integer)": (
+        "select d.company_id, t from devices d, fn_device_trend(d.device_id) t",
+        "select t from fn_device_trend(device_id => %(foreign_id)s, days => 3) t",
+    ),
+    "fn_site_daily_summary(uuid,integer)": (
+        "select s.company_id, t from sites s, fn_site_daily_summary(s.site_id) t",
+        "select t from fn_site_daily_summary(site_id => %(foreign_id)s, days => 3) t",
+    ),
+    "fn_program_comparison(uuid,integer)": (
+        "select t from fn_program_comparison(%(own_id)s) t",
+        "select %(foreign_id)s, t from fn_program_comparison(%(foreign_id)s, days => 3) t",
+    ),
     # Wake schedules are reckoned from what is asked alone: these read no table.
     "fn_cron_schedule(text)": ("select fn_cron_schedule('0 8 * * *')",),
     "fn_cron_field(integer,text)": ("select fn_cron_field(1, '*/5')",),
