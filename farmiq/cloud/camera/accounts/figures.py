@@ -30,10 +30,10 @@ class Figures:
 
     async def rollup(self, request: Request) -> Response:
         level = request.path_params["level"]
-        if level not in ask.LEVELS:
-            raise HttpError(404, f"there is no such level; there are: {', '.join(ask.LEVELS)}")
         asked = _question(request, level)
         async with self.people.caller(request, asked.company) as caller:
+            if level not in ask.LEVELS:
+                raise HttpError(404, f"there is no such level; there are: {', '.join(ask.LEVELS)}")
             found = await rollups.page(caller.connection, level, asked)
             totals = await rollups.totals(caller.connection, asked)
         rows, following = listing.cut(found, asked, at="at", key="id")
