@@ -37,7 +37,7 @@ def opened(total: int, **said: object) -> Transfer:
 def test_any_order_with_repeats_and_losses_gives_the_same_bytes(
     size: int, chunk_size: int, first: int, seed: int
 ) -> None:
-    chance = Random(seed)  # noqa: S311
+    chance = Random(seed)
     image = jpeg(size)
     pieces = {
         first + n: image[at : at + chunk_size] for n, at in enumerate(range(0, size, chunk_size))
