@@ -2,7 +2,7 @@
 
     announced --chunks--> receiving --all here--> complete
                            |    ^
-              time is over v    | chunks or an announcement again
+              time is over v    | announced again
                           failed
 
 Chunks may come in any order, twice or not at all; before the announcement they wait for it.
@@ -199,7 +199,6 @@ def took(transfer: Transfer, number: int, size: int, *, now: datetime) -> Transf
         return None
     return replace(
         transfer,
-        state="receiving" if transfer.state == "failed" else transfer.state,
         received=_with(transfer.received, index),
         received_count=transfer.received_count + 1,
         received_bytes=transfer.received_bytes + size,
@@ -248,14 +247,13 @@ def asked(transfer: Transfer, *, now: datetime) -> Transfer:
 
 def spoiled(transfer: Transfer, *, now: datetime) -> Transfer:
     """After the whole proved wrong: which chunk it was nobody knows, so none is here."""
+    return replace(bare(transfer), spoiled=transfer.spoiled + 1, heard_at=now, asked_at=now)
+
+
+def bare(transfer: Transfer) -> Transfer:
+    """Without its bytes."""
     return replace(
-        transfer,
-        received=bytes(len(transfer.received)),
-        received_count=0,
-        received_bytes=0,
-        spoiled=transfer.spoiled + 1,
-        heard_at=now,
-        asked_at=now,
+        transfer, received=bytes(len(transfer.received)), received_count=0, received_bytes=0
     )
 
 
