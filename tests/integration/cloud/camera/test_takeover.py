@@ -102,7 +102,7 @@ async def test_killed_at_any_point_the_next_one_finishes_the_image(
     await camera.hello()
     await camera.announce(image, NAME, at)
     await camera.send(image, NAME)
-    died = await until(lambda: gateways.running["first"][0].poll(), within_s=40)
+    died = await until(gateways.running["first"][0].poll, within_s=40)
     assert died == -signal.SIGKILL
     gateways.start("second", port=gateways.running["first"][1])
     await camera.until_safe(image, NAME)
