@@ -17,7 +17,15 @@ from tests.integration.cloud.camera.firmware import picture
 from tests.until import until
 
 NAME = "IMG_001.jpg"
-POINTS = sorted(point for point in crash.POINTS if point.startswith("camera."))
+POINTS = [
+    "camera.before_commit",
+    "camera.after_commit",
+    "camera.after_puback",
+    "camera.after_put",
+    "camera.before_complete_commit",
+    "camera.after_complete_commit",
+    "camera.after_ack",
+]
 
 
 class Gateways:
@@ -83,6 +91,10 @@ def accounts(site: Site) -> list[tuple[int, ...]]:
           (select completed_wake_count from site_device_sessions)
         """
     )
+
+
+def test_every_point_of_the_gateway_is_among_these() -> None:
+    assert [point for point in crash.POINTS if point.startswith("camera.")] == POINTS
 
 
 @pytest.mark.req("DB2-14")
