@@ -1,158 +1,465 @@
-"""`farmiq camera`: battery cameras: logins, how they are, what they are told, what was refused."""
+"""`farmiq camera`: programs, sites and cameras of a company, and the accounts of their wakes.
 
-from collections.abc import Awaitable, Callable
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+Everything goes through the cloud's API, in the name of a person: it checks and decides.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
 from farmiq.cli import terminal
 from farmiq.cli.terminal import AsJson, StackName
 
-if TYPE_CHECKING:
-    from farmiq.plumbing import db
-
-T = TypeVar("T")
+NEEDS_ATTENTION = 3
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Battery cameras at the cloud's broker.\n\n"
-    "Needs FARMIQ_CLOUD_DB_URL or a running demo. More in docs/cameras.md.",
+    help="Battery cameras: who they are, when they wake, what became of it.\n\n"
+    "On the first day: `farmiq company add hill --name Hill`, `farmiq user add you@hill.farm "
+    "--tenant hill --role admin`; then with `--as you@hill.farm`: `camera program add Trial "
+    "--type control`, `camera site add Barn --program Trial --timezone Asia/Bangkok`, `camera "
+    'device add Device-001 --mac a0:b1:c2:d3:e4:f5 --site Barn --cron "0 8,16 * * *"`.\n\n'
+    "They ask the API of FARMIQ_CLOUD_URL. Who asks: FARMIQ_CLOUD_TOKEN (as `farmiq user token` "
+    "prints it), or --as on a machine that has FARMIQ_CLOUD_DB_ADMIN_URL. docs/camera-api.md.",
 )
-Mac = Annotated[str, typer.Argument(help="MAC address, in any spelling.")]
-Command = Literal["send_image", "capture_image", "next_wake"]
+program = typer.Typer(no_args_is_help=True, help="Programs: what sites are compared by.")
+site = typer.Typer(no_args_is_help=True, help="Sites: where cameras stand; their own time zone.")
+device = typer.Typer(no_args_is_help=True, help="Cameras.")
+session = typer.Typer(no_args_is_help=True, help="Days of sites, and how complete they are.")
+schedule = typer.Typer(
+    no_args_is_help=True, help="When cameras wake; a change counts from their site's midnight."
+)
+image = typer.Typer(no_args_is_help=True, help="Images of wakes.")
+for _name, _group in (
+    ("program", program), ("site", site), ("device", device), ("session", session),
+    ("schedule", schedule), ("image", image),
+):  # fmt: skip
+    app.add_typer(_group, name=_name)
+
+Active = Annotated[bool | None, typer.Option("--active/--inactive", help="Whether it counts.")]
+Zone = Annotated[str, typer.Option(help="IANA zone of its days, such as Asia/Bangkok.")]
+Which = Annotated[str, typer.Argument(help="Its name or id.")]
+Name = Annotated[str, typer.Argument(help="What people call it.")]
+NewName = Annotated[str | None, typer.Option("--name", help="What people call it from now on.")]
+Cron = Annotated[str, typer.Argument(help='Five fields in the site\'s time, such as "0 8 * * *".')]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="At most so many.")]
 
 
-@app.command()
-def login(mac: Mac, *, stack: StackName = None, as_json: AsJson = False) -> None:
-    """Make a camera's login, or replace it. The password is printed this once.
+@dataclass(frozen=True)
+class Cloud:
+    """The API as one person calls it."""
 
-    An older one ends within seconds: the gateway writes the broker's users.
-    """
-    from farmiq.cloud.camera.gateway import logins
+    url: str
+    token: str
+    company: str | None
 
-    user = _plain(mac)
-    try:
-        made = _in_cloud(stack, lambda tx: logins.make(tx, user, made_by=terminal.actor()))
-    except logins.NoCamera as error:
-        terminal.fail(str(error))
-    terminal.tell(
-        {"username": user, "password": made}, f"username {user}\npassword {made}", as_json=as_json
-    )
+    def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """Fails with what the cloud says."""
+        import httpx2
+
+        given = {**query, "company": self.company}
+        try:
+            answer = httpx2.request(
+                method,
+                f"{self.url}/api/v1/camera/{path}",
+                params={name.rstrip("_"): value for name, value in given.items() if value},
+                json=body,
+                headers={"Authorization": f"Bearer {self.token}"},
+                timeout=30,
+            )
+            said = answer.json()
+        except (httpx2.HTTPError, ValueError) as error:
+            terminal.fail(f"{self.url} does not answer as a FarmIQ cloud: {error}")
+        if not answer.is_success:
+            terminal.fail(_why(said, answer.text))
+        return said
+
+    def all(self, path: str, many: str) -> Iterator[Mapping[str, Any]]:
+        cursor = None
+        while True:
+            page = self.ask("GET", path, limit=500, cursor=cursor)
+            yield from page[many]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    def find(self, many: str, name: str, which: str) -> str:
+        """The id of what has this name, or is this id."""
+        try:
+            return str(UUID(which))
+        except ValueError:
+            pass
+        found = [each for each in self.all(many, many) if each[f"{name}_name"] == which]
+        if not found:
+            terminal.fail(f"there is no {name} {which!r}; `farmiq camera {name} ls` lists them")
+        return str(found[0][f"{name}_id"])
 
 
-@app.command()
-def revoke(mac: Mac, *, stack: StackName = None, as_json: AsJson = False) -> None:
-    """End a camera's login; the broker cuts its connection within seconds."""
-    from farmiq.cloud.camera.gateway import logins
-
-    user = _plain(mac)
-    try:
-        _in_cloud(stack, lambda tx: logins.revoke(tx, user))
-    except logins.NoCamera as error:
-        terminal.fail(str(error))
-    terminal.tell({"revoked": user}, f"{user} may not connect any more", as_json=as_json)
+def _why(said: Any, text: str) -> str:
+    error = said.get("error", {}) if isinstance(said, dict) else {}
+    details = (f"{each.get('field')}: {each['reason']}" for each in error.get("details", ()))
+    return "\n".join([error.get("message", text[:300]), *details])
 
 
-@app.command("ls")
-def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
-    """List cameras. Exit code 3: one of them is silent."""
-    from farmiq.cloud.camera.gateway import logins
-
-    rows = _in_cloud(stack, logins.ls)
-    if as_json:
-        terminal.print_json(rows)
-    elif not rows:
-        typer.echo("no cameras")
-    for row in [] if as_json else rows:
-        seen = f"{row['last_seen_at']:%Y-%m-%d %H:%M}Z" if row["last_seen_at"] else "never"
-        login_ = "login" if row["made_at"] and not row["revoked_at"] else "no login"
-        typer.echo(
-            f"{row['mac']}  {row['state'] or 'unknown':<7} seen {seen:<17} {login_:<8}  "
-            f"{row['dialect']:<8}  {row['company']}/{row['name']}"
-        )
-    raise typer.Exit(3 if any(row["state"] == "silent" for row in rows) else 0)
-
-
-@app.command()
-def tell(
-    mac: Mac,
-    command: Annotated[Command, typer.Argument(help="What the camera is to do.")],
+@app.callback()
+def reach(
+    ctx: typer.Context,
     *,
-    image: Annotated[str | None, typer.Option(help="For send_image: the image's name.")] = None,
-    at: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%dT%H:%M:%S"], help="For next_wake, in UTC.")
+    as_: Annotated[
+        str | None, typer.Option("--as", help="E-mail of the person in whose name it is done.")
+    ] = None,
+    company: Annotated[
+        str | None, typer.Option(help="company_id, for a super admin who looks at another.")
     ] = None,
     stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
-    """Queue a command; the camera is told when it is next awake, within a day."""
-    from datetime import UTC
-
-    from farmiq.cloud.camera.gateway import commands, store
-
-    if (command == "next_wake") != (at is not None):
-        terminal.fail("next_wake needs --at, and nothing else takes it", code=2)
-    user = _plain(mac)
-
-    async def queue(tx: "db.Connection") -> Any:
-        found = await store.cameras(tx, [user])
-        if user not in found:
-            return None
-        return await commands.queue(
-            tx,
-            found[user].device_id,
-            name=command,
-            created_by=terminal.actor(),
-            image_name=image,
-            wake_at=at.replace(tzinfo=UTC) if at else None,
-        )
-
-    made = _in_cloud(stack, queue)
-    if made is None:
-        terminal.fail(f"no camera {user} is registered")
-    terminal.tell({"command_id": str(made)}, str(made), as_json=as_json)
+    ctx.obj = lambda: _cloud(as_, company, stack)
 
 
-@app.command()
-def quarantine(
-    *,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
-    """List what cameras sent and could not be taken, newest first. Exit code 3: there is some."""
-    from farmiq.cloud.camera.gateway import store
-
-    rows = _in_cloud(stack, lambda tx: store.refused(tx, limit=limit))
-    if as_json:
-        terminal.print_json(rows)
-    for row in [] if as_json else rows:
-        typer.echo(
-            f"{row['last_received_at']:%Y-%m-%d %H:%M:%S}Z  {row['kind']:<10} "
-            f"{row['received_count']:>6} times  {row['topic']}  {'; '.join(row['reasons'])}"
-        )
-    raise typer.Exit(3 if rows else 0)
+def _cloud(email: str | None, company: str | None, stack: str | None) -> Cloud:
+    environment = terminal.environment(stack)
+    url = terminal.needed(environment, "FARMIQ_CLOUD_URL").rstrip("/")
+    token = environment.get("FARMIQ_CLOUD_TOKEN")
+    if email:
+        token = _sign_in(terminal.needed(environment, "FARMIQ_CLOUD_DB_ADMIN_URL"), email)
+    if not token:
+        terminal.fail("say who asks: --as EMAIL, or FARMIQ_CLOUD_TOKEN from `farmiq user token`")
+    return Cloud(url, token, company)
 
 
-def _plain(mac: str) -> str:
-    from farmiq.cloud.camera.gateway import wire
-
-    try:
-        return wire.place(f"device/{mac}/status").mac
-    except wire.Wrong:
-        terminal.fail(f"{mac!r} is no MAC address", code=2)
-
-
-def _in_cloud(stack: str | None, work: "Callable[[db.Connection], Awaitable[T]]") -> T:
-    import asyncio
+def _sign_in(url: str, email: str) -> str:
+    from datetime import timedelta
 
     import psycopg
 
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_URL")
+    from farmiq.cloud.identity.accounts import open_sign_in
 
-    async def once() -> T:
-        async with await psycopg.AsyncConnection.connect(url, application_name="farmiq") as tx:
-            return await work(tx)
+    with psycopg.connect(url) as connection:
+        return open_sign_in(connection, email, lasts=timedelta(minutes=2))
 
-    return asyncio.run(once())
+
+@program.command("add")
+def program_add(
+    ctx: typer.Context,
+    name: Name,
+    *,
+    kind: Annotated[str, typer.Option("--type", help="control or experimental.")],
+    as_json: AsJson = False,
+) -> None:
+    """Add a program (admins)."""
+    body = {"program_name": name, "program_type": kind}
+    _tell(ctx.obj().ask("POST", "programs", body), as_json=as_json)
+
+
+@program.command("ls")
+def program_ls(ctx: typer.Context, *, as_json: AsJson = False) -> None:
+    """List the programs."""
+    _list(ctx.obj().all("programs", "programs"), _program, as_json=as_json)
+
+
+@program.command("show")
+def program_show(ctx: typer.Context, which: Which, *, as_json: AsJson = False) -> None:
+    """Show one program."""
+    cloud: Cloud = ctx.obj()
+    _tell(cloud.ask("GET", f"programs/{cloud.find('programs', 'program', which)}"), as_json=as_json)
+
+
+@program.command("update")
+def program_update(
+    ctx: typer.Context,
+    which: Which,
+    *,
+    name: NewName = None,
+    kind: Annotated[str | None, typer.Option("--type", help="control or experimental.")] = None,
+    active: Active = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a program (admins); what is not said stays."""
+    cloud: Cloud = ctx.obj()
+    body = _said(program_name=name, program_type=kind, is_active=active)
+    path = f"programs/{cloud.find('programs', 'program', which)}"
+    _tell(cloud.ask("PATCH", path, body), as_json=as_json)
+
+
+@site.command("add")
+def site_add(
+    ctx: typer.Context,
+    name: Name,
+    *,
+    program: Annotated[str, typer.Option(help="Its program's name or id.")],
+    timezone: Zone,
+    as_json: AsJson = False,
+) -> None:
+    """Add a site (admins). Its days are days of its own time zone."""
+    cloud: Cloud = ctx.obj()
+    of = cloud.find("programs", "program", program)
+    body = {"program_id": of, "site_name": name, "timezone": timezone}
+    _tell(cloud.ask("POST", "sites", body), as_json=as_json)
+
+
+@site.command("ls")
+def site_ls(ctx: typer.Context, *, as_json: AsJson = False) -> None:
+    """List the sites."""
+    _list(ctx.obj().all("sites", "sites"), _site, as_json=as_json)
+
+
+@site.command("show")
+def site_show(ctx: typer.Context, which: Which, *, as_json: AsJson = False) -> None:
+    """Show one site."""
+    cloud: Cloud = ctx.obj()
+    _tell(cloud.ask("GET", f"sites/{cloud.find('sites', 'site', which)}"), as_json=as_json)
+
+
+@site.command("update")
+def site_update(
+    ctx: typer.Context,
+    which: Which,
+    *,
+    name: NewName = None,
+    program: Annotated[str | None, typer.Option(help="Its new program's name or id.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="From its next day on.")] = None,
+    active: Active = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a site (admins); what is not said stays. No day of an inactive one is opened."""
+    cloud: Cloud = ctx.obj()
+    of = cloud.find("programs", "program", program) if program else None
+    body = _said(site_name=name, program_id=of, timezone=timezone, is_active=active)
+    path = f"sites/{cloud.find('sites', 'site', which)}"
+    _tell(cloud.ask("PATCH", path, body), as_json=as_json)
+
+
+@device.command("add")
+def device_add(
+    ctx: typer.Context,
+    name: Name,
+    *,
+    mac: Annotated[str, typer.Option(help="Its hardware address, in any usual spelling.")],
+    site: Annotated[str | None, typer.Option(help="Its site's name or id; may come later.")] = None,
+    cron: Annotated[
+        str | None, typer.Option(help='When it wakes, in the site\'s time: "0 8,16 * * *".')
+    ] = None,
+    dialect: Annotated[str, typer.Option(help="standard or esp32cam.")] = "standard",
+    slot: Annotated[int | None, typer.Option(help="The slot that its images show.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a camera (technicians). Its wakes are expected from the next day that opens."""
+    cloud: Cloud = ctx.obj()
+    at = cloud.find("sites", "site", site) if site else None
+    body = _said(site_id=at, wake_schedule_cron=cron, slot_index=slot)
+    body |= {"device_name": name, "mac": mac, "dialect": dialect}
+    _tell(cloud.ask("POST", "devices", body), as_json=as_json)
+
+
+@device.command("ls")
+def device_ls(ctx: typer.Context, *, as_json: AsJson = False) -> None:
+    """List the cameras, retired ones too."""
+    _list(ctx.obj().all("devices", "devices"), _device, as_json=as_json)
+
+
+@device.command("show")
+def device_show(ctx: typer.Context, which: Which, *, as_json: AsJson = False) -> None:
+    """Show one camera: where it is, when it wakes, when it was last heard of."""
+    cloud: Cloud = ctx.obj()
+    _tell(cloud.ask("GET", f"devices/{cloud.find('devices', 'device', which)}"), as_json=as_json)
+
+
+@device.command("update")
+def device_update(
+    ctx: typer.Context,
+    which: Which,
+    *,
+    name: NewName = None,
+    site: Annotated[str | None, typer.Option(help="The site it moved to, by name or id.")] = None,
+    slot: Annotated[int | None, typer.Option(help="The slot that its images show.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="standard or esp32cam.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a camera (technicians); when it wakes: `farmiq camera schedule change`."""
+    cloud: Cloud = ctx.obj()
+    at = cloud.find("sites", "site", site) if site else None
+    body = _said(device_name=name, site_id=at, slot_index=slot, dialect=dialect)
+    path = f"devices/{cloud.find('devices', 'device', which)}"
+    _tell(cloud.ask("PATCH", path, body), as_json=as_json)
+
+
+@device.command("retire")
+def device_retire(ctx: typer.Context, which: Which, *, as_json: AsJson = False) -> None:
+    """A camera is no more (technicians): its wakes stay, its MAC address is free for another."""
+    cloud: Cloud = ctx.obj()
+    path = f"devices/{cloud.find('devices', 'device', which)}/retire"
+    _tell(cloud.ask("POST", path, {}), as_json=as_json)
+
+
+@session.command("ls")
+def session_ls(
+    ctx: typer.Context,
+    *,
+    site: Annotated[str | None, typer.Option(help="Only this site's, by name or id.")] = None,
+    since: Annotated[str | None, typer.Option("--from", help="Such as 2026-05-31.")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="The last day.")] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List days of sites, newest first. Exit code 3: one of them is less than half complete."""
+    cloud: Cloud = ctx.obj()
+    at = cloud.find("sites", "site", site) if site else None
+    found = cloud.ask("GET", "sessions", site=at, from_=since, to=until, limit=limit)["sessions"]
+    _list(found, _session, as_json=as_json)
+    if any(each["completeness"]["band"] == "alert" for each in found):
+        raise typer.Exit(NEEDS_ATTENTION)
+
+
+@session.command("show")
+def session_show(
+    ctx: typer.Context,
+    which: Annotated[str, typer.Argument(help="session_id, as `session ls` prints it.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show a day of a site: how complete it is, and each camera's share."""
+    found = ctx.obj().ask("GET", f"sessions/{_id(which)}")
+    if as_json:
+        terminal.print_json(found)
+        return
+    typer.echo(f"{found['site_name']}, {found['timezone']}, {found['status']}\n{found['text']}")
+    for each in found["devices"]:
+        typer.echo(f"  {each['text']}")
+
+
+@schedule.command("preview")
+def schedule_preview(
+    ctx: typer.Context, which: Which, cron: Cron, *, as_json: AsJson = False
+) -> None:
+    """Say when another schedule of a camera would take effect; nothing is kept."""
+    cloud: Cloud = ctx.obj()
+    path = f"devices/{cloud.find('devices', 'device', which)}/schedule-changes/preview"
+    found = cloud.ask("POST", path, {"new_wake_schedule_cron": cron})
+    terminal.tell(found, found["text"], as_json=as_json)
+
+
+@schedule.command("change")
+def schedule_change(
+    ctx: typer.Context, which: Which, cron: Cron, *, as_json: AsJson = False
+) -> None:
+    """Ask for another schedule of a camera (technicians); the last one asked for wins."""
+    cloud: Cloud = ctx.obj()
+    path = f"devices/{cloud.find('devices', 'device', which)}/schedule-changes"
+    found = cloud.ask("POST", path, {"new_wake_schedule_cron": cron})
+    terminal.tell(found, f"{found['change_id']}  {found['text']}", as_json=as_json)
+
+
+@schedule.command("ls")
+def schedule_ls(ctx: typer.Context, which: Which, *, as_json: AsJson = False) -> None:
+    """List what was asked for, and what became of it."""
+    cloud: Cloud = ctx.obj()
+    path = f"devices/{cloud.find('devices', 'device', which)}/schedule-changes"
+    _list(cloud.all(path, "changes"), _change, as_json=as_json)
+
+
+@schedule.command("cancel")
+def schedule_cancel(
+    ctx: typer.Context,
+    change: Annotated[str, typer.Argument(help="change_id, as `schedule ls` prints it.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Take back a change that was not applied yet (technicians)."""
+    found = ctx.obj().ask("POST", f"schedule-changes/{_id(change)}/cancel", {})
+    terminal.tell(found, _change(found), as_json=as_json)
+
+
+@image.command("ls")
+def image_ls(
+    ctx: typer.Context,
+    *,
+    status: Annotated[str | None, typer.Option(help="receiving, complete or failed.")] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List images of wakes, newest capture first."""
+    found = ctx.obj().ask("GET", "images", status=status, limit=limit)["images"]
+    _list(found, _image, as_json=as_json)
+
+
+@image.command("resend")
+def image_resend(
+    ctx: typer.Context,
+    which: Annotated[str, typer.Argument(help="image_id, as `image ls` prints it.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Ask its camera for an image again (operators); it is sent for when the camera wakes."""
+    found = ctx.obj().ask("POST", f"images/{_id(which)}/resend", {})
+    terminal.tell(found, _image(found), as_json=as_json)
+
+
+def _said(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _id(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        terminal.fail(f"{text!r} is no id; the `ls` of its kind prints them", code=2)
+
+
+def _tell(found: Mapping[str, Any], *, as_json: bool) -> None:
+    known = ((name, value) for name, value in found.items() if value is not None)
+    terminal.tell(found, "\n".join(f"{name:<24} {value}" for name, value in known), as_json=as_json)
+
+
+def _list(rows: Any, line: Any, *, as_json: bool) -> None:
+    found = list(rows)
+    if as_json:
+        terminal.print_json(found)
+        return
+    for each in found:
+        typer.echo(line(each))
+    if not found:
+        typer.echo("there are none")
+
+
+def _program(row: Mapping[str, Any]) -> str:
+    return f"{row['program_id']}  {row['program_type']:<12}  {row['program_name']}{_off(row)}"
+
+
+def _site(row: Mapping[str, Any]) -> str:
+    return f"{row['site_id']}  {row['timezone']:<20}  {row['site_name']}{_off(row)}"
+
+
+def _device(row: Mapping[str, Any]) -> str:
+    where = row["site_name"] or "no site yet"
+    cron = row["wake_schedule_cron"] or "no schedule"
+    return f"{row['device_id']}  {row['mac']}  {row['device_name']}  {where}  {cron}{_off(row)}"
+
+
+def _off(row: Mapping[str, Any]) -> str:
+    return "" if row["is_active"] else "  (not active)"
+
+
+def _session(row: Mapping[str, Any]) -> str:
+    shown = row["completeness"]["shown_pct"]
+    percent = "n/a" if shown is None else f"{shown}%"
+    return (
+        f"{row['session_id']}  {row['session_date']}  {percent:>4}  "
+        f"{row['completed_wake_count']}/{row['expected_wake_count']}  {row['status']:<11}  "
+        f"{row['site_name']}"
+    )
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    wish = row["new_wake_schedule_cron"]
+    return f"{row['change_id']}  from {row['effective_date']}  {row['state']:<10}  {wish}"
+
+
+def _image(row: Mapping[str, Any]) -> str:
+    asked = "  (asked for again)" if row["resend_requested_at"] else ""
+    return (
+        f"{row['image_id']}  {row['captured_at']}  {row['status']:<9}  "
+        f"{row['device_name']}  {row['image_name']}{asked}"
+    )

@@ -18,7 +18,7 @@ from farmiq.cloud.edges import api as edges
 from farmiq.cloud.edges.api import EdgeEnrolment, EdgeRegistered, EdgeRotation
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import devices, feed, media, schemas, weighings, weighvision
+from farmiq.contracts import camera, devices, feed, media, schemas, weighings, weighvision
 from farmiq.edge.ingress.api import MOST_ON_A_PAGE, Chosen, Closing
 from farmiq.edge.ingress.refusals import KINDS
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
@@ -378,6 +378,7 @@ TYPES = {
         EdgeEnrolment, EdgeRotation, EdgeRegistered, EdgeHeartbeat, Edges, Jwks,
         *weighings.TYPES,
         *media.CLOUD_TYPES,
+        *camera.TYPES,
     ),
 }  # fmt: skip
 WRONG = {
@@ -461,6 +462,7 @@ def _cloud() -> dict[str, Any]:
         **_edges(),
         **weighings.paths(ErrorBody, _PEOPLE),
         **media.cloud_paths(ErrorBody),
+        **camera.paths(ErrorBody, _PEOPLE),
     }
 
 

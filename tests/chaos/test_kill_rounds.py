@@ -52,7 +52,7 @@ ELSEWHERE = {
         if point.startswith("calendar.")
     },
     **{
-        point: "tests/integration/cloud/camera/test_takeover.py"
+        point: "tests/integration/cloud/camera_gateway/test_takeover.py"
         for point in crash.POINTS
         if point.startswith("camera.")
     },

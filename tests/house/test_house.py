@@ -28,10 +28,11 @@ def test_every_service_is_in_the_folder_of_its_name_and_says_where_it_stands() -
         site, _, tail = service.name.partition("-")
         module = service.module.split(".")
         assert module[1] == site == service.site
-        assert tail.startswith(module[2]), f"{service.name} lives in {module[2]}"
+        folders = module[2:-1]
+        assert tail.startswith("-".join(folders)), f"{service.name} lives in {folders}"
         source = (ROOT / Path(*module)).with_suffix(".py").read_text()
         picture = ast.get_docstring(ast.parse(source)) or ""
-        assert f"[{module[2]}]" in picture, f"{service.module}: no picture in the docstring"
+        assert f"[{folders[-1]}]" in picture, f"{service.module}: no picture in the docstring"
         assert "-->" in picture or "<--" in picture
 
 

@@ -36,6 +36,18 @@ CALLS = {
     ),
     "fn_now()": ("select fn_now()",),
     "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
+    "fn_device_trend(uuid,integer)": (
+        "select d.company_id, t from devices d, fn_device_trend(d.device_id) t",
+        "select t from fn_device_trend(device_id => %(foreign_id)s, days => 3) t",
+    ),
+    "fn_site_daily_summary(uuid,integer)": (
+        "select s.company_id, t from sites s, fn_site_daily_summary(s.site_id) t",
+        "select t from fn_site_daily_summary(site_id => %(foreign_id)s, days => 3) t",
+    ),
+    "fn_program_comparison(uuid,integer)": (
+        "select t from fn_program_comparison(%(own_id)s) t",
+        "select %(foreign_id)s, t from fn_program_comparison(%(foreign_id)s, days => 3) t",
+    ),
     # Wake schedules are reckoned from what is asked alone: these read no table.
     "fn_cron_schedule(text)": ("select fn_cron_schedule('0 8 * * *')",),
     "fn_cron_field(integer,text)": ("select fn_cron_field(1, '*/5')",),
@@ -62,25 +74,31 @@ CALLS = {
     ),
     "fn_infer_wake_window_index(timestamp with time zone,text,text)": (
         "select * from fn_infer_wake_window_index(now(), '0 8 * * *')",
-    "fn_local_date(text, timestamp with time zone)": (
+    ),
+    "fn_local_date(text,timestamp with time zone)": (
         "select fn_local_date('Asia/Bangkok', fn_now())",
     ),
-    "fn_midnight(text, date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
-    "fn_device_next_wake(uuid, timestamp with time zone)": (
+    "fn_midnight(text,date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
+    "fn_device_next_wake(uuid,timestamp with time zone)": (
         "select fn_device_next_wake((select device_id from devices))",
         "select fn_device_next_wake(%(foreign_id)s, fn_now())",
     ),
-    "fn_preview_schedule_change(uuid, text)": (
+    "fn_preview_schedule_change(uuid,text)": (
         "select fn_preview_schedule_change((select device_id from devices), '0 9 * * *')",
         "select fn_preview_schedule_change(%(foreign_id)s, '0 9 * * *')",
     ),
-    "fn_request_schedule_change(uuid, text)": (
+    "fn_request_schedule_change(uuid,text)": (
         "select fn_request_schedule_change((select device_id from devices), '0 9 * * *')",
         "select fn_request_schedule_change(%(foreign_id)s, '0 9 * * *')",
     ),
     "fn_cancel_schedule_change(uuid)": (
         "select fn_cancel_schedule_change((select change_id from device_schedule_changes))",
         "select fn_cancel_schedule_change(%(foreign_id)s)",
+    ),
+    "fn_request_resend(uuid)": (
+        "select fn_request_resend(image_id) from device_images",
+        "select fn_request_resend(%(foreign_id)s)",
+        "select fn_request_resend(null)",
     ),
     # A trigger's: called by hand it only says so.
     "fn_companies_tenant_id()": ("select fn_companies_tenant_id()",),

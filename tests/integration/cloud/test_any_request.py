@@ -3,19 +3,22 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
 
+from farmiq.cloud.camera.accounts.api import ROOT
 from farmiq.cloud.edges import registry
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.contracts import openapi
 from farmiq.plumbing import ids, objects, tokens
 from tests import any_request
 from tests.any_request import Known
+from tests.camera_days import Days
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.integration.cloud.test_deadletter import PILE, bury
 from tests.integration.cloud.test_landing import sample, written
@@ -60,7 +63,11 @@ def site(
     document, url = openapi.document("cloud"), f"http://127.0.0.1:{settings.http_port}"
     with any_request.running("cloud", document, url, environment, tmp_path):
         edge = asyncio.run(enrolled(cloud))
-        everything = {**known(lots, edge), **images(engines["FARMIQ_CLOUD_S3_URL"], cloud)}
+        everything = {
+            **known(lots, edge),
+            **images(engines["FARMIQ_CLOUD_S3_URL"], cloud),
+            **cameras(cloud, one),
+        }
         yield any_request.Site(document, url, headers(cloud, edge, token), everything)
 
 
@@ -88,6 +95,64 @@ def images(store_url: str, cloud: CloudSite) -> dict[str, Known]:
         "GET /api/v1/media/images": Known(query={"day": "2026-11-15", "company": "", "cursor": ""}),
         **{f"{one}{more}": which for more in ("", "/detail", "/thumbnail")},
     }
+
+
+def cameras(cloud: CloudSite, company: UUID) -> dict[str, Known]:
+    """A program, a site, a camera and its day, with a wake, a schedule change and an alert."""
+    day = date(2026, 11, 15)
+    with psycopg.connect(cloud.database.admin_url) as connection:
+        days = Days(connection, company)
+        program = days.program("P")
+        site = days.site(program, "S")
+        device = days.camera(site, "C")
+        session = days.day(site, day, {device: 2})
+        wake = days.wake(session, device, 1, temperature=20.5, humidity=50)
+        days.wake(session, device)
+        alert, change = days.alert(device, day), days.change(device, day)
+    which = {
+        "program_id": program, "site_id": site, "device_id": device, "session_id": session,
+        "payload_id": wake, "image_id": wake, "alert_id": alert, "change_id": change,
+        "level": "site",
+    }  # fmt: skip
+    bodies: dict[str, Any] = {
+        "POST programs": {"program_name": "P", "program_type": "control"},
+        "POST sites": {"program_id": str(program), "site_name": "S", "timezone": "UTC"},
+        "POST devices": {"mac": "a0:b1:c2:d3:e4:f5", "device_name": "C"},
+        "PATCH programs/{program_id}": {"is_active": True},
+        "PATCH sites/{site_id}": {"timezone": "Asia/Tokyo"},
+        "PATCH devices/{device_id}": {"slot_index": 2, "is_active": True},
+        "POST devices/{device_id}/schedule-changes": {"new_wake_schedule_cron": "0 9 * * *"},
+        "POST devices/{device_id}/schedule-changes/preview": {
+            "new_wake_schedule_cron": "0 9 * * *"
+        },
+    }
+    found = {}
+    for path, item in openapi.document("cloud")["paths"].items():
+        if not path.startswith(ROOT):
+            continue
+        for method, operation in item.items():
+            words = [each for each in operation["parameters"] if each["in"] == "path"]
+            query = {each["name"]: "" for each in operation["parameters"] if each["in"] == "query"}
+            short = f"{method.upper()} {path.removeprefix(ROOT + '/')}"
+            found[f"{method.upper()} {path}"] = Known(
+                path={each["name"]: str(which[each["name"]]) for each in words} or None,
+                query=query,
+                bodies=(bodies.get(short, {}),) if "requestBody" in operation else (),
+                prepare=lambda: free_names(cloud, device),
+            )
+    return found
+
+
+def free_names(cloud: CloudSite, device: UUID) -> None:
+    """Whatever the last request added or retired is out of the next one's way."""
+    with psycopg.connect(cloud.database.admin_url) as connection:
+        connection.execute("update pilot_programs set program_name = program_id::text")
+        connection.execute("update sites set site_name = site_id::text")
+        connection.execute(
+            "update devices set device_name = device_id::text, is_active = device_id = %s, "
+            "mac = upper(left(md5(device_id::text), 12))",
+            (device,),
+        )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from typer.testing import CliRunner
 
 from farmiq.cli import app
+from farmiq.cloud.camera.accounts import api as camera_accounts
 from farmiq.cloud.console import readings
 from farmiq.cloud.console.pages import Pages
 from farmiq.cloud.console.weighing_pages import WeighingPages
@@ -54,6 +55,7 @@ def routes(site: str) -> FastAPI:
         deadletter.Api(nothing, nothing, nothing).add_to(door.app)
         edges.Api(nothing, nothing, nothing).add_to(door.app)
         cloud_media.Api(nothing, nothing, nothing).add_to(door.app)
+        camera_accounts.Api(nothing, nothing).add_to(door.app)
         door.app.add_route(PRESIGN, nothing_there, methods=["POST"])
     else:
         Desk(nothing, nothing).add_to(door.app)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from farmiq.cloud.camera import mac
+
 MOST_IMAGE_BYTES = 5 * 2**20
 MOST_CHUNKS = 4096
 MOST_PENDING = 100_000
@@ -17,7 +19,6 @@ MOST_PAST = timedelta(days=7)
 MOST_FUTURE = timedelta(minutes=10)
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_MAC = re.compile(r"[0-9A-Fa-f]{12}|[0-9A-Fa-f]{2}([:-])(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}")
 
 
 class Wrong(Exception):  # noqa: N818 - a verdict on what a camera sent
@@ -124,7 +125,7 @@ class Place:
 def place(topic: str) -> Place:
     """Raises Wrong for a topic that no camera has."""
     levels = topic.split("/")
-    if len(levels) != 3 or _MAC.fullmatch(levels[1]) is None:  # noqa: PLR2004
+    if len(levels) != 3 or not plain_mac(levels[1]):  # noqa: PLR2004
         raise Wrong([f"no camera has the topic {topic[:200]!r}: a MAC address is its middle"])
     if levels[2] not in {"status", "data"}:
         raise Wrong([f"cameras send on status and data, not on {levels[2][:50]!r}"])
@@ -132,14 +133,17 @@ def place(topic: str) -> Place:
 
 
 def plain_mac(spelling: str) -> str:
-    """The address as the registry has it: twelve digits in upper case."""
-    return spelling.replace(":", "").replace("-", "").upper()
+    """The address as the registry has it; empty for what is none."""
+    try:
+        return mac.normal(spelling)
+    except ValueError:
+        return ""
 
 
-def spellings(mac: str) -> list[str]:
+def spellings(address: str) -> list[str]:
     """The ways in which firmware writes a MAC address."""
-    pairs = [mac[at : at + 2] for at in range(0, 12, 2)]
-    plain = [mac, ":".join(pairs), "-".join(pairs)]
+    pairs = [address[at : at + 2] for at in range(0, 12, 2)]
+    plain = [address, ":".join(pairs), "-".join(pairs)]
     return [*plain, *(each.lower() for each in plain if each.lower() != each)]
 
 

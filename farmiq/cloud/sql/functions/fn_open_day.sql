@@ -42,9 +42,11 @@ begin
     join public.devices d on d.device_id = f.device_id
     where f.site_id = fn_open_day.site_id and (d.is_active or d.last_seen_at >= begins)
   ), wakes as materialized (
+    -- Many cameras of a site have one schedule: it is reckoned once.
     select c.device_id, w.wake_window_index, w.expected_at
-    from cameras c,
-      public.fn_wake_instants(c.schedule, site.timezone, fn_open_day.local_date) w
+    from (select distinct schedule from cameras) s
+    cross join public.fn_wake_instants(s.schedule, site.timezone, fn_open_day.local_date) w
+    join cameras c on c.schedule = s.schedule
   ), made as (
     insert into public.site_device_sessions (session_id, company_id, program_id, site_id,
       session_date, timezone, expected_wake_count, config_changed_flag, opened_at)

@@ -1,112 +1,94 @@
-"""A gateway on real engines: NATS, PostgreSQL, S3; and cameras at a site."""
+"""A cloud-camera-accounts with its database; two companies and people of every role."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import httpx2
 import psycopg
 import pytest
 
-from farmiq import stack
-from farmiq.cloud.camera.gateway import service
-from farmiq.config import CloudSettings
-from farmiq.plumbing import http, objects
+from farmiq.cloud.camera.accounts.api import ROOT, Api
+from farmiq.cloud.identity.accounts import ROLES, add_company, add_user, open_sign_in
+from farmiq.cloud.identity.desk import Desk
+from farmiq.plumbing import db, http
+from tests.camera_days import Days
 from tests.conftest import Database
-from tests.integration.cloud.camera.firmware import Camera, switched_on
-from tests.sql.camera.farm import Farm
-from tests.until import until
 
-
-@pytest.fixture
-def camera_broker(tmp_path: Path) -> Iterator[stack.Stack]:
-    with stack.start(tmp_path / "b", engines=("mqtt-cloud",), say=lambda _: None) as started:
-        yield started
+HOUR = timedelta(hours=1)
 
 
 @dataclass
-class Site:
-    """`environment` is what a gateway is started with."""
+class Accounts:
+    """`tokens` by person: viewer, operator, technician, admin of one; other of two; sue may all."""
 
-    farm: Farm
-    site_id: UUID
-    environment: dict[str, str]
-    tasks: asyncio.TaskGroup
-    cameras: AsyncExitStack
-    bucket: objects.Bucket
-    macs: list[str] = field(default_factory=list)
+    database: Database
+    client: httpx2.AsyncClient
+    one: UUID
+    two: UUID
+    tokens: dict[str, str]
 
-    @property
-    def settings(self) -> CloudSettings:
-        return CloudSettings.load(self.environment)
+    @contextmanager
+    def days(self, company_id: UUID | None = None) -> Iterator[Days]:
+        with psycopg.connect(self.database.admin_url) as connection:
+            yield Days(connection, company_id or self.one)
 
-    async def gateway(self, **changes: str) -> "asyncio.Task[None]":
-        """One more gateway in the background; ready when the broker and the turn are."""
-        settings = CloudSettings.load({**self.environment, **changes})
-        door = http.Door(title="test", version="0", actions_per_minute=60, request_within_s=10)
-        running = self.tasks.create_task(service.run(settings, door))
+    async def get(self, path: str, *, who: str = "viewer", **query: Any) -> httpx2.Response:
+        return await self.send("GET", path, who=who, **query)
 
-        async def ready() -> bool:
-            # Until it has a broker or stands by, it has not begun.
-            begun = "camera.broker" in door._checks or await door._answers(door._notes)
-            return bool(begun and not await door.problems()) or running.done()
-
-        await until(ready)
-        return running
-
-    async def camera(self, *, site: UUID | None = None, **options: Any) -> Camera:
-        """A registered camera that is switched on."""
-        dialect = options.get("dialect", "standard")
-        device_id = self.farm.device(site or self.site_id, "0 * * * *", dialect=dialect)
-        mac = device_id.hex[-12:].upper()
-        url = self.environment["FARMIQ_CAMERAS_MQTT_URL"]
-        return await self.cameras.enter_async_context(switched_on(url, mac, device_id, **options))
-
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self.farm.rows(query, *values)
-
-    async def stored(self, camera: Camera, name: str = "IMG_001.jpg") -> bytes | None:
-        """The bytes of a camera's newest image of this name, from the bucket."""
-        found = self.rows(
-            "select image_url from device_images where device_id = %s and image_name = %s "
-            "and status = 'complete' order by created_at desc limit 1",
-            camera.device_id,
-            name,
+    async def send(
+        self, method: str, path: str, body: Any = None, *, who: str = "admin", **query: Any
+    ) -> httpx2.Response:
+        params = {name.rstrip("_"): str(value) for name, value in query.items()}
+        return await self.client.request(
+            method,
+            f"{ROOT}/{path}",
+            json=body if method != "GET" else None,
+            params=params,
+            headers={"Authorization": f"Bearer {self.tokens[who]}"} if who else {},
         )
-        return await self.bucket.find(found[0][0]) if found else None
+
+    async def got(self, path: str, *, who: str = "viewer", **query: Any) -> Any:
+        answer = await self.get(path, who=who, **query)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["cache-control"] == "no-store"
+        return answer.json()
+
+    async def done(
+        self, method: str, path: str, body: Any = None, *, who: str = "admin", **query: Any
+    ) -> Any:
+        answer = await self.send(method, path, {} if body is None else body, who=who, **query)
+        assert answer.status_code in (200, 201), answer.text
+        return answer.json()
 
 
 @pytest.fixture
-async def site(
-    cloud_db: Database,
-    engines: dict[str, str],
-    camera_broker: stack.Stack,
-    free_port: Callable[[], int],
-    tasks: asyncio.TaskGroup,
-) -> AsyncIterator[Site]:
-    environment = {
-        **camera_broker.environment,
-        "FARMIQ_CLOUD_DB_URL": cloud_db.url,
-        "FARMIQ_CLOUD_DB_ADMIN_URL": cloud_db.admin_url,
-        "FARMIQ_CLOUD_S3_URL": engines["FARMIQ_CLOUD_S3_URL"],
-        "FARMIQ_AMQP_URL": engines["FARMIQ_AMQP_URL"],
-        "FARMIQ_CLOUD_HTTP_PORT": str(free_port()),
-        "CAMERA_MISSING_SECONDS": "0.5",
-        "CAMERA_LEASE_SECONDS": "2",
-    }
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
+async def accounts(cloud_db: Database) -> AsyncIterator[Accounts]:
+    password = "a long enough password"
+    with psycopg.connect(cloud_db.admin_url) as connection:
+        one = add_company(connection, "t-one", name="One")
+        two = add_company(connection, "t-two", name="Two")
+        for role in ROLES:
+            add_user(connection, f"{role}@one.farm", company_id=one, password=password, role=role)
+        add_user(connection, "other@two.farm", company_id=two, password=password, role="admin")
+        add_user(connection, "sue@one.farm", company_id=one, password=password, super_admin=True)
+        people = {
+            **{role: f"{role}@one.farm" for role in ROLES},
+            "other": "other@two.farm",
+            "sue": "sue@one.farm",
+        }
+        tokens = {
+            name: open_sign_in(connection, email, lasts=HOUR) for name, email in people.items()
+        }
+    door = http.Door(title="cloud", version="0", actions_per_minute=100_000)
+    async with (
+        db.pool(cloud_db.url, name="test", most=6) as pool,
+        httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=door.app), base_url="http://cloud.test"
+        ) as client,
     ):
-        farm = Farm.make(cloud_db, owner, login)
-        async with AsyncExitStack() as cameras:
-            bucket = objects.Bucket(environment["FARMIQ_CLOUD_S3_URL"])
-            yield Site(farm, farm.site(), environment, tasks, cameras, bucket)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
+        Api(pool, Desk(pool, lasts=HOUR)).add_to(door.app)
+        yield Accounts(cloud_db, client, one, two, tokens)

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from farmiq import crash
-from tests.integration.cloud.camera.conftest import Site, now
-from tests.integration.cloud.camera.firmware import picture
+from tests.integration.cloud.camera_gateway.conftest import Site, now
+from tests.integration.cloud.camera_gateway.firmware import picture
 from tests.until import until
 
 NAME = "IMG_001.jpg"

@@ -7,8 +7,8 @@ import pytest
 
 from farmiq.cloud.camera.gateway import commands, liveness, logins
 from farmiq.plumbing import db, mqtt
-from tests.integration.cloud.camera.conftest import Site, now
-from tests.integration.cloud.camera.firmware import picture
+from tests.integration.cloud.camera_gateway.conftest import Site, now
+from tests.integration.cloud.camera_gateway.firmware import picture
 from tests.until import until
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cloud.camera.conftest import Site, now
-from tests.integration.cloud.camera.firmware import picture, switched_on
+from tests.integration.cloud.camera_gateway.conftest import Site, now
+from tests.integration.cloud.camera_gateway.firmware import picture, switched_on
 from tests.until import until
 
 NAME = "IMG_001.jpg"

@@ -1,0 +1,187 @@
+"""What there is to list and to show: of each kind its columns, order and filters in SQL."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from farmiq.cloud.camera.accounts import ask
+from farmiq.cloud.camera.accounts.ask import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Newest first by the column `at`, then by `key`. `where` has a condition per filter."""
+
+    many: str
+    one: str
+    select: str
+    alias: str
+    at: str
+    key: str
+    filters: Mapping[str, Reader]
+    where: Mapping[str, str]
+    # How the moment of a cursor is compared with the column `at`.
+    after: str = "%(after_at)s::timestamptz"
+
+    def page(self, given: Mapping[str, object], *, onwards: bool) -> str:
+        conditions = ["true", *(self.where[name] for name in given)]
+        place = f"({self.alias}.{self.at}, {self.alias}.{self.key})"
+        if onwards:
+            conditions.append(f"{place} < ({self.after}, %(after_id)s::uuid)")
+        return (
+            f"{self.select} where {' and '.join(conditions)} order by {self.alias}.{self.at} desc, "
+            f"{self.alias}.{self.key} desc limit %(limit)s"
+        )
+
+    def single(self) -> str:
+        return f"{self.select} where {self.alias}.{self.key} = %(id)s"
+
+
+_OF_DAY = "(%(after_at)s::timestamptz at time zone 'UTC')::date"
+
+PROGRAMS = Kind(
+    many="programs",
+    one="program",
+    select="""
+      select p.program_id, p.program_name, p.program_type, p.is_active, p.created_at
+      from pilot_programs p""",
+    alias="p",
+    at="created_at",
+    key="program_id",
+    filters=ask.PROGRAMS,
+    where={"type": "p.program_type = %(type)s", "active": "p.is_active = %(active)s"},
+)
+SITES = Kind(
+    many="sites",
+    one="site",
+    select="""
+      select s.site_id, s.program_id, p.program_name, s.site_name, s.timezone,
+        s.early_wake_snap_seconds, s.is_active, s.created_at
+      from sites s join pilot_programs p on p.program_id = s.program_id""",
+    alias="s",
+    at="created_at",
+    key="site_id",
+    filters=ask.SITES,
+    where={"program": "s.program_id = %(program)s", "active": "s.is_active = %(active)s"},
+)
+CAMERAS = Kind(
+    many="devices",
+    one="camera",
+    select="""
+      select d.device_id, d.site_id, s.site_name, d.mac, d.device_name, d.dialect,
+        d.wake_schedule_cron, d.slot_index, d.x_position, d.y_position, d.firmware, d.is_active,
+        d.last_seen_at, d.battery_voltage, d.wifi_rssi, d.pending_count, d.created_at
+      from devices d left join sites s on s.site_id = d.site_id""",
+    alias="d",
+    at="created_at",
+    key="device_id",
+    filters=ask.CAMERAS,
+    where={
+        "site": "d.site_id = %(site)s",
+        "active": "d.is_active = %(active)s",
+        "mac": "d.mac = %(mac)s",
+    },
+)
+SESSIONS = Kind(
+    many="sessions",
+    one="session",
+    select="""
+      select s.session_id, s.program_id, s.site_id, w.site_name, s.session_date, s.timezone,
+        s.expected_wake_count, s.completed_wake_count, s.failed_wake_count, s.extra_wake_count,
+        s.status, s.config_changed_flag, s.opened_at, s.locked_at, s.late_updates
+      from site_device_sessions s join sites w on w.site_id = s.site_id""",
+    alias="s",
+    at="session_date",
+    key="session_id",
+    filters=ask.SESSIONS,
+    where={
+        "site": "s.site_id = %(site)s",
+        "program": "s.program_id = %(program)s",
+        "status": "s.status = %(status)s",
+        "from": "s.session_date >= %(from)s",
+        "to": "s.session_date <= %(to)s",
+    },
+    after=_OF_DAY,
+)
+WAKES = Kind(
+    many="wakes",
+    one="wake",
+    select="""
+      select p.payload_id, p.program_id, p.site_id, p.site_device_session_id as session_id,
+        s.session_date, p.device_id, d.device_name, p.image_id, p.captured_at, p.received_at,
+        p.wake_window_index, p.temperature, p.humidity, p.pressure, p.gas_resistance,
+        p.battery_voltage, p.wifi_rssi, p.payload_status, p.image_status, p.overage_flag,
+        p.overage_reason, p.clock_suspect, p.resent_received_at
+      from device_wake_payloads p
+      join site_device_sessions s on s.session_id = p.site_device_session_id
+      join devices d on d.device_id = p.device_id""",
+    alias="p",
+    at="captured_at",
+    key="payload_id",
+    filters=ask.WAKES,
+    where={
+        "session": "p.site_device_session_id = %(session)s",
+        "device": "p.device_id = %(device)s",
+        "site": "p.site_id = %(site)s",
+        "status": "p.payload_status = %(status)s",
+        "overage": "p.overage_flag = %(overage)s",
+        "from": "s.session_date >= %(from)s",
+        "to": "s.session_date <= %(to)s",
+    },
+)
+IMAGES = Kind(
+    many="images",
+    one="image",
+    select="""
+      select i.image_id, i.device_id, d.device_name, i.image_name, i.captured_at,
+        i.original_capture_date, i.status, i.image_url, i.image_size, i.total_chunks,
+        i.received_at, i.error_code, i.error_message, i.retry_count, i.resend_requested_at,
+        i.resent_received_at, i.observation_id, i.created_at
+      from device_images i join devices d on d.device_id = i.device_id""",
+    alias="i",
+    at="captured_at",
+    key="image_id",
+    filters=ask.IMAGES,
+    where={
+        "device": "i.device_id = %(device)s",
+        "status": "i.status = %(status)s",
+        "from": "i.original_capture_date >= %(from)s",
+        "to": "i.original_capture_date <= %(to)s",
+    },
+)
+CHANGES = Kind(
+    many="changes",
+    one="schedule change",
+    select="""
+      select c.change_id, c.device_id, c.new_wake_schedule_cron, c.previous_wake_schedule_cron,
+        c.requested_at, c.effective_date, c.state, c.applied_at, c.applied_by_function,
+        c.superseded_at, c.cancelled_at
+      from (
+        select h.*, case when h.applied_at is not null then 'applied'
+          when h.superseded_at is not null then 'superseded'
+          when h.cancelled_at is not null then 'cancelled' else 'waiting' end as state
+        from device_schedule_changes h) c""",
+    alias="c",
+    at="requested_at",
+    key="change_id",
+    filters=ask.CHANGES,
+    where={"state": "c.state = %(state)s", "device": "c.device_id = %(device)s"},
+)
+ALERTS = Kind(
+    many="alerts",
+    one="alert",
+    select="""
+      select a.alert_id, a.site_id, a.device_id, a.session_id, a.image_id, a.alert_type,
+        a.alert_date, a.message, a.details, a.created_at, a.resolved_at
+      from device_alerts a""",
+    alias="a",
+    at="created_at",
+    key="alert_id",
+    filters=ask.ALERTS,
+    where={
+        "site": "a.site_id = %(site)s",
+        "device": "a.device_id = %(device)s",
+        "open": "(a.resolved_at is null) = %(open)s",
+        "from": "a.alert_date >= %(from)s",
+        "to": "a.alert_date <= %(to)s",
+    },
+)

@@ -1,0 +1,104 @@
+"""Who calls and what they may: a sign-in of the console, its cookie or `Authorization: Bearer …`.
+
+What people read, row level security decides. What they write is checked in the same transaction,
+and then written as the service into the company that the database says they look at.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from uuid import UUID
+
+import psycopg
+from fastapi import Request
+
+from farmiq.cloud.camera.accounts import store
+from farmiq.cloud.identity import session
+from farmiq.cloud.identity.accounts import ROLES
+from farmiq.cloud.identity.desk import Desk
+from farmiq.plumbing import db, http
+from farmiq.plumbing.http import HttpError
+
+COOKIE = "farmiq_sign_in"
+# What the database says of an order that it does not carry out, and what we answer.
+_NOT_THERE = (psycopg.errors.NoDataFound, psycopg.errors.InsufficientPrivilege)
+_NOT_NOW = (psycopg.errors.UniqueViolation, psycopg.errors.ObjectNotInPrerequisiteState)
+_WRONG = (psycopg.errors.ForeignKeyViolation, psycopg.errors.CheckViolation, psycopg.DataError)
+# Two who want the same are told by the name of what they would have twice.
+_TAKEN = {
+    "pilot_programs_name_key": "a program of this company has that name",
+    "sites_name_key": "a site of this company has that name",
+    "devices_name_key": "a camera of this company has that name",
+    "devices_mac_idx": "a camera that is not retired has that MAC address",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A transaction in a person's name; `company_id` is the one they look at."""
+
+    connection: db.Connection
+    company_id: UUID
+
+    async def become_service(self) -> db.Connection:
+        """For what the database does not let people write themselves."""
+        await self.connection.execute("reset role")
+        return self.connection
+
+
+@dataclass
+class People:
+    pool: db.Pool
+    desk: Desk
+
+    @asynccontextmanager
+    async def caller(
+        self, request: Request, company: UUID | None, *, least: str = "viewer"
+    ) -> AsyncIterator[Caller]:
+        """Raises HttpError 401, 403, 404, 503, and 429 for who acts too often."""
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        token = bearer.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE)
+        try:
+            found = await self.desk.find(token)
+            if found is None:
+                raise HttpError(401, "sign in first")
+            if least != "viewer":
+                http.allow(request, found.email)
+            async with session.as_person(self.pool, found.token, company_id=company) as connection:
+                company_id = await store.company(connection)
+                if least != "viewer":
+                    await _check_role(connection, found.user_id, company_id, least=least)
+                yield Caller(connection, company_id)
+        except session.SignedOut:
+            raise HttpError(401, "sign in first") from None
+        except (session.NotYours, session.NoSuchCompany):
+            raise HttpError(404, "there is no such company") from None
+        except db.UNAVAILABLE as error:
+            raise HttpError(503, "the database is away; try again", retry_after_s=5) from error
+        except psycopg.Error as error:
+            raise _refusal(error) from error
+
+
+async def _check_role(
+    connection: db.Connection, user_id: UUID, company_id: UUID, *, least: str
+) -> None:
+    """A super admin may all, in whichever company; their own membership is in one of them."""
+    await connection.execute("reset role")
+    role = await store.role(connection, user_id, company_id)
+    await connection.execute("set local role authenticated")
+    if role is None or ROLES.index(role) < ROLES.index(least):
+        above = " or ".join(ROLES[ROLES.index(least) :])
+        raise HttpError(403, f"this is for people whose role is {above}")
+
+
+def _refusal(error: psycopg.Error) -> Exception:
+    said = db.first_line(error)
+    if isinstance(error, _NOT_THERE):
+        return HttpError(404, said)
+    if isinstance(error, _NOT_NOW):
+        return HttpError(409, _TAKEN.get(error.diag.constraint_name or "", said))
+    if isinstance(error, _WRONG):
+        return HttpError(
+            400, "the request is not valid", details=[{"field": "body", "reason": said}]
+        )
+    return error

@@ -1,0 +1,24 @@
+"""Accounts: what is registered of cameras, what became of their wakes, and the figures of both.
+
+programs, sites, devices, site_device_sessions, device_wake_payloads, device_images, device_alerts
+--as the person who asks--> [camera] --JSON--> pages, programs
+people --programs, sites, devices, schedule changes, resends--> [camera] --> the same tables
+"""
+
+from datetime import timedelta
+
+from farmiq.cloud.camera.accounts.api import Api
+from farmiq.cloud.identity.desk import Desk
+from farmiq.config import CloudSettings
+from farmiq.plumbing import db, http
+
+NAME = "cloud-camera-accounts"
+
+
+async def run(settings: CloudSettings, door: http.Door) -> None:
+    url = settings.db_url.get_secret_value()
+    async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
+        desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
+        Api(pool, desk).add_to(door.app)
+        door.ready("camera.accounts", lambda: db.problem(pool))
+        await door.stopping.wait()

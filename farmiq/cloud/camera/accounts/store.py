@@ -1,0 +1,174 @@
+"""The SQL of registering, listing and changing. Reads are a person's, writes the service's."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from farmiq.cloud.camera.accounts.ask import Question
+from farmiq.cloud.camera.accounts.kinds import Kind
+from farmiq.plumbing import db, ids
+
+Row = dict[str, Any]
+
+
+async def rows(connection: db.Connection, query: str, args: Mapping[str, Any]) -> list[Row]:
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(query.encode(), args)
+        return await cursor.fetchall()
+
+
+async def page(
+    connection: db.Connection, kind: Kind, question: Question, more: Mapping[str, Any] | None = None
+) -> list[Row]:
+    """One more than asked for says whether there is a next page."""
+    given = {**question.filters, **(more or {})}
+    place = {"after_at": question.after_at, "after_id": question.after_id}
+    query = kind.page(given, onwards=question.after_at is not None)
+    return await rows(connection, query, {**given, **place, "limit": question.limit + 1})
+
+
+async def one(connection: db.Connection, kind: Kind, key: UUID) -> Row | None:
+    """As the person who looks: another company's is not there."""
+    found = await rows(connection, kind.single(), {"id": key})
+    return found[0] if found else None
+
+
+async def company(connection: db.Connection) -> UUID:
+    """The one that the person looks at."""
+    found: UUID = await db.fetch_value(connection, "select get_active_company_id()")
+    return found
+
+
+async def companies(connection: db.Connection) -> list[Row]:
+    return await rows(
+        connection,
+        "select g.company_id, g.tenant_id, g.name, g.company_id = get_active_company_id() as "
+        "active from get_selectable_companies() g",
+        {},
+    )
+
+
+async def role(connection: db.Connection, user_id: UUID, company_id: UUID) -> str | None:
+    """As the service: what the person may in this company."""
+    found: str | None = await db.fetch_value(
+        connection,
+        """
+        select case when u.is_super_admin then 'admin' else m.role end
+        from users u
+        left join memberships m on m.user_id = u.user_id and m.company_id = %s
+        where u.user_id = %s
+        """,
+        company_id,
+        user_id,
+    )
+    return found
+
+
+async def telemetry(connection: db.Connection, payload_id: UUID) -> Any:
+    """All that the camera said of a wake."""
+    return await db.fetch_value(
+        connection,
+        "select telemetry_data from device_wake_payloads where payload_id = %s",
+        payload_id,
+    )
+
+
+async def cron_problem(connection: db.Connection, cron: str) -> str | None:
+    found: str | None = await db.fetch_value(connection, "select fn_cron_problem(%s)", cron)
+    return found
+
+
+_TABLES = {"program_id": "pilot_programs", "site_id": "sites", "device_id": "devices"}
+
+
+async def add(
+    connection: db.Connection, kind: Kind, company_id: UUID, values: Mapping[str, Any]
+) -> UUID:
+    """As the service. Raises what the constraints say."""
+    row = {kind.key: ids.new(), "company_id": company_id, **values}
+    statement = sql.SQL("insert into {} ({}) values ({}) returning {}").format(
+        sql.Identifier(_TABLES[kind.key]),
+        sql.SQL(", ").join(map(sql.Identifier, row)),
+        sql.SQL(", ").join(sql.Placeholder() for _ in row),
+        sql.Identifier(kind.key),
+    )
+    found: UUID = await db.fetch_value(connection, statement, *row.values())
+    return found
+
+
+async def change(
+    connection: db.Connection, kind: Kind, company_id: UUID, key: UUID, values: Mapping[str, Any]
+) -> None:
+    """As the service; only the company's own."""
+    if not values:
+        return
+    statement = sql.SQL("update {} set {} where {} = %s and company_id = %s").format(
+        sql.Identifier(_TABLES[kind.key]),
+        sql.SQL(", ").join(
+            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Placeholder()) for name in values
+        ),
+        sql.Identifier(kind.key),
+    )
+    await connection.execute(statement, [*values.values(), key, company_id])
+
+
+async def resolve(connection: db.Connection, company_id: UUID, alert_id: UUID) -> None:
+    """As the service. One that was resolved keeps its time."""
+    await connection.execute(
+        "update device_alerts set resolved_at = fn_now() "
+        "where alert_id = %s and company_id = %s and resolved_at is null",
+        (alert_id, company_id),
+    )
+
+
+async def resend(connection: db.Connection, image_id: UUID) -> None:
+    await connection.execute("select fn_request_resend(image_id => %s)", (image_id,))
+
+
+async def preview(connection: db.Connection, device_id: UUID, cron: str) -> Any:
+    return await db.fetch_value(
+        connection,
+        "select fn_preview_schedule_change(device_id => %s, new_wake_schedule_cron => %s)",
+        device_id,
+        cron,
+    )
+
+
+async def request_change(connection: db.Connection, device_id: UUID, cron: str) -> Any:
+    return await db.fetch_value(
+        connection,
+        "select fn_request_schedule_change(device_id => %s, new_wake_schedule_cron => %s)",
+        device_id,
+        cron,
+    )
+
+
+async def cancel_change(connection: db.Connection, change_id: UUID) -> None:
+    await connection.execute("select fn_cancel_schedule_change(change_id => %s)", (change_id,))
+
+
+async def trend(connection: db.Connection, device_id: UUID, days: int) -> list[Row]:
+    return await rows(
+        connection,
+        "select * from fn_device_trend(device_id => %(id)s, days => %(days)s)",
+        {"id": device_id, "days": days},
+    )
+
+
+async def summary(connection: db.Connection, site_id: UUID, days: int) -> list[Row]:
+    return await rows(
+        connection,
+        "select * from fn_site_daily_summary(site_id => %(id)s, days => %(days)s)",
+        {"id": site_id, "days": days},
+    )
+
+
+async def comparison(connection: db.Connection, company_id: UUID, days: int) -> list[Row]:
+    return await rows(
+        connection,
+        "select * from fn_program_comparison(company_id => %(id)s, days => %(days)s)",
+        {"id": company_id, "days": days},
+    )
