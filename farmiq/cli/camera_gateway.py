@@ -1,4 +1,4 @@
-"""`farmiq camera-gateway`: cameras at their broker: logins, how they are, what they are told, what was refused."""
+"""`farmiq camera-gateway`: logins of cameras, how they are, what they hear, what was refused."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime

@@ -15,10 +15,12 @@ from farmiq import crash
 from farmiq.cloud.camera.gateway import dialects, intake, upkeep
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.intake import Outcome
-from farmiq.cloud.camera.gateway.steps import NAME, WORKERS, Steps
+from farmiq.cloud.camera.gateway.steps import WORKERS, Steps
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
 from farmiq.plumbing.backoff import Backoff
+
+NAME = "cloud-camera-gateway"
 
 # What is held in memory does not grow with the number of cameras (P12).
 MOST_WAITING = 2_000
