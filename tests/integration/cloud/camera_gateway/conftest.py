@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psycopg
@@ -20,6 +20,9 @@ from tests.conftest import Database
 from tests.integration.cloud.camera_gateway.firmware import Camera, switched_on
 from tests.sql.camera.farm import Farm
 from tests.until import until
+
+if TYPE_CHECKING:
+    from tests.integration.cloud.camera_gateway.processes import Gateways
 
 
 @pytest.fixture
@@ -110,3 +113,12 @@ async def site(
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+@pytest.fixture
+def gateways(site: Site, tmp_path: Path, free_port: Callable[[], int]) -> Iterator["Gateways"]:
+    from tests.integration.cloud.camera_gateway.processes import Gateways  # noqa: PLC0415
+
+    made = Gateways(site, tmp_path, free_port)
+    yield made
+    made.stop()

@@ -14,7 +14,6 @@ from uuid import UUID
 
 from farmiq.plumbing import mqtt
 
-PATIENCE_S = 40
 Encoding = Literal["array", "base64", "binary"]
 
 
@@ -33,6 +32,7 @@ class Camera:
     encoding: Encoding = "array"
     chunk_size: int = 1000
     loss: float = 0.0
+    patience_s: float = 40.0
     chance: Random = field(default_factory=lambda: Random(7))
     heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
@@ -92,7 +92,7 @@ class Camera:
 
     async def listen(self) -> tuple[str, dict[str, Any]]:
         """The next thing this camera is told: (channel, body)."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(self.patience_s):
             (message,) = await self.link.batch(most=1, linger_s=0)
         self.link.ack([message])
         found = message.topic.rpartition("/")[2], json.loads(message.payload)
