@@ -19,6 +19,7 @@ from farmiq.cli import (
     alert,
     bench,
     camera,
+    camera_gateway,
     device,
     dlq,
     edge,
@@ -67,6 +68,7 @@ app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(bench.app, name="bench")
 app.add_typer(device.app, name="device")
 app.add_typer(camera.app, name="camera")
+app.add_typer(camera_gateway.app, name="camera-gateway")
 app.add_typer(edge.app, name="edge")
 app.add_typer(silo.app, name="silo")
 app.add_typer(media.app, name="media")
