@@ -123,7 +123,7 @@ class Metadata(NamedTuple):
 
 class Chunk(NamedTuple):
     image: Image
-    index: int
+    place: int
 
 
 class Forget(NamedTuple):
@@ -159,6 +159,11 @@ class Camera:
     until: float = 0.0
     sleeps_at: float = 0.0
     next_wake: str | None = None
+
+    @property
+    def patient_until(self) -> float:
+        """When it does something without being told."""
+        return min(self.until, self.sleeps_at)
 
 
 def step(camera: Camera, event: Event, *, at: float) -> tuple[Camera, Acts]:
@@ -287,3 +292,8 @@ def _sleep(camera: Camera) -> tuple[Camera, Acts]:
 def cut(camera: Camera) -> Camera:
     """The battery gave way: all is forgotten but the card."""
     return _sleep(camera)[0]
+
+
+def kept(camera: Camera, image: Image) -> Camera:
+    """A picture that was taken although nobody could be reached."""
+    return _with(camera, image)

@@ -58,7 +58,7 @@ def encode(speech: Speech, frame: Frame, data: bytes) -> tuple[str, bytes]:
         return speech.topic("status"), _hello(speech, frame)
     if isinstance(frame, Metadata):
         return speech.topic("data"), _metadata(speech, frame.image)
-    begin = frame.index * frame.image.chunk_bytes
+    begin = frame.place * frame.image.chunk_bytes
     part = data[begin : begin + frame.image.chunk_bytes]
     return speech.topic("data"), _chunk(speech, frame, part)
 
@@ -111,17 +111,17 @@ def _chunk(speech: Speech, chunk: Chunk, part: bytes) -> bytes:
             {
                 "device_id": speech.spelling,
                 "image_name": chunk.image.name,
-                "chunk_id": chunk.index + 1,
+                "chunk_id": chunk.place + 1,
                 "max_chunk_size": chunk.image.chunk_bytes,
                 "payload": list(part),
             }
         )
     if speech.encoding == "binary":
         name = chunk.image.name.encode() if speech.names_chunks else b""
-        return _HEAD.pack(_FRAME, len(name)) + name + _NUMBER.pack(chunk.index) + part
+        return _HEAD.pack(_FRAME, len(name)) + name + _NUMBER.pack(chunk.place) + part
     named = {"image_name": chunk.image.name} if speech.names_chunks else {}
     body = list(part) if speech.encoding == "array" else base64.b64encode(part).decode()
-    return _json({**named, "chunk_id": chunk.index, "payload": body})
+    return _json({**named, "chunk_id": chunk.place, "payload": body})
 
 
 def decode(speech: Speech, raw: bytes) -> Answer | None:

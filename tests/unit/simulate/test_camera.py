@@ -16,12 +16,13 @@ from farmiq.simulate.camera import (
     AckOk,
     Acts,
     Camera,
-    CaptureImage,
     Captured,
+    CaptureImage,
     Chunk,
     Event,
     Firmware,
     Forget,
+    Frame,
     Hello,
     Image,
     Metadata,
@@ -68,7 +69,7 @@ class Counterpart:
                 self.announced = frame.image
                 self.got.setdefault(frame.image.number, set())
             elif isinstance(frame, Chunk) and frame.image == self.announced:
-                self.got[frame.image.number].add(frame.index)
+                self.got[frame.image.number].add(frame.place)
 
     def say(self) -> Event:
         if self.announced is None:
@@ -274,7 +275,8 @@ def test_the_same_seed_makes_the_same_fleet() -> None:
 
 @given(st.integers(), st.floats(0, 1))
 def test_the_air_takes_and_doubles_and_invents_nothing(seed: int, loss: float) -> None:
-    frames = [Hello(0), Metadata(image(1)), *(Chunk(image(1), index) for index in range(5))]
+    frames: list[Frame] = [Hello(0), Metadata(image(1))]
+    frames += [Chunk(image(1), place) for place in range(5)]
     faults = Faults(seed=seed, loss=loss, duplicates=0.5, reorder=0.5)
     arrived = camera_faults.through_air(frames, faults, "a wake")
     assert arrived[:2] == frames[:2]
