@@ -96,8 +96,9 @@ class Cloud:
             yield await self._read(row)
 
     async def witness(self, mac: str, image: Image, sha256: str) -> str | None:
-        """Why an image that was acknowledged cannot be read back; an engine that is down is asked
-        again until it is there.
+        """Why an image that was acknowledged cannot be read back, or None.
+
+        An engine that is down is asked again until it is there.
         """
         while True:
             try:

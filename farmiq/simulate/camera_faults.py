@@ -6,7 +6,7 @@ cameras (drifting, lost_clocks, looping, same_names, weak).
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from farmiq.simulate.camera import Chunk, Frame, Reading
@@ -40,6 +40,10 @@ ALL = Faults(
     loss=0.3, duplicates=0.1, reorder=0.5, deaths=0.1, drifting=0.3, lost_clocks=0.1, looping=0.05,
     same_names=0.3, weak=0.2,
 )  # fmt: skip
+
+
+def seeded(faults: Faults, *, seed: int, loop_wakes: int) -> Faults:
+    return replace(faults, seed=seed, loop_wakes=loop_wakes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,12 +126,7 @@ def _chunk(speech: Speech, chunk: Chunk, part: bytes) -> bytes:
 
 def decode(speech: Speech, raw: bytes) -> Answer | None:
     """What the camera was told, or None for what its firmware does not understand."""
-    try:
-        said = json.loads(raw)
-    except ValueError:
-        return None
-    if not isinstance(said, dict):
-        return None
+    said = _object(raw)
     name = said.get("image_name")
     if said.get("ACK_OK"):
         return AckOk(name, _next_wake(speech, said))
@@ -144,6 +139,14 @@ def decode(speech: Speech, raw: bytes) -> Answer | None:
     if said.get("capture_image"):
         return CaptureImage()
     return NextWake(str(said["next_wake"])) if said.get("next_wake") else None
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(raw)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _next_wake(speech: Speech, said: dict[str, Any]) -> str | None:

@@ -309,8 +309,8 @@ def cameras(
     drawing = asyncio.Semaphore(MOST_DRAWING)
     return [
         SimulatedCamera(
-            kit, _with_login(url, (logins or {}).get(kit.mac)), folder, journal, faults=faults, pace=pace, firmware=firmware,
-            witness=witness, drawing=drawing,
+            kit, _with_login(url, (logins or {}).get(kit.mac)), folder, journal, faults=faults,
+            pace=pace, firmware=firmware, witness=witness, drawing=drawing,
         )
         for kit in kits
     ]  # fmt: skip
