@@ -62,25 +62,31 @@ CALLS = {
     ),
     "fn_infer_wake_window_index(timestamp with time zone,text,text)": (
         "select * from fn_infer_wake_window_index(now(), '0 8 * * *')",
-    "fn_local_date(text, timestamp with time zone)": (
+    ),
+    "fn_local_date(text,timestamp with time zone)": (
         "select fn_local_date('Asia/Bangkok', fn_now())",
     ),
-    "fn_midnight(text, date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
-    "fn_device_next_wake(uuid, timestamp with time zone)": (
+    "fn_midnight(text,date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
+    "fn_device_next_wake(uuid,timestamp with time zone)": (
         "select fn_device_next_wake((select device_id from devices))",
         "select fn_device_next_wake(%(foreign_id)s, fn_now())",
     ),
-    "fn_preview_schedule_change(uuid, text)": (
+    "fn_preview_schedule_change(uuid,text)": (
         "select fn_preview_schedule_change((select device_id from devices), '0 9 * * *')",
         "select fn_preview_schedule_change(%(foreign_id)s, '0 9 * * *')",
     ),
-    "fn_request_schedule_change(uuid, text)": (
+    "fn_request_schedule_change(uuid,text)": (
         "select fn_request_schedule_change((select device_id from devices), '0 9 * * *')",
         "select fn_request_schedule_change(%(foreign_id)s, '0 9 * * *')",
     ),
     "fn_cancel_schedule_change(uuid)": (
         "select fn_cancel_schedule_change((select change_id from device_schedule_changes))",
         "select fn_cancel_schedule_change(%(foreign_id)s)",
+    ),
+    "fn_request_resend(uuid)": (
+        "select fn_request_resend(image_id) from device_images",
+        "select fn_request_resend(%(foreign_id)s)",
+        "select fn_request_resend(null)",
     ),
     # A trigger's: called by hand it only says so.
     "fn_companies_tenant_id()": ("select fn_companies_tenant_id()",),

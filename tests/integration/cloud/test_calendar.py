@@ -164,6 +164,14 @@ def ended(process: "subprocess.Popen[bytes]") -> bool:
     return process.poll() is not None
 
 
+def shown(port: int, path: str, what: str) -> bool:
+    try:
+        answer = httpx2.get(f"http://127.0.0.1:{port}{path}", timeout=10)
+    except httpx2.HTTPError:
+        return False
+    return answer.status_code == 200 and what in answer.text
+
+
 async def test_killed_at_every_point_nothing_is_lost_or_doubled(
     farm: Farm, free_port: Callable[[], int]
 ) -> None:
@@ -184,10 +192,10 @@ async def test_killed_at_every_point_nothing_is_lost_or_doubled(
             lambda: {zone: days(farm, site) for zone, site in sites.items()} == EXPECTED,
             within_s=90,
         )
-        answer = httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=10)
-        assert answer.status_code == 200
-        metrics = httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
-        assert 'farmiq_calendar_sites_failing{step="open"} 0.0' in metrics
+        await until(partial(shown, port, "/readyz", '"ready"'), within_s=90)
+        await until(
+            partial(shown, port, "/metrics", 'calendar_sites_failing{step="open"} 0.0'), within_s=90
+        )
     finally:
         living.terminate()
         living.wait(timeout=30)

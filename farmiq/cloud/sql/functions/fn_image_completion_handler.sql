@@ -1,0 +1,50 @@
+-- All of an image is stored at image_url: its wake is complete, and there is an observation of it
+-- (FN-06). One that had failed, or was asked for again, also says when it came after all. Of an
+-- image that is complete already nothing changes, not even its address.
+create or replace function fn_image_completion_handler(image_id uuid, image_url text)
+returns jsonb
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  came timestamptz := public.fn_now();
+  came_again timestamptz;
+  observed uuid := public.fn_uuid_v7();
+begin
+  if coalesce(fn_image_completion_handler.image_url, '') = '' then
+    raise exception 'image % is complete only where it is stored: say its image_url',
+      fn_image_completion_handler.image_id using errcode = 'invalid_parameter_value';
+  end if;
+  perform public.fn_lock_wake(fn_image_completion_handler.image_id);
+  select case when i.status = 'failed' or i.resend_requested_at is not null then came end
+  into came_again
+  from public.device_images i
+  where i.image_id = fn_image_completion_handler.image_id and i.status <> 'complete';
+  if found then
+    update public.device_wake_payloads p
+    set payload_status = 'complete', received_at = came, resent_received_at = came_again
+    where p.image_id = fn_image_completion_handler.image_id;
+    insert into public.petri_observations (observation_id, company_id, program_id, site_id,
+      site_device_session_id, device_id, payload_id, image_id, slot_index, is_device_generated,
+      observed_at, created_at)
+    select observed, p.company_id, p.program_id, p.site_id, p.site_device_session_id, p.device_id,
+      p.payload_id, p.image_id, coalesce(d.slot_index, p.wake_window_index), true,
+      p.captured_at, came
+    from public.device_wake_payloads p join public.devices d on d.device_id = p.device_id
+    where p.image_id = fn_image_completion_handler.image_id;
+    update public.device_images i
+    set status = 'complete', image_url = fn_image_completion_handler.image_url,
+      received_at = came, resent_received_at = came_again, observation_id = observed
+    where i.image_id = fn_image_completion_handler.image_id;
+  end if;
+  return (
+    select jsonb_build_object('observation_id', o.observation_id, 'payload_id', o.payload_id,
+      'session_id', o.site_device_session_id, 'slot_index', o.slot_index)
+    from public.petri_observations o
+    where o.image_id = fn_image_completion_handler.image_id);
+end $$;
+grant create on schema public to farmiq_jobs;
+alter function fn_image_completion_handler(uuid, text) owner to farmiq_jobs;
+revoke create on schema public from farmiq_jobs;
+revoke execute on function fn_image_completion_handler(uuid, text) from public;
+grant execute on function fn_image_completion_handler(uuid, text) to farmiq_service;

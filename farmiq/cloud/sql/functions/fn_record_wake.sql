@@ -1,0 +1,56 @@
+-- Writes a wake that nobody knows yet into a session, with its image. Call it with the camera and
+-- the session held. at is the time that counts for its window: captured_at, where that is believed.
+create or replace function fn_record_wake(
+  session_id uuid, device_id uuid, captured_at timestamptz, at timestamptz, clock_suspect boolean,
+  image_name text, image_size bigint, total_chunks integer, telemetry_data jsonb)
+returns uuid
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  day record;
+  found_window record;
+  image uuid := public.fn_uuid_v7();
+  said alias for telemetry_data;
+begin
+  update public.site_device_sessions s set status = 'in_progress'
+  where s.session_id = fn_record_wake.session_id and s.status = 'pending';
+  select s.company_id, s.program_id, s.site_id, s.session_date into day
+  from public.site_device_sessions s where s.session_id = fn_record_wake.session_id;
+  select w.wake_window_index, w.overage_reason into found_window
+  from public.fn_wake_window(
+    fn_record_wake.session_id, fn_record_wake.device_id, fn_record_wake.at) w;
+  insert into public.device_images (image_id, company_id, device_id, image_name, captured_at,
+    original_capture_date, image_size, total_chunks, created_at)
+  values (image, day.company_id, fn_record_wake.device_id, fn_record_wake.image_name,
+    fn_record_wake.captured_at, day.session_date, fn_record_wake.image_size,
+    fn_record_wake.total_chunks, public.fn_now());
+  insert into public.device_wake_payloads (payload_id, company_id, program_id, site_id,
+    site_device_session_id, device_id, image_id, captured_at, wake_window_index, temperature,
+    humidity, pressure, gas_resistance, battery_voltage, wifi_rssi, telemetry_data, overage_flag,
+    overage_reason, clock_suspect, created_at)
+  values (public.fn_uuid_v7(), day.company_id, day.program_id, day.site_id,
+    fn_record_wake.session_id, fn_record_wake.device_id, image, fn_record_wake.captured_at,
+    found_window.wake_window_index, public.fn_jsonb_number(said -> 'temperature'),
+    public.fn_jsonb_number(said -> 'humidity'), public.fn_jsonb_number(said -> 'pressure'),
+    public.fn_jsonb_number(said -> 'gas_resistance'),
+    public.fn_jsonb_number(said -> 'battery_voltage'),
+    public.fn_jsonb_number(said -> 'wifi_rssi'), said, found_window.overage_reason is not null,
+    found_window.overage_reason, fn_record_wake.clock_suspect, public.fn_now());
+  if fn_record_wake.clock_suspect then
+    perform public.fn_raise_alert(
+      company_id => day.company_id, alert_type => 'clock_suspect',
+      alert_date => day.session_date,
+      message => format('the clock of the camera cannot be right: %s came with %s',
+        fn_record_wake.image_name, fn_record_wake.captured_at),
+      device_id => fn_record_wake.device_id, site_id => day.site_id,
+      session_id => fn_record_wake.session_id, image_id => image,
+      details => jsonb_build_object('image_name', fn_record_wake.image_name,
+        'captured_at', fn_record_wake.captured_at));
+  end if;
+  return image;
+end $$;
+grant create on schema public to farmiq_jobs;
+alter function fn_record_wake(uuid, uuid, timestamptz, timestamptz, boolean, text, bigint, integer, jsonb) owner to farmiq_jobs;
+revoke create on schema public from farmiq_jobs;
+revoke execute on function fn_record_wake(uuid, uuid, timestamptz, timestamptz, boolean, text, bigint, integer, jsonb) from public;

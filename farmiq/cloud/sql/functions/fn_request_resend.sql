@@ -1,0 +1,21 @@
+-- Somebody asks for exactly this image again; the gateway sends for it when its camera wakes. The
+-- refusal does not tell whether another company has such an image.
+create or replace function fn_request_resend(image_id uuid) returns jsonb
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if not exists (
+    select from public.device_images i
+    where i.image_id = fn_request_resend.image_id
+      and i.company_id = public.get_active_company_id()) then
+    raise exception 'your company has no image %', fn_request_resend.image_id
+      using errcode = 'no_data_found';
+  end if;
+  return public.fn_retry_image(image_id => fn_request_resend.image_id, new_image_url => null);
+end $$;
+grant create on schema public to farmiq_jobs;
+alter function fn_request_resend(uuid) owner to farmiq_jobs;
+revoke create on schema public from farmiq_jobs;
+revoke execute on function fn_request_resend(uuid) from public;
+grant execute on function fn_request_resend(uuid) to authenticated;

@@ -1,0 +1,23 @@
+"""A company with a program, sites and cameras as a test wants them, and a clock that it moves."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.conftest import Database
+from tests.sql.camera.farm import Farm
+
+# Noon in Bangkok, where `farm.site()` stands unless told otherwise.
+NOON = "2026-03-10T12:00:00+07:00"
+
+
+@pytest.fixture
+def farm(cloud_db: Database) -> Iterator[Farm]:
+    with (
+        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
+        psycopg.connect(cloud_db.url, autocommit=True) as service,
+    ):
+        made = Farm.make(cloud_db, owner, service)
+        made.at(NOON)
+        yield made
