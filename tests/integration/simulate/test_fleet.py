@@ -103,9 +103,7 @@ async def counterpart(broker: stack.Stack) -> AsyncIterator[Counterpart]:
                 await listening
 
 
-def made(
-    broker: stack.Stack, folder: Path, journal: Journal, **how: object
-) -> list[SimulatedCamera]:
+def made(broker: stack.Stack, folder: Path, journal: Journal) -> list[SimulatedCamera]:
     return fleet.cameras(
         camera_faults.fleet(12, faults=FAULTS),
         broker.environment["FARMIQ_CAMERAS_MQTT_URL"],
