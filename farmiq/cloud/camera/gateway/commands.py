@@ -130,7 +130,7 @@ async def ended(tx: db.Connection, image_id: UUID, *, state: Literal["done", "fa
 
 
 async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
-    """The oldest for a camera that is awake; one send_image at a time (DB2-15)."""
+    """The oldest for a camera that is awake; an image is asked for when no other is on its way."""
     async with tx.cursor(row_factory=class_row(Command)) as cursor:
         await cursor.execute(
             """
@@ -142,10 +142,14 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
             left join sites p on p.site_id = d.site_id
             where c.state = 'queued' and d.is_active
               and s.heard_at > (select fn_now()) - %s * interval '1 second'
-              and (c.name <> 'send_image' or not exists (
-                select from camera_commands o
-                where o.device_id = c.device_id and o.name = 'send_image'
-                  and (o.state = 'sent' or (o.state = 'queued' and o.created_at < c.created_at))))
+              and (c.name <> 'send_image' or (
+                not exists (
+                  select from camera_commands o
+                  where o.device_id = c.device_id and o.name = 'send_image' and o.state = 'sent')
+                and not exists (
+                  select from camera_transfers t
+                  where t.device_id = c.device_id and t.due_at is not null
+                    and t.state in ('receiving', 'complete'))))
             order by c.created_at, c.command_id limit 1
             """,
             (awake_s,),

@@ -1,0 +1,153 @@
+"""Gateways die and others go on: nothing lost, nothing doubled, nothing acknowledged too early."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from farmiq import crash
+from tests.integration.cloud.camera.conftest import Site, now
+from tests.integration.cloud.camera.firmware import picture
+from tests.until import until
+
+NAME = "IMG_001.jpg"
+POINTS = sorted(point for point in crash.POINTS if point.startswith("camera."))
+
+
+class Gateways:
+    """Processes by name, each behind a port of its own."""
+
+    def __init__(self, site: Site, folder: Path, free_port: Callable[[], int]) -> None:
+        self._site, self._folder, self._free_port = site, folder, free_port
+        self.running: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
+
+    def start(self, name: str, *, crash_at: str = "", port: int | None = None) -> None:
+        port = port or self._free_port()
+        environment = {
+            **os.environ,
+            **self._site.environment,
+            "FARMIQ_CLOUD_HTTP_PORT": str(port),
+            "FARMIQ_CRASH_AT": crash_at,
+        }
+        with (self._folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "farmiq", "run", "cloud-camera-gateway"],
+                env=environment, stderr=log, stdout=log,
+            )  # fmt: skip
+        self.running[name] = (process, port)
+
+    def state(self, name: str) -> str:
+        process, port = self.running[name]
+        assert process.poll() is None, (self._folder / f"{name}.log").read_text()
+        try:
+            answer = httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=5)
+        except httpx2.HTTPError:
+            return "away"
+        if answer.status_code != 200:
+            return "not ready"
+        return "standby" if "standby" in answer.text else "active"
+
+    async def until(self, name: str, state: str) -> None:
+        await until(lambda: self.state(name) == state, within_s=40)
+
+    def kill(self, name: str) -> None:
+        self.running[name][0].send_signal(signal.SIGKILL)
+        self.running[name][0].wait()
+
+    def stop(self) -> None:
+        for process, _ in self.running.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def gateways(site: Site, tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Gateways]:
+    made = Gateways(site, tmp_path, free_port)
+    yield made
+    made.stop()
+
+
+def accounts(site: Site) -> list[tuple[int, ...]]:
+    return site.rows(
+        """
+        select (select count(*) from device_images), (select count(*) from device_images
+          where status = 'complete'), (select count(*) from device_wake_payloads),
+          (select count(*) from petri_observations), (select count(*) from camera_chunks),
+          (select completed_wake_count from site_device_sessions)
+        """
+    )
+
+
+@pytest.mark.req("DB2-14")
+@pytest.mark.parametrize("point", POINTS)
+async def test_killed_at_any_point_the_next_one_finishes_the_image(
+    site: Site, gateways: Gateways, point: str
+) -> None:
+    camera = await site.camera(encoding="base64")
+    gateways.start("first", crash_at=point)
+    image, at = picture(20_000), now()
+    await until(
+        lambda: (
+            gateways.running["first"][0].poll() is not None or gateways.state("first") == "active"
+        ),
+        within_s=40,
+    )
+    await camera.hello()
+    await camera.announce(image, NAME, at)
+    await camera.send(image, NAME)
+    died = await until(lambda: gateways.running["first"][0].poll(), within_s=40)
+    assert died == -signal.SIGKILL
+    gateways.start("second", port=gateways.running["first"][1])
+    await camera.until_safe(image, NAME)
+    assert await site.stored(camera) == image
+    await gateways.until("second", "active")
+    await until(lambda: site.rows("select 1 from camera_transfers where due_at is null"))
+    assert accounts(site) == [(1, 1, 1, 1, 0, 1)]
+
+
+@pytest.mark.req("DB2-13")
+async def test_a_second_gateway_takes_over_in_mid_image(site: Site, gateways: Gateways) -> None:
+    camera = await site.camera(encoding="base64")
+    gateways.start("first")
+    await gateways.until("first", "active")
+    gateways.start("second")
+    await gateways.until("second", "standby")
+    image, at = picture(20_000), now()
+    await camera.announce(image, NAME, at)
+    await camera.send(image, NAME, range(10))
+    await until(lambda: site.rows("select 1 from camera_transfers where received_count = 10"))
+    gateways.kill("first")
+    await camera.send(image, NAME, range(12, 20))
+    await camera.until_safe(image, NAME)
+    assert await site.stored(camera) == image
+    assert gateways.state("second") == "active"
+    assert accounts(site) == [(1, 1, 1, 1, 0, 1)]
+    assert any("missing_chunks" in body for _, body in camera.heard)
+
+
+async def test_a_zombie_disturbs_nobody(site: Site, gateways: Gateways) -> None:
+    camera = await site.camera(encoding="base64")
+    gateways.start("first")
+    await gateways.until("first", "active")
+    gateways.start("second")
+    await gateways.until("second", "standby")
+    image, at = picture(20_000), now()
+    await camera.announce(image, NAME, at)
+    await camera.send(image, NAME, range(10))
+    zombie = gateways.running["first"][0]
+    zombie.send_signal(signal.SIGSTOP)
+    try:
+        await camera.send(image, NAME, range(10, 20))
+        await camera.until_safe(image, NAME)
+    finally:
+        zombie.send_signal(signal.SIGCONT)
+    await gateways.until("first", "standby")
+    assert await site.stored(camera) == image
+    assert accounts(site) == [(1, 1, 1, 1, 0, 1)]
