@@ -46,7 +46,7 @@ def register(connection: psycopg.Connection, kits: Iterable[Kit], *, tenant_id: 
 
 
 def _add(connection: psycopg.Connection, kit: Kit, company_id: object) -> int:
-    named = f"Camera {kit.mac[-6:]}"
+    named = f"Camera {kit.mac}"
     values = (ids.new(), kit.mac, named, kit.speech.dialect, SCHEDULE, company_id)
     return connection.execute(_CAMERA, (*values, site_name(kit.timezone))).rowcount
 
