@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -12,7 +12,7 @@ import psycopg
 from farmiq import stack
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing.objects import Bucket
-from farmiq.simulate import camera_faults, camera_sites, captures, fleet
+from farmiq.simulate import camera_account, camera_faults, camera_sites, fleet
 from farmiq.simulate.camera import Firmware
 from farmiq.simulate.camera_account import Cloud
 from farmiq.simulate.camera_faults import Faults
@@ -34,6 +34,14 @@ FIRMWARE = Firmware(answer_s=15.0, awake_s=90.0)
 NO_DATABASE = Database("", "")
 
 
+@dataclass(frozen=True)
+class Watched:
+    """The most that was seen of each."""
+
+    memory_bytes: int = 0
+    awake: int = 0
+
+
 @dataclass
 class CameraFarm:
     """`engines` may be killed if they are this farm's own."""
@@ -41,7 +49,6 @@ class CameraFarm:
     farm: Farm
     engines: stack.Stack
     folder: Path
-    seen: list[int] = field(default_factory=list)
 
     @property
     def journal(self) -> Path:
@@ -58,7 +65,7 @@ class CameraFarm:
         await self.farm.until_ready(GATEWAY)
 
     def account(self) -> Account:
-        return captures.read(self.journal)
+        return camera_account.read(self.journal)
 
     def memory_bytes(self) -> int:
         found = processes.look(self.farm.running[GATEWAY].pid)
@@ -86,13 +93,16 @@ class CameraFarm:
                 witness=self.cloud.witness,
             )
 
-    async def watched(self, work: Awaitable[None]) -> None:
-        """`work`, while the gateway's memory is looked at."""
-        doing = asyncio.ensure_future(work)
-        while not doing.done():
-            self.seen.append(self.memory_bytes())
-            await asyncio.wait([doing], timeout=0.2)
-        doing.result()
+    async def watched(self, made: list[SimulatedCamera], *, wakes: int) -> Watched:
+        """The fleet's life, while the gateway's memory and the awake cameras are looked at."""
+        living = asyncio.create_task(fleet.simulate(made, wakes=wakes))
+        seen = Watched()
+        while not living.done():
+            awake = sum(each.is_awake for each in made)
+            seen = Watched(max(seen.memory_bytes, self.memory_bytes()), max(seen.awake, awake))
+            await asyncio.wait([living], timeout=0.2)
+        living.result()
+        return seen
 
     async def check(self, *, captured: int) -> None:
         """Every image once, whole and byte for byte; every wake counted once."""

@@ -111,8 +111,11 @@ def cameras(
         dialects=_chosen(dialect, "both", camera_wire.DIALECTS),
         encodings=_chosen(encoding, "all", camera_wire.ENCODINGS),
     )
+    known = fleet_runner.read_logins(logins) if logins else None
     if register is not None:
         _register(environment, kits, register, as_json=as_json)
+    if register is not None and known is None and "@" not in url:
+        known = _log_in(environment, kits, folder)
     plan = fleet_runner.Plan(
         faults=faults,
         pace=Pace(every_s=every or None, qos=qos),
@@ -129,7 +132,7 @@ def cameras(
             plan,
             say=(lambda _: None) if as_json else typer.echo,
             witness=_cloud(environment).witness if witness else None,
-            logins=fleet_runner.read_logins(logins) if logins else None,
+            logins=known,
         )
     )
     terminal.tell(
@@ -191,6 +194,30 @@ def _register(environment: Any, kits: Any, tenant: str, *, as_json: bool) -> Non
             terminal.fail(str(error))
     if not as_json:
         typer.echo(f"{new} cameras registered for {tenant}, {len(kits) - new} were known")
+
+
+def _log_in(environment: Any, kits: Any, folder: Path | None) -> dict[str, tuple[str, str]]:
+    """New logins for all; older ones of these cameras end."""
+    import json
+
+    import psycopg
+
+    from farmiq.cloud.camera.gateway import logins
+
+    async def make() -> dict[str, tuple[str, str]]:
+        url = terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")
+        async with await psycopg.AsyncConnection.connect(url, application_name="farmiq") as tx:
+            by = terminal.actor()
+            return {kit.mac: (kit.mac, await logins.make(tx, kit.mac, made_by=by)) for kit in kits}
+
+    made = asyncio.run(make())
+    if folder is not None:
+        said = [{"mac": mac, "user": user, "password": word} for mac, (user, word) in made.items()]
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "logins.json"
+        file.touch(mode=0o600)
+        file.write_text(json.dumps({"cameras": said}, indent=1), encoding="utf-8")
+    return made
 
 
 def _cloud(environment: Any) -> Any:

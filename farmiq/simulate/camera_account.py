@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import psycopg
 
 from farmiq.plumbing import objects
 from farmiq.plumbing.objects import Bucket
 from farmiq.simulate import captures
 from farmiq.simulate.camera import Image
-from farmiq.simulate.captures import Stored
+from farmiq.simulate.captures import Account, Line, Stored
 from farmiq.simulate.check import Findings
 
 IMAGES = """
@@ -40,6 +41,18 @@ MISCOUNTED = """
       is distinct from (c.completed, c.failed, c.extra)
 """
 AGAIN_S = 0.5
+
+
+def read(journal: Path) -> Account:
+    """A journal, also while it is written: half a line at its end is left out."""
+    account = Account()
+    decoder = msgspec.json.Decoder(Line)
+    if journal.exists():
+        with journal.open("rb") as file:
+            for raw in file:
+                if raw.endswith(b"\n"):
+                    account.take(decoder.decode(raw))
+    return account
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +92,7 @@ class Cloud:
     bucket: Bucket
 
     async def verdict(self, journal: Path) -> Verdict:
-        account = captures.read(journal)
+        account = read(journal)
         macs = {mac for mac, _ in account.captures}
         stored = [each async for each in self.stored(macs)]
         miscounted = await asyncio.to_thread(self._rows, MISCOUNTED, ())

@@ -5,10 +5,9 @@ A camera's journal has a line per act. `captured` is on the disk before the firs
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -95,21 +94,6 @@ class Account:
             self.acked.add((line.mac, line.number))
         elif line.act == "unreadable":
             self.unreadable.append(f"{line.mac} {line.number} {line.name}: {line.why}")
-
-
-def read(journal: Path) -> Account:
-    """Half a line at the end is one that was being written."""
-    account = Account()
-    for line in _lines(journal):
-        account.take(line)
-    return account
-
-
-def _lines(journal: Path) -> Iterator[Line]:
-    decoder = msgspec.json.Decoder(Line)
-    if journal.exists():
-        with journal.open("rb") as file:
-            yield from (decoder.decode(raw) for raw in file if raw.endswith(b"\n"))
 
 
 def compare(account: Account, stored: Iterable[Stored]) -> Findings:

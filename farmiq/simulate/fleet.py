@@ -94,6 +94,7 @@ class SimulatedCamera:
         self._sha256s: dict[int, str] = {}
         self._to_send: deque[Frame] = deque()
         self._data: tuple[int, bytes] = (-1, b"")
+        self._taken: Image | None = None
         self.wakes = 0
 
     @property
@@ -105,6 +106,10 @@ class SimulatedCamera:
         return self.camera.phase != "asleep"
 
     # --- its days
+
+    async def prepare(self) -> None:
+        """The first picture before the first wake: a fleet draws slower than it connects."""
+        self._taken = await self._capture()
 
     async def live(self, *, wakes: int | None, phase_s: float = 0.0) -> None:
         """So many wakes, with a picture each; a looping camera has its extra ones besides."""
@@ -134,7 +139,8 @@ class SimulatedCamera:
     async def wake(self, *, capture: bool = True) -> None:
         """One wake to its end, be it sleep, death or a broker that is not there."""
         self.wakes += 1
-        image = await self._capture() if capture else None
+        image = self._taken or (await self._capture() if capture else None)
+        self._taken = None
         self._note("woke", pending=len(self.camera.card))
         try:
             async with asyncio.timeout(self.camera.firmware.awake_s + CONNECT_S):
@@ -328,6 +334,8 @@ async def simulate(
     fleet: list[SimulatedCamera], *, wakes: int | None, spread_s: float = 0.0
 ) -> None:
     """All at once, or spread; then wakes by hand until every card is empty."""
+    if not spread_s:
+        await asyncio.gather(*(each.prepare() for each in fleet))
     async with asyncio.TaskGroup() as group:
         for number, each in enumerate(fleet):
             group.create_task(_whole_life(each, wakes, spread_s * number / len(fleet)))

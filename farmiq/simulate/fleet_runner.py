@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from farmiq.plumbing import mqtt
-from farmiq.simulate import captures, fleet
+from farmiq.simulate import camera_account, fleet
 from farmiq.simulate.camera import Firmware
 from farmiq.simulate.camera_faults import Faults, Kit
 from farmiq.simulate.fleet import Pace, SimulatedCamera, Witness
@@ -64,7 +64,7 @@ async def run(
             firmware=plan.firmware, witness=witness, logins=logins,
         )  # fmt: skip
         await _live(cameras, plan, say)
-        account = captures.read(place / "captures.jsonl")
+        account = camera_account.read(place / "captures.jsonl")
         return {
             "cameras": len(cameras),
             "wakes": account.acts["woke"],

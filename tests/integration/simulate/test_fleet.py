@@ -14,7 +14,7 @@ from farmiq import stack
 from farmiq.cloud.camera.gateway import dialects, wire
 from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata
 from farmiq.plumbing import mqtt
-from farmiq.simulate import camera_faults, captures, fleet
+from farmiq.simulate import camera_account, camera_faults, fleet
 from farmiq.simulate.camera import Firmware
 from farmiq.simulate.fleet import Pace, SimulatedCamera
 from farmiq.simulate.journal import Journal
@@ -39,10 +39,9 @@ class Counterpart:
     parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
     hellos: list[int] = field(default_factory=list)
     stored: list[str] = field(default_factory=list)
+    quiet: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
     async def listen(self) -> None:
-        quiet: dict[str, asyncio.TimerHandle] = {}
-        loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:
                 messages = await self.link.batch(most=100, linger_s=0.0)
@@ -50,11 +49,14 @@ class Counterpart:
                 for message in messages:
                     place = wire.place(message.topic)
                     self.hear(place, message.payload)
-                    if (waits := quiet.pop(place.spelling, None)) is not None:
-                        waits.cancel()
-                    quiet[place.spelling] = loop.call_later(
-                        QUIET_S, lambda place=place: group.create_task(self.answer(place))
-                    )
+                    self._answer_when_quiet(place, group)
+
+    def _answer_when_quiet(self, place: wire.Place, group: asyncio.TaskGroup) -> None:
+        if (waits := self.quiet.pop(place.spelling, None)) is not None:
+            waits.cancel()
+        self.quiet[place.spelling] = asyncio.get_running_loop().call_later(
+            QUIET_S, lambda: group.create_task(self.answer(place))
+        )
 
     def hear(self, place: wire.Place, raw: bytes) -> None:
         mac = place.spelling
@@ -124,7 +126,7 @@ async def test_every_picture_arrives_byte_for_byte_whatever_goes_wrong(
         async with counterpart(broker) as other:
             cameras = made(broker, tmp_path, journal)
             await fleet.simulate(cameras, wakes=2)
-    account = captures.read(tmp_path / "captures.jsonl")
+    account = camera_account.read(tmp_path / "captures.jsonl")
     taken = {each.sha256 for each in account.captures.values()}
     assert len(taken) == 24
     assert account.waiting == set()
@@ -147,6 +149,6 @@ async def test_what_nobody_acknowledges_stays_on_the_card(
         async with counterpart(broker) as other:
             camera.camera = replace(camera.camera, firmware=Firmware(answer_s=5))
             await camera.deliver()
-    account = captures.read(tmp_path / "captures.jsonl")
+    account = camera_account.read(tmp_path / "captures.jsonl")
     assert {each.sha256 for each in account.captures.values()} == set(other.stored)
     assert 2 in other.hellos

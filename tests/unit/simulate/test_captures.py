@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from farmiq.simulate import captures
+from farmiq.simulate import camera_account, captures
 from farmiq.simulate.captures import Account, Act, Line, Stored
 
 AT = datetime(2026, 11, 15, 7, tzinfo=UTC)
@@ -76,4 +76,4 @@ def test_what_no_camera_captured_is_invented() -> None:
 def test_a_journal_that_is_still_written_is_read(tmp_path: Path) -> None:
     raw = b"".join(msgspec.json.encode(each) + b"\n" for each in BOTH)
     (tmp_path / "j").write_bytes(raw[:-9])
-    assert captures.read(tmp_path / "j").acked == {("02AA", 1)}
+    assert camera_account.read(tmp_path / "j").acked == {("02AA", 1)}
