@@ -18,6 +18,7 @@ from farmiq.cli import (
     agent,
     alert,
     bench,
+    camera,
     device,
     dlq,
     edge,
@@ -70,6 +71,7 @@ app.add_typer(metric.app, name="metric")
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(bench.app, name="bench")
 app.add_typer(device.app, name="device")
+app.add_typer(camera.app, name="camera")
 app.add_typer(edge.app, name="edge")
 app.add_typer(silo.app, name="silo")
 app.add_typer(media.app, name="media")

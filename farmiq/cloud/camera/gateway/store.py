@@ -486,3 +486,16 @@ def opened(camera: Camera, *, name: str, spelling: str, at: datetime) -> Row:
         is_new=True,
         is_changed=True,
     )
+
+
+async def refused(tx: db.Connection, *, limit: int) -> list[dict[str, Any]]:
+    async with tx.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            """
+            select mac, topic, kind, reasons, received_count, raw_size_bytes, first_received_at,
+              last_received_at
+            from camera_quarantine order by last_received_at desc, quarantine_id limit %s
+            """,
+            (limit,),
+        )
+        return await cursor.fetchall()

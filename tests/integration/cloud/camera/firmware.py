@@ -99,6 +99,11 @@ class Camera:
         self.heard.append(found)
         return found
 
+    async def until_told(self, word: str) -> tuple[str, dict[str, Any]]:
+        while word not in (told := await self.listen())[1]:
+            pass
+        return told
+
     async def until_safe(self, image: bytes, name: str) -> dict[str, Any]:
         """Send again what is missing, until the image may be forgotten; that answer."""
         while True:

@@ -81,9 +81,7 @@ async def test_an_image_that_failed_goes_on_in_the_next_wake_into_the_same_row(s
     assert site.rows("select error_code from device_images") == [("TIMEOUT",)]
     assert site.rows("select alert_type from device_alerts") == [("image_transmission_failed",)]
     await camera.hello(pending=1)
-    while "send_image" not in (await camera.listen())[1]:
-        pass
-    assert camera.heard[-1] == ("cmd", {"send_image": NAME})
+    assert await camera.until_told("send_image") == ("cmd", {"send_image": NAME})
     await camera.announce(image, NAME, at)
     await camera.send(image, NAME, [3, 4, 5])
     await camera.until_safe(image, NAME)
