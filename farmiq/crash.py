@@ -63,6 +63,13 @@ POINTS = {
     "calendar.before_open_commit": "days are open and changes applied, not committed",
     "calendar.after_open_commit": "days are open, committed; nobody was told",
     "calendar.before_pending_commit": "wakes have timed out, not committed",
+    "camera.before_commit": "a camera's chunks are written, not committed, not acknowledged",
+    "camera.after_commit": "chunks committed; the broker has no PUBACK",
+    "camera.after_puback": "acknowledged to the broker; nothing was answered to the camera",
+    "camera.after_put": "an image is in the bucket; nobody has read it back",
+    "camera.before_complete_commit": "an image is stored and accounted for, not committed",
+    "camera.after_complete_commit": "an image is complete; its camera has not heard so",
+    "camera.after_ack": "the camera was told; that is not noted",
     "dlq.after_publish": "redriven letters are confirmed and audited; still among the dead",
     "consume.after_set_aside": "confirmed where it waits next; not acknowledged where it was",
 }

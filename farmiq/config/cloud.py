@@ -93,6 +93,77 @@ class CloudSettings(Settings):
         le=86_400,
         description="how long an address for an upload is good",
     )
+    mqtt_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_MQTT_URL",
+        description="cloud-mqtt-broker for cameras: mqtt:// or mqtts://user:password@host:port; "
+        "without it cloud-camera-gateway takes none",
+    )
+    mqtt_client_id: str = Field(
+        "cloud-camera-gateway",
+        alias="FARMIQ_CLOUD_MQTT_CLIENT_ID",
+        description="names the gateway's persistent session at the broker; never change it lightly",
+    )
+    camera_lease_s: float = Field(
+        5,
+        alias="CAMERA_LEASE_SECONDS",
+        ge=1,
+        description="a second gateway takes over when the first was silent for so long",
+    )
+    camera_missing_s: float = Field(
+        5,
+        alias="CAMERA_MISSING_SECONDS",
+        gt=0,
+        description="missing chunks are asked for so long after a camera's last chunk",
+    )
+    camera_timeout_s: float = Field(
+        300,
+        alias="CAMERA_TIMEOUT_SECONDS",
+        gt=0,
+        description="an image has failed so long after its last chunk",
+    )
+    camera_resume_days: float = Field(
+        7,
+        alias="CAMERA_RESUME_DAYS",
+        gt=0,
+        description="chunks of a failed image are kept for so long, for a camera that goes on",
+    )
+    camera_awake_s: float = Field(
+        60,
+        alias="CAMERA_AWAKE_SECONDS",
+        gt=0,
+        description="commands are sent to cameras that were heard within so long",
+    )
+    camera_round_s: float = Field(
+        30,
+        alias="CAMERA_ROUND_SECONDS",
+        gt=0,
+        description="how often it is asked which cameras miss their wakes",
+    )
+    camera_days: float = Field(
+        30,
+        alias="CAMERA_RETENTION_DAYS",
+        gt=0,
+        description="how long it is kept how images came, what was told and what was refused",
+    )
+    broker_users_file: Path | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_BROKER_USERS_FILE",
+        description="where the cameras' broker (NATS) reads its users from; we write it from the "
+        "logins of cameras",
+    )
+    broker_own_users: str = Field(
+        "GATEWAY",
+        alias="FARMIQ_CLOUD_BROKER_OWN_USERS",
+        description="users of the broker who are no cameras: names in own-users.conf beside it",
+        pattern=r"^[A-Z_]+(,[A-Z_]+)*$",
+    )
+    broker_pid_file: Path | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_BROKER_PID_FILE",
+        description="pid file of the broker, which gets SIGHUP when its users change; "
+        "without it something else must reload the broker",
+    )
     weighvision_incomplete_min: float = Field(
         10,
         alias="WEIGHVISION_INCOMPLETE_MINUTES",

@@ -8,12 +8,13 @@ from typing import Any
 
 from farmiq import __version__
 from farmiq.cloud.bus import TOPOLOGY
+from farmiq.cloud.camera.gateway import dialects
 from farmiq.contracts import schemas
 from farmiq.messages import catalogue, topics
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.catalogue import BusType, Direction, MqttType
 from farmiq.messages.envelope import Envelope
-from farmiq.messages.topics import CameraTopic, StatusTopic, Topic
+from farmiq.messages.topics import CameraChannel, CameraTopic, StatusTopic, Topic
 
 MQTT_SERVER = "edge-mqtt-broker"
 CAMERA_SERVER = "cloud-mqtt-broker"
@@ -96,14 +97,23 @@ def _mqtt_channels() -> dict[str, Any]:
 
 def _camera_channels() -> dict[str, Any]:
     return {
-        f"mqtt.camera.{channel}": {
-            "address": topics.camera("{mac}", channel),
+        name: {
+            "address": f"{root}/{{mac}}/{channel}",
             "servers": [_ref("servers", CAMERA_SERVER)],
             "parameters": _parameters("{mac}"),
             "messages": {"firmware": _ref("components/messages", "mqtt.camera")},
         }
-        for channel in topics.CAMERA_CHANNELS
+        for name, root, channel in _of_cameras()
     }
+
+
+def _of_cameras() -> list[tuple[str, str, CameraChannel]]:
+    """(name, first level, channel) of every topic of cameras, in each dialect."""
+    return [
+        (f"mqtt.camera.{'' if dialect == 'standard' else f'{dialect}.'}{channel}", root, channel)
+        for root, dialect in dialects.ROOTS.items()
+        for channel in topics.CAMERA_CHANNELS
+    ]
 
 
 def _bus_channels() -> dict[str, Any]:
@@ -145,16 +155,11 @@ def _mqtt_operations() -> dict[str, Any]:
 
 
 def _camera_operations() -> dict[str, Any]:
-    actions = {
-        channel: "send" if channel in CAMERA_DOWN else "receive"
-        for channel in topics.CAMERA_CHANNELS
-    }
-    return {
-        f"{action}.mqtt.camera.{channel}": _operation(
-            action, f"mqtt.camera.{channel}", ["firmware"]
-        )
-        for channel, action in actions.items()
-    }
+    found = {}
+    for name, _, channel in _of_cameras():
+        action = "send" if channel in CAMERA_DOWN else "receive"
+        found[f"{action}.{name}"] = _operation(action, name, ["firmware"])
+    return found
 
 
 def _bus_operations() -> dict[str, Any]:
@@ -188,7 +193,7 @@ def _messages() -> dict[str, Any]:
         **{_mqtt_message_name(kind): _mqtt_message(kind) for kind in catalogue.MQTT.values()},
         "mqtt.camera": {
             "name": "camera",
-            "summary": "In the format of the camera's firmware; no envelope.",
+            "summary": "In the format of the camera's firmware (docs/cameras.md); no envelope.",
             "contentType": "application/octet-stream",
             "payload": {},
         },

@@ -43,15 +43,26 @@ LIST: tuple[Engine, ...] = (
         reader=User(
             name="gateway",
             variable="FARMIQ_CLOUD_MQTT_URL",
-            publish=("device.*.ack", "device.*.cmd"),
-            subscribe=("device.>",),
+            publish=("device.*.ack", "device.*.cmd", "ESP32CAM.*.ack", "ESP32CAM.*.cmd"),
+            subscribe=("device.>", "ESP32CAM.>"),
         ),
         writer=User(
             name="cameras",
             variable="FARMIQ_CAMERAS_MQTT_URL",
-            publish=("device.*.status", "device.*.data"),
-            subscribe=("device.*.ack", "device.*.cmd"),
+            publish=(
+                "device.*.status",
+                "device.*.data",
+                "ESP32CAM.*.status",
+                "ESP32CAM.*.data",
+            ),
+            subscribe=("device.*.ack", "device.*.cmd", "ESP32CAM.*.ack", "ESP32CAM.*.cmd"),
         ),
+        settings={
+            "FARMIQ_CLOUD_BROKER_USERS_FILE": USERS_FILE,
+            "FARMIQ_CLOUD_BROKER_PID_FILE": PID_FILE,
+        },
+        log_variable="FARMIQ_CLOUD_BROKER_LOG_FILE",
+        own_users_variable="FARMIQ_CLOUD_BROKER_OWN_USERS",
     ),
     RabbitMQ(),
     Postgres(

@@ -51,6 +51,11 @@ ELSEWHERE = {
         for point in crash.POINTS
         if point.startswith("calendar.")
     },
+    **{
+        point: "tests/integration/cloud/camera_gateway/test_takeover.py"
+        for point in crash.POINTS
+        if point.startswith("camera.")
+    },
 }
 # Points that are only reached over what an earlier death left behind.
 AFTER_A_DEATH_AT = {"sync.after_sending": "sync.after_claim"}

@@ -14,10 +14,10 @@ from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.plumbing import ids
 from tests.sql import catalog
 
-# Not a company's data: which migrations were applied, and the clock of tests.
-NOT_OF_A_COMPANY = {"schema_migrations", "test_clock"}
+# Not a company's data: which migrations were applied, the clock of tests, whose turn it is.
+NOT_OF_A_COMPANY = {"schema_migrations", "test_clock", "leases"}
 # Only services read these; people see nothing of them, not even their own.
-NOT_FOR_PEOPLE = {"sign_ins", "edge_invites"}
+NOT_FOR_PEOPLE = {"sign_ins", "edge_invites", "camera_logins", "camera_chunks"}
 
 # The tables of event families are all alike but for columns made from the payload.
 _EVENT = """
@@ -75,6 +75,29 @@ CAMERAS = {
         insert into device_alerts (alert_id, company_id, device_id, alert_type, alert_date,
           message, created_at)
         values (%(id)s, %(company)s, %(id)s, 'low_battery', current_date, 'm', now())""",
+    "camera_logins": """
+        insert into camera_logins (device_id, company_id, secret_bcrypt, made_by, made_at)
+        values (%(id)s, %(company)s, 'x', 'a', now())""",
+    "camera_states": """
+        insert into camera_states (device_id, company_id, since)
+        values (%(id)s, %(company)s, now())""",
+    "camera_transfers": """
+        insert into camera_transfers (transfer_id, company_id, device_id, image_id, image_name,
+          dialect, spelling, state, total_chunks, opened_at, heard_at)
+        values (%(id)s, %(company)s, %(id)s, %(id)s, 'IMG_001.jpg', 'standard', 'A', 'receiving',
+          1, now(), now())""",
+    "camera_chunks": """
+        insert into camera_chunks (transfer_id, company_id, chunk_id, data)
+        values (%(id)s, %(company)s, 0, 'x')""",
+    "camera_commands": """
+        insert into camera_commands (command_id, company_id, device_id, name, created_by,
+          created_at)
+        values (%(id)s, %(company)s, %(id)s, 'capture_image', 'a', now())""",
+    "camera_quarantine": """
+        insert into camera_quarantine (quarantine_id, company_id, device_id, topic, raw,
+          raw_size_bytes, message_sha256, kind, reasons, first_received_at, last_received_at)
+        values (%(id)s, %(company)s, %(id)s, 't', 'x', 1, %(tenant)s::bytea, 'format', '{r}',
+          now(), now())""",
 }
 
 # Companies and people are made as an administrator makes them; this says how all else is filled.

@@ -1,101 +1,15 @@
-"""The broker's users, written from the registry: a file replaced whole, then a SIGHUP to reload it.
+"""The broker's users, kept equal to the registry of devices."""
 
-The process to signal is named by a pid file and must be a broker; nothing else is ever signalled,
-and no command is run. A reload cuts whoever may not be connected any more.
-"""
-
-import contextlib
-import os
-import secrets
-import signal
 from pathlib import Path
 
 from farmiq.edge.devices import permissions, store
 from farmiq.plumbing import db
-
-# What a pid must be running before it is told to reload: a pid file may be older than the machine.
-BROKERS = ("nats-server", "mosquitto")
+from farmiq.plumbing.broker_users import Users
 
 
-class NotReloaded(Exception):  # noqa: N818 - a state
-    """The file is written, but the broker was not told; the text says why and who must act."""
+def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -> Users:
+    async def make(tx: db.Connection) -> tuple[str, int]:
+        logins = await store.logins(tx)
+        return permissions.nats_users(logins, own=own), len(logins)
 
-
-class Users:
-    """Keeps the users file equal to the registry. `problem` says what is wrong, or None."""
-
-    def __init__(self, pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -> None:
-        self._pool, self._file, self._own, self._pid_file = pool, file, own, pid_file
-        self._version: int | None = None
-        self._stamp: tuple[int, int] | None = None
-        self._reload_owed = False
-        self.problem: str | None = "the broker's users are not written yet"
-
-    async def keep(self) -> dict[str, object]:
-        """One look: write and reload if the registry has changed, or the file."""
-        wrote = 0
-        try:
-            async with db.transaction(self._pool) as tx:
-                version = await store.version(tx)
-                if version != self._version or self._stamp != _stamp(self._file):
-                    logins = await store.logins(tx)
-                    self._write(permissions.nats_users(logins, own=self._own))
-                    self._version, wrote = version, len(logins)
-            if self._reload_owed and self._pid_file is not None:
-                reload(self._pid_file)
-        except (OSError, NotReloaded) as error:
-            self.problem = f"devices are not admitted as registered: {error}"
-            return {"problem": self.problem}
-        self._reload_owed, self.problem = False, None
-        return {"users": wrote}
-
-    def _write(self, text: str) -> None:
-        """Nothing is reloaded for a file that says the same already."""
-        try:
-            same = self._file.read_text(encoding="utf-8") == text
-        except FileNotFoundError:
-            same = False
-        if not same:
-            replace(self._file, text)
-            self._reload_owed = True
-        self._stamp = _stamp(self._file)
-
-
-def replace(file: Path, text: str) -> None:
-    """In one step, so that a broker never reads half a file; the group may read it."""
-    draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            opened.write(text)
-            opened.flush()
-            os.fsync(opened.fileno())
-        draft.replace(file)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            draft.unlink()
-
-
-def reload(pid_file: Path) -> None:
-    """Raises NotReloaded if the file names no broker that runs."""
-    try:
-        pid = int(pid_file.read_text(encoding="ascii").strip())
-        running = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise NotReloaded(f"{pid_file} names no running broker ({error})") from None
-    if running not in BROKERS:
-        raise NotReloaded(f"{pid_file} names pid {pid}, which is {running!r} and no broker")
-    try:
-        os.kill(pid, signal.SIGHUP)
-    except OSError as error:
-        raise NotReloaded(
-            f"pid {pid} of {pid_file} cannot be signalled ({error.strerror}): run it as our user"
-        ) from None
-
-
-def _stamp(file: Path) -> tuple[int, int] | None:
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_mtime_ns, found.st_size
+    return Users(pool, file, pid_file=pid_file, version=store.version, make=make)

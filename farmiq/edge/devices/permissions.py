@@ -4,16 +4,12 @@ Up only under its own identity, down only its own receipts and commands. One lis
 both, so the two cannot differ.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from farmiq import nats_users as nats
 from farmiq.edge.devices.entry import Device
 from farmiq.messages import topics
-
-OWN_USERS_FILE = "own-users.conf"
-# What a QoS 1 subscription is delivered through; an MQTT client cannot subscribe to it itself.
-_DELIVERY = "$MQTT.sub.>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +36,17 @@ def subscribes(device: Device) -> list[str]:
 
 
 def nats_users(logins: Iterable[Login], *, own: Sequence[str] = ("GATEWAY",)) -> str:
-    """A file for `authorization { include … }` of a NATS server.
-
-    `own` are users who are no devices: variables that OWN_USERS_FILE beside it defines.
-    """
-    lines = [f"  ${name}" for name in own] + [_nats_user(login) for login in logins]
-    head = "# Made from the registry of devices; changes by hand are overwritten."
-    return "\n".join([head, f'include "{OWN_USERS_FILE}"', "users = [", *lines, "]", ""])
+    """The users file of a NATS server; `own` are users who are no devices."""
+    accounts = (
+        nats.Account(
+            user=login.device.broker_user,
+            secret_bcrypt=login.secret_bcrypt,
+            publish=publishes(login.device),
+            subscribe=subscribes(login.device),
+        )
+        for login in logins
+    )
+    return nats.users_file(accounts, own=own)
 
 
 def mosquitto_acl(devices: Iterable[Device]) -> str:
@@ -67,26 +67,3 @@ def mosquitto_acl(devices: Iterable[Device]) -> str:
 def mosquitto_passwords(logins: Iterable[Login]) -> str:
     """The lines of devices for Mosquitto's password_file."""
     return "".join(f"{login.device.broker_user}:{login.secret_pbkdf2}\n" for login in logins)
-
-
-def subject(topic: str) -> str:
-    """An MQTT topic filter as a NATS subject: a dot inside a level becomes two slashes."""
-    levels = [level.replace(".", "//") for level in topic.split("/")]
-    return ".".join({"+": "*", "#": ">"}.get(level, level) for level in levels)
-
-
-def _nats_user(login: Login) -> str:
-    up = [subject(each) for each in publishes(login.device)]
-    down = [each for topic in subscribes(login.device) for each in _subscribable(topic)]
-    return (
-        f"  {{ user: {json.dumps(login.device.broker_user)},"
-        f" password: {json.dumps(login.secret_bcrypt)},"
-        ' allowed_connection_types: ["MQTT"], permissions: {'
-        f" publish: {{ allow: {json.dumps(up)} }},"
-        f" subscribe: {{ allow: {json.dumps([*down, _DELIVERY])} }} }} }}"
-    )
-
-
-def _subscribable(topic: str) -> list[str]:
-    """In MQTT `a/#` includes `a`."""
-    return [subject(topic), *([subject(topic.removesuffix("/#"))] if topic.endswith("/#") else [])]

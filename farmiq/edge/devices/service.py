@@ -17,11 +17,12 @@ import prometheus_client
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, diary, outbox, retention
 from farmiq.edge.devices import api, desk, liveness, record, refusals, store
-from farmiq.edge.devices.broker import Users
+from farmiq.edge.devices import broker as broker_users
 from farmiq.edge.devices.follow import Follower
 from farmiq.messages import device as words
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
 from farmiq.plumbing import chores, db, http, ids, log, mqtt
+from farmiq.plumbing.broker_users import Users
 
 NAME = "edge-devices-registry"
 
@@ -67,7 +68,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             ),
         ]
         if settings.broker_users_file is not None:
-            users = Users(
+            users = broker_users.users(
                 pool,
                 settings.broker_users_file,
                 own=settings.broker_own_users.split(","),

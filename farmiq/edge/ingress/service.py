@@ -16,7 +16,6 @@ import prometheus_client
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
-from farmiq.edge import lease
 from farmiq.edge.ingress import api, lanes, refusals, transaction, upkeep
 from farmiq.edge.ingress.accept import AtStation, nobody, sender_and_id
 from farmiq.edge.ingress.receipts import Receipts
@@ -24,7 +23,7 @@ from farmiq.edge.ingress.transaction import Outcome
 from farmiq.edge.registry import Registry
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
-from farmiq.plumbing import chores, db, http, log, mqtt
+from farmiq.plumbing import chores, db, http, lease, log, mqtt
 from farmiq.plumbing.backoff import Backoff
 
 NAME = "edge-ingress-gateway"

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from farmiq.edge import lease
-from farmiq.edge.lease import Turn
-from farmiq.plumbing import db
+from farmiq.plumbing import db, lease
+from farmiq.plumbing.lease import Turn
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import rows
 from tests.integration.edge.test_quarantine import ahead

@@ -13,15 +13,15 @@ import psycopg
 import pytest
 
 from farmiq import stack
-from farmiq.edge.devices import broker as broker_files
 from farmiq.edge.devices import credentials, desk, permissions, refusals
 from farmiq.edge.devices import service as devices
-from farmiq.edge.devices.broker import Users
+from farmiq.edge.devices.broker import users as users_of
 from farmiq.edge.devices.entry import Device
 from farmiq.edge.devices.follow import Follower
 from farmiq.edge.devices.permissions import Login
 from farmiq.messages import topics
 from farmiq.messages.topics import SessionTopic
+from farmiq.plumbing import broker_users as broker_files
 from farmiq.plumbing import db, ids, mqtt
 from tests.conftest import Database
 from tests.devices import at
@@ -320,7 +320,7 @@ async def test_the_registry_is_written_to_the_broker_and_kept_there(
 ) -> None:
     file = tmp_path / "users.conf"
     async with db.pool(edge_db.url, name="test") as pool:
-        users = Users(pool, file, own=["GATEWAY"], pid_file=None)
+        users = users_of(pool, file, own=["GATEWAY"], pid_file=None)
         assert (await users.keep())["users"]
         assert (await users.keep()) == {"users": 0}
         async with db.transaction(pool) as tx:
@@ -331,11 +331,11 @@ async def test_the_registry_is_written_to_the_broker_and_kept_there(
         await users.keep()
         assert '"t/d"' in file.read_text()
         assert users.problem is None
-        lost = Users(pool, file, own=["GATEWAY"], pid_file=tmp_path / "no.pid")
+        lost = users_of(pool, file, own=["GATEWAY"], pid_file=tmp_path / "no.pid")
         file.unlink()
         await lost.keep()
         assert "names no running broker" in (lost.problem or "")
-        nowhere = Users(pool, tmp_path / "no" / "where.conf", own=["GATEWAY"], pid_file=None)
+        nowhere = users_of(pool, tmp_path / "no" / "where.conf", own=["GATEWAY"], pid_file=None)
         await nowhere.keep()
         assert "No such file" in (nowhere.problem or "")
     assert broker.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES"

@@ -12,12 +12,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from farmiq.config import EdgeSettings, SettingsError
-from farmiq.edge import alerts, audit, diary, lease, losses, retention
+from farmiq.edge import alerts, audit, diary, losses, retention
 from farmiq.edge.disk import Usage
 from farmiq.edge.ingress import gaps, store, transaction, upkeep
 from farmiq.edge.ingress.gaps import Seen
 from farmiq.edge.ingress.upkeep import Guard, Shedder
-from farmiq.plumbing import db, ids, log
+from farmiq.plumbing import db, ids, lease, log
 from farmiq.plumbing.chores import Daily
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import PLACE, said

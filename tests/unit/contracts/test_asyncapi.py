@@ -113,6 +113,7 @@ def test_every_topic_and_every_exchange_is_in_it() -> None:
     addresses = {channel["address"] for channel in DOCUMENT["channels"].values()}
     cameras = {topics.camera("{mac}", channel) for channel in topics.CAMERA_CHANNELS}
     shapes = {shape for kind, shape in topics.SHAPES.items() if kind is not topics.CameraTopic}
+    cameras |= {each.replace("device/", "ESP32CAM/") for each in cameras}
     assert addresses == {*shapes, *cameras, *catalogue.BUS}
     exchanges = {
         channel["bindings"]["amqp"]["exchange"]["name"]
@@ -127,6 +128,7 @@ def test_devices_send_and_are_told() -> None:
     mqtt = {name for name in DOCUMENT["operations"] if ".mqtt." in name}
     assert {name for name in mqtt if name.startswith("send.")} == {
         "send.mqtt.command", "send.mqtt.receipt", "send.mqtt.camera.ack", "send.mqtt.camera.cmd",
+        "send.mqtt.camera.esp32cam.ack", "send.mqtt.camera.esp32cam.cmd",
     }  # fmt: skip
     retained = {
         name

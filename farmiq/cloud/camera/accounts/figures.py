@@ -6,7 +6,8 @@ from uuid import UUID
 from fastapi import FastAPI, Request, Response
 
 from farmiq.asked import Wrong
-from farmiq.cloud.camera.accounts import answers, ask, completeness, listing, rollups, store
+from farmiq.cloud import completeness
+from farmiq.cloud.camera.accounts import answers, ask, listing, rollups, store
 from farmiq.cloud.camera.accounts.ask import Question
 from farmiq.cloud.camera.accounts.kinds import CAMERAS, SITES
 from farmiq.cloud.camera.accounts.people import People

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farmiq import nats_users
 from farmiq.edge.devices import credentials, permissions
 from farmiq.edge.devices.entry import Device
 from farmiq.edge.devices.permissions import Login
@@ -43,12 +44,12 @@ def covers(topic_filter: str, topic: str) -> bool:
     ],
 )
 def test_a_topic_becomes_a_subject(topic: str, subject: str) -> None:
-    assert permissions.subject(topic) == subject
+    assert nats_users.subject(topic) == subject
 
 
 @given(st.lists(IDS, min_size=3, max_size=3), st.lists(IDS, min_size=3, max_size=3))
 def test_different_topics_are_different_subjects(one: list[str], other: list[str]) -> None:
-    same = permissions.subject("/".join(one)) == permissions.subject("/".join(other))
+    same = nats_users.subject("/".join(one)) == nats_users.subject("/".join(other))
     assert same == (one == other)
 
 
@@ -83,10 +84,10 @@ def test_both_brokers_are_told_the_same() -> None:
     acl = permissions.mosquitto_acl(each.device for each in some)
     for each in some:
         for topic in permissions.publishes(each.device):
-            assert f'"{permissions.subject(topic)}"' in nats
+            assert f'"{nats_users.subject(topic)}"' in nats
             assert f"\ntopic write {topic}\n" in f"\n{acl}"
         for topic in permissions.subscribes(each.device):
-            assert f'"{permissions.subject(topic)}"' in nats
+            assert f'"{nats_users.subject(topic)}"' in nats
             assert f"\ntopic read {topic}\n" in f"\n{acl}"
         assert f"user {each.device.broker_user}\n" in acl
     assert "  $GATEWAY\n  $DEVICES\n" in nats

@@ -1,4 +1,4 @@
-"""A turn: what only one process may do at a time, by a lease in the edge's database (C-102).
+"""A turn: what only one process may do at a time, by a lease in the site's database (C-102).
 
 Whoever holds the lease works and renews it; the others stand by and take it when it runs out or is
 given back. A holder that slept through its lease asks before it goes on, and steps back if

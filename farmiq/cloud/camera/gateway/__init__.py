@@ -1,0 +1,1 @@
+"""cloud-camera-gateway: images in chunks from battery cameras whose firmware nobody can change."""

@@ -1,0 +1,317 @@
+"""Pure: an image on its way. Which chunks are here, what is due next, whether the whole is right.
+
+    announced --chunks--> receiving --all here--> complete
+                           |    ^
+              time is over v    | announced again
+                          failed
+
+Chunks may come in any order, twice or not at all; before the announcement they wait for it.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from farmiq.cloud.camera.gateway.wire import MOST_CHUNKS, MOST_IMAGE_BYTES, Metadata, Wrong
+
+State = Literal["receiving", "complete", "failed"]
+
+# Open images per camera, and images whose bytes are kept at all (C-78).
+MOST_OPEN = 2
+MOST_KEPT = 4
+# Rounds of missing_chunks that brought nothing, and rounds in all (C-68).
+MOST_IN_VAIN = 3
+MOST_ROUNDS = 30
+# How often an image that is here, but wrong, is asked for again whole.
+MOST_SPOILED = 1
+MOST_NUMBERS = 512
+DIGEST_BYTES = 8
+# The head of a JPEG may be the same in every picture of a camera; what follows it never is.
+HEAD_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long after the last sign a round is due, and when an image has failed."""
+
+    round_s: float = 5.0
+    timeout_s: float = 300.0
+    resume_days: float = 7.0
+
+    @property
+    def round(self) -> timedelta:
+        return timedelta(seconds=self.round_s)
+
+    @property
+    def timeout(self) -> timedelta:
+        return timedelta(seconds=self.timeout_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """What is known of an image on its way. `received` has a bit for each chunk that is here."""
+
+    state: State = "receiving"
+    total_chunks: int | None = None
+    image_size: int | None = None
+    chunk_size: int | None = None
+    first_chunk_id: int = 0
+    sha256: bytes | None = None
+    received: bytes = b""
+    received_count: int = 0
+    received_bytes: int = 0
+    rounds: int = 0
+    rounds_in_vain: int = 0
+    spoiled: int = 0
+    heard_at: datetime
+    asked_at: datetime | None = None
+
+    @property
+    def is_announced(self) -> bool:
+        return self.total_chunks is not None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.received_count == self.total_chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Assemble:
+    """All chunks are here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Another round, for these; numbered as the camera counts."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """It is stored: say so, once more if need be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Nobody will ask for these bytes any more."""
+
+
+Step = Assemble | Ask | Wait | Fail | Acknowledge | Forget
+
+
+def next_step(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
+    fails_at = transfer.heard_at + pace.timeout
+    if transfer.state == "complete":
+        return Acknowledge()
+    if transfer.state == "failed" or not transfer.is_announced:
+        keeps = timedelta(days=pace.resume_days) if transfer.state == "failed" else pace.timeout
+        until = transfer.heard_at + keeps
+        return Forget() if now >= until else Wait(until)
+    if transfer.is_whole:
+        return Assemble()
+    round_at = max(transfer.heard_at, transfer.asked_at or transfer.heard_at) + pace.round
+    if transfer.rounds_in_vain >= MOST_IN_VAIN or transfer.rounds >= MOST_ROUNDS:
+        if now >= fails_at:
+            return Fail("TIMEOUT", _timeout_text(transfer))
+        return Wait(fails_at)
+    return Ask(missing(transfer)) if now >= round_at else Wait(round_at)
+
+
+def _timeout_text(transfer: Transfer) -> str:
+    here, total = transfer.received_count, transfer.total_chunks
+    return f"{here} of {total} chunks came; asked for the rest {transfer.rounds} times"
+
+
+def announced(transfer: Transfer, said: Metadata, *, now: datetime) -> Transfer:
+    """After an announcement. Raises Wrong if it contradicts one that is being worked on.
+
+    A failed image begins where it stopped; if it is announced otherwise, from nothing.
+    """
+    differences = _differences(transfer, said)
+    if differences and transfer.state != "failed":
+        raise Wrong(differences, kind="conflict")
+    if transfer.state == "complete":
+        return transfer
+    bare = not transfer.is_announced or differences
+    return replace(
+        transfer,
+        state="receiving",
+        total_chunks=said.total_chunks,
+        image_size=said.image_size,
+        chunk_size=said.chunk_size,
+        first_chunk_id=said.first_chunk_id,
+        sha256=said.sha256,
+        received=bytes((said.total_chunks + 7) // 8) if bare else transfer.received,
+        received_count=0 if bare else transfer.received_count,
+        received_bytes=0 if bare else transfer.received_bytes,
+        spoiled=0 if bare else transfer.spoiled,
+        rounds=0,
+        rounds_in_vain=0,
+        heard_at=now,
+        asked_at=None,
+    )
+
+
+def starts_over(transfer: Transfer, said: Metadata) -> bool:
+    """Whether the bytes that are here are of an image announced otherwise."""
+    return transfer.state == "failed" and bool(_differences(transfer, said))
+
+
+def _differences(transfer: Transfer, said: Metadata) -> list[str]:
+    if not transfer.is_announced:
+        return []
+    pairs = (
+        ("total_chunks", transfer.total_chunks, said.total_chunks),
+        ("image_size", transfer.image_size, said.image_size),
+        ("chunk_size", transfer.chunk_size, said.chunk_size),
+        ("sha256", transfer.sha256, said.sha256),
+    )
+    return [
+        f"{name} of this image was {_shown(before)} and is {_shown(now)} now"
+        for name, before, now in pairs
+        if before is not None and now is not None and before != now
+    ]
+
+
+def _shown(value: int | bytes) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def took(transfer: Transfer, number: int, size: int, *, now: datetime) -> Transfer | None:
+    """After a chunk of so many bytes; None if it is here already. Raises Wrong if it cannot be."""
+    if wrong := _chunk_problems(transfer, number, size):
+        raise Wrong(wrong, kind="limits")
+    index = number - transfer.first_chunk_id
+    if has(transfer.received, index):
+        return None
+    return replace(
+        transfer,
+        received=_with(transfer.received, index),
+        received_count=transfer.received_count + 1,
+        received_bytes=transfer.received_bytes + size,
+        rounds_in_vain=0,
+        heard_at=now,
+    )
+
+
+def _chunk_problems(transfer: Transfer, number: int, size: int) -> list[str]:
+    index = number - transfer.first_chunk_id
+    total = transfer.total_chunks
+    last = (total or MOST_CHUNKS + 1) - 1
+    if not 0 <= index <= last:
+        counted = f"{transfer.first_chunk_id} to {last + transfer.first_chunk_id}"
+        return [f"chunk_id is {number}: this image has {counted}"]
+    if has(transfer.received, index):
+        return []
+    most = transfer.image_size or MOST_IMAGE_BYTES
+    if transfer.received_bytes + size > most:
+        return [f"chunk {number} makes the image larger than {most} bytes"]
+    wanted = _wanted(transfer, index)
+    if wanted is not None and size != wanted:
+        return [f"chunk {number} has {size} bytes, not {wanted}"]
+    return []
+
+
+def _wanted(transfer: Transfer, index: int) -> int | None:
+    """How many bytes a chunk has to have, if that is known."""
+    if transfer.chunk_size is None or transfer.total_chunks is None:
+        return None
+    if index < transfer.total_chunks - 1:
+        return transfer.chunk_size
+    if transfer.image_size is None:
+        return None
+    return transfer.image_size - index * transfer.chunk_size
+
+
+def asked(transfer: Transfer, *, now: datetime) -> Transfer:
+    return replace(
+        transfer,
+        rounds=transfer.rounds + 1,
+        rounds_in_vain=transfer.rounds_in_vain + 1,
+        asked_at=now,
+    )
+
+
+def spoiled(transfer: Transfer, *, now: datetime) -> Transfer:
+    """After the whole proved wrong: which chunk it was nobody knows, so none is here."""
+    return replace(bare(transfer), spoiled=transfer.spoiled + 1, heard_at=now, asked_at=now)
+
+
+def bare(transfer: Transfer) -> Transfer:
+    """Without its bytes."""
+    return replace(
+        transfer, received=bytes(len(transfer.received)), received_count=0, received_bytes=0
+    )
+
+
+def missing(transfer: Transfer) -> tuple[int, ...]:
+    """Which chunks have not come, numbered as the camera counts."""
+    first, total = transfer.first_chunk_id, transfer.total_chunks or 0
+    return tuple(first + index for index in range(total) if not has(transfer.received, index))
+
+
+def in_messages(numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """As many as a small device takes at once."""
+    return [numbers[at : at + MOST_NUMBERS] for at in range(0, len(numbers), MOST_NUMBERS)]
+
+
+def has(received: bytes, index: int) -> bool:
+    byte, bit = divmod(index, 8)
+    return byte < len(received) and bool(received[byte] >> bit & 1)
+
+
+def _with(received: bytes, index: int) -> bytes:
+    byte, bit = divmod(index, 8)
+    changed = bytearray(received.ljust(byte + 1, b"\0"))
+    changed[byte] |= 1 << bit
+    return bytes(changed)
+
+
+# --- the whole
+
+
+def problems(transfer: Transfer, data: bytes) -> list[str]:
+    """What is wrong with an assembled image."""
+    wrong = []
+    if transfer.image_size is not None and len(data) != transfer.image_size:
+        wrong.append(f"it has {len(data)} bytes, and was announced with {transfer.image_size}")
+    if not data.startswith(b"\xff\xd8\xff"):
+        wrong.append("it does not begin as a JPEG does")
+    # Cameras that send whole blocks fill the last one up.
+    if not data.rstrip(b"\0").endswith(b"\xff\xd9"):
+        wrong.append("it does not end as a JPEG does: it is cut off")
+    if transfer.sha256 is not None and hashlib.sha256(data).digest() != transfer.sha256:
+        wrong.append("its sha256 is not the announced one")
+    return wrong
+
+
+def digests(pieces: list[bytes]) -> bytes:
+    """What a stored image's chunks are known by when one comes again."""
+    return b"".join(_digest(piece) for piece in pieces)
+
+
+def is_repeat(known: bytes, transfer: Transfer, number: int, data: bytes) -> bool:
+    """Whether this chunk is surely of this stored image, and not of another under its name."""
+    index = number - transfer.first_chunk_id
+    total = transfer.total_chunks or 0
+    if not 0 <= index < total:
+        return False
+    telling = total == 1 or index * (transfer.chunk_size or len(data)) >= HEAD_BYTES
+    return telling and known[index * DIGEST_BYTES :][:DIGEST_BYTES] == _digest(data)
+
+
+def _digest(piece: bytes) -> bytes:
+    return hashlib.sha256(piece).digest()[:DIGEST_BYTES]

@@ -1,0 +1,207 @@
+"""What cameras are told to do: one send_image after another, anything else when they are awake."""
+
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from psycopg.rows import class_row
+
+from farmiq.cloud.camera.gateway import standard
+from farmiq.cloud.camera.gateway.store import Camera
+from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, NextWake, SendImage
+from farmiq.plumbing import db
+
+MOST_QUEUED = 100
+# A command that nobody could be told within so long is no longer meant.
+LASTS_S = 86_400.0
+GATEWAY = "gateway"
+
+
+class Command:
+    """One to send now."""
+
+    def __init__(  # noqa: PLR0917 - a row
+        self,
+        command_id: UUID,
+        name: str,
+        image_name: str | None,
+        wake_at: datetime | None,
+        dialect: str,
+        spelling: str,
+        timezone: str,
+    ) -> None:
+        self.command_id, self.dialect, self.spelling = command_id, dialect, spelling
+        self.told: Answer = CaptureImage()
+        if name == "send_image":
+            self.told = SendImage(image_name)
+        elif wake_at is not None:
+            self.told = NextWake(wake_at, timezone)
+
+
+async def after_hello(tx: db.Connection, camera: Camera, pending_count: int) -> None:
+    """A camera is awake: what it failed to send, and what people want again, is asked for.
+
+    What was asked for in an earlier wake and did not come is asked for anew. Images that nobody
+    knows by name are asked for without one, where the dialect allows it.
+    """
+    await tx.execute(
+        "update camera_commands set state = 'expired', ended_at = fn_now() "
+        "where device_id = %s and name = 'send_image' and state in ('queued', 'sent')",
+        (camera.device_id,),
+    )
+    known = await _want(tx, camera.device_id, camera.company_id, failed=pending_count > 0)
+    nameless = min(pending_count, MOST_QUEUED) - known
+    if nameless > 0 and camera.dialect == standard.NAME:
+        await tx.execute(
+            """
+            insert into camera_commands (command_id, company_id, device_id, name, created_by,
+              created_at)
+            select fn_uuid_v7(), %s, %s, 'send_image', %s, fn_now() from generate_series(1, %s)
+            """,
+            (camera.company_id, camera.device_id, GATEWAY, nameless),
+        )
+
+
+async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed: bool) -> int:
+    """Queue send_image for what is known by name, oldest first; how many."""
+    cursor = await tx.execute(
+        """
+        insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
+          created_by, created_at)
+        select fn_uuid_v7(), %(company)s, %(device)s, 'send_image', i.image_id, i.image_name,
+          %(by)s, fn_now()
+        from device_images i
+        where i.device_id = %(device)s and i.status <> 'complete'
+          and ((%(failed)s and i.status = 'failed') or i.resend_requested_at is not null)
+        order by i.captured_at limit %(most)s
+        """,
+        {
+            "company": company_id, "device": device_id, "by": GATEWAY, "failed": failed,
+            "most": MOST_QUEUED,
+        },
+    )  # fmt: skip
+    return cursor.rowcount
+
+
+async def wanted_meanwhile(tx: db.Connection, *, awake_s: float) -> int:
+    """People asked for images of cameras that are awake: they need not wait for the next wake."""
+    cursor = await tx.execute(
+        """
+        insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
+          created_by, created_at)
+        select fn_uuid_v7(), i.company_id, i.device_id, 'send_image', i.image_id, i.image_name,
+          %s, fn_now()
+        from device_images i join camera_states s on s.device_id = i.device_id
+        where s.heard_at > (select fn_now()) - %s * interval '1 second' and i.status <> 'complete'
+          and i.resend_requested_at is not null
+          and not exists (
+            select from camera_commands c
+            where c.image_id = i.image_id and c.created_at >= i.resend_requested_at)
+        """,
+        (GATEWAY, awake_s),
+    )
+    return cursor.rowcount
+
+
+async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID) -> None:
+    """An announcement came: a send_image without a name has got its image."""
+    await tx.execute(
+        """
+        update camera_commands c set image_id = %(image)s
+        where c.command_id = (
+          select o.command_id from camera_commands o
+          where o.device_id = %(device)s and o.name = 'send_image' and o.state = 'sent'
+            and o.image_id is null
+          order by o.created_at limit 1)
+          and not exists (
+            select from camera_commands n where n.image_id = %(image)s
+              and n.state in ('queued', 'sent'))
+        """,
+        {"device": camera.device_id, "image": image_id},
+    )
+
+
+async def ended(tx: db.Connection, image_id: UUID, *, state: Literal["done", "failed"]) -> None:
+    await tx.execute(
+        "update camera_commands set state = %s, ended_at = fn_now() "
+        "where image_id = %s and name = 'send_image' and state in ('queued', 'sent')",
+        (state, image_id),
+    )
+
+
+async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
+    """The oldest for a camera that is awake; an image is asked for when no other is on its way."""
+    async with tx.cursor(row_factory=class_row(Command)) as cursor:
+        await cursor.execute(
+            """
+            select c.command_id, c.name, c.image_name, c.wake_at, d.dialect,
+              coalesce(s.spelling, d.mac) as spelling, coalesce(p.timezone, 'UTC') as timezone
+            from camera_commands c
+            join devices d on d.device_id = c.device_id
+            join camera_states s on s.device_id = c.device_id
+            left join sites p on p.site_id = d.site_id
+            where c.state = 'queued' and d.is_active
+              and s.heard_at > (select fn_now()) - %s * interval '1 second'
+              and (c.name <> 'send_image' or (
+                not exists (
+                  select from camera_commands o
+                  where o.device_id = c.device_id and o.name = 'send_image' and o.state = 'sent')
+                and not exists (
+                  select from camera_transfers t
+                  where t.device_id = c.device_id and t.due_at is not null
+                    and t.state in ('receiving', 'complete'))))
+            order by c.created_at, c.command_id limit 1
+            """,
+            (awake_s,),
+        )
+        return await cursor.fetchone()
+
+
+async def mark(tx: db.Connection, command_id: UUID, *, unanswerable: bool) -> None:
+    """Sent: a send_image waits for its image, all else has no answer and is done."""
+    await tx.execute(
+        """
+        update camera_commands set sent_at = fn_now(),
+          state = case when %s then 'failed' when name = 'send_image' then 'sent' else 'done' end,
+          ended_at = case when %s or name <> 'send_image' then fn_now() end
+        where command_id = %s and state = 'queued'
+        """,
+        (unanswerable, unanswerable, command_id),
+    )
+
+
+async def expire(tx: db.Connection) -> int:
+    cursor = await tx.execute(
+        "update camera_commands set state = 'expired', ended_at = fn_now() "
+        "where state in ('queued', 'sent') "
+        "and created_at < (select fn_now()) - %s * interval '1 second'",
+        (LASTS_S,),
+    )
+    return cursor.rowcount
+
+
+async def queue(
+    tx: db.Connection,
+    device_id: UUID,
+    *,
+    name: Literal["send_image", "capture_image", "next_wake"],
+    created_by: str,
+    image_name: str | None = None,
+    wake_at: datetime | None = None,
+) -> UUID:
+    """For people and programs: the camera is told when it is next awake."""
+    made: UUID = await db.fetch_value(
+        tx,
+        """
+        insert into camera_commands (command_id, company_id, device_id, name, image_name, wake_at,
+          created_by, created_at)
+        select fn_uuid_v7(), d.company_id, d.device_id, %s, %s, %s, %s, fn_now()
+        from devices d where d.device_id = %s returning command_id
+        """,
+        name,
+        image_name,
+        wake_at,
+        created_by,
+        device_id,
+    )
+    return made

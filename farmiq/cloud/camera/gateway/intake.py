@@ -1,0 +1,348 @@
+"""What cameras send, in one transaction: chunks and announcements kept, the rest in quarantine.
+
+All of it or nothing: what is acknowledged to the broker is in the database, and every answer is
+made from there. So another gateway goes on where this one stopped, in the middle of an image.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import psycopg
+
+from farmiq import crash
+from farmiq.cloud.camera.gateway import chunks, commands, dialects, store, wire
+from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.store import Camera, Refused, Row
+from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Place, Wrong
+from farmiq.plumbing import db
+
+# Errors of fn_wake_ingestion_handler about the camera, not about the data.
+_NOT_REGISTERED, _NOT_IN_USE = "FQ001", "FQ002"
+TOO_MANY_OPEN = "TOO_MANY_OPEN"
+OVERTAKEN = "OVERTAKEN"
+CAMERA_ERROR = "CAMERA_ERROR"
+_NOT_YET = datetime.max.replace(tzinfo=UTC)
+
+Sent = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    taken: int = 0
+    refused: tuple[Refused, ...] = ()
+
+    def __add__(self, other: "Outcome") -> "Outcome":
+        return Outcome(self.taken + other.taken, self.refused + other.refused)
+
+
+async def keep_in_halves(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Outcome:
+    """One transaction for all; if the data of one breaks it, each half gets its own (C-81)."""
+    try:
+        return await keep(pool, sent, pace)
+    except psycopg.Error as error:
+        if not db.is_data_error(error):
+            raise
+        if len(sent) == 1:
+            return await _set_aside(pool, *sent[0], error)
+    half = len(sent) // 2
+    first = await keep_in_halves(pool, sent[:half], pace)
+    return first + await keep_in_halves(pool, sent[half:], pace)
+
+
+async def keep(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Outcome:
+    async with db.transaction(pool) as tx:
+        outcome = await effect(tx, sent, pace)
+        crash.here("camera.before_commit")
+    return outcome
+
+
+async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: psycopg.Error) -> Outcome:
+    refused = Refused(topic, raw, "database", [f"cannot be kept: {db.first_line(error)}"])
+    async with db.transaction(pool) as tx:
+        await store.quarantine(tx, [refused])
+    return Outcome(refused=(refused,))
+
+
+async def effect(tx: db.Connection, sent: Sequence[Sent], pace: Pace) -> Outcome:
+    """What messages do, in the order in which they came."""
+    known, refused = await _known(tx, sent)
+    spoken = {camera.mac: (camera, place.spelling) for camera, place, _, _ in known}
+    await store.heard(tx, list(spoken.values()))
+    device_ids = [camera.device_id for camera, _ in spoken.values()]
+    desk = Desk(tx, pace, await store.now(tx))
+    desk.rows = await store.transfers_of(tx, device_ids, recent_s=pace.timeout_s)
+    for camera, place, topic, raw in known:
+        try:
+            await desk.take(camera, place, raw)
+        except Wrong as wrong:
+            refused.append(Refused(topic, raw, wrong.kind, wrong.reasons, camera.mac, camera))
+    refused += await desk.finish()
+    if refused:
+        await store.quarantine(tx, refused)
+    return Outcome(len(sent) - len(refused), tuple(refused))
+
+
+async def _known(
+    tx: db.Connection, sent: Sequence[Sent]
+) -> tuple[list[tuple[Camera, Place, str, bytes]], list[Refused]]:
+    """Messages of registered cameras, and those of nobody we know."""
+    refused: list[Refused] = []
+    placed: list[tuple[Place, str, bytes]] = []
+    for topic, raw in sent:
+        try:
+            placed.append((wire.place(topic), topic, raw))
+        except Wrong as wrong:
+            refused.append(Refused(topic, raw, wrong.kind, wrong.reasons))
+    found = await store.cameras(tx, sorted({place.mac for place, _, _ in placed}))
+    known = []
+    for place, topic, raw in placed:
+        camera = found.get(place.mac)
+        if camera is None:
+            why = f"no camera {place.mac} is registered: register it, or take it off the network"
+            refused.append(Refused(topic, raw, "unknown", [why], place.mac))
+        else:
+            known.append((camera, place, topic, raw))
+    return known, refused
+
+
+@dataclass(slots=True)
+class Desk:
+    """What one transaction knows and changes; `rows` are the transfers of its cameras."""
+
+    tx: db.Connection
+    pace: Pace
+    now: datetime
+    rows: list[Row] = field(default_factory=list)
+    new_chunks: list[tuple[UUID, UUID, int, bytes]] = field(default_factory=list)
+    repeated: list[tuple[Row, Camera, str, int, bytes]] = field(default_factory=list)
+    waiting: dict[UUID, int] = field(default_factory=dict)
+
+    async def take(self, camera: Camera, place: Place, raw: bytes) -> None:
+        """Raises Wrong for what cannot be taken."""
+        dialect = dialects.dialect_of(place)
+        if dialect != camera.dialect:
+            why = f"camera {camera.mac} is registered with the dialect {camera.dialect}: it speaks"
+            raise Wrong([f"{why} {dialect}"], kind="dialect")
+        match dialects.READ[dialect](place, raw):
+            case Hello() as hello:
+                self.waiting[camera.device_id] = hello.pending_count
+                await store.greeted(self.tx, camera, hello)
+                await commands.after_hello(self.tx, camera, hello.pending_count)
+            case Metadata() as said:
+                await self._announced(camera, place, said)
+            case Chunk() as chunk:
+                await self._chunk(camera, place, chunk)
+
+    async def finish(self) -> list[Refused]:
+        """Write what has changed; what contradicts chunks that are here is refused."""
+        for row in self.rows:
+            if row.is_changed:
+                await store.keep(self.tx, row)
+                row.is_changed = row.is_new = False
+        await store.keep_chunks(self.tx, self.new_chunks)
+        asked = [(row.transfer_id, number, data) for row, _, _, number, data in self.repeated]
+        other = await store.differing(self.tx, asked)
+        return [
+            Refused(
+                topic, data, "conflict",
+                [f"chunk {number} of {row.image_name} is here with other bytes"],
+                camera.mac, camera,
+            )
+            for row, camera, topic, number, data in self.repeated
+            if (row.transfer_id, number) in other
+        ]  # fmt: skip
+
+    # --- announcements
+
+    async def _announced(self, camera: Camera, place: Place, said: Metadata) -> None:
+        pending = self.waiting.get(camera.device_id, camera.pending_count)
+        waited = bool(pending) and wire.is_suspect(said.captured_at, self.now)
+        image_id = await self._record(camera, said, waited=waited)
+        row = await self._row_of(camera, place, said, image_id)
+        await commands.answered_with(self.tx, camera, image_id)
+        if row.transfer.state == "complete":
+            chunks.announced(row.transfer, said, now=self.now)
+            self._change(row, due_at=self.now)
+            return
+        if chunks.starts_over(row.transfer, said):
+            await store.drop_chunks(self.tx, row.transfer_id)
+        adopted = not row.transfer.is_announced
+        row.transfer = chunks.announced(row.transfer, said, now=self.now)
+        row.image_id, row.image_name, row.spelling = image_id, said.image_name, place.spelling
+        row.announced_at, row.ended_at, row.reason = self.now, None, None
+        if adopted and not row.is_new:
+            await self._adopt(row)
+        self._change(row, due_at=self.now if row.transfer.is_whole else self.now + self.pace.round)
+        if said.error is not None:
+            await self._give_up(row, CAMERA_ERROR, f"the camera says error {said.error}")
+
+    async def _record(self, camera: Camera, said: Metadata, *, waited: bool) -> UUID:
+        """Refusals are undone by themselves: the rest of the transaction stands."""
+        try:
+            async with self.tx.transaction():
+                return await store.announce(self.tx, camera, said, waited=waited)
+        except psycopg.Error as error:
+            if error.sqlstate in {_NOT_REGISTERED, _NOT_IN_USE}:
+                why = db.first_line(error)
+                await store.alert_unassigned(self.tx, camera, why)
+                raise Wrong([why], kind="unassigned") from None
+            if db.is_data_error(error):
+                raise Wrong([db.first_line(error)], kind="database") from None
+            raise
+
+    async def _row_of(self, camera: Camera, place: Place, said: Metadata, image_id: UUID) -> Row:
+        """The image's transfer: known, waiting for this announcement, or new."""
+        known = next((row for row in self.rows if row.image_id == image_id), None)
+        known = known or await store.transfer_of_image(self.tx, image_id)
+        await self._overtake(camera, said.image_name, image_id, orphans=known is not None)
+        if known is not None:
+            if known not in self.rows:
+                self.rows.append(known)
+            if known.transfer.state == "failed":
+                await self._make_room(camera)
+            return known
+        orphans = (row for row in self._open(camera) if not row.transfer.is_announced)
+        orphan = next((row for row in orphans if row.image_name in {"", said.image_name}), None)
+        if orphan is not None:
+            return orphan
+        await self._make_room(camera)
+        row = store.opened(camera, name=said.image_name, spelling=place.spelling, at=self.now)
+        if await store.is_complete(self.tx, image_id):
+            # Its transfer was forgotten long ago; the camera has not heard that it is safe.
+            row.image_id, row.ended_at = image_id, self.now
+            row.transfer = chunks.announced(row.transfer, said, now=self.now)
+            row.transfer = replace(row.transfer, state="complete")
+        self.rows.append(row)
+        return row
+
+    async def _overtake(self, camera: Camera, name: str, image_id: UUID, *, orphans: bool) -> None:
+        """Another image of this name ends with this one: its chunks could not be told apart."""
+        for row in self._open(camera):
+            if row.image_name != name or row.image_id == image_id:
+                continue
+            if row.transfer.is_announced:
+                await self._give_up(row, OVERTAKEN, f"the camera took another image as {name}")
+            elif orphans:
+                await self._remove(row)
+
+    async def _adopt(self, row: Row) -> None:
+        """Chunks that came before the announcement: those that fit it count."""
+        misfits = []
+        await self._flush(row)
+        for number, size in await store.sizes(self.tx, row.transfer_id):
+            try:
+                after = chunks.took(row.transfer, number, size, now=self.now)
+            except Wrong:
+                misfits.append(number)
+            else:
+                row.transfer = after or row.transfer
+        if misfits:
+            await store.drop_chunks(self.tx, row.transfer_id, numbers=misfits)
+
+    async def _flush(self, row: Row) -> None:
+        """Chunks of this row that are not written yet: what follows looks at the table."""
+        mine = [each for each in self.new_chunks if each[0] == row.transfer_id]
+        self.new_chunks = [each for each in self.new_chunks if each[0] != row.transfer_id]
+        await store.keep_chunks(self.tx, mine)
+
+    def _open(self, camera: Camera) -> list[Row]:
+        """A camera's open images, the one announced first coming first."""
+        found = [
+            row
+            for row in self.rows
+            if row.device_id == camera.device_id and row.transfer.state == "receiving"
+        ]
+        return sorted(found, key=lambda row: row.announced_at or row.transfer.heard_at)
+
+    async def _make_room(self, camera: Camera) -> None:
+        """One image more: of those that are open the oldest give way (C-78)."""
+        is_open = self._open(camera)
+        for row in is_open[: max(0, len(is_open) - chunks.MOST_OPEN + 1)]:
+            await self._give_up(
+                row, TOO_MANY_OPEN, f"the camera began more than {chunks.MOST_OPEN} images at once"
+            )
+        failed = [
+            row
+            for row in self.rows
+            if row.device_id == camera.device_id
+            and row.transfer.state == "failed"
+            and row.due_at is not None
+        ]
+        failed.sort(key=lambda row: row.transfer.heard_at)
+        for row in failed[: max(0, len(failed) - (chunks.MOST_KEPT - chunks.MOST_OPEN))]:
+            await self._drop(row)
+
+    async def _give_up(self, row: Row, code: str, message: str) -> None:
+        if row.image_id is None:
+            await self._remove(row)
+            return
+        await store.fail(self.tx, row.image_id, code=code, message=message)
+        await commands.ended(self.tx, row.image_id, state="failed")
+        row.transfer = replace(row.transfer, state="failed")
+        row.reason, row.ended_at = f"{code}: {message}", self.now
+        self._change(row, due_at=self.now + timedelta(days=self.pace.resume_days))
+
+    async def _drop(self, row: Row) -> None:
+        """Its bytes are not kept any longer; it can come again from nothing."""
+        await self._flush(row)
+        await store.drop_chunks(self.tx, row.transfer_id)
+        row.transfer = chunks.bare(row.transfer)
+        self._change(row, due_at=None)
+
+    async def _remove(self, row: Row) -> None:
+        self.new_chunks = [each for each in self.new_chunks if each[0] != row.transfer_id]
+        self.rows.remove(row)
+        await store.remove(self.tx, row.transfer_id)
+
+    # --- chunks
+
+    async def _chunk(self, camera: Camera, place: Place, chunk: Chunk) -> None:
+        row = self._belongs_to(camera, chunk)
+        if row is None and await self._is_repeat(camera, chunk):
+            return
+        if row is None:
+            await self._make_room(camera)
+            name = chunk.image_name or ""
+            row = store.opened(camera, name=name, spelling=place.spelling, at=self.now)
+            self.rows.append(row)
+        if row.is_new:
+            await store.keep(self.tx, row)
+            row.is_new = False
+        after = chunks.took(row.transfer, chunk.number, len(chunk.data), now=self.now)
+        if after is None:
+            topic = f"{place.root}/{place.spelling}/{place.channel}"
+            self.repeated.append((row, camera, topic, chunk.number, chunk.data))
+            return
+        row.transfer, row.spelling = after, place.spelling
+        self.new_chunks.append((row.transfer_id, row.company_id, chunk.number, chunk.data))
+        if not after.is_announced:
+            due_at = self.now + self.pace.timeout
+        else:
+            due_at = self.now if after.is_whole else self.now + self.pace.round
+        self._change(row, due_at=due_at)
+
+    def _belongs_to(self, camera: Camera, chunk: Chunk) -> Row | None:
+        """Of a camera's open images with this name, or nameless of all, the one announced last.
+
+        One that has failed takes no chunk before it is announced again: cameras use names twice.
+        """
+        fitting = [row for row in self._open(camera) if chunk.image_name in {None, row.image_name}]
+        return max(fitting, key=lambda row: row.announced_at or _NOT_YET, default=None)
+
+    async def _is_repeat(self, camera: Camera, chunk: Chunk) -> bool:
+        """A chunk of an image that was just stored: its camera did not hear so."""
+        for row in self.rows:
+            if row.device_id != camera.device_id or row.transfer.state != "complete":
+                continue
+            if chunk.image_name not in {None, row.image_name}:
+                continue
+            known = await store.digests(self.tx, row.transfer_id)
+            if chunks.is_repeat(known, row.transfer, chunk.number, chunk.data):
+                self._change(row, due_at=self.now)
+                return True
+        return False
+
+    def _change(self, row: Row, *, due_at: datetime | None) -> None:
+        row.due_at, row.is_changed = due_at, True

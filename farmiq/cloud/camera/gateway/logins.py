@@ -1,0 +1,102 @@
+"""Cameras at the broker: a secret of its own for each, told once and kept as a hash.
+
+The secret has 192 random bits, so nobody guesses it and the hash may be cheap: a broker that comes
+back must let a whole fleet in again within seconds.
+"""
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+
+from farmiq import nats_users
+from farmiq.cloud.camera.gateway import dialects
+from farmiq.plumbing import db
+from farmiq.plumbing.broker_users import Users
+
+_BCRYPT_COST = 4
+
+
+class NoCamera(Exception):  # noqa: N818 - what a person asked for is not there
+    """No camera in use has this MAC address."""
+
+
+async def make(tx: db.Connection, mac: str, *, made_by: str) -> str:
+    """A new secret for a camera; an older one ends with it. Raises NoCamera."""
+    plain = secrets.token_urlsafe(24)
+    hashed = bcrypt.hashpw(plain.encode(), bcrypt.gensalt(_BCRYPT_COST, b"2a")).decode()
+    cursor = await tx.execute(
+        """
+        insert into camera_logins (device_id, company_id, secret_bcrypt, made_by, made_at)
+        select d.device_id, d.company_id, %s, %s, fn_now()
+        from devices d where d.mac = %s and d.is_active
+        on conflict on constraint camera_logins_pkey do update set
+          secret_bcrypt = excluded.secret_bcrypt, made_by = excluded.made_by,
+          made_at = excluded.made_at, revoked_at = null
+        """,
+        (hashed, made_by, mac),
+    )
+    if cursor.rowcount == 0:
+        raise NoCamera(f"no camera {mac} is registered and in use")
+    return plain
+
+
+async def revoke(tx: db.Connection, mac: str) -> None:
+    """The broker cuts it when its users are written again. Raises NoCamera."""
+    cursor = await tx.execute(
+        """
+        update camera_logins l set revoked_at = coalesce(l.revoked_at, fn_now())
+        from devices d where d.device_id = l.device_id and d.mac = %s and d.is_active
+        """,
+        (mac,),
+    )
+    if cursor.rowcount == 0:
+        raise NoCamera(f"camera {mac} has no login")
+
+
+async def ls(tx: db.Connection) -> list[dict[str, Any]]:
+    rows = await db.fetch_all(
+        tx,
+        """
+        select d.mac, d.device_name, d.dialect, c.name, d.last_seen_at, s.state, l.made_at,
+          l.revoked_at
+        from devices d join companies c on c.company_id = d.company_id
+        left join camera_states s on s.device_id = d.device_id
+        left join camera_logins l on l.device_id = d.device_id
+        where d.is_active order by c.name, d.device_name
+        """,
+    )
+    names = ("mac", "name", "dialect", "company", "last_seen_at", "state", "made_at", "revoked_at")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+_ADMITTED = """
+  from camera_logins l join devices d on d.device_id = l.device_id
+  where d.is_active and l.revoked_at is null
+"""
+
+
+def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -> Users:
+    """Keeps the broker's users equal to the logins of cameras in use."""
+
+    async def version(tx: db.Connection) -> Any:
+        return await db.fetch_all(
+            tx, "select count(*), max(l.made_at), md5(string_agg(d.mac, ',' order by d.mac))"
+            + _ADMITTED
+        )  # fmt: skip
+
+    async def text(tx: db.Connection) -> tuple[str, int]:
+        rows = await db.fetch_all(tx, "select d.mac, l.secret_bcrypt" + _ADMITTED + "order by 1")
+        accounts = [
+            nats_users.Account(
+                user=mac,
+                secret_bcrypt=hashed,
+                publish=dialects.publishes(mac),
+                subscribe=dialects.subscribes(mac),
+            )
+            for mac, hashed in rows
+        ]
+        return nats_users.users_file(accounts, own=own), len(accounts)
+
+    return Users(pool, file, pid_file=pid_file, version=version, make=text)

@@ -1,0 +1,150 @@
+"""The cameras' gateway: MQTT in, one transaction, answers made from the tables.
+
+camera --device/…, ESP32CAM/…--> [gateway] --camera_transfers, camera_chunks, fn_wake_…-->
+camera_transfers --> [gateway] --the cloud's bucket, fn_image_…, …/ack, …/cmd--> camera
+
+Two may run: one has the turn, the other takes over in mid-image under the same client id (C-102).
+"""
+
+import asyncio
+from collections import Counter
+
+import prometheus_client
+
+from farmiq import crash
+from farmiq.cloud.camera.gateway import dialects, intake, upkeep
+from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.intake import Outcome
+from farmiq.cloud.camera.gateway.steps import WORKERS, Steps
+from farmiq.config import CloudSettings
+from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
+from farmiq.plumbing.backoff import Backoff
+
+NAME = "cloud-camera-gateway"
+
+# What is held in memory does not grow with the number of cameras (P12).
+MOST_WAITING = 2_000
+MOST_WAITING_BYTES = 8 * 2**20
+BATCH = 200
+BATCH_BYTES = 2 * 2**20
+LINGER_S = 0.02
+
+TAKEN = prometheus_client.Counter(
+    "farmiq_camera_messages_total", "Messages taken from cameras", ["outcome"]
+)
+REFUSED = prometheus_client.Counter(
+    "farmiq_camera_refused_total", "Messages of cameras put into quarantine, by kind", ["kind"]
+)
+
+
+async def run(settings: CloudSettings, door: http.Door) -> None:
+    mqtt_url, s3_url = settings.mqtt_url, settings.s3_url
+    if mqtt_url is None or s3_url is None:
+        lacks = "FARMIQ_CLOUD_MQTT_URL" if mqtt_url is None else "FARMIQ_CLOUD_S3_URL"
+        door.note("camera", lambda: f"takes no cameras: {lacks} is not set")
+        await asyncio.Event().wait()
+        return
+    bucket = objects.Bucket(s3_url.get_secret_value(), tls=settings.tls)
+    url = settings.db_url.get_secret_value()
+    async with (
+        db.pool(url, name=NAME, most=WORKERS + 2) as pool,
+        db.pool(url, name=f"{NAME}-desk", most=2) as desk,
+        asyncio.TaskGroup() as group,
+    ):
+        turn = lease.Turn(
+            desk,
+            name=settings.mqtt_client_id,
+            holder=lease.holder(settings.http_port),
+            lasts_s=settings.camera_lease_s,
+        )
+        door.ready("camera.database", lambda: db.problem(desk))
+        door.ready("camera.store", bucket.problem)
+        door.ready("camera.turn", turn.problem)
+        door.note("camera", turn.note)
+        for chore in upkeep.chores_of(desk, settings, door, is_active=turn.is_active):
+            group.create_task(chores.keep_doing(chore))
+        address = mqtt_url.get_secret_value()
+        await turn.take_turns(lambda: _listen(settings, address, door, pool, bucket, turn))
+
+
+async def _listen(  # noqa: PLR0917 - what it stands on
+    settings: CloudSettings,
+    url: str,
+    door: http.Door,
+    pool: db.Pool,
+    bucket: objects.Bucket,
+    turn: lease.Turn,
+) -> None:
+    """While it is this gateway's turn: everything that cameras send, and what is due to them."""
+    pace = pace_of(settings)
+    async with (
+        mqtt.connected(
+            url,
+            client_id=settings.mqtt_client_id,
+            topics=dialects.UP,
+            tls=settings.tls,
+            permit=turn.confirm,
+            most_waiting=MOST_WAITING,
+            most_waiting_bytes=MOST_WAITING_BYTES,
+        ) as broker,
+        asyncio.TaskGroup() as group,
+    ):
+        steps = Steps(pool, broker, bucket, pace)
+        door_ = Intake(pool, broker, steps, pace)
+        checks = {
+            "camera.broker": broker.problem,
+            "camera.intake": lambda: door_.problem,
+            "camera.steps": lambda: steps.problem,
+        }
+        with door.readying(checks):
+            for _ in range(WORKERS):
+                group.create_task(steps.work())
+            sending = upkeep.sending(pool, broker, awake_s=settings.camera_awake_s)
+            group.create_task(chores.keep_doing(sending))
+            while True:
+                messages = await broker.batch(most=BATCH, linger_s=LINGER_S, most_bytes=BATCH_BYTES)
+                await turn.confirm()
+                await door_.take(messages)
+
+
+def pace_of(settings: CloudSettings) -> Pace:
+    return Pace(
+        round_s=settings.camera_missing_s,
+        timeout_s=settings.camera_timeout_s,
+        resume_days=settings.camera_resume_days,
+    )
+
+
+class Intake:
+    """Takes messages: commit, PUBACK, then whatever is due. `problem`: why nothing is committed."""
+
+    def __init__(self, pool: db.Pool, broker: mqtt.Client, steps: Steps, pace: Pace) -> None:
+        self._pool, self._broker, self._steps, self._pace = pool, broker, steps, pace
+        self.problem: str | None = None
+
+    async def take(self, messages: list[mqtt.Message]) -> None:
+        outcome = await self._until_committed([(one.topic, one.payload) for one in messages])
+        crash.here("camera.after_commit")
+        self._broker.ack(messages)
+        crash.here("camera.after_puback")
+        self._steps.news.set()
+        TAKEN.labels(outcome="taken").inc(outcome.taken)
+        TAKEN.labels(outcome="quarantined").inc(len(outcome.refused))
+        kinds = Counter(one.kind for one in outcome.refused)
+        for kind, count in kinds.items():
+            REFUSED.labels(kind=kind).inc(count)
+            log.get(NAME).warning("camera.refused", reason=kind, count=count)
+
+    async def _until_committed(self, sent: list[tuple[str, bytes]]) -> Outcome:
+        """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
+        backoff = Backoff(cap_s=5.0)
+        while True:
+            try:
+                outcome = await intake.keep_in_halves(self._pool, sent, self._pace)
+            except db.UNAVAILABLE as error:
+                self.problem = f"nothing is being committed: {db.first_line(error)}"
+                log.get(NAME).warning("camera.database_away", error=db.first_line(error))
+                await backoff.wait()
+            else:
+                self.problem = None
+                return outcome

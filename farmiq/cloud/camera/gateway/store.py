@@ -1,0 +1,501 @@
+"""The gateway's SQL: cameras, transfers and their chunks, what was refused."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from farmiq.cloud.camera.gateway.chunks import State, Transfer
+from farmiq.cloud.camera.gateway.wire import Hello, Metadata
+from farmiq.plumbing import db, ids, pg_binary
+
+MOST_RAW_BYTES = 16 * 1024
+_MOST_TOPIC = 512
+_NUL = "\x00"
+# What decisions are made from; Transfer has the same names.
+_KNOWN = tuple(Transfer.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Camera:
+    """A registered camera, in use or not."""
+
+    mac: str
+    device_id: UUID
+    company_id: UUID
+    dialect: str
+    is_active: bool
+    pending_count: int | None
+
+
+@dataclass(slots=True)
+class Row:
+    """A transfer and whose it is; `transfer` is replaced as it changes."""
+
+    transfer_id: UUID
+    company_id: UUID
+    device_id: UUID
+    image_id: UUID | None
+    image_name: str
+    dialect: str
+    spelling: str
+    announced_at: datetime | None
+    ended_at: datetime | None
+    due_at: datetime | None
+    reason: str | None
+    transfer: Transfer
+    is_new: bool = False
+    is_changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message for quarantine."""
+
+    topic: str
+    raw: bytes
+    kind: str
+    reasons: list[str]
+    mac: str | None = None
+    camera: Camera | None = None
+
+
+async def now(tx: db.Connection) -> datetime:
+    found: datetime = await db.fetch_value(tx, "select fn_now()")
+    return found
+
+
+# --- cameras
+
+
+async def cameras(tx: db.Connection, macs: Sequence[str]) -> dict[str, Camera]:
+    """Who has these addresses; of several that had one, the one in use."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select distinct on (d.mac) d.mac, d.device_id, d.company_id, d.dialect, d.is_active,
+          d.pending_count
+        from devices d where d.mac = any(%s::text[])
+        order by d.mac, d.is_active desc, d.created_at desc
+        """,
+        list(macs),
+    )
+    return {row[0]: Camera(*row) for row in rows}
+
+
+async def heard(tx: db.Connection, spoken: Sequence[tuple[Camera, str]]) -> None:
+    """These cameras were heard just now; locked in one order, before anything else of theirs."""
+    device_ids = [camera.device_id for camera, _ in spoken]
+    await tx.execute(
+        """
+        with locked as (
+          select device_id from devices where device_id = any(%s::uuid[])
+          order by device_id for no key update)
+        update devices d set last_seen_at = (select fn_now())
+        from locked l where l.device_id = d.device_id
+        """,
+        (device_ids,),
+    )
+    await tx.execute(
+        """
+        insert into camera_states (device_id, company_id, since, heard_at, spelling)
+        select s.device_id, s.company_id, clock.now, clock.now, s.spelling
+        from unnest(%s::uuid[], %s::uuid[], %s::text[]) as s(device_id, company_id, spelling),
+          (select fn_now() as now) clock
+        order by s.device_id
+        on conflict on constraint camera_states_pkey do update
+          set heard_at = excluded.heard_at, spelling = excluded.spelling
+        """,
+        (
+            device_ids,
+            [camera.company_id for camera, _ in spoken],
+            [spelling for _, spelling in spoken],
+        ),
+    )
+
+
+async def greeted(tx: db.Connection, camera: Camera, hello: Hello) -> None:
+    await tx.execute(
+        """
+        update devices set pending_count = %s, battery_voltage = coalesce(%s, battery_voltage),
+          wifi_rssi = coalesce(%s, wifi_rssi), firmware = coalesce(%s, firmware)
+        where device_id = %s
+        """,
+        (
+            hello.pending_count, hello.battery_voltage, hello.wifi_rssi, hello.firmware,
+            camera.device_id,
+        ),
+    )  # fmt: skip
+    await tx.execute(
+        "update camera_states set hello_at = fn_now() where device_id = %s", (camera.device_id,)
+    )
+
+
+async def announce(tx: db.Connection, camera: Camera, said: Metadata, *, waited: bool) -> UUID:
+    """The wake is written down, or found again: which image it is."""
+    telemetry = {**said.said, "pending": True} if waited else said.said
+    answer: dict[str, Any] = await db.fetch_value(
+        tx,
+        """
+        select fn_wake_ingestion_handler(device_id => %s, captured_at => %s, image_name => %s,
+          telemetry_data => %s)
+        """,
+        camera.device_id,
+        said.captured_at,
+        said.image_name,
+        Jsonb(telemetry),
+    )
+    return UUID(str(answer["image_id"]))
+
+
+async def is_complete(tx: db.Connection, image_id: UUID) -> bool:
+    status: str | None = await db.fetch_value(
+        tx, "select status from device_images where image_id = %s", image_id
+    )
+    return status == "complete"
+
+
+async def alert_unassigned(tx: db.Connection, camera: Camera, reason: str) -> None:
+    await tx.execute(
+        """
+        select fn_raise_alert(company_id => %s, alert_type => 'unassigned_device',
+          alert_date => fn_now()::date, message => %s, device_id => %s)
+        """,
+        (camera.company_id, reason, camera.device_id),
+    )
+
+
+# --- transfers
+
+_SELECT = f"""
+  select transfer_id, company_id, device_id, image_id, image_name, dialect, spelling,
+    announced_at, ended_at, due_at, reason, {", ".join(_KNOWN)}
+  from camera_transfers
+"""  # noqa: S608 - names of our own columns
+
+
+async def transfers_of(
+    tx: db.Connection, device_ids: Sequence[UUID], *, recent_s: float
+) -> list[Row]:
+    """What chunks of these cameras may belong to: open, failed, or just stored; locked."""
+    return await _rows(
+        tx,
+        _SELECT
+        + """
+        where device_id = any(%s::uuid[]) and (state = 'receiving'
+          or (state = 'failed' and due_at is not null)
+          or (state = 'complete' and ended_at > (select fn_now()) - %s * interval '1 second'))
+        order by transfer_id for update
+        """,
+        (list(device_ids), recent_s),
+    )
+
+
+async def transfer_of_image(tx: db.Connection, image_id: UUID) -> Row | None:
+    rows = await _rows(tx, _SELECT + "where image_id = %s for update", (image_id,))
+    return rows[0] if rows else None
+
+
+async def transfer(tx: db.Connection, transfer_id: UUID) -> Row | None:
+    """Locked, unless somebody else is at it."""
+    rows = await _rows(
+        tx, _SELECT + "where transfer_id = %s for update skip locked", (transfer_id,)
+    )
+    return rows[0] if rows else None
+
+
+async def next_due(tx: db.Connection, *, busy: Sequence[UUID]) -> tuple[UUID, UUID] | None:
+    """(transfer, camera) of what has been due for longest, if its camera is not being served."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select transfer_id, device_id from camera_transfers
+        where due_at <= (select fn_now()) and device_id <> all(%s::uuid[])
+        order by due_at limit 1
+        """,
+        list(busy),
+    )
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+async def keep(tx: db.Connection, row: Row) -> None:
+    """Write a transfer as it is now."""
+    values = {name: getattr(row.transfer, name) for name in _KNOWN} | {
+        "transfer_id": row.transfer_id,
+        "company_id": row.company_id,
+        "device_id": row.device_id,
+        "image_id": row.image_id,
+        "image_name": row.image_name,
+        "dialect": row.dialect,
+        "spelling": row.spelling,
+        "announced_at": row.announced_at,
+        "ended_at": row.ended_at,
+        "due_at": row.due_at,
+        "reason": row.reason,
+    }
+    await tx.execute(_KEEP.encode(), values)
+
+
+_COLUMNS = (
+    "transfer_id", "company_id", "device_id", "image_id", "image_name", "dialect", "spelling",
+    "announced_at", "ended_at", "due_at", "reason", *_KNOWN,
+)  # fmt: skip
+_KEEP = f"""
+  insert into camera_transfers ({", ".join(_COLUMNS)}, opened_at)
+  values ({", ".join(f"%({name})s" for name in _COLUMNS)}, fn_now())
+  on conflict on constraint camera_transfers_pkey do update set
+    {", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[3:])}
+"""  # noqa: S608 - names of our own columns
+
+
+async def remove(tx: db.Connection, transfer_id: UUID) -> None:
+    await tx.execute("delete from camera_transfers where transfer_id = %s", (transfer_id,))
+
+
+async def postpone(tx: db.Connection, transfer_id: UUID, *, wait_s: float) -> None:
+    await tx.execute(
+        "update camera_transfers set due_at = fn_now() + %s * interval '1 second' "
+        "where transfer_id = %s and due_at is not null",
+        (wait_s, transfer_id),
+    )
+
+
+async def acknowledged(tx: db.Connection, transfer_id: UUID, *, owed_since: datetime) -> None:
+    """The camera was told; if it asked again meanwhile it is told again."""
+    await tx.execute(
+        """
+        update camera_transfers set acknowledged_at = fn_now(),
+          acknowledged_count = acknowledged_count + 1,
+          due_at = case when due_at > %s then due_at end
+        where transfer_id = %s
+        """,
+        (owed_since, transfer_id),
+    )
+
+
+# --- chunks
+
+
+async def keep_chunks(tx: db.Connection, found: Sequence[tuple[UUID, UUID, int, bytes]]) -> None:
+    """(transfer, company, chunk_id, bytes) of each."""
+    if found:
+        await tx.execute(
+            """
+            insert into camera_chunks (transfer_id, company_id, chunk_id, data)
+            select * from unnest(%s::uuid[], %s::uuid[], %s::int[], %s::bytea[])
+            """,
+            (
+                [each[0] for each in found],
+                [each[1] for each in found],
+                [each[2] for each in found],
+                db.Byteas(pg_binary.bytea(each[3]) for each in found),
+            ),
+        )
+
+
+async def differing(
+    tx: db.Connection, found: Sequence[tuple[UUID, int, bytes]]
+) -> set[tuple[UUID, int]]:
+    """Which of these (transfer, chunk_id, bytes) are here with other bytes."""
+    if not found:
+        return set()
+    rows = await db.fetch_all(
+        tx,
+        """
+        select c.transfer_id, c.chunk_id from camera_chunks c
+        join unnest(%s::uuid[], %s::int[], %s::bytea[]) as r(transfer_id, chunk_id, data)
+          on r.transfer_id = c.transfer_id and r.chunk_id = c.chunk_id
+        where c.data <> r.data
+        """,
+        [each[0] for each in found],
+        [each[1] for each in found],
+        db.Byteas(pg_binary.bytea(each[2]) for each in found),
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
+async def pieces(tx: db.Connection, transfer_id: UUID) -> list[bytes]:
+    rows = await db.fetch_all(
+        tx,
+        "select data from camera_chunks where transfer_id = %s order by chunk_id",
+        transfer_id,
+    )
+    return [bytes(row[0]) for row in rows]
+
+
+async def sizes(tx: db.Connection, transfer_id: UUID) -> list[tuple[int, int]]:
+    """(chunk_id, bytes) of the chunks that are here."""
+    rows = await db.fetch_all(
+        tx,
+        "select chunk_id, octet_length(data) from camera_chunks where transfer_id = %s "
+        "order by chunk_id",
+        transfer_id,
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+async def drop_chunks(
+    tx: db.Connection, transfer_id: UUID, *, numbers: Sequence[int] | None = None
+) -> None:
+    await tx.execute(
+        "delete from camera_chunks where transfer_id = %s "
+        "and (%s::int[] is null or chunk_id = any(%s::int[]))",
+        (transfer_id, numbers, numbers),
+    )
+
+
+async def digests(tx: db.Connection, transfer_id: UUID) -> bytes:
+    found: bytes | None = await db.fetch_value(
+        tx, "select digests from camera_transfers where transfer_id = %s", transfer_id
+    )
+    return bytes(found or b"")
+
+
+# --- how an image ends
+
+
+async def complete(tx: db.Connection, row: Row, *, key: str, digests: bytes) -> None:
+    """The image is stored. One that had failed is a retry, if its name alone says which (C-59)."""
+    is_retry = await db.fetch_value(
+        tx,
+        """
+        select i.status = 'failed' and not exists (
+          select from device_images o
+          where o.device_id = i.device_id and o.image_name = i.image_name
+            and o.status <> 'complete' and o.image_id <> i.image_id)
+        from device_images i where i.image_id = %s
+        """,
+        row.image_id,
+    )
+    if is_retry:
+        await tx.execute(
+            "select fn_retry_by_id_handler(device_id => %s, image_name => %s, new_image_url => %s)",
+            (row.device_id, row.image_name, key),
+        )
+    else:
+        await tx.execute(
+            "select fn_image_completion_handler(image_id => %s, image_url => %s)",
+            (row.image_id, key),
+        )
+    await tx.execute(
+        "update camera_transfers set digests = %s where transfer_id = %s",
+        (digests, row.transfer_id),
+    )
+
+
+async def fail(tx: db.Connection, image_id: UUID, *, code: str, message: str) -> None:
+    await tx.execute(
+        "select fn_image_failure_handler(image_id => %s, error_code => %s, error_message => %s)",
+        (image_id, code, message),
+    )
+
+
+async def next_wake(tx: db.Connection, device_id: UUID) -> tuple[datetime | None, str]:
+    """(when the camera is to wake, the zone of its site)."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select fn_device_next_wake(device_id => d.device_id), coalesce(s.timezone, 'UTC')
+        from devices d left join sites s on s.site_id = d.site_id where d.device_id = %s
+        """,
+        device_id,
+    )
+    return rows[0][0], rows[0][1]
+
+
+# --- what was refused
+
+
+async def quarantine(tx: db.Connection, refused: Sequence[Refused]) -> None:
+    """Keep the messages; the same bytes again only raise a count."""
+    rows = sorted(map(_columns, refused), key=lambda row: row["sha256"])
+    async with tx.cursor() as cursor:
+        await cursor.executemany(
+            """
+            insert into camera_quarantine as q (quarantine_id, company_id, device_id, mac, topic,
+              raw, raw_size_bytes, message_sha256, kind, reasons, first_received_at,
+              last_received_at)
+            values (%(id)s, %(company)s, %(device)s, %(mac)s, %(topic)s, %(raw)s, %(size)s,
+              %(sha256)s, %(kind)s, %(reasons)s, fn_now(), fn_now())
+            on conflict on constraint camera_quarantine_message_key do update set
+              received_count = q.received_count + 1, reasons = excluded.reasons,
+              kind = excluded.kind, company_id = excluded.company_id,
+              device_id = excluded.device_id, last_received_at = excluded.last_received_at
+            """,
+            rows,
+        )
+
+
+def _columns(one: Refused) -> dict[str, Any]:
+    topic = one.topic.encode("utf-8", "backslashreplace")
+    return {
+        "id": ids.new(),
+        "company": one.camera.company_id if one.camera else None,
+        "device": one.camera.device_id if one.camera else None,
+        "mac": one.mac,
+        "topic": topic.decode().replace(_NUL, "\\x00")[:_MOST_TOPIC],
+        "raw": one.raw[:MOST_RAW_BYTES],
+        "size": len(one.raw),
+        "sha256": hashlib.sha256(topic + b"\0" + one.raw).digest(),
+        "kind": one.kind,
+        "reasons": [
+            reason.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()
+            for reason in one.reasons
+        ],
+    }
+
+
+async def _rows(tx: db.Connection, statement: str, args: Any) -> list[Row]:
+    async with tx.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(statement.encode(), args)
+        found = await cursor.fetchall()
+    return [
+        Row(
+            **{name: value for name, value in row.items() if name not in _KNOWN},
+            transfer=Transfer(**{name: _plain(row[name]) for name in _KNOWN}),
+        )
+        for row in found
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, (bytes, memoryview)) else value
+
+
+def opened(camera: Camera, *, name: str, spelling: str, at: datetime) -> Row:
+    """A transfer that is not written yet."""
+    state: State = "receiving"
+    return Row(
+        transfer_id=ids.new(),
+        company_id=camera.company_id,
+        device_id=camera.device_id,
+        image_id=None,
+        image_name=name,
+        dialect=camera.dialect,
+        spelling=spelling,
+        announced_at=None,
+        ended_at=None,
+        due_at=None,
+        reason=None,
+        transfer=Transfer(state=state, heard_at=at),
+        is_new=True,
+        is_changed=True,
+    )
+
+
+async def refused(tx: db.Connection, *, limit: int) -> list[dict[str, Any]]:
+    async with tx.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            """
+            select mac, topic, kind, reasons, received_count, raw_size_bytes, first_received_at,
+              last_received_at
+            from camera_quarantine order by last_received_at desc, quarantine_id limit %s
+            """,
+            (limit,),
+        )
+        return await cursor.fetchall()

@@ -1,0 +1,107 @@
+"""Chores of the gateway: how cameras are, commands, the broker's users, what is old."""
+
+from collections.abc import Callable
+from functools import partial
+
+from farmiq.cloud.camera.gateway import commands, dialects, liveness, logins
+from farmiq.config import CloudSettings
+from farmiq.plumbing import chores, db, http, log, mqtt
+from farmiq.plumbing.broker_users import Users
+from farmiq.plumbing.chores import Chore
+
+NAME = "cloud-camera-gateway"
+MOST_COMMANDS = 100
+MOST_QUARANTINED = 1000
+
+_FORGET = (
+    """
+    delete from camera_transfers where due_at is null
+      and ended_at < (select fn_now()) - %(days)s * interval '1 day'
+    """,
+    """
+    delete from camera_commands where state in ('done', 'failed', 'expired')
+      and ended_at < (select fn_now()) - %(days)s * interval '1 day'
+    """,
+    """
+    delete from camera_quarantine
+    where last_received_at < (select fn_now()) - %(days)s * interval '1 day'
+    """,
+    """
+    delete from camera_quarantine where quarantine_id in (
+      select o.quarantine_id from (
+        select quarantine_id, row_number() over (
+          partition by mac order by last_received_at desc, quarantine_id) as place
+        from camera_quarantine) o
+      where o.place > %(most)s)
+    """,
+)
+
+
+def chores_of(
+    pool: db.Pool, settings: CloudSettings, door: http.Door, *, is_active: Callable[[], bool]
+) -> list[Chore]:
+    """Those that need no broker; of two gateways the one whose turn it is does them."""
+    todo = [
+        Chore("camera.liveness", settings.camera_round_s, partial(liveness.look_round, pool)),
+        Chore("camera.forget", 300.0, partial(forget, pool, days=settings.camera_days)),
+    ]
+    if settings.broker_users_file is not None:
+        users = logins.users(
+            pool,
+            settings.broker_users_file,
+            own=settings.broker_own_users.split(","),
+            pid_file=settings.broker_pid_file,
+        )
+        door.ready("camera.users", lambda: users.problem if is_active() else None)
+        todo.append(Chore("camera.users", 1.0, partial(_keep_users, users)))
+    return [Chore(chore.name, chore.every_s, partial(_in_turn, is_active, chore)) for chore in todo]
+
+
+async def _in_turn(is_active: Callable[[], bool], chore: Chore) -> dict[str, object]:
+    return await chore.do() if is_active() else {}
+
+
+async def _keep_users(users: Users) -> dict[str, object]:
+    before = users.problem
+    done = await users.keep()
+    if users.problem is not None and users.problem != before:
+        log.get(NAME).error("camera.users_not_kept", error=users.problem)
+    return {} if "problem" in done else done
+
+
+async def forget(pool: db.Pool, *, days: float) -> dict[str, object]:
+    async with db.transaction(pool) as tx:
+        done = [
+            await tx.execute(each, {"days": days, "most": MOST_QUARANTINED}) for each in _FORGET
+        ]
+    return {"count": sum(each.rowcount for each in done)}
+
+
+def sending(pool: db.Pool, broker: mqtt.Client, *, awake_s: float) -> Chore:
+    return chores.Chore(
+        "camera.commands", 0.25, partial(send_commands, pool, broker, awake_s=awake_s)
+    )
+
+
+async def send_commands(pool: db.Pool, broker: mqtt.Client, *, awake_s: float) -> dict[str, object]:
+    """Tell cameras that are awake; who dies between sending and noting sends it again."""
+    async with db.transaction(pool) as tx:
+        expired = await commands.expire(tx)
+        await commands.wanted_meanwhile(tx, awake_s=awake_s)
+    sent = 0
+    while sent < MOST_COMMANDS and broker.problem() is None:
+        async with db.transaction(pool) as tx:
+            command = await commands.next_to_send(tx, awake_s=awake_s)
+        if command is None:
+            break
+        made = dialects.ANSWER[command.dialect](command.spelling, command.told)
+        if made is not None:
+            try:
+                await broker.publish(*made)
+            except mqtt.Disconnected as error:
+                log.get(NAME).warning("camera.command_not_sent", reason=str(error))
+                break
+        async with db.transaction(pool) as tx:
+            await commands.mark(tx, command.command_id, unanswerable=made is None)
+        sent += 1
+    return {"sent": sent, "expired": expired}

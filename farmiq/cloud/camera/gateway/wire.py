@@ -1,0 +1,212 @@
+"""Pure: what cameras say and what they are told, whichever firmware they run.
+
+Each dialect makes these words of topics and bytes, and topics and bytes of the answers (C-72,
+C-88). Chunks count from 0 here, whatever they count from on the wire.
+"""
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from farmiq.cloud.camera import mac
+
+MOST_IMAGE_BYTES = 5 * 2**20
+MOST_CHUNKS = 4096
+MOST_PENDING = 100_000
+# A camera's clock may be so wrong before it counts as wrong (C-58).
+MOST_PAST = timedelta(days=7)
+MOST_FUTURE = timedelta(minutes=10)
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+class Wrong(Exception):  # noqa: N818 - a verdict on what a camera sent
+    """The message cannot be taken; `reasons` lists everything that is wrong with it."""
+
+    def __init__(self, reasons: list[str], *, kind: str = "format") -> None:
+        self.reasons, self.kind = reasons, kind
+        super().__init__("; ".join(reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A camera is awake, and holds so many images that nobody has acknowledged."""
+
+    pending_count: int
+    battery_voltage: float | None = None
+    wifi_rssi: float | None = None
+    firmware: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """An image is about to come, or comes again. `said` is the message as it was."""
+
+    image_name: str
+    captured_at: datetime | None
+    total_chunks: int
+    image_size: int | None = None
+    chunk_size: int | None = None
+    first_chunk_id: int = 0
+    sha256: bytes | None = None
+    error: str | None = None
+    said: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of an image; without a name it is of the image that was announced last.
+
+    `number` is as the camera counts; only the announcement tells from where.
+    """
+
+    image_name: str | None
+    number: int
+    data: bytes
+
+
+Message = Hello | Metadata | Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """These chunks have not come; numbered as the camera counts."""
+
+    image_name: str
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The image is safe: the camera may forget it and sleep until then."""
+
+    image_name: str
+    next_wake: datetime | None
+    timezone: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendImage:
+    """Send this image again; without a name, the next one that waits."""
+
+    image_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureImage:
+    """Take a picture now."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextWake:
+    """Wake then."""
+
+    at: datetime
+    timezone: str
+
+
+Answer = Missing | Stored | SendImage | CaptureImage | NextWake
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A topic taken apart. `spelling` is the MAC address as the camera writes it."""
+
+    root: str
+    spelling: str
+    channel: str
+
+    @property
+    def mac(self) -> str:
+        return plain_mac(self.spelling)
+
+
+def place(topic: str) -> Place:
+    """Raises Wrong for a topic that no camera has."""
+    levels = topic.split("/")
+    if len(levels) != 3 or not plain_mac(levels[1]):  # noqa: PLR2004
+        raise Wrong([f"no camera has the topic {topic[:200]!r}: a MAC address is its middle"])
+    if levels[2] not in {"status", "data"}:
+        raise Wrong([f"cameras send on status and data, not on {levels[2][:50]!r}"])
+    return Place(*levels)
+
+
+def plain_mac(spelling: str) -> str:
+    """The address as the registry has it; empty for what is none."""
+    try:
+        return mac.normal(spelling)
+    except ValueError:
+        return ""
+
+
+def spellings(address: str) -> list[str]:
+    """The ways in which firmware writes a MAC address."""
+    pairs = [address[at : at + 2] for at in range(0, 12, 2)]
+    plain = [address, ":".join(pairs), "-".join(pairs)]
+    return [*plain, *(each.lower() for each in plain if each.lower() != each)]
+
+
+def name_problems(name: str) -> list[str]:
+    if _NAME.fullmatch(name):
+        return []
+    return [f"image_name is {name[:40]!a}: 1 to 128 letters, digits, dots, dashes, underscores"]
+
+
+def size_problems(*, total_chunks: int, image_size: int | None) -> list[str]:
+    """The caps of C-78, which hold whatever a camera says."""
+    wrong = []
+    if not 1 <= total_chunks <= MOST_CHUNKS:
+        wrong.append(f"an image has 1 to {MOST_CHUNKS} chunks, not {total_chunks}")
+    if image_size is not None and not 1 <= image_size <= MOST_IMAGE_BYTES:
+        wrong.append(f"an image has 1 to {MOST_IMAGE_BYTES} bytes, not {image_size}")
+    return wrong
+
+
+def is_suspect(captured_at: datetime | None, now: datetime) -> bool:
+    """Whether a camera's clock cannot be believed (C-58)."""
+    return captured_at is None or not now - MOST_PAST <= captured_at <= now + MOST_FUTURE
+
+
+_FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%Y%m%d_%H%M%S", "%Y-%m-%d_%H-%M-%S")
+# Seconds up to the year 5138; above that it is milliseconds.
+_MOST_SECONDS = 10**11
+
+
+def moment(said: Any, field_name: str) -> datetime | None:
+    """When, as firmware writes it: ISO 8601, seconds or milliseconds since 1970; UTC if unsaid.
+
+    Raises Wrong for what is no moment; None and empty text are none said.
+    """
+    if said is None or said == "":
+        return None
+    try:
+        found = _moment(said)
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        raise Wrong([f"{field_name} is no moment: {str(said)[:60]!a}"]) from None
+
+
+def _moment(said: Any) -> datetime:
+    if isinstance(said, bool) or not isinstance(said, (str, int, float)):
+        raise ValueError  # noqa: TRY004 - caught with the others above
+    if isinstance(said, str) and not re.fullmatch(r"\d{9,13}", said):
+        return _written(said)
+    seconds = float(said)
+    return datetime.fromtimestamp(seconds if seconds < _MOST_SECONDS else seconds / 1000, UTC)
+
+
+def _written(said: str) -> datetime:
+    try:
+        return datetime.fromisoformat(said)
+    except ValueError:
+        for pattern in _FORMATS:
+            try:
+                return datetime.strptime(said, pattern)  # noqa: DTZ007 - made UTC by moment()
+            except ValueError:
+                continue
+        raise
+
+
+def utc_text(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

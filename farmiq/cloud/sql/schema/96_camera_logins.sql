@@ -1,0 +1,21 @@
+-- How cameras prove to the broker that they are themselves; the user is the MAC address. Only the
+-- hash of the secret is kept.
+create table camera_logins (
+  device_id uuid constraint camera_logins_pkey primary key,
+  company_id uuid not null,
+  secret_bcrypt text not null,
+  made_by text not null,
+  made_at timestamptz not null,
+  revoked_at timestamptz,
+  constraint camera_logins_device_fkey foreign key (device_id, company_id)
+    references devices (device_id, company_id)
+);
+create index camera_logins_company_idx on camera_logins (company_id);
+
+alter table camera_logins enable row level security;
+alter table camera_logins force row level security;
+create policy camera_logins_owner on camera_logins for all to current_user
+  using (true) with check (true);
+create policy camera_logins_service on camera_logins for all to farmiq_service
+  using (true) with check (true);
+grant select, insert, update on camera_logins to farmiq_service;

@@ -1,0 +1,125 @@
+"""What cameras should not send: refused with the reason in sight, and nobody else is disturbed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.cloud.camera_gateway.conftest import Site, now
+from tests.integration.cloud.camera_gateway.firmware import picture, switched_on
+from tests.until import until
+
+NAME = "IMG_001.jpg"
+
+
+async def refused(site: Site, kind: str) -> list[str]:
+    found = await until(
+        lambda: site.rows("select reasons from camera_quarantine where kind = %s", kind)
+    )
+    return [reason for (reasons,) in found for reason in reasons]
+
+
+async def test_a_camera_nobody_registered_is_seen_by_services_alone(site: Site) -> None:
+    await site.gateway()
+    url = site.environment["FARMIQ_CAMERAS_MQTT_URL"]
+    async with switched_on(url, "AABBCCDDEEFF", site.site_id) as stranger:
+        await stranger.hello()
+        await stranger.hello()
+        assert "no camera AABBCCDDEEFF" in (await refused(site, "unknown"))[0]
+    await until(lambda: site.rows("select 1 from camera_quarantine where received_count = 2"))
+    assert site.rows("select company_id, mac from camera_quarantine") == [(None, "AABBCCDDEEFF")]
+    with site.farm.person() as somebody:
+        assert somebody.execute("select 1 from camera_quarantine").fetchall() == []
+
+
+async def test_a_camera_that_stands_nowhere_is_noted_and_somebody_is_told(site: Site) -> None:
+    await site.gateway()
+    camera = await site.camera()
+    site.farm.owner.execute("delete from device_assignments")
+    site.farm.owner.execute("update devices set site_id = null")
+    site.farm.owner.execute("delete from device_assignments")
+    await camera.hello()
+    await camera.announce(picture(1000), NAME, now())
+    assert "assign it" in (await refused(site, "unassigned"))[0]
+    assert site.rows("select alert_type from device_alerts") == [("unassigned_device",)]
+    assert site.rows("select last_seen_at is not null from devices") == [(True,)]
+    with site.farm.person() as somebody:
+        assert len(somebody.execute("select 1 from camera_quarantine").fetchall()) == 1
+
+
+async def test_the_dialect_of_another_firmware_is_refused(site: Site) -> None:
+    await site.gateway()
+    camera = await site.camera()
+    camera.dialect = "esp32cam"
+    await camera.hello()
+    assert "registered with the dialect standard" in (await refused(site, "dialect"))[0]
+
+
+BAD: list[Any] = [
+    {"image_name": NAME, "total_chunks": 2**31},
+    {"image_name": "../../x", "total_chunks": 2},
+    {"image_name": "a\0b", "total_chunks": 2},
+    {"image_name": "a" * 4096, "total_chunks": 2},
+    {"image_name": NAME, "total_chunks": "two"},
+    {"image_name": NAME, "total_chunks": 2, "temperature": float("nan")},
+    {"chunk_id": 2**31, "payload": [1]},
+    {"chunk_id": "one", "payload": [1]},
+    {"chunk_id": 1, "payload": [-1]},
+    b"\xff\xfe\x00",
+    b"",
+    b"{" * 10_000,
+]
+
+
+async def test_nothing_bad_stops_a_healthy_camera(site: Site) -> None:
+    await site.gateway()
+    bad, good = await site.camera(), await site.camera()
+    for body in BAD:
+        await bad.say("data", body)
+    image = picture(5_000)
+    await good.wake(image, NAME, now())
+    assert await site.stored(good) == image
+    await until(lambda: site.rows("select count(*) from camera_quarantine") == [(len(BAD),)])
+    assert site.rows("select count(*) from camera_quarantine where kind <> 'format'") == [(0,)]
+
+
+async def test_contradictions_are_refused_and_the_first_word_holds(site: Site) -> None:
+    await site.gateway()
+    camera = await site.camera()
+    image, at = picture(4_000), now()
+    await camera.announce(image, NAME, at)
+    await camera.announce(picture(9_000), NAME, at)
+    assert "total_chunks of this image was 4 and is 9 now" in await refused(site, "conflict")
+    await camera.send(image, NAME, [0, 1])
+    await camera.say("data", {"image_name": NAME, "chunk_id": 1, "payload": [1, 2, 3]})
+    await until(
+        lambda: site.rows("select 1 from camera_quarantine where reasons[1] like '%%other bytes'")
+    )
+    await camera.say("data", {"image_name": NAME, "chunk_id": 4, "payload": [1]})
+    assert "chunk_id is 4: this image has 0 to 3" in await refused(site, "limits")
+    await camera.send(image, NAME, [2, 3])
+    await camera.until_safe(image, NAME)
+    assert await site.stored(camera) == image
+
+
+@pytest.mark.req("DB2-12")
+async def test_a_thousand_open_images_keep_two_open_and_four_with_bytes(site: Site) -> None:
+    await site.gateway()
+    bad, good = await site.camera(encoding="base64"), await site.camera()
+    for n in range(1000):
+        image = picture(2_000, seed=n)
+        await bad.announce(image, f"N{n}.jpg", now())
+        if n % 10 == 0:
+            await bad.send(image, f"N{n}.jpg", [0])
+    image = picture(5_000)
+    await good.wake(image, NAME, now())
+    assert await site.stored(good) == image
+    count = "select count(*) from camera_transfers where state = "
+    await until(lambda: site.rows(f"{count} 'failed'") == [(998,)], within_s=60)
+    assert site.rows(f"{count} 'receiving'") == [(2,)]
+    ((held,),) = site.rows("select count(distinct transfer_id) from camera_chunks")
+    assert held <= 4
+    ((reasons,),) = site.rows(
+        "select json_agg(distinct reason) from camera_transfers where state = 'failed'"
+    )
+    assert "TOO_MANY_OPEN" in json.dumps(reasons)

@@ -1,0 +1,154 @@
+"""Images in chunks over a real broker into a real database and bucket."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.integration.cloud.camera_gateway.conftest import Site, now
+from tests.integration.cloud.camera_gateway.firmware import picture
+from tests.until import until
+
+NAME = "IMG_001.jpg"
+
+
+@pytest.mark.req("DB2-10", "DB2-12", "DB2-14", "DS-02")
+@pytest.mark.parametrize(
+    ("dialect", "encoding"),
+    [("standard", "array"), ("standard", "base64"), ("standard", "binary"), ("esp32cam", "array")],
+)
+async def test_an_image_arrives_byte_for_byte_and_is_acknowledged_after_it_is_stored(
+    site: Site, dialect: str, encoding: str
+) -> None:
+    await site.gateway()
+    camera = await site.camera(dialect=dialect, encoding=encoding)
+    image = picture(7_300)
+    answer = await camera.wake(image, NAME, now())
+    assert await site.stored(camera) == image
+    told = answer["ACK_OK"] if dialect == "esp32cam" else answer
+    assert told["next_wake_time" if dialect == "esp32cam" else "next_wake"]
+    assert site.rows("select payload_status, temperature from device_wake_payloads") == [
+        ("complete", 21.5)
+    ]
+    assert site.rows("select count(*) from camera_chunks") == [(0,)]
+    ((seen,),) = site.rows("select last_seen_at from devices")
+    assert seen is not None
+
+
+@pytest.mark.req("DB2-13")
+@pytest.mark.parametrize("dialect", ["standard", "esp32cam"])
+async def test_with_a_third_of_the_chunks_lost_every_image_is_complete(
+    site: Site, dialect: str
+) -> None:
+    await site.gateway()
+    images = {n: picture(12_000 + n) for n in range(6)}
+    cameras = [
+        await site.camera(
+            dialect=dialect, loss=0.3, encoding="base64" if dialect == "standard" else "array"
+        )
+        for _ in images
+    ]
+    at = now()
+    await asyncio.gather(*(camera.wake(images[n], NAME, at) for n, camera in enumerate(cameras)))
+    for n, camera in enumerate(cameras):
+        assert await site.stored(camera) == images[n]
+    assert site.rows(
+        "select count(*), sum((payload_status = 'complete')::int) from device_wake_payloads"
+    ) == [(6, 6)]
+    assert any("missing_chunks" in body for camera in cameras for _, body in camera.heard)
+
+
+async def test_chunks_before_their_announcement_twice_and_in_any_order(site: Site) -> None:
+    await site.gateway()
+    camera = await site.camera()
+    image = picture(5_000)
+    await camera.send(image, NAME, [4, 2, 2])
+    await camera.announce(image, NAME, now(), chunk_size=1000)
+    await camera.send(image, NAME, [4, 3, 1, 0, 0])
+    await camera.until_safe(image, NAME)
+    assert await site.stored(camera) == image
+    assert site.rows("select count(*) from camera_quarantine") == [(0,)]
+
+
+@pytest.mark.req("DB2-15")
+async def test_an_image_that_failed_goes_on_in_the_next_wake_into_the_same_row(site: Site) -> None:
+    await site.gateway(CAMERA_TIMEOUT_SECONDS="2", CAMERA_MISSING_SECONDS="0.2")
+    camera = await site.camera()
+    image, at = picture(6_000), now()
+    await camera.announce(image, NAME, at)
+    await camera.send(image, NAME, [0, 1, 2])
+    await until(lambda: site.rows("select 1 from device_images where status = 'failed'"))
+    assert site.rows("select error_code from device_images") == [("TIMEOUT",)]
+    assert site.rows("select alert_type from device_alerts") == [("image_transmission_failed",)]
+    await camera.hello(pending=1)
+    assert await camera.until_told("send_image") == ("cmd", {"send_image": NAME})
+    await camera.announce(image, NAME, at)
+    await camera.send(image, NAME, [3, 4, 5])
+    await camera.until_safe(image, NAME)
+    assert await site.stored(camera) == image
+    assert site.rows("select status, retry_count from device_images") == [("complete", 1)]
+    await until(lambda: site.rows("select 1 from camera_commands where state = 'done'"))
+
+
+@pytest.mark.req("DB2-14")
+async def test_whatever_of_a_stored_image_comes_again_is_answered_with_ack_ok(site: Site) -> None:
+    await site.gateway()
+    camera = await site.camera()
+    image, at = picture(4_000), now()
+    await camera.wake(image, NAME, at)
+    await camera.announce(image, NAME, at)
+    await camera.until_safe(image, NAME)
+    await camera.send(image, NAME, [2])
+    await camera.until_safe(image, NAME)
+    assert site.rows("select count(*) from device_images") == [(1,)]
+    assert site.rows("select count(*) from camera_transfers") == [(1,)]
+
+
+async def test_the_same_name_every_day_is_another_image_every_day(site: Site) -> None:
+    await site.gateway()
+    camera = await site.camera()
+    for day in (2, 1, 0):
+        image = picture(3_000, seed=day)
+        await camera.wake(image, NAME, now() - timedelta(days=day))
+        assert await site.stored(camera) == image
+    assert site.rows("select count(*) from device_images where status = 'complete'") == [(3,)]
+
+
+@pytest.mark.req("DB2-11", "DB2-15")
+async def test_twenty_images_that_waited_are_asked_for_one_after_another(site: Site) -> None:
+    await site.gateway()
+    camera = await site.camera(encoding="base64")
+    at = now() - timedelta(days=1)
+    waiting = {f"OFF_{n:03}.jpg": picture(1_500, seed=n) for n in range(20)}
+    left = list(waiting)
+    await camera.hello(pending=len(left))
+    while left:
+        _, body = await camera.listen()
+        if "send_image" in body:
+            name = left[0]
+            await camera.announce(waiting[name], name, at + timedelta(minutes=len(left)))
+            await camera.send(waiting[name], name)
+        elif "ACK_OK" in body:
+            assert body["image_name"] == left.pop(0)
+    for name, image in waiting.items():
+        assert await site.stored(camera, name) == image
+    assert sum("send_image" in body for _, body in camera.heard) == 20
+
+
+async def test_an_image_that_is_whole_and_wrong_is_asked_for_again_and_then_fails(
+    site: Site,
+) -> None:
+    await site.gateway()
+    camera = await site.camera()
+    cut = picture(3_000)[:-2] + b"\0\1"
+    await camera.announce(cut, NAME, now())
+    for _ in range(2):
+        await camera.send(cut, NAME)
+    while not site.rows("select 1 from device_images where status = 'failed'"):
+        _, body = await camera.listen()
+        assert body["missing_chunks"] == [0, 1, 2]
+        await camera.send(cut, NAME)
+        await until(lambda: site.rows("select 1 from camera_transfers where spoiled > 1"))
+    ((code, why),) = site.rows("select error_code, error_message from device_images")
+    assert (code, "cut off" in why) == ("CORRUPT", True)
+    assert await site.stored(camera) is None

@@ -1,0 +1,175 @@
+"""An image on its way: any order, repeats, gaps; bounded rounds; nothing wrong is whole."""
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.cloud.camera.gateway import chunks, wire
+from farmiq.cloud.camera.gateway.chunks import Ask, Assemble, Fail, Forget, Pace, Transfer, Wait
+from farmiq.cloud.camera.gateway.wire import Metadata, Wrong
+
+NOW = datetime(2025, 1, 15, 8, tzinfo=UTC)
+PACE = Pace(round_s=5, timeout_s=300, resume_days=7)
+
+
+def jpeg(size: int) -> bytes:
+    return b"\xff\xd8\xff" + Random(size).randbytes(size - 5) + b"\xff\xd9"
+
+
+def metadata(total: int, **said: object) -> Metadata:
+    given_: dict[str, object] = {"image_name": "a.jpg", "captured_at": NOW, "total_chunks": total}
+    return Metadata(**{**given_, **said})  # type: ignore[arg-type]
+
+
+def opened(total: int, **said: object) -> Transfer:
+    return chunks.announced(Transfer(heard_at=NOW), metadata(total, **said), now=NOW)
+
+
+@given(
+    size=st.integers(10, 4000), chunk_size=st.integers(1, 600), first=st.integers(0, 1),
+    seed=st.integers(0, 2**32),
+)  # fmt: skip
+@pytest.mark.req("DB2-13")
+def test_any_order_with_repeats_and_losses_gives_the_same_bytes(
+    size: int, chunk_size: int, first: int, seed: int
+) -> None:
+    chance = Random(seed)
+    image = jpeg(size)
+    pieces = {
+        first + n: image[at : at + chunk_size] for n, at in enumerate(range(0, size, chunk_size))
+    }
+    transfer = opened(
+        len(pieces), image_size=size, chunk_size=chunk_size, first_chunk_id=first,
+        sha256=hashlib.sha256(image).digest(),
+    )  # fmt: skip
+    kept: dict[int, bytes] = {}
+    wanted = list(pieces)
+    while not transfer.is_whole:
+        sent = [n for n in wanted * chance.randint(1, 2) if chance.random() > 0.3]
+        chance.shuffle(sent)
+        for number in sent:
+            after = chunks.took(transfer, number, len(pieces[number]), now=NOW)
+            if after is not None:
+                assert number not in kept
+                kept[number], transfer = pieces[number], after
+        wanted = list(chunks.missing(transfer))
+    whole = b"".join(kept[number] for number in sorted(kept))
+    assert whole == image
+    assert chunks.problems(transfer, whole) == []
+    assert chunks.next_step(transfer, now=NOW, pace=PACE) == Assemble()
+
+
+@pytest.mark.req("DB2-13")
+def test_rounds_are_asked_for_only_so_often_in_vain_and_then_time_decides() -> None:
+    transfer, now, asked = opened(4, first_chunk_id=1), NOW, 0
+    after = chunks.took(transfer, 2, 10, now=now)
+    assert after is not None
+    transfer = after
+    while isinstance(step := chunks.next_step(transfer, now=now, pace=PACE), (Wait, Ask)):
+        if isinstance(step, Ask):
+            assert step.numbers == (1, 3, 4)
+            asked, transfer = asked + 1, chunks.asked(transfer, now=now)
+        else:
+            now = step.until
+    assert asked == chunks.MOST_IN_VAIN
+    assert step == Fail("TIMEOUT", "1 of 4 chunks came; asked for the rest 3 times")
+    assert now == NOW + PACE.timeout
+
+
+def test_a_round_that_brought_a_chunk_was_not_in_vain_but_there_is_an_end() -> None:
+    transfer = opened(100)
+    for number in range(chunks.MOST_ROUNDS):
+        transfer = chunks.asked(transfer, now=NOW)
+        transfer = chunks.took(transfer, number, 1, now=NOW) or transfer
+    assert chunks.next_step(transfer, now=NOW, pace=PACE) == Wait(NOW + PACE.timeout)
+
+
+@pytest.mark.req("DB2-15")
+def test_a_failed_image_goes_on_where_it_stopped_unless_it_is_another() -> None:
+    transfer = chunks.took(opened(3, image_size=30), 1, 10, now=NOW)
+    assert transfer is not None
+    failed = Transfer(**{**_fields(transfer), "state": "failed"})  # type: ignore[arg-type]
+    later = NOW + timedelta(hours=1)
+    again = chunks.announced(failed, metadata(3, image_size=30), now=later)
+    assert (again.state, again.received_count) == ("receiving", 1)
+    other = chunks.announced(failed, metadata(4, image_size=40), now=later)
+    assert (other.state, other.received_count, other.total_chunks) == ("receiving", 0, 4)
+    assert chunks.starts_over(failed, metadata(4, image_size=40))
+    gone = NOW + timedelta(days=7)
+    assert chunks.next_step(failed, now=gone, pace=PACE) == Forget()
+
+
+def test_an_announcement_that_contradicts_an_open_image_is_refused_with_every_reason() -> None:
+    transfer = opened(3, image_size=30)
+    with pytest.raises(Wrong) as wrong:
+        chunks.announced(transfer, metadata(4, image_size=40), now=NOW)
+    assert wrong.value.reasons == [
+        "total_chunks of this image was 3 and is 4 now",
+        "image_size of this image was 30 and is 40 now",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "why"),
+    [
+        (3, 10, "chunk_id is 3: this image has 0 to 2"),
+        (-1, 10, "chunk_id is -1"),
+        (2**31, 10, "this image has 0 to 2"),
+        (1, 9, "chunk 1 has 9 bytes, not 10"),
+        (2, 10, "chunk 2 has 10 bytes, not 5"),
+        (0, 26, "larger than 25 bytes"),
+    ],
+)
+def test_a_chunk_that_cannot_be_is_refused(number: int, size: int, why: str) -> None:
+    with pytest.raises(Wrong, match=why):
+        chunks.took(opened(3, image_size=25, chunk_size=10), number, size, now=NOW)
+
+
+def test_what_nobody_announced_is_bounded_too() -> None:
+    orphan = Transfer(heard_at=NOW)
+    with pytest.raises(Wrong, match="larger than"):
+        chunks.took(orphan, 0, wire.MOST_IMAGE_BYTES + 1, now=NOW)
+    assert chunks.next_step(orphan, now=NOW, pace=PACE) == Wait(NOW + PACE.timeout)
+    assert chunks.next_step(orphan, now=NOW + PACE.timeout, pace=PACE) == Forget()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (jpeg(100)[:-1], ["99 bytes", "cut off"]),
+        (b"GIF89a" + bytes(92) + b"\xff\xd9", ["does not begin"]),
+        (jpeg(100)[:50] + b"!" + jpeg(100)[51:], ["sha256"]),
+        (b"", ["0 bytes", "does not begin", "cut off", "sha256"]),
+    ],
+)
+def test_a_whole_that_is_wrong_says_everything_that_is(data: bytes, why: list[str]) -> None:
+    transfer = opened(1, image_size=100, sha256=hashlib.sha256(jpeg(100)).digest())
+    found = chunks.problems(transfer, data)
+    assert all(any(word in reason for reason in found) for word in why)
+    assert chunks.problems(transfer, jpeg(100)) == []
+
+
+def test_a_chunk_is_a_repeat_only_if_it_cannot_be_of_another_image() -> None:
+    image = jpeg(4000)
+    pieces = [image[at : at + 1000] for at in range(0, 4000, 1000)]
+    transfer, known = opened(4, chunk_size=1000), chunks.digests(pieces)
+    assert chunks.is_repeat(known, transfer, 2, pieces[2])
+    assert not chunks.is_repeat(known, transfer, 2, pieces[3])
+    assert not chunks.is_repeat(known, transfer, 0, pieces[0])  # perhaps every picture's head
+    assert not chunks.is_repeat(known, transfer, 4, pieces[3])
+    assert chunks.is_repeat(chunks.digests([image]), opened(1), 0, image)
+
+
+def test_missing_chunks_are_told_in_messages_that_a_small_device_can_take() -> None:
+    numbers = chunks.missing(opened(wire.MOST_CHUNKS))
+    told = chunks.in_messages(numbers)
+    assert [n for message in told for n in message] == list(range(wire.MOST_CHUNKS))
+    assert max(map(len, told)) == chunks.MOST_NUMBERS
+
+
+def _fields(transfer: Transfer) -> dict[str, object]:
+    return {name: getattr(transfer, name) for name in Transfer.__dataclass_fields__}

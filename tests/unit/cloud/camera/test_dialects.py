@@ -1,0 +1,205 @@
+"""The two dialects: what is understood, what is refused with every reason, what cameras hear."""
+
+import base64
+import contextlib
+import json
+import struct
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.cloud.camera.gateway import dialects, wire
+from farmiq.cloud.camera.gateway.wire import (
+    CaptureImage,
+    Chunk,
+    Hello,
+    Message,
+    Metadata,
+    Missing,
+    NextWake,
+    SendImage,
+    Stored,
+    Wrong,
+)
+
+MAC = "AA:BB:CC:DD:EE:01"
+AT = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
+
+
+def read(topic: str, body: Any) -> Message:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    place = wire.place(topic)
+    return dialects.READ[dialects.dialect_of(place)](place, raw)
+
+
+def standard(channel: str, body: Any) -> Message:
+    return read(f"device/{MAC}/{channel}", body)
+
+
+def esp32cam(channel: str, body: Any) -> Message:
+    return read(f"ESP32CAM/{MAC}/{channel}", body)
+
+
+@pytest.mark.req("DB2-10")
+def test_the_dialect_of_004() -> None:
+    assert standard("status", {"alive": 1, "pending_count": 3}) == Hello(3)
+    said = {"image_name": "IMG_001.jpg", "captured_at": "2025-01-15T10:30:00Z", "total_chunks": 2,
+            "temperature": 21.5}  # fmt: skip
+    assert standard("data", said) == Metadata(
+        image_name="IMG_001.jpg", captured_at=AT, total_chunks=2, said=said
+    )
+    wanted = Chunk(None, 1, b"\x00\xff!")
+    assert standard("data", {"chunk_id": 1, "payload": [0, 255, 33]}) == wanted
+    text = base64.b64encode(wanted.data).decode()
+    assert standard("data", {"chunk_id": 1, "payload": text}) == wanted
+    assert standard("data", struct.pack(">BHI", 1, 0, 1) + wanted.data) == wanted
+    named = struct.pack(">BH", 1, 5) + b"a.jpg" + struct.pack(">I", 7) + b"x"
+    assert standard("data", named) == Chunk("a.jpg", 7, b"x")
+
+
+@pytest.mark.req("DB2-10")
+def test_the_dialect_of_public_firmware_whose_chunk_count_may_be_wrong() -> None:
+    hello = {"device_id": MAC, "status": "alive", "pendingImg": 2}
+    assert esp32cam("status", hello) == Hello(2)
+    said = {"device_id": MAC, "capture_timestamp": "2025-01-15 10:30:00", "image_name": "a.jpg",
+            "image_size": 2001, "max_chunk_size": 1000, "total_chunks_count": 2,
+            "error": 0}  # fmt: skip
+    found = esp32cam("data", said)
+    assert isinstance(found, Metadata)
+    assert (found.total_chunks, found.first_chunk_id, found.captured_at) == (3, 1, AT)
+    chunk = {"device_id": MAC, "image_name": "a.jpg", "chunk_id": 1, "max_chunk_size": 1000,
+             "payload": [1, 2]}  # fmt: skip
+    assert esp32cam("data", chunk) == Chunk("a.jpg", 1, b"\x01\x02")
+
+
+@pytest.mark.req("DB2-10")
+def test_what_cameras_are_told() -> None:
+    def told(dialect: str, answer: wire.Answer) -> tuple[str, Any]:
+        made = dialects.ANSWER[dialect]("aabb", answer)
+        assert made is not None
+        return made[0], json.loads(made[1])
+
+    bangkok = "Asia/Bangkok"
+    assert told("standard", Missing("a.jpg", (0, 2))) == (
+        "device/aabb/ack", {"image_name": "a.jpg", "missing_chunks": [0, 2]}
+    )  # fmt: skip
+    assert told("standard", Stored("a.jpg", AT, bangkok)) == (
+        "device/aabb/ack",
+        {"image_name": "a.jpg", "ACK_OK": True, "next_wake": "2025-01-15T10:30:00Z"},
+    )
+    assert told("standard", SendImage("a.jpg")) == ("device/aabb/cmd", {"send_image": "a.jpg"})
+    mine = {"device_id": "aabb"}
+    assert told("esp32cam", Missing("a.jpg", (1,))) == (
+        "ESP32CAM/aabb/cmd", {**mine, "image_name": "a.jpg", "missing_chunks": [1]}
+    )  # fmt: skip
+    assert told("esp32cam", Stored("a.jpg", AT, bangkok)) == (
+        "ESP32CAM/aabb/ack",
+        {**mine, "image_name": "a.jpg", "ACK_OK": {"next_wake_time": "5:30PM"}},
+    )
+    assert told("esp32cam", CaptureImage()) == ("ESP32CAM/aabb/cmd", {**mine, "capture_image": 1})
+    assert told("esp32cam", NextWake(AT, "UTC"))[1] == {**mine, "next_wake": "10:30AM"}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"image_name": "a", "total_chunks": 2**31}, "1 to 4096 chunks, not 2147483648"),
+        ({"image_name": "a", "total_chunks": 0}, "not 0"),
+        ({"image_name": "a", "total_chunks": "two"}, "total_chunks has to be a whole number"),
+        ({"image_name": "a", "total_chunks": 2, "image_size": 2**40}, "bytes, not"),
+        ({"image_name": "../../etc/passwd", "total_chunks": 2}, "image_name is"),
+        ({"image_name": "a\0b", "total_chunks": 2}, "NUL"),
+        ({"image_name": "a" * 4096, "total_chunks": 2}, "image_name is"),
+        ({"image_name": 7, "total_chunks": 2}, "image_name has to be text"),
+        ({"image_name": "a", "total_chunks": 2, "captured_at": "soon"}, "is no moment"),
+        ({"image_name": "a", "total_chunks": 2, "captured_at": 1e300}, "is no moment"),
+        ({"image_name": "a", "total_chunks": 2, "chunk_size": 10, "image_size": 30}, "do not make"),
+        ({"chunk_id": 2**31, "payload": [1]}, "chunk_id is 2147483648"),
+        ({"chunk_id": -1, "payload": [1]}, "chunk_id is -1"),
+        ({"chunk_id": "one", "payload": [1]}, "chunk_id has to be a whole number"),
+        ({"chunk_id": 1, "payload": [256]}, "0 to 255"),
+        ({"chunk_id": 1, "payload": "%%%"}, "not base64"),
+        ({"chunk_id": 1, "payload": []}, "without bytes"),
+        ({"chunk_id": 1}, "payload is missing"),
+        ({}, "neither"),
+        (b"[]", "not a JSON object"),
+        (b"\x01\x00", "ends early"),
+        (b"\xff\xfe", "not a JSON object"),
+        (b'{"image_name":"a","total_chunks":2,"t":' + b"[" * 9000, "not a JSON object"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_with_the_reason(body: Any, why: str) -> None:
+    with pytest.raises(Wrong) as wrong:
+        standard("data", body)
+    assert why in "; ".join(wrong.value.reasons)
+
+
+def test_all_reasons_are_told_at_once() -> None:
+    with pytest.raises(Wrong) as wrong:
+        standard("data", {"image_name": "../x", "total_chunks": 9999, "captured_at": "soon"})
+    assert len(wrong.value.reasons) == 3
+
+
+@given(
+    st.binary(max_size=200),
+    st.sampled_from(["device", "ESP32CAM"]),
+    st.sampled_from(["status", "data"]),
+)
+def test_whatever_comes_is_a_message_or_wrong(raw: bytes, root: str, channel: str) -> None:
+    with contextlib.suppress(Wrong):
+        read(f"{root}/{MAC}/{channel}", raw)
+
+
+def test_a_camera_cannot_speak_for_another_in_the_body() -> None:
+    body = {"device_id": "AA:BB:CC:DD:EE:02", "status": "alive", "pendingImg": 0}
+    with pytest.raises(Wrong, match="and the topic"):
+        esp32cam("status", body)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "device/x/data",
+        "device/AABBCCDDEE01",
+        "iot/AABBCCDDEE01/data",
+        "device/AABBCCDDEE01/ack",
+        "device/AA:BB-CC:DD:EE:01/data",
+    ],
+)
+def test_other_topics_are_no_cameras(topic: str) -> None:
+    with pytest.raises(Wrong):
+        read(topic, {"alive": 1})
+
+
+def test_a_mac_address_has_one_plain_form_and_permissions_for_every_spelling() -> None:
+    plain = wire.plain_mac(MAC)
+    assert {wire.plain_mac(each) for each in wire.spellings(plain)} == {plain}
+    up, down = dialects.publishes(plain), dialects.subscribes(plain)
+    assert {"device/aabbccddee01/data", f"ESP32CAM/{MAC}/status"} <= set(up)
+    assert not set(up) & set(down)
+    assert all(each.rpartition("/")[2] in {"ack", "cmd"} for each in down)
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ("2025-01-15T17:30:00+07:00", AT),
+        (1736937000, AT),
+        ("1736937000000", AT),
+        ("20250115_103000", AT),
+        ("1970-01-01T00:00:09Z", datetime(1970, 1, 1, 0, 0, 9, tzinfo=UTC)),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_moments_as_firmware_writes_them(said: Any, wanted: datetime | None) -> None:
+    assert wire.moment(said, "captured_at") == wanted
+
+
+def test_a_clock_that_nobody_can_believe() -> None:
+    assert wire.is_suspect(datetime(1970, 1, 1, tzinfo=UTC), AT)
+    assert wire.is_suspect(None, AT)
+    assert not wire.is_suspect(AT, AT)
