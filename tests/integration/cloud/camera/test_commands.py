@@ -31,7 +31,7 @@ def test_the_first_day_on_the_command_line(
         "FARMIQ_EDGE_KEYS_FILE": str(tmp_path / "keys.json"),
         "FARMIQ_CLOUD_HTTP_PORT": str(port),
     }
-    there = {"paths": {f"{ROOT}/programs": {}}}
+    there: dict[str, Any] = {"paths": {f"{ROOT}/programs": {}}}
     with any_request.running(service.NAME, there, url, environment, tmp_path):
         first_day()
 
