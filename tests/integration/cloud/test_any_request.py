@@ -108,11 +108,12 @@ def cameras(cloud: CloudSite, company: UUID) -> dict[str, Known]:
         session = days.day(site, day, {device: 2})
         wake = days.wake(session, device, 1, temperature=20.5, humidity=50)
         days.wake(session, device)
-        alert, change = days.alert(device, day), days.change(device, day)
+        # The calendar runs too: what is due would be applied, and could not be taken back.
+        alert, change = days.alert(device, day), days.change(device, day + 10_000 * DAY)
     which = {
         "program_id": program, "site_id": site, "device_id": device, "session_id": session,
         "payload_id": wake, "image_id": wake, "alert_id": alert, "change_id": change,
-        "level": "site",
+        "level": "device",
     }  # fmt: skip
     bodies: dict[str, Any] = {
         "POST programs": {"program_name": "P", "program_type": "control"},
