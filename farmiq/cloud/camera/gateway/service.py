@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 
 import prometheus_client
+from psycopg import conninfo
 
 from farmiq import crash
 from farmiq.cloud.camera.gateway import dialects, intake, upkeep
@@ -28,6 +29,8 @@ MOST_WAITING_BYTES = 8 * 2**20
 BATCH = 200
 BATCH_BYTES = 2 * 2**20
 LINGER_S = 0.02
+# A gateway that is frozen in mid-transaction holds locks that the next one waits for.
+_IMPATIENT = "-c idle_in_transaction_session_timeout=10s"
 
 TAKEN = prometheus_client.Counter(
     "farmiq_camera_messages_total", "Messages taken from cameras", ["outcome"]
@@ -45,7 +48,7 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         await asyncio.Event().wait()
         return
     bucket = objects.Bucket(s3_url.get_secret_value(), tls=settings.tls)
-    url = settings.db_url.get_secret_value()
+    url = conninfo.make_conninfo(settings.db_url.get_secret_value(), options=_IMPATIENT)
     async with (
         db.pool(url, name=NAME, most=WORKERS + 2) as pool,
         db.pool(url, name=f"{NAME}-desk", most=2) as desk,

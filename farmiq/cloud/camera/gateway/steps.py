@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 import prometheus_client
+import psycopg
 
 from farmiq import crash
 from farmiq.cloud.camera.gateway import chunks, commands, dialects, store
@@ -35,6 +36,7 @@ NAME = "cloud-camera-gateway"
 WORKERS = 4
 LOOK_S = 0.25
 AGAIN_S = 5.0
+REFUSED_AGAIN_S = 60.0
 CORRUPT = "CORRUPT"
 
 ENDED = prometheus_client.Counter(
@@ -109,6 +111,13 @@ class Steps:
             log.get(NAME).warning("camera.step_waits", reason=db.first_line(error))
             async with db.transaction(self._pool) as tx:
                 await store.postpone(tx, transfer_id, wait_s=AGAIN_S)
+        except psycopg.Error as error:
+            if isinstance(error, db.UNAVAILABLE):
+                raise
+            # One image that the database refuses must not hold up the others.
+            log.get(NAME).error("camera.step_refused", error=db.first_line(error))
+            async with db.transaction(self._pool) as tx:
+                await store.postpone(tx, transfer_id, wait_s=REFUSED_AGAIN_S)
         finally:
             self._busy.discard(device_id)
         return True

@@ -32,7 +32,7 @@ class Camera:
     encoding: Encoding = "array"
     chunk_size: int = 1000
     loss: float = 0.0
-    patience_s: float = 40.0
+    patience_s: float = 90.0
     chance: Random = field(default_factory=lambda: Random(7))
     heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 

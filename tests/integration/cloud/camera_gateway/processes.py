@@ -44,11 +44,20 @@ class Gateways:
         except httpx2.HTTPError:
             return "away"
         if answer.status_code != 200:
-            return "not ready"
+            return f"not ready: {answer.text}"
         return "standby" if "standby" in answer.text else "active"
 
     async def until(self, name: str, state: str) -> None:
-        await until(lambda: self.state(name) == state, within_s=40)
+        seen: list[str] = []
+
+        def reached() -> bool:
+            seen.append(self.state(name))
+            return seen[-1] == state
+
+        try:
+            await until(reached, within_s=40)
+        except AssertionError:
+            raise AssertionError(f"{name} is {seen[-1]}, not {state}") from None
 
     def kill(self, name: str) -> None:
         self.running[name][0].send_signal(signal.SIGKILL)
