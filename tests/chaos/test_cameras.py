@@ -75,3 +75,19 @@ async def test_killed_in_mid_image(cameras: CameraFarm, victim: str) -> None:
             await cameras.kill(victim)
         await work
     await cameras.check(captured=15 * ROUNDS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.req("DB2-13", "DB2-15")
+async def test_every_image_of_every_camera_has_the_same_name(
+    cameras: CameraFarm, seed: int
+) -> None:
+    """Answers name an image by its name alone; many are repeated, and cards hold several images."""
+    await cameras.start()
+    faults = replace(LOSSY, seed=seed, duplicates=0.4, deaths=0.4, same_names=1.0, lost_clocks=0.3)
+    async with cameras.cameras(12, faults) as made:
+        await fleet.simulate(made, wakes=4)
+    await cameras.check(captured=48)
+    assert cameras.account().acts["died"] > 0
