@@ -24,11 +24,14 @@ from farmiq.plumbing import ids, objects
 ZONE = ZoneInfo("Asia/Bangkok")  # the company's, as barns.add_company makes it
 
 
+_ALL_HAVE_COME = 16  # the last of a_day() is captured at 06:45 and arrives at 14:57
+
+
 def today(hour: int, minute: int = 0) -> datetime:
-    """That time of the company's day; the day before's, if it has not come yet."""
+    """That time of the company's day; the day before's, while some of it has not come yet."""
     now = datetime.now(ZONE)
-    at = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
-    return (at if at < now else at - timedelta(days=1)).astimezone(UTC)
+    day = now if now.hour >= _ALL_HAVE_COME else now - timedelta(days=1)
+    return day.replace(hour=hour, minute=minute, second=0, microsecond=0).astimezone(UTC)
 
 
 @dataclass

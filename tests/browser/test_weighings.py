@@ -157,7 +157,7 @@ def test_it_works_without_a_script(browser: Browser, console: Served, cloud_db: 
     page = context.new_page()
     person.sign_in(page, console)
     page.get_by_role("link", name="Weighings").click()
-    page.get_by_label("Day").fill(day_of(early[0]))
+    page.get_by_label("Day", exact=True).fill(day_of(early[0]))
     page.get_by_role("button", name="Show").click()
     expect(page.locator(".weighings > li")).to_have_count(50)
     page.get_by_role("link", name="Older").click()
