@@ -163,7 +163,12 @@ def _statement(form: LiteralString, table: str) -> sql.Composed:
     return sql.SQL(form).format(table=sql.Identifier(table), whose=sql.Identifier(whose))
 
 
-_OF_COMPANIES = ("companies", "users", "memberships", *two_companies.CAMERAS)
+_OF_COMPANIES = (
+    "companies",
+    "users",
+    "memberships",
+    *(table for table in two_companies.CAMERAS if table not in two_companies.NOT_FOR_PEOPLE),
+)
 _TABLES = (
     *_OF_COMPANIES,
     *sorted(two_companies.SEED.keys() - set(_OF_COMPANIES) - two_companies.NOT_FOR_PEOPLE),
