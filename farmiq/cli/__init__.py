@@ -30,6 +30,7 @@ from farmiq.cli import (
     outbox,
     quarantine,
     silo,
+    simulated_cameras,
     terminal,
     topology,
     weighings,
@@ -58,6 +59,10 @@ company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of
 app.add_typer(company, name="company")
 user = typer.Typer(no_args_is_help=True, help="People who sign in to the console.")
 app.add_typer(user, name="user")
+simulated = typer.Typer(invoke_without_command=True)
+simulated.command("cameras")(simulated_cameras.cameras)
+simulated.command("check-cameras")(simulated_cameras.check_cameras)
+app.add_typer(simulated, name="simulate")
 keys = typer.Typer(no_args_is_help=True, help="Keys of edges that do not enrol (see `edge`).")
 app.add_typer(keys, name="keys")
 app.add_typer(key.app, name="key")
@@ -411,8 +416,9 @@ def keys_new(
     )
 
 
-@app.command()
+@simulated.callback()
 def simulate(
+    context: typer.Context,
     *,
     tenant: Annotated[str, typer.Option(help="Tenant of the simulated farm.")] = "hillside",
     barns: Annotated[int, typer.Option(min=1, max=500, help="Three devices each.")] = 4,
@@ -432,10 +438,14 @@ def simulate(
 ) -> None:
     """Simulate a farm over real MQTT: sensors with daily curves; the last barn's link is flaky.
 
+    Battery cameras: `farmiq simulate cameras`; weigh stations: `farmiq stations`.
+
     Publishes to FARMIQ_DEVICES_MQTT_URL (the running demo's, if it is not set). Each device
     connects with its own login (--logins, FARMIQ_DEVICES_LOGINS_FILE, or the demo's); if the
     address has a user, all share that one.
     """
+    if context.invoked_subcommand is not None:
+        return
     from farmiq.plumbing import log
     from farmiq.simulate import farm, runner
 

@@ -11,8 +11,8 @@ import msgspec
 from farmiq import asked
 from farmiq.cloud.camera.accounts import answers, ask, kinds, orders
 from farmiq.cloud.camera.accounts.api import ROOT
-from farmiq.cloud.camera.accounts.completeness import Band
 from farmiq.cloud.camera.accounts.orders import Dialect, ProgramType
+from farmiq.cloud.completeness import Band
 from farmiq.contracts import schemas
 
 

@@ -1,7 +1,7 @@
 """The demo: engines, services and a simulated farm as processes of their own, and a view of them.
 
-stack --> provision --> farmiq run cloud, farmiq run edge --> farmiq simulate, farmiq stations
-      --> view or check
+stack --> provision --> farmiq run cloud, farmiq run edge --> farmiq simulate, farmiq stations,
+      farmiq simulate cameras --> view or check
 """
 
 import asyncio
@@ -30,6 +30,7 @@ READY_S = 60.0
 # The demo's days are short, so that one sees them pass.
 DAY_S = 600.0
 CATCH_UP_S = 90.0
+CAMERAS = 6
 
 
 class DemoError(Exception):
@@ -90,6 +91,8 @@ async def running(
         await _until_ready(children[1], site.edge_url)
         ready_after_s = time.monotonic() - started_at
         say(f"services        edge and cloud ready in {ready_after_s:.1f} s")
+        if seconds is None:
+            children.append(_spawn(root, site, "cameras", "simulate", "cameras", *_fleet(root)))
         folder = root / "stations"
         children.append(_spawn(root, site, "stations", "stations", *_herding(folder, seconds)))
         options = ["--barns", str(barns), "--interval", str(interval_s), "--day", str(DAY_S)]
@@ -157,6 +160,17 @@ def _herding(folder: Path, seconds: float | None) -> list[str]:
     if seconds is None:
         return [*options, "--gap", "8", "--stands", "6"]
     return [*options, "--seconds", str(seconds), "--gap", "2", "--stands", "5", "--cuts"]
+
+
+def _fleet(root: Path) -> list[str]:
+    """Battery cameras at sites in three zones, a wake now and then: a demo is watched.
+
+    Each run has a folder of its own: numbers on the cards begin at 1 again.
+    """
+    folder = root / "cameras" / str(time.time_ns())
+    options = ["--count", str(CAMERAS), "--register", provision.TENANT_ID, "--dir", str(folder)]
+    faults = ["--loss", "0.1", "--duplicates", "0.05", "--reorder", "0.2", "--deaths", "0.05"]
+    return [*options, *faults, "--weak", "0.2", "--every", "20", "--spread", "20"]
 
 
 def _overcounted(figures: Figures) -> int:

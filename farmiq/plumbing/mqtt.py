@@ -162,13 +162,20 @@ class Client:
         if self._wire is not None and current:
             self._wire.send(mqtt_stream.acknowledgements(current))
 
-    async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Returns when the broker has acknowledged. Raises Disconnected if that is not known."""
+    async def publish(
+        self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1
+    ) -> None:
+        """Returns when the broker has acknowledged. Raises Disconnected if that is not known.
+
+        With qos 0 nobody acknowledges: it may be lost without a word.
+        """
         if not self._up.is_set():
             raise Disconnected(self._why_down)
-        info = self._paho.publish(topic, payload, qos=1, retain=retain)
+        info = self._paho.publish(topic, payload, qos=qos, retain=retain)
         if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
             raise Disconnected(paho.error_string(info.rc))
+        if qos == 0:
+            return
         confirmed = self._loop.create_future()
         self._unconfirmed[info.mid] = confirmed
         try:
@@ -209,6 +216,12 @@ class Client:
         self._forget_connection()
         # paho closes its socket when it is collected, perhaps after the loop has ended.
         self._paho.on_socket_close = None
+
+    def drop(self) -> None:
+        """End the connection without a goodbye, as a power cut does, and for good."""
+        self._closing = True
+        if self._wire is not None:
+            self._lose(self._wire)
 
     async def _connect_once(self) -> None:
         self._down.clear()

@@ -37,7 +37,11 @@ class Journal:
         self._synced = 0
 
     def write(self, act: Act, event_id: str, content: str = "") -> None:
-        os.write(self._file, msgspec.json.encode(Line(act, event_id, content)) + b"\n")
+        self.note(Line(act, event_id, content))
+
+    def note(self, line: msgspec.Struct) -> None:
+        """A line of any simulator's own words."""
+        os.write(self._file, msgspec.json.encode(line) + b"\n")
         self._written += 1
 
     async def on_disk(self) -> None:

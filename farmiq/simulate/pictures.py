@@ -1,4 +1,4 @@
-"""Pictures of a simulated station: an animal on the scale, seen from the side, as big as it weighs.
+"""Pictures of a simulated farm: an animal on a scale, as big as it weighs; a dish under a camera.
 
 No two pictures have the same bytes: each shows its number and its moment, and its own grain.
 """
@@ -95,3 +95,40 @@ def _head(
         fill=_DARK,
     )
     draw.ellipse((x + size * 0.6, y + size * 0.3, x + size * 0.7, y + size * 0.4), fill=_DARK)
+
+
+_DISH_SIZES = ((320, 240), (480, 360), (640, 480))
+
+
+def dish(*, camera_id: str, number: int, at: datetime, seed: int = 1) -> bytes:
+    """A JPEG of about 5 to 60 kB: a petri dish whose colonies grow from picture to picture."""
+    chance = random.Random(f"{seed} {camera_id} {number} {at.isoformat()}")
+    width, height = chance.choice(_DISH_SIZES)
+    image = Image.effect_noise((width, height), chance.uniform(4, 22)).convert("RGB")
+    image = Image.blend(image, Image.new("RGB", (width, height), (196, 190, 170)), 0.75)
+    draw = ImageDraw.Draw(image)
+    radius = height * 0.44
+    middle = (width / 2, height / 2)
+    draw.circle(middle, radius, outline=(90, 90, 84), width=3)
+    _colonies(draw, random.Random(f"{seed} {camera_id}"), middle, radius, day=number)
+    draw.text((6, 6), f"{camera_id}  {at:%Y-%m-%d %H:%M:%S}  #{number}", fill=(20, 24, 20))
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=chance.randrange(60, 91))
+    return file.getvalue()
+
+
+def _colonies(
+    draw: ImageDraw.ImageDraw,
+    chance: random.Random,
+    middle: tuple[float, float],
+    radius: float,
+    *,
+    day: int,
+) -> None:
+    """The same places in every picture of a camera."""
+    for _ in range(chance.randrange(3, 9)):
+        x = middle[0] + chance.uniform(-0.6, 0.6) * radius
+        y = middle[1] + chance.uniform(-0.6, 0.6) * radius
+        grown = min(0.25, chance.uniform(0.01, 0.03) * (1 + day / 4)) * radius
+        shade = chance.randrange(60, 140)
+        draw.circle((x, y), grown, fill=(shade, shade + 30, shade - 20))

@@ -100,7 +100,7 @@ def land(
             events = [event for each in weighings for event in each.events]
             await store.record(connection, events)
 
-    _run(work())
+    run(work())
     if admin_url:
         with psycopg.connect(url) as connection:
             for each in weighings:
@@ -126,7 +126,7 @@ def photograph(url: str, s3_url: str, *weighings: Weighing) -> None:
         for number, media_id in enumerate(each.media_ids):
             data = drawn(each, number)
             key = f"tests/{media_id}.jpg"
-            _run(bucket.put(key, data, content_type="image/jpeg"))
+            run(bucket.put(key, data, content_type="image/jpeg"))
             with psycopg.connect(url) as connection:
                 connection.execute(
                     """
@@ -184,7 +184,7 @@ def a_day(url: str, admin_url: str, s3_url: str) -> list[Weighing]:
     return [*good, no_image, no_end, given_up, after_outage]
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def run(work: Coroutine[Any, Any, None]) -> None:
     """In a thread, which has no loop of its own yet: the browser's runs in this one."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, work).result()

@@ -15,12 +15,15 @@ from farmiq.plumbing import db, http
 from tests.browser import patience
 from tests.ports import free_port
 
+# Of the ports that tests get, those that a browser never opens.
+UNSAFE = {6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
+
 
 class Served:
     """One console; it keeps its port when it is stopped and started again."""
 
     def __init__(self, db_url: str, **environment: str) -> None:
-        self.port = free_port()
+        self.port = next(port for port in iter(free_port, None) if port not in UNSAFE)
         self.url = f"http://127.0.0.1:{self.port}"
         self._db_url = db_url
         self._environment = environment

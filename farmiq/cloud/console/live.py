@@ -1,6 +1,7 @@
 """Live pages: one LISTEN per process, fanned out to the browsers of the company that changed.
 
-telemetry, weighvision --NOTIFY …_changed--> [hub] --Server-Sent Events: "fetch again"--> browsers
+telemetry, weighvision, cameras --NOTIFY …_changed--> [hub]
+[hub] --Server-Sent Events: "fetch again"--> browsers
 """
 
 import asyncio
@@ -20,8 +21,8 @@ PAUSE_S = 1.0
 MOST_PER_SIGN_IN = 10
 
 # What pages are about, and the channel on which the database tells that it changed.
-TELEMETRY, WEIGHVISION = "telemetry", "weighvision"
-CHANNELS = {about: f"{about}_changed" for about in (TELEMETRY, WEIGHVISION)}
+TELEMETRY, WEIGHVISION, CAMERA = "telemetry", "weighvision", "camera"
+CHANNELS = {about: f"{about}_changed" for about in (TELEMETRY, WEIGHVISION, CAMERA)}
 
 # A browser cannot see comments of the stream, so the beat is an event too.
 BEAT = b"event: beat\ndata: {}\n\n"

@@ -1,6 +1,7 @@
-"""Console: what people see. Sign-in, and live pages: the latest readings, and weighings.
+"""Console: what people see. Sign-in, and live pages: the latest readings, weighings, and sites.
 
-telemetry_latest, telemetry_readings, weight_sessions, weighvision_events, media_objects
+telemetry_latest, telemetry_readings, weight_sessions, weighvision_events, media_objects,
+site_device_sessions, expected_wakes, device_wake_payloads, device_images, devices
 --as the person who looks--> [console] --HTML, SSE, JSON--> browsers, programs
 """
 
@@ -8,10 +9,12 @@ import asyncio
 from datetime import timedelta
 
 from farmiq.cloud.console import live, pages
+from farmiq.cloud.console.site_pages import SitePages
 from farmiq.cloud.console.weighing_pages import WeighingPages
 from farmiq.cloud.identity.desk import Desk
 from farmiq.config import CloudSettings
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, http, objects
+from farmiq.plumbing.gallery import Gallery
 
 NAME = "cloud-console"
 
@@ -23,6 +26,7 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
         ours = pages.Pages(pool, desk, hub, cookie_secure=settings.cookie_secure)
         WeighingPages(ours, patience_s=60 * settings.weighvision_incomplete_min).add_to(door.app)
+        SitePages(ours, _gallery(settings)).add_to(door.app)
         ours.add_to(door.app)
         door.ready("console.database", lambda: db.problem(pool))
         door.ready("console.live", lambda: None if hub.listening else "hears no changes")
@@ -38,3 +42,10 @@ async def _end_streams(door: http.Door, hub: live.Hub) -> None:
     """Stopping never waits for browsers."""
     await door.stopping.wait()
     hub.close()
+
+
+def _gallery(settings: CloudSettings) -> Gallery | None:
+    """Images of cameras; whether the store answers, cloud-media-store says."""
+    if settings.s3_url is None:
+        return None
+    return Gallery(objects.Bucket(settings.s3_url.get_secret_value(), tls=settings.tls))

@@ -81,7 +81,7 @@ def test_where_belief_ends(
     assert farm.value(query, captured_at, waited) is suspect
 
 
-@pytest.mark.parametrize("captured_at", [None, "infinity", "-infinity"])
+@pytest.mark.parametrize("captured_at", [None, "infinity", "-infinity", "294276-12-31T23:59:59Z"])
 def test_no_time_at_all_is_the_time_of_arrival(
     farm: Farm, device: UUID, captured_at: str | None
 ) -> None:
@@ -143,6 +143,20 @@ def test_with_a_wrong_clock_equal_name_and_time_need_equal_content(
     assert farm.wake(device, DEAD_CLOCK, **{**said, "image_size": 1001}) == others[1]
     late = timedelta(microseconds=3)
     assert payload(farm, others[2], "captured_at") == datetime.fromisoformat(DEAD_CLOCK) + late
+
+
+@pytest.mark.parametrize("captured_at", [None, DEAD_CLOCK])
+def test_content_that_says_little_proves_little(
+    farm: Farm, device: UUID, captured_at: str | None
+) -> None:
+    wake = farm.wake(device, captured_at, total_chunks=4)
+    complete(farm, wake)
+    assert farm.wake(device, captured_at, total_chunks=4) == wake
+    farm.at(NOW + timedelta(hours=2))
+    new = farm.wake(device, captured_at, total_chunks=4)
+    assert new != wake
+    farm.at(NOW + timedelta(hours=4))
+    assert farm.wake(device, captured_at, total_chunks=4) == new
 
 
 def test_a_time_that_was_believed_once_still_names_its_image(farm: Farm, device: UUID) -> None:

@@ -18,6 +18,14 @@ def locked(farm: Farm, site: UUID) -> dict[str, Any]:
     return answer
 
 
+def status_at(farm: Farm, instant: str, site: UUID) -> Any:
+    """The day's status after the locker ran at exactly this instant: a transaction has one time."""
+    with farm.owner.transaction():
+        farm.at(instant)
+        farm.value("select fn_end_of_day_locker(%s)", site)
+    return farm.value("select status from site_device_sessions")
+
+
 def alerts(farm: Farm) -> list[tuple[Any, ...]]:
     return farm.rows("select alert_type, device_id from device_alerts order by alert_type")
 
@@ -42,10 +50,9 @@ def test_a_day_is_locked_from_its_last_second_on_and_stays_so(farm: Farm) -> Non
     site = farm.site()
     farm.device(site)
     farm.call("fn_midnight_session_opener", site_id=site)
-    farm.at("2026-03-10T23:59:57+07:00")
     assert locked(farm, site)["expected_wake_count"] == 2
-    assert farm.value("select status from site_device_sessions") == "pending"
-    farm.at("2026-03-10T23:59:59+07:00")
+    assert status_at(farm, "2026-03-10T23:59:58.999999+07:00", site) == "pending"
+    assert status_at(farm, "2026-03-10T23:59:59+07:00", site) == "locked"
     assert locked(farm, site) == {
         "alerts_created": 0,
         "completed_wake_count": 0,
@@ -240,14 +247,9 @@ def test_the_last_hour_that_comes_twice_is_not_locked_at_its_first(farm: Farm) -
     farm.at("2018-02-17T12:00:00-02:00")
     site = farm.site("America/Sao_Paulo")
     farm.call("fn_midnight_session_opener", site_id=site)
-    for instant, status in (
-        ("2018-02-18T01:59:59Z", "pending"),
-        ("2018-02-18T02:59:58Z", "pending"),
-        ("2018-02-18T02:59:59Z", "locked"),
-    ):
-        farm.at(instant)
-        locked(farm, site)
-        assert farm.value("select status from site_device_sessions") == status, instant
+    assert status_at(farm, "2018-02-18T01:59:59Z", site) == "pending"
+    assert status_at(farm, "2018-02-18T02:59:58.999999Z", site) == "pending"
+    assert status_at(farm, "2018-02-18T02:59:59Z", site) == "locked"
 
 
 def test_counters_that_differ_are_told(farm: Farm) -> None:

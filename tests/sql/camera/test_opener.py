@@ -124,10 +124,11 @@ def test_a_change_for_tomorrow_waits(farm: Farm) -> None:
     camera = farm.device(site, "0 8 * * *")
     change(farm, camera, "0 * * * *", "2026-03-11", requested="2026-03-10T01:00Z")
     assert opened(farm, site)["expected_wake_count"] == 1
-    farm.at("2026-03-10T23:59:59+07:00")
-    assert opened(farm, site)["expected_wake_count"] == 1
-    farm.at("2026-03-11T00:00:00+07:00")
-    assert opened(farm, site)["expected_wake_count"] == 24
+    for instant, expected in (("10T23:59:59.999999", 1), ("11T00:00:00", 24)):
+        with farm.owner.transaction():  # which has one time
+            farm.at(f"2026-03-{instant}+07:00")
+            answer = farm.value("select fn_midnight_session_opener(%s)", site)
+        assert answer["expected_wake_count"] == expected
     assert days(farm, site) == {"2026-03-10": 1, "2026-03-11": 24}
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI, Request, Response
 
-from farmiq.cloud.camera.accounts import answers, completeness, listing, orders, rollups, store
+from farmiq.cloud import completeness
+from farmiq.cloud.camera.accounts import answers, listing, orders, rollups, store
 from farmiq.cloud.camera.accounts.kinds import ALERTS, IMAGES, SESSIONS, WAKES
 from farmiq.cloud.camera.accounts.people import People
 from farmiq.cloud.camera.accounts.store import Row

@@ -6,7 +6,8 @@ from uuid import UUID
 from fastapi import FastAPI, Request, Response
 
 from farmiq.asked import Wrong
-from farmiq.cloud.camera.accounts import answers, ask, completeness, listing, rollups, store
+from farmiq.cloud import completeness
+from farmiq.cloud.camera.accounts import answers, ask, listing, rollups, store
 from farmiq.cloud.camera.accounts.ask import Question
 from farmiq.cloud.camera.accounts.kinds import CAMERAS, SITES
 from farmiq.cloud.camera.accounts.people import People
@@ -30,10 +31,10 @@ class Figures:
 
     async def rollup(self, request: Request) -> Response:
         level = request.path_params["level"]
-        if level not in ask.LEVELS:
-            raise HttpError(404, f"there is no such level; there are: {', '.join(ask.LEVELS)}")
         asked = _question(request, level)
         async with self.people.caller(request, asked.company) as caller:
+            if level not in ask.LEVELS:
+                raise HttpError(404, f"there is no such level; there are: {', '.join(ask.LEVELS)}")
             found = await rollups.page(caller.connection, level, asked)
             totals = await rollups.totals(caller.connection, asked)
         rows, following = listing.cut(found, asked, at="at", key="id")

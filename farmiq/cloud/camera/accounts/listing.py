@@ -7,7 +7,8 @@ from uuid import UUID
 from fastapi import Request, Response
 
 from farmiq.asked import Wrong
-from farmiq.cloud.camera.accounts import answers, ask, completeness, store
+from farmiq.cloud import completeness
+from farmiq.cloud.camera.accounts import answers, ask, store
 from farmiq.cloud.camera.accounts.ask import Question, Reader
 from farmiq.cloud.camera.accounts.kinds import SESSIONS, Kind
 from farmiq.cloud.camera.accounts.people import Caller, People

@@ -73,9 +73,7 @@ class People:
             raise HttpError(401, "sign in first") from None
         except (session.NotYours, session.NoSuchCompany):
             raise HttpError(404, "there is no such company") from None
-        except db.UNAVAILABLE as error:
-            raise HttpError(503, "the database is away; try again", retry_after_s=5) from error
-        except psycopg.Error as error:
+        except (*db.UNAVAILABLE, psycopg.Error) as error:
             raise _refusal(error) from error
 
 
@@ -91,14 +89,16 @@ async def _check_role(
         raise HttpError(403, f"this is for people whose role is {above}")
 
 
-def _refusal(error: psycopg.Error) -> Exception:
+def _refusal(error: Exception) -> Exception:
+    """What comes too late goes first: to psycopg it is as operational as a database away."""
     said = db.first_line(error)
     if isinstance(error, _NOT_THERE):
         return HttpError(404, said)
     if isinstance(error, _NOT_NOW):
         return HttpError(409, _TAKEN.get(error.diag.constraint_name or "", said))
     if isinstance(error, _WRONG):
-        return HttpError(
-            400, "the request is not valid", details=[{"field": "body", "reason": said}]
-        )
+        wrong = [{"field": "body", "reason": said}]
+        return HttpError(400, "the request is not valid", details=wrong)
+    if isinstance(error, db.UNAVAILABLE):
+        return HttpError(503, "the database is away; try again", retry_after_s=5)
     return error

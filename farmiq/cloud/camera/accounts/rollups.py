@@ -61,11 +61,11 @@ _OF_CAMERAS = f"""{_DAYS},
 # A wake is expected if it took a window of its day; windows nobody took have no wake.
 _OF_WAKES = f"""{_DAYS},
   cells as (
-    select p.payload_id, p.site_device_session_id as session_id,
+    select p.payload_id, p.site_device_session_id as session_id, p.device_id, p.captured_at,
       count(*) filter (where not p.overage_flag) as expected, {_COUNTED}
     from device_wake_payloads p where p.site_device_session_id in (select session_id from days)
       and (%(device)s::uuid is null or p.device_id = %(device)s)
-    group by 1, 2)"""  # noqa: S608 - our own words
+    group by 1, 2, 3, 4)"""  # noqa: S608 - our own words
 _FIGURES = """
     count(distinct c.session_id) as sessions,
     coalesce(sum(c.expected), 0)::bigint as expected,
@@ -81,7 +81,7 @@ _FIGURES = """
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Rows by `key`, named and ordered by what `named` joins as t: its columns at, name and day."""
+    """Rows by `key` and what is `also` of a cell, named by what is joined; `at` orders them."""
 
     cells: str
     key: str
@@ -89,12 +89,14 @@ class Level:
     at: str
     name: str
     day: str = "null::date"
+    also: str = ""
     after: str = "%(after_at)s::timestamptz"
 
     @property
     def query(self) -> str:
         return f"""{self.cells},
-  figures as (select c.{self.key}, {_FIGURES} from cells c group by 1)
+  figures as (
+    select c.{self.key}{self.also}, {_FIGURES} from cells c group by c.{self.key}{self.also})
   select f.{self.key} as id, {self.name} as name, {self.day} as day, {self.at} as at, f.*
   from figures f {self.named}
   where %(after_at)s::timestamptz is null
@@ -106,12 +108,11 @@ LEVELS = {
     "payload": Level(
         _OF_WAKES,
         "payload_id",
-        "join device_wake_payloads t on t.payload_id = f.payload_id "
-        "join devices n on n.device_id = t.device_id "
-        "join days d on d.session_id = t.site_device_session_id",
-        at="t.captured_at",
+        "join devices n on n.device_id = f.device_id join days d on d.session_id = f.session_id",
+        at="f.captured_at",
         name="n.device_name",
         day="d.session_date",
+        also=", c.session_id, c.device_id, c.captured_at",
     ),
     "device": Level(
         _OF_CAMERAS,

@@ -1,8 +1,8 @@
 """Accounts: what is registered of cameras, what became of their wakes, and the figures of both.
 
 programs, sites, devices, site_device_sessions, device_wake_payloads, device_images, device_alerts
---as the person who asks--> [camera] --JSON--> pages, programs
-people --programs, sites, devices, schedule changes, resends--> [camera] --> the same tables
+--as the person who asks--> [accounts] --JSON--> pages, programs
+people --programs, sites, devices, schedule changes, resends--> [accounts] --> the same tables
 """
 
 from datetime import timedelta

@@ -52,6 +52,7 @@ export function ago(seconds) {
 }
 
 // The browser's clock may be wrong, so ages are counted on the server's.
+let lastTurn = null;
 let aheadMs = Date.now() - Date.parse(shown.dataset.now);
 
 function tick() {
@@ -63,6 +64,12 @@ function tick() {
       turned = true;
     }
     if (row.dataset.state !== "ahead") writeAge(row, (now - Date.parse(row.dataset.at)) / 1000);
+  }
+  // Some things turn by themselves: the page says when, and is fetched once for each such moment.
+  const turnsAt = shown.dataset.turnsAt;
+  if (turnsAt && turnsAt !== lastTurn && now > Date.parse(turnsAt)) {
+    lastTurn = turnsAt;
+    turned = true;
   }
   if (turned) refresh();
   if (hearing && performance.now() - heardAt > SILENCE_MS) lose();
@@ -157,11 +164,13 @@ function patch(old, fresh) {
     old.data = fresh.data;
     return;
   }
+  // Whoever opened or closed something keeps it so.
+  const own = (name) => name === "open" && old.nodeName === "DETAILS";
   for (const { name } of [...old.attributes]) {
-    if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    if (!fresh.hasAttribute(name) && !own(name)) old.removeAttribute(name);
   }
   for (const { name, value } of fresh.attributes) {
-    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    if (!own(name) && old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
   patchChildren(old, fresh);
 }
@@ -189,6 +198,32 @@ function patchChildren(old, fresh) {
 function alike(one, other) {
   return one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.id ?? "") === (other.id ?? "");
 }
+
+// --- forms whose effect this very page shows: sent without leaving it
+
+shown.addEventListener("submit", async (event) => {
+  const form = event.target.closest("form[data-stay]");
+  if (!form || paused) return;
+  event.preventDefault();
+  const button = form.querySelector("button");
+  button.disabled = true;
+  try {
+    const answer = await fetch(form.action, {
+      method: "POST",
+      body: new URLSearchParams(new FormData(form)),
+      redirect: "manual",
+      signal: AbortSignal.timeout(FETCH_MS),
+    });
+    // Done is told by a redirect; whatever else it is, the page of the answer says it best.
+    if (answer.type !== "opaqueredirect") return form.submit();
+    refresh();
+  } catch {
+    fetched = false;
+    show();
+  } finally {
+    button.disabled = false;
+  }
+});
 
 // --- the stream
 

@@ -1,5 +1,6 @@
 -- Keeps a session's counters equal to a recount of its payloads, whoever writes them and in the
--- same transaction (C-67). The lock comes first: the recount then sees what others committed.
+-- same transaction (C-67). The lock comes first: the recount then sees what others committed. Pages
+-- that show the company are told.
 create or replace function fn_device_wake_payloads_count() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -17,6 +18,7 @@ begin
     from public.device_wake_payloads p
     where p.site_device_session_id = new.site_device_session_id) c
   where s.session_id = new.site_device_session_id;
+  perform pg_notify('camera_changed', new.company_id::text);
   return null;
 end $$;
 grant create on schema public to farmiq_jobs;

@@ -11,7 +11,9 @@ as $$
 declare
   came timestamptz := public.fn_now();
   said jsonb := coalesce(telemetry_data, '{}');
-  taken_at timestamptz := case when isfinite(captured_at) then captured_at end;
+  -- No calendar of ours goes further, nor does arithmetic with it.
+  taken_at timestamptz := case when captured_at between '0001-01-01' and '9999-12-31'
+    then captured_at end;
   suspect boolean := public.fn_clock_suspect(
     taken_at, came, coalesce(said ->> 'pending', '') in ('true', '1'));
   at timestamptz := case when suspect then came else taken_at end;

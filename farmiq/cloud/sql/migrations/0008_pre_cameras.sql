@@ -196,6 +196,8 @@ create index device_schedule_changes_waiting_idx
   where applied_at is null and superseded_at is null and cancelled_at is null;
 create trigger device_schedule_changes_guard before update or delete on device_schedule_changes
   for each row execute function fn_device_schedule_changes_guard();
+create trigger device_schedule_changes_changed after insert or update on device_schedule_changes
+  for each row execute function fn_camera_changed();
 
 alter table device_schedule_changes enable row level security;
 alter table device_schedule_changes force row level security;
@@ -255,6 +257,8 @@ create index site_device_sessions_unlocked_idx on site_device_sessions (site_id,
   where status <> 'locked';
 create trigger site_device_sessions_guard before update or delete on site_device_sessions
   for each row execute function fn_site_device_sessions_guard();
+create trigger site_device_sessions_changed after insert on site_device_sessions
+  for each row execute function fn_camera_changed();
 
 alter table site_device_sessions enable row level security;
 alter table site_device_sessions force row level security;
@@ -285,7 +289,9 @@ create table expected_wakes (
   constraint expected_wakes_device_fkey foreign key (device_id, company_id)
     references devices (device_id, company_id)
 );
-create index expected_wakes_device_idx on expected_wakes (device_id, expected_at);
+-- With company_id an index answers the policy once, not once per row.
+create index expected_wakes_device_idx on expected_wakes (device_id, expected_at, company_id);
+create index expected_wakes_company_idx on expected_wakes (company_id, session_id);
 
 alter table expected_wakes enable row level security;
 alter table expected_wakes force row level security;
@@ -333,6 +339,8 @@ create table device_images (
 create index device_images_company_idx on device_images (company_id, captured_at desc);
 create trigger device_images_guard before update or delete on device_images
   for each row execute function fn_device_images_guard();
+create trigger device_images_changed after update of resend_requested_at on device_images
+  for each row execute function fn_camera_changed();
 
 alter table device_images enable row level security;
 alter table device_images force row level security;
@@ -395,7 +403,8 @@ create table device_wake_payloads (
 create unique index device_wake_payloads_window_idx
   on device_wake_payloads (site_device_session_id, device_id, wake_window_index)
   where not overage_flag;
-create index device_wake_payloads_session_idx on device_wake_payloads (site_device_session_id);
+create index device_wake_payloads_session_idx
+  on device_wake_payloads (site_device_session_id, company_id);
 create index device_wake_payloads_device_idx on device_wake_payloads (device_id, captured_at desc);
 create index device_wake_payloads_company_idx
   on device_wake_payloads (company_id, captured_at desc);

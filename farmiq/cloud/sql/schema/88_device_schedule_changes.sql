@@ -31,6 +31,8 @@ create index device_schedule_changes_waiting_idx
   where applied_at is null and superseded_at is null and cancelled_at is null;
 create trigger device_schedule_changes_guard before update or delete on device_schedule_changes
   for each row execute function fn_device_schedule_changes_guard();
+create trigger device_schedule_changes_changed after insert or update on device_schedule_changes
+  for each row execute function fn_camera_changed();
 
 alter table device_schedule_changes enable row level security;
 alter table device_schedule_changes force row level security;

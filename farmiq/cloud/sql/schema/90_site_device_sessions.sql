@@ -40,6 +40,8 @@ create index site_device_sessions_unlocked_idx on site_device_sessions (site_id,
   where status <> 'locked';
 create trigger site_device_sessions_guard before update or delete on site_device_sessions
   for each row execute function fn_site_device_sessions_guard();
+create trigger site_device_sessions_changed after insert on site_device_sessions
+  for each row execute function fn_camera_changed();
 
 alter table site_device_sessions enable row level security;
 alter table site_device_sessions force row level security;

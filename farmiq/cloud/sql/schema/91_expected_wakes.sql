@@ -11,7 +11,9 @@ create table expected_wakes (
   constraint expected_wakes_device_fkey foreign key (device_id, company_id)
     references devices (device_id, company_id)
 );
-create index expected_wakes_device_idx on expected_wakes (device_id, expected_at);
+-- With company_id an index answers the policy once, not once per row.
+create index expected_wakes_device_idx on expected_wakes (device_id, expected_at, company_id);
+create index expected_wakes_company_idx on expected_wakes (company_id, session_id);
 
 alter table expected_wakes enable row level security;
 alter table expected_wakes force row level security;

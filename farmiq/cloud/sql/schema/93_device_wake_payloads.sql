@@ -42,7 +42,8 @@ create table device_wake_payloads (
 create unique index device_wake_payloads_window_idx
   on device_wake_payloads (site_device_session_id, device_id, wake_window_index)
   where not overage_flag;
-create index device_wake_payloads_session_idx on device_wake_payloads (site_device_session_id);
+create index device_wake_payloads_session_idx
+  on device_wake_payloads (site_device_session_id, company_id);
 create index device_wake_payloads_device_idx on device_wake_payloads (device_id, captured_at desc);
 create index device_wake_payloads_company_idx
   on device_wake_payloads (company_id, captured_at desc);

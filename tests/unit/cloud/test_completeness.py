@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from farmiq.cloud.camera.accounts import completeness
+from farmiq.cloud import completeness
 
 
 @pytest.mark.req("DB2-04")

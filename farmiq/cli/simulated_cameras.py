@@ -1,0 +1,230 @@
+"""`farmiq simulate cameras` and `farmiq simulate check-cameras`."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+_FAULTS = "Faults (shares from 0 to 1)"
+_FLEET = "The fleet"
+
+
+def _rate(words: str) -> Any:
+    return typer.Option(min=0, max=1, help=words, rich_help_panel=_FAULTS)
+
+
+def cameras(
+    *,
+    count: Annotated[int, typer.Option(min=1, max=2000, rich_help_panel=_FLEET)] = 20,
+    dialect: Annotated[
+        str, typer.Option(help="standard, esp32cam or both.", rich_help_panel=_FLEET)
+    ] = "both",
+    encoding: Annotated[
+        str,
+        typer.Option(help="Of chunks: array, base64, binary or all.", rich_help_panel=_FLEET),
+    ] = "all",
+    seed: Annotated[
+        int, typer.Option(help="Another seed is another fleet.", rich_help_panel=_FLEET)
+    ] = 1,
+    register: Annotated[
+        str | None,
+        typer.Option(
+            help="Tenant in whose registry the cameras are put first, at sites in three zones.",
+            rich_help_panel=_FLEET,
+        ),
+    ] = None,
+    logins: Annotated[
+        Path | None,
+        typer.Option(
+            help='{"cameras": [{"mac", "user", "password"}]}; else the address says the login.',
+            rich_help_panel=_FLEET,
+        ),
+    ] = None,
+    every: Annotated[
+        float, typer.Option(min=0, help="Seconds between wakes; 0: as each camera was told.")
+    ] = 5.0,
+    wakes: Annotated[int | None, typer.Option(min=1, help="So many wakes of each.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="How long; default: until Ctrl-C.")] = None,
+    spread: Annotated[
+        float, typer.Option(min=0, help="Seconds within which they first wake; 0: all at once.")
+    ] = 0.0,
+    qos: Annotated[int, typer.Option(min=0, max=1, help="0: nobody says what arrived.")] = 1,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Firmware that sends old images only when asked.")
+    ] = False,
+    all_faults: Annotated[
+        bool, typer.Option("--all-faults", help="A bit of each.", rich_help_panel=_FAULTS)
+    ] = False,
+    loss: Annotated[float, _rate("Of chunks, lost.")] = 0.0,
+    duplicates: Annotated[float, _rate("Of chunks, sent twice.")] = 0.0,
+    reorder: Annotated[float, _rate("Of transmissions, chunks in any order.")] = 0.0,
+    deaths: Annotated[float, _rate("Of wakes, ended in the middle of an image.")] = 0.0,
+    drifting: Annotated[float, _rate("Of cameras: a clock up to four minutes off.")] = 0.0,
+    lost_clocks: Annotated[float, _rate("Of cameras: a clock that began in 1970.")] = 0.0,
+    same_names: Annotated[float, _rate("Of cameras: every image is IMG_001.jpg.")] = 0.0,
+    weak: Annotated[float, _rate("Of cameras: a battery that runs low.")] = 0.0,
+    looping: Annotated[float, _rate("Of cameras: a firmware loop.")] = 0.0,
+    loop_wakes: Annotated[
+        int, typer.Option(min=0, help="Extra wakes of a loop.", rich_help_panel=_FAULTS)
+    ] = 200,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Where cards and captures.jsonl, the journal, are kept."),
+    ] = None,
+    witness: Annotated[
+        bool,
+        typer.Option("--witness", help="Read back each image in the moment it is acknowledged."),
+    ] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate battery cameras over real MQTT: they wake, send an image in chunks, and sleep.
+
+    Their firmware is fixed and knows two dialects (device/{mac}/… and ESP32CAM/{mac}/…). An image
+    stays on a camera's card until ACK_OK. Publishes to FARMIQ_CAMERAS_MQTT_URL (the running
+    demo's). Try: --count 200 --loss 0.3 --wakes 1 --register hillside --dir fleet; then
+    `farmiq simulate check-cameras --dir fleet`. Exit code 3: images still wait on the cards;
+    1: an image was acknowledged that could not be read back.
+    """
+    from farmiq.plumbing import log
+    from farmiq.simulate import camera_faults, camera_wire, fleet_runner
+    from farmiq.simulate.camera import Firmware
+    from farmiq.simulate.fleet import Pace
+
+    log.configure("error")
+    environment = terminal.environment(stack)
+    url = terminal.needed(environment, "FARMIQ_CAMERAS_MQTT_URL")
+    faults = camera_faults.Faults(
+        loss=loss, duplicates=duplicates, reorder=reorder, deaths=deaths, drifting=drifting,
+        lost_clocks=lost_clocks, same_names=same_names, weak=weak, looping=looping,
+    )  # fmt: skip
+    faults = camera_faults.seeded(
+        camera_faults.ALL if all_faults else faults, seed=seed, loop_wakes=loop_wakes
+    )
+    kits = camera_faults.fleet(
+        count,
+        faults=faults,
+        dialects=_chosen(dialect, "both", camera_wire.DIALECTS),
+        encodings=_chosen(encoding, "all", camera_wire.ENCODINGS),
+    )
+    known = fleet_runner.read_logins(logins) if logins else None
+    if register is not None:
+        _register(environment, kits, register, as_json=as_json)
+    if register is not None and known is None and "@" not in url:
+        known = _log_in(environment, kits, folder)
+    plan = fleet_runner.Plan(
+        faults=faults,
+        pace=Pace(every_s=every or None, qos=qos),
+        firmware=Firmware(volunteers=not strict),
+        wakes=wakes,
+        seconds=seconds,
+        spread_s=spread,
+    )
+    summary = asyncio.run(
+        fleet_runner.run(
+            kits,
+            url,
+            folder,
+            plan,
+            say=(lambda _: None) if as_json else typer.echo,
+            witness=_cloud(environment).witness if witness else None,
+            logins=known,
+        )
+    )
+    terminal.tell(
+        summary,
+        f"{summary['cameras']} cameras woke {summary['wakes']} times: {summary['captured']} images "
+        f"captured, {summary['acked']} acknowledged, {summary['waiting']} wait; "
+        f"{summary['deaths']} deaths, {summary['unreadable']} acknowledged and not readable",
+        as_json=as_json,
+    )
+    raise typer.Exit(1 if summary["unreadable"] else 3 if summary["waiting"] else 0)
+
+
+def check_cameras(
+    *,
+    folder: Annotated[Path, typer.Option("--dir", help="The folder of `simulate cameras`.")],
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare what simulated cameras captured with the cloud's database and store.
+
+    Every image complete and byte for byte, each wake counted once, nothing lost, twice or
+    invented, nothing acknowledged that cannot be read back. Exit code 1 if something is wrong, 3 if
+    images still wait on the cards. Needs FARMIQ_CLOUD_DB_URL and FARMIQ_CLOUD_S3_URL (the
+    running demo's).
+    """
+    journal = folder / "captures.jsonl"
+    if not journal.exists():
+        terminal.fail(f"{journal} does not exist: `farmiq simulate cameras --dir` makes it", code=2)
+    verdict = asyncio.run(_cloud(terminal.environment(stack)).verdict(journal))
+    found = verdict.findings
+    terminal.tell(
+        verdict.as_json(),
+        f"captured {found.sent}, complete {found.stored}, waiting {verdict.waiting}; "
+        f"lost {len(found.lost)}, twice {len(found.twice)}, invented {len(found.invented)}, "
+        f"changed {len(found.changed)}, acknowledged and not readable {len(verdict.unreadable)}, "
+        f"sessions miscounted {len(verdict.miscounted)}",
+        as_json=as_json,
+    )
+    raise typer.Exit(1 if not verdict.clean else 3 if verdict.waiting else 0)
+
+
+def _chosen(said: str, every: str, known: Any) -> Any:
+    if said == every:
+        return known
+    if said not in known:
+        terminal.fail(f"{said} is none of {', '.join(known)}, {every}", code=2)
+    return (said,)
+
+
+def _register(environment: Any, kits: Any, tenant: str, *, as_json: bool) -> None:
+    import psycopg
+
+    from farmiq.simulate import camera_sites
+
+    with psycopg.connect(terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")) as connection:
+        try:
+            new = camera_sites.register(connection, kits, tenant_id=tenant)
+        except ValueError as error:
+            terminal.fail(str(error))
+    if not as_json:
+        typer.echo(f"{new} cameras registered for {tenant}, {len(kits) - new} were known")
+
+
+def _log_in(environment: Any, kits: Any, folder: Path | None) -> dict[str, tuple[str, str]]:
+    """New logins for all; older ones of these cameras end."""
+    import json
+
+    import psycopg
+
+    from farmiq.cloud.camera.gateway import logins
+
+    async def make() -> dict[str, tuple[str, str]]:
+        url = terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")
+        async with await psycopg.AsyncConnection.connect(url, application_name="farmiq") as tx:
+            by = terminal.actor()
+            return {kit.mac: (kit.mac, await logins.make(tx, kit.mac, made_by=by)) for kit in kits}
+
+    made = asyncio.run(make())
+    if folder is not None:
+        said = [{"mac": mac, "user": user, "password": word} for mac, (user, word) in made.items()]
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "logins.json"
+        file.touch(mode=0o600)
+        file.write_text(json.dumps({"cameras": said}, indent=1), encoding="utf-8")
+    return made
+
+
+def _cloud(environment: Any) -> Any:
+    from farmiq.plumbing.objects import Bucket
+    from farmiq.simulate.camera_account import Cloud
+
+    return Cloud(
+        terminal.needed(environment, "FARMIQ_CLOUD_DB_URL"),
+        Bucket(terminal.needed(environment, "FARMIQ_CLOUD_S3_URL")),
+    )

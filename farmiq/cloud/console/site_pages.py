@@ -1,0 +1,355 @@
+"""The routes about sites: the list, a site's day, its images, and another schedule for a camera."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC
+from urllib.parse import urlencode
+from uuid import UUID
+
+import psycopg
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
+
+from farmiq import asked
+from farmiq.cloud.console import (
+    forms,
+    look,
+    pages,
+    schedules,
+    site_day,
+    site_store,
+    sites,
+    store,
+    words,
+)  # fmt: skip
+from farmiq.cloud.console.readings import Company
+from farmiq.cloud.console.site_day import Asked, May
+from farmiq.cloud.console.sites import Site
+from farmiq.cloud.console.strips import Camera
+from farmiq.cloud.identity.store import SignIn
+from farmiq.plumbing import db, pictures
+from farmiq.plumbing.gallery import Gallery
+from farmiq.plumbing.http import HttpError
+
+SITE = "/sites/{site_id}"
+IMAGE = "/sites/images/{image_id}"
+SCHEDULE = f"{SITE}/cameras/{{device_id}}/schedule"
+# What the cameras' gateway stores lies below this in the bucket.
+OURS = "camera/"
+
+
+@dataclass(frozen=True)
+class SitePages:
+    pages: pages.Pages
+    gallery: Gallery | None
+
+    def add_to(self, app: FastAPI) -> None:
+        for path, endpoint, method in (
+            ("/sites", self.every, "GET"),
+            ("/sites/rows", self.rows, "GET"),
+            (IMAGE, self.image, "GET"),
+            (f"{IMAGE}/thumbnail", self.thumbnail, "GET"),
+            (f"{IMAGE}/resend", self.resend, "POST"),
+            (SITE, self.one, "GET"),
+            (f"{SITE}/parts", self.parts, "GET"),
+            (SCHEDULE, self.schedule, "GET"),
+            (SCHEDULE, self.change_schedule, "POST"),
+            (f"{SCHEDULE}/{{change_id}}/cancel", self.cancel_change, "POST"),
+        ):
+            app.add_api_route(
+                path, look.with_error_pages(endpoint), methods=[method], include_in_schema=False
+            )
+
+    async def every(self, request: Request) -> Response:
+        signed_in = await self.pages.who(request)
+        if signed_in is None:
+            return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
+        return await self._page("sites.html", signed_in, await self._sites(request, signed_in))
+
+    async def rows(self, request: Request) -> Response:
+        found = await self._sites(request, await self.pages.must_be_signed_in(request))
+        page = await asyncio.to_thread(look.page, "sites_fragment.html", view=found)
+        return await asyncio.to_thread(pages.packed, request, page)
+
+    async def one(self, request: Request) -> Response:
+        signed_in = await self.pages.who(request)
+        if signed_in is None:
+            return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
+        return await self._page("site.html", signed_in, await self._site(request, signed_in))
+
+    async def parts(self, request: Request) -> Response:
+        signed_in = await self.pages.must_be_signed_in(request)
+        found = await self._site(request, signed_in)
+        page = await asyncio.to_thread(
+            look.page, "site_fragment.html", view=found, csrf=signed_in.csrf_token
+        )
+        return await asyncio.to_thread(pages.packed, request, page)
+
+    async def image(self, request: Request) -> Response:
+        found, gallery = await self._stored(request)
+        return await gallery.whole(request, found.key, found.tag, pictures.JPEG)
+
+    async def thumbnail(self, request: Request) -> Response:
+        found, gallery = await self._stored(request)
+        return await gallery.small(request, found.key, found.tag)
+
+    async def resend(self, request: Request) -> Response:
+        """Somebody asks for an image again (DB2-20)."""
+        signed_in = await self.pages.must_be_signed_in(request)
+        await self._form(request, signed_in)
+        image_id = _id(request, "image_id", "image")
+        async with self._acting(request, signed_in) as connection:
+            found = await self._may(connection, signed_in)
+            place = await site_store.place_of(connection, image_id)
+            if place is None:
+                raise _not_there("image")
+            if not found.resend:
+                raise HttpError(403, "viewers look only: an operator may ask for an image again")
+            await site_store.request_resend(connection, image_id)
+        site_id, device_id, day = place
+        address = sites.site_address(site_id, day=day, camera=device_id)
+        return _see(request, f"{address}#i-{image_id}")
+
+    async def schedule(self, request: Request) -> Response:
+        """The form, and with ?cron= what that schedule would do: nothing happens yet."""
+        signed_in = await self.pages.who(request)
+        if signed_in is None:
+            return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
+        entered = _cron(request.query_params.get("cron"))
+        return await self._schedule(request, signed_in, entered=entered)
+
+    async def change_schedule(self, request: Request) -> Response:
+        signed_in = await self.pages.must_be_signed_in(request)
+        form = await self._form(request, signed_in)
+        cron = _cron(form.get("cron"))
+        try:
+            async with self._acting(request, signed_in) as connection:
+                site, camera = await self._camera(connection, request)
+                await self._must_schedule(connection, signed_in)
+                await site_store.request_change(connection, camera.device_id, cron)
+        except psycopg.errors.InvalidParameterValue:
+            return await self._schedule(request, signed_in, entered=cron)
+        return _see(request, f"{sites.site_address(site.site_id)}#schedules")
+
+    async def cancel_change(self, request: Request) -> Response:
+        signed_in = await self.pages.must_be_signed_in(request)
+        await self._form(request, signed_in)
+        change_id = _id(request, "change_id", "schedule change")
+        async with self._acting(request, signed_in) as connection:
+            site, _ = await self._camera(connection, request)
+            await self._must_schedule(connection, signed_in)
+            await site_store.cancel_change(connection, change_id)
+        return _see(request, f"{sites.site_address(site.site_id)}#schedules")
+
+    async def _page(
+        self,
+        template: str,
+        signed_in: SignIn,
+        found: sites.View | site_day.View | schedules.ScheduleView,
+        *,
+        status: int = 200,
+    ) -> Response:
+        choices = await self.pages.choices(signed_in)
+        return await asyncio.to_thread(
+            look.page, template, status=status, view=found, csrf=signed_in.csrf_token,
+            choices=choices,
+        )  # fmt: skip
+
+    async def _sites(self, request: Request, signed_in: SignIn) -> sites.View:
+        async with self.pages.as_person(request, signed_in) as connection:
+            company = await self._company(connection, signed_in)
+            now = (await site_store.now(connection)).astimezone(UTC)
+            found = await site_store.sites(connection)
+            days = await site_store.last_days(connection)
+            today = {each.site_id: each.today for each in found}
+            current = [e.session_id for e in days if today.get(e.site_id) == e.session_date]
+            wakes = await site_store.wakes(connection, current)
+            wanted = list({each.device_id for each in wakes})
+            cameras = await site_store.cameras(connection, None, wanted)
+        # In a thread, like rendering: a large farm must not hold up everybody else's requests.
+        return await asyncio.to_thread(
+            sites.view, company, found, days=days, wakes=wakes, cameras=cameras, now=now
+        )
+
+    async def _site(self, request: Request, signed_in: SignIn) -> site_day.View:
+        wanted = _asked(request)
+        site_id = _id(request, "site_id", "site")
+        async with self.pages.as_person(request, signed_in) as connection:
+            company = await self._company(connection, signed_in)
+            now = (await site_store.now(connection)).astimezone(UTC)
+            site = await site_store.site(connection, site_id)
+            if site is None:
+                raise _not_there("site")
+            day = await site_store.day(connection, site_id, wanted.day or site.today)
+            wakes = await site_store.wakes(connection, [day.session_id] if day else [])
+            here = [each.image_id for each in wakes if each.image_id]
+            shots = await site_store.images(connection, here)
+            came = list({each.device_id for each in wakes})
+            cameras = await site_store.cameras(connection, site_id, came)
+            known = [each.device_id for each in cameras]
+            changes = await site_store.waiting_changes(connection, known)
+            alerts = await site_store.alerts(connection, day) if day else []
+            may = await self._may(connection, signed_in)
+        return await asyncio.to_thread(
+            site_day.view,
+            company,
+            site,
+            day=day,
+            wakes=wakes,
+            shots=shots,
+            cameras=cameras,
+            changes=changes,
+            alerts=alerts,
+            asked=wanted,
+            may=may,
+            now=now,
+        )
+
+    async def _schedule(self, request: Request, signed_in: SignIn, *, entered: str) -> Response:
+        problem, preview = "", None
+        async with self.pages.as_person(request, signed_in) as connection:
+            company = await self._company(connection, signed_in)
+            now = (await site_store.now(connection)).astimezone(UTC)
+            site, camera = await self._camera(connection, request)
+            changes = await site_store.waiting_changes(connection, [camera.device_id])
+            today = await site_store.wake_times(
+                connection, camera.wake_schedule_cron, timezone=site.timezone, at=site.today
+            )
+            may = await self._may(connection, signed_in)
+            if entered:
+                try:
+                    preview = await self._preview(connection, site, camera, entered)
+                except psycopg.errors.InvalidParameterValue as error:
+                    problem = db.first_line(error)
+        found = schedules.view(
+            company,
+            site,
+            camera,
+            change=changes[0] if changes else None,
+            times_today=today,
+            entered=entered,
+            problem=problem,
+            preview=preview,
+            may=may,
+            now=now,
+        )
+        return await self._page("schedule.html", signed_in, found, status=422 if problem else 200)
+
+    async def _preview(
+        self, connection: db.Connection, site: Site, camera: Camera, cron: str
+    ) -> schedules.Preview:
+        # Its own savepoint: a schedule that cannot be one must not end the transaction.
+        async with connection.transaction():
+            said = await site_store.preview_change(connection, camera.device_id, cron)
+            first = asked.day(said["effective_date"])
+            now = await site_store.now(connection)
+            before, after = [
+                await site_store.wake_times(connection, each, timezone=site.timezone, at=first)
+                for each in (camera.wake_schedule_cron, cron)
+            ]
+        return schedules.preview(
+            said,
+            zone=words.zone(site.timezone),
+            now=now,
+            before=before,
+            after=after,
+            current=camera.wake_schedule_cron,
+        )
+
+    async def _camera(self, connection: db.Connection, request: Request) -> tuple[Site, Camera]:
+        site_id = _id(request, "site_id", "site")
+        device_id = _id(request, "device_id", "camera")
+        site = await site_store.site(connection, site_id)
+        found = await site_store.cameras(connection, site_id, [])
+        camera = next((each for each in found if each.device_id == device_id), None)
+        if site is None or camera is None:
+            raise _not_there("camera")
+        return site, camera
+
+    async def _stored(self, request: Request) -> tuple[site_store.Stored, Gallery]:
+        signed_in = await self.pages.must_be_signed_in(request)
+        image_id = _id(request, "image_id", "image")
+        async with self.pages.as_person(request, signed_in) as connection:
+            found = await site_store.image(connection, image_id)
+        if found is None:
+            raise _not_there("image")
+        # An address that somebody made up must not open what else is in the bucket.
+        if not found.key.startswith(f"{OURS}{found.company_id}/"):
+            raise HttpError(404, "this image is not kept in the store of this cloud")
+        if self.gallery is None:
+            raise HttpError(
+                503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
+            )
+        return found, self.gallery
+
+    @asynccontextmanager
+    async def _acting(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:
+        """A transaction in which somebody acts; a refusal of the database is an answer."""
+        try:
+            async with self.pages.as_person(request, signed_in) as connection:
+                yield connection
+        except psycopg.errors.NoDataFound as error:
+            raise HttpError(404, db.first_line(error)) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise HttpError(403, db.first_line(error)) from error
+        except psycopg.errors.ObjectNotInPrerequisiteState as error:
+            raise HttpError(409, db.first_line(error)) from error
+
+    async def _form(self, request: Request, signed_in: SignIn) -> dict[str, str]:
+        form = await forms.read(request)
+        if not forms.came_from_us(form, signed_in.csrf_token):
+            raise HttpError(403, "this form is not of your sign-in: load the page again")
+        return form
+
+    async def _may(self, connection: db.Connection, signed_in: SignIn) -> May:
+        role = await site_store.role(connection, signed_in.user_id)
+        return site_day.may(role, is_super_admin=signed_in.is_super_admin)
+
+    async def _must_schedule(self, connection: db.Connection, signed_in: SignIn) -> None:
+        if not (await self._may(connection, signed_in)).schedule:
+            raise HttpError(403, "schedules are changed by technicians and admins")
+
+    async def _company(self, connection: db.Connection, signed_in: SignIn) -> Company:
+        company = await store.company(connection, email=signed_in.email)
+        if company is None:
+            raise pages.not_signed_in()
+        return company
+
+
+def _asked(request: Request) -> Asked:
+    given = asked.Asked(request.query_params.multi_items(), known=("date", "camera", "company"))
+    found = Asked(day=given.get("date", asked.day), camera=given.get("camera", asked.uuid))
+    try:
+        given.done()
+    except asked.Wrong as wrong:
+        message = f"the address is not valid: {wrong}"
+        raise HttpError(400, message, details=wrong.details) from None
+    return found
+
+
+def _id(request: Request, name: str, what: str) -> UUID:
+    try:
+        return UUID(request.path_params[name])
+    except ValueError:
+        raise _not_there(what) from None
+
+
+def _not_there(what: str) -> HttpError:
+    return HttpError(404, f"there is no such {what}")
+
+
+def _see(request: Request, address: str) -> Response:
+    """After a form: the page that shows what it did, in the company that the form was sent from."""
+    company = request.query_params.get("company")
+    if company:
+        path, _, mark = address.partition("#")
+        said = urlencode({"company": company})
+        address = f"{path}{'&' if '?' in path else '?'}{said}#{mark}"
+    return RedirectResponse(address, 303, headers=look.HEADERS)
+
+
+def _cron(text: str | None) -> str:
+    """As somebody typed it; what is no text the database would not take."""
+    return (text or "").replace("\0", " ").strip()[: schedules.MOST_CRON]

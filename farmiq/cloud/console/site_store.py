@@ -1,0 +1,249 @@
+"""The console's SQL about sites, run as the person who looks: row level security decides.
+
+What people do goes through functions that check it again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import class_row
+
+from farmiq.cloud.console.site_day import Alert, Change, Shot
+from farmiq.cloud.console.sites import DAYS, Day, Site
+from farmiq.cloud.console.strips import GRACE, Camera, Wake
+from farmiq.plumbing import db
+
+# More wakes than these are not drawn; the counts of a day come from its session.
+MOST_WAKES = 50_000
+MOST_ALERTS = 50
+
+_SITE = """
+select s.site_id, s.site_name, s.timezone, s.is_active, p.program_name,
+  (fn_now() at time zone s.timezone)::date as today,
+  coalesce(d.cameras, 0) as cameras, d.last_seen_at
+from sites s
+join pilot_programs p on p.program_id = s.program_id
+left join (
+  select site_id, count(*) as cameras, max(last_seen_at) as last_seen_at
+  from devices where is_active group by site_id) d on d.site_id = s.site_id
+"""
+_DAY = """
+select d.session_id, d.site_id, d.session_date, d.timezone, d.expected_wake_count as expected,
+  d.completed_wake_count as completed, d.failed_wake_count as failed, d.extra_wake_count as extra,
+  d.status, d.config_changed_flag as config_changed, d.late_updates, d.locked_at
+from site_device_sessions d join sites s on s.site_id = d.site_id
+"""
+_CAMERA = """
+select d.device_id, d.device_name, d.wake_schedule_cron, d.is_active, d.firmware, d.last_seen_at,
+  d.battery_voltage, d.wifi_rssi, d.pending_count,
+  coalesce(d.site_id = %(site_id)s, true) as is_here,
+  (select count(*) from expected_wakes w
+    where w.device_id = d.device_id and w.expected_at > d.last_seen_at
+      and w.expected_at < fn_now() - %(grace)s) as missed
+from devices d
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where the bytes of an image are, and what says that they are still the same."""
+
+    company_id: UUID
+    key: str
+    tag: str
+
+
+async def now(connection: db.Connection) -> datetime:
+    """The clock that decides about days decides what today is too."""
+    found: datetime = await db.fetch_value(connection, "select fn_now()")
+    return found
+
+
+async def role(connection: db.Connection, user_id: UUID) -> str | None:
+    """The person's role in the company that is looked at."""
+    found: str | None = await db.fetch_value(
+        connection,
+        "select role from memberships where user_id = %s and company_id = get_active_company_id()",
+        user_id,
+    )
+    return found
+
+
+async def sites(connection: db.Connection) -> list[Site]:
+    async with connection.cursor(row_factory=class_row(Site)) as cursor:
+        await cursor.execute(_SITE)
+        return await cursor.fetchall()
+
+
+async def site(connection: db.Connection, site_id: UUID) -> Site | None:
+    async with connection.cursor(row_factory=class_row(Site)) as cursor:
+        await cursor.execute(f"{_SITE} where s.site_id = %s", (site_id,))
+        return await cursor.fetchone()
+
+
+async def last_days(connection: db.Connection) -> list[Day]:
+    """Each site's days of the last two weeks, by its own today."""
+    async with connection.cursor(row_factory=class_row(Day)) as cursor:
+        await cursor.execute(
+            f"{_DAY} where d.session_date > (fn_now() at time zone s.timezone)::date - %s",
+            (DAYS,),
+        )
+        return await cursor.fetchall()
+
+
+async def day(connection: db.Connection, site_id: UUID, at: date) -> Day | None:
+    async with connection.cursor(row_factory=class_row(Day)) as cursor:
+        await cursor.execute(f"{_DAY} where d.site_id = %s and d.session_date = %s", (site_id, at))
+        return await cursor.fetchone()
+
+
+async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[Wake]:
+    """What these days expect with what came of it, and what came besides."""
+    async with connection.cursor(row_factory=class_row(Wake), binary=True) as cursor:
+        await cursor.execute(
+            """
+            select coalesce(e.session_id, p.site_device_session_id) as session_id,
+              coalesce(e.device_id, p.device_id) as device_id,
+              coalesce(p.captured_at, e.expected_at) as at, e.expected_at, p.image_id,
+              p.payload_status as status, p.received_at, p.overage_reason,
+              coalesce(p.clock_suspect, false) as clock_suspect
+            from (select * from expected_wakes where session_id = any(%(sessions)s)) e
+            full join (
+              select * from device_wake_payloads where site_device_session_id = any(%(sessions)s)) p
+              on p.site_device_session_id = e.session_id and p.device_id = e.device_id
+                and p.wake_window_index = e.wake_window_index and not p.overage_flag
+            order by at limit %(most)s
+            """,
+            {"sessions": list(session_ids), "most": MOST_WAKES},
+        )
+        return await cursor.fetchall()
+
+
+async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[UUID, Shot]:
+    """By their ids and not in a join: so the policy asks once for all of them."""
+    async with connection.cursor(row_factory=class_row(Shot), binary=True) as cursor:
+        await cursor.execute(
+            """
+            select image_id, image_name, error_code, error_message, retry_count,
+              resend_requested_at
+            from device_images where image_id = any(%s)
+            """,
+            (list(image_ids),),
+        )
+        return {found.image_id: found for found in await cursor.fetchall()}
+
+
+async def cameras(
+    connection: db.Connection, site_id: UUID | None, wanted: Sequence[UUID]
+) -> list[Camera]:
+    """Those that stand at the site now, and those wanted besides; by name."""
+    async with connection.cursor(row_factory=class_row(Camera)) as cursor:
+        await cursor.execute(
+            f"{_CAMERA} where d.site_id = %(site_id)s or d.device_id = any(%(wanted)s) "
+            "order by lower(d.device_name), d.device_id",
+            {"site_id": site_id, "wanted": list(wanted), "grace": GRACE},
+        )
+        return await cursor.fetchall()
+
+
+async def waiting_changes(connection: db.Connection, wanted: Sequence[UUID]) -> list[Change]:
+    """Of each camera the change that counts at its next midnight: the newest (C-71)."""
+    async with connection.cursor(row_factory=class_row(Change)) as cursor:
+        await cursor.execute(
+            """
+            select distinct on (device_id) change_id, device_id, new_wake_schedule_cron as cron,
+              effective_date
+            from device_schedule_changes
+            where device_id = any(%s) and applied_at is null and superseded_at is null
+              and cancelled_at is null
+            order by device_id, requested_at desc, position desc
+            """,
+            (list(wanted),),
+        )
+        return await cursor.fetchall()
+
+
+async def alerts(connection: db.Connection, session: Day) -> list[Alert]:
+    async with connection.cursor(row_factory=class_row(Alert)) as cursor:
+        await cursor.execute(
+            """
+            select a.alert_id, d.device_name, a.message
+            from device_alerts a left join devices d on d.device_id = a.device_id
+            where a.resolved_at is null and a.alert_date = %s and a.site_id = %s
+            order by a.created_at desc limit %s
+            """,
+            (session.session_date, session.site_id, MOST_ALERTS),
+        )
+        return await cursor.fetchall()
+
+
+async def image(connection: db.Connection, image_id: UUID) -> Stored | None:
+    """None if the company has no such image, or its bytes have not come."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select company_id, image_url, extract(epoch from received_at)::text
+        from device_images where image_id = %s and status = 'complete'
+        """,
+        image_id,
+    )
+    return Stored(rows[0][0], rows[0][1], f"{image_id}-{rows[0][2]}") if rows else None
+
+
+async def place_of(connection: db.Connection, image_id: UUID) -> tuple[UUID, UUID, date] | None:
+    """The site, the camera and the day that an image belongs to."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select p.site_id, p.device_id, s.session_date
+        from device_wake_payloads p
+        join site_device_sessions s on s.session_id = p.site_device_session_id
+        where p.image_id = %s
+        """,
+        image_id,
+    )
+    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+
+
+async def request_resend(connection: db.Connection, image_id: UUID) -> None:
+    await connection.execute("select fn_request_resend(image_id => %s)", (image_id,))
+
+
+async def wake_times(
+    connection: db.Connection, cron: str | None, *, timezone: str, at: date
+) -> list[datetime]:
+    rows = await db.fetch_all(
+        connection,
+        """
+        select expected_at from fn_wake_instants(
+          cron_expression => %s, timezone => %s, session_date => %s) order by expected_at
+        """,
+        cron,
+        timezone,
+        at,
+    )
+    return [row[0] for row in rows]
+
+
+async def preview_change(connection: db.Connection, device_id: UUID, cron: str) -> dict[str, Any]:
+    found: dict[str, Any] = await db.fetch_value(
+        connection,
+        "select fn_preview_schedule_change(device_id => %s, new_wake_schedule_cron => %s)",
+        device_id,
+        cron,
+    )
+    return found
+
+
+async def request_change(connection: db.Connection, device_id: UUID, cron: str) -> None:
+    await connection.execute(
+        "select fn_request_schedule_change(device_id => %s, new_wake_schedule_cron => %s)",
+        (device_id, cron),
+    )
+
+
+async def cancel_change(connection: db.Connection, change_id: UUID) -> None:
+    await connection.execute("select fn_cancel_schedule_change(change_id => %s)", (change_id,))

@@ -1,0 +1,55 @@
+"""Puts a simulated fleet into the cloud's registry: a program of each kind, a site per zone."""
+
+from collections.abc import Iterable
+
+import psycopg
+
+from farmiq.plumbing import ids
+from farmiq.simulate.camera_faults import ZONES, Kit
+
+# Every two hours: a day of twelve wakes.
+SCHEDULE = "0 */2 * * *"
+
+_PROGRAM = """
+    insert into pilot_programs (program_id, company_id, program_name, program_type)
+    values (%s, %s, %s, %s) on conflict on constraint pilot_programs_name_key do nothing
+"""
+_SITE = """
+    insert into sites (site_id, company_id, program_id, site_name, timezone)
+    select %s, company_id, program_id, %s, %s from pilot_programs
+    where company_id = %s and program_name = %s
+    on conflict on constraint sites_name_key do nothing
+"""
+_CAMERA = """
+    insert into devices (device_id, company_id, site_id, mac, device_name, dialect,
+      wake_schedule_cron, firmware)
+    select %s, company_id, site_id, %s, %s, %s, %s, 'simulated 1.0' from sites
+    where company_id = %s and site_name = %s
+    on conflict (mac) where is_active do nothing
+"""
+
+
+def register(connection: psycopg.Connection, kits: Iterable[Kit], *, tenant_id: str) -> int:
+    """How many cameras are new; those that are known stay as they are. Raises ValueError."""
+    row = connection.execute(
+        "select company_id from companies where tenant_id = %s", (tenant_id,)
+    ).fetchone()
+    if row is None:
+        raise ValueError(f"no company has the tenant {tenant_id}: `farmiq company add` makes one")
+    company_id = row[0]
+    for number, zone in enumerate(ZONES):
+        kind = ("control", "experimental")[number % 2]
+        program, site = f"Simulated, {kind}", site_name(zone)
+        connection.execute(_PROGRAM, (ids.new(), company_id, program, kind))
+        connection.execute(_SITE, (ids.new(), site, zone, company_id, program))
+    return sum(_add(connection, kit, company_id) for kit in kits)
+
+
+def _add(connection: psycopg.Connection, kit: Kit, company_id: object) -> int:
+    named = f"Camera {kit.mac}"
+    values = (ids.new(), kit.mac, named, kit.speech.dialect, SCHEDULE, company_id)
+    return connection.execute(_CAMERA, (*values, site_name(kit.timezone))).rowcount
+
+
+def site_name(zone: str) -> str:
+    return f"Simulated {zone.rpartition('/')[2].replace('_', ' ')}"

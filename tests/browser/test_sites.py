@@ -1,0 +1,374 @@
+"""The pages about sites and their cameras, as people see them."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Literal
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser import barns, cameras, patience, person
+from tests.browser.cameras import DAY, TECHNICIAN, Shots, on
+from tests.browser.conftest import SCREENSHOTS
+from tests.browser.served import Served
+
+Form = dict[str, str | float | bool]
+BO = "bo@example.com"
+SHOWN = """[...document.images].filter(i => !i.closest("details:not([open])"))
+  .filter(i => i.getBoundingClientRect().top < 800)
+  .every(i => i.complete && i.naturalWidth)"""
+
+
+@pytest.fixture
+def shots(
+    console: Served,  # noqa: ARG001 - the company is made with it
+    cloud_db: Any,
+    engines: dict[str, str],
+) -> Iterator[Shots]:
+    """The company of the console, on the afternoon of Jan 15, 2025 in Bangkok."""
+    with cameras.farm(cloud_db) as farm:
+        farm.at(on(DAY, 14))
+        yield Shots(farm, engines["FARMIQ_CLOUD_S3_URL"])
+
+
+@pytest.fixture
+def six(shots: Shots) -> tuple[UUID, UUID, UUID]:
+    """A site whose camera wakes six times a day: five came, one failed; it is 22:00."""
+    site = shots.farm.site(site_name="River House")
+    camera = shots.farm.device(site, "0 */4 * * *", device_name="Device-001")
+    shots.open_day(site, on(DAY, 0, 1))
+    for hour in (0, 4, 8, 16, 20):
+        shots.send(camera, on(DAY, hour))
+    shots.farm.at(on(DAY, 12, 1))
+    failed = shots.announce(camera, on(DAY, 12))
+    shots.fail(failed)
+    shots.farm.at(on(DAY, 22))
+    return site, camera, failed
+
+
+def sign_in(page: Page, console: Served, email: str = TECHNICIAN) -> None:
+    person.sign_in(page, console, email=email)
+    expect(page.locator(".company")).to_be_visible()
+
+
+def visit(page: Page, console: Served, path: str) -> None:
+    page.goto(f"{console.url}{path}")
+    person.expect_pill(page, "Live")
+
+
+@pytest.fixture(params=[(360, "light"), (360, "dark"), (1180, "light"), (1180, "dark")])
+def screen(request: pytest.FixtureRequest) -> tuple[int, Literal["light", "dark"]]:
+    found: tuple[int, Literal["light", "dark"]] = request.param
+    return found
+
+
+def test_sites_on_every_screen(
+    browser: Browser, console: Served, shots: Shots, screen: Any
+) -> None:
+    """Accessible, no sideways scrolling, nothing from elsewhere, no complaint; kept as pictures."""
+    width, theme = screen
+    context = browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=theme, device_scale_factor=2
+    )
+    page = context.new_page()
+    complaints: list[str] = []
+    requested: list[str] = []
+    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: requested.append(request.url))
+
+    def keep(name: str) -> None:
+        person.expect_accessible(page)
+        person.expect_no_sideways_scrolling(page)
+        page.mouse.move(0, 0)
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{theme}.png", full_page=True)
+
+    sign_in(page, console)
+    visit(page, console, "/sites")
+    expect(page.get_by_text("This page waits for the first site")).to_be_visible()
+    keep("sites-empty")
+    barn = cameras.a_fortnight(shots)
+    visit(page, console, "/sites")
+    expect(page.locator(".sentence")).to_have_text("1 of 3 sites needs attention")
+    keep("sites")
+    visit(page, console, f"/sites/{barn.site}?camera={barn.busy}")
+    patience.until(lambda: bool(page.evaluate(SHOWN)), "the images in sight are drawn")
+    keep("site")
+    address = f"/sites/{barn.site}/cameras/{barn.busy}/schedule"
+    page.goto(f"{console.url}{address}?cron=0 */2 * * *")
+    expect(page.locator(".effect")).to_be_visible()
+    keep("schedule-preview")
+    page.get_by_role("button", name="Confirm the change").click()
+    person.expect_pill(page, "Live")
+    page.goto(f"{console.url}{address}?cron=0 8 * *")
+    expect(page.get_by_role("alert")).to_be_visible()
+    keep("schedule-refused")
+    # A page that says what is wrong with a schedule is told to the console as a failure: 422.
+    assert all("422" in said for said in complaints), complaints
+    person.expect_own_requests_only(requested, console)
+    context.close()
+
+
+@pytest.mark.req("DB2-05")
+def test_a_session_in_the_words_of_the_document(
+    console: Served, page: Page, six: tuple[UUID, UUID, UUID]
+) -> None:
+    site, _, _ = six
+    sign_in(page, console)
+    visit(page, console, f"/sites/{site}")
+    session = page.locator("#session")
+    expect(session.get_by_role("heading")).to_have_text("Device Session: Jan 15, 2025")
+    expect(session.locator(".counts")).to_have_text(
+        "Expected: 6 | Completed: 5 | Failed: 1 | Extra: 0"
+    )
+    expect(session.locator(".complete b")).to_have_text("83% Complete")
+    # 0.833 of 23 pieces.
+    expect(session.locator(".bar .full")).to_have_count(19)
+    expect(session.locator(".strip")).to_have_attribute("aria-label", "5 received, 1 failed")
+    expect(page).to_have_title("(1) River House")
+    expect(page.locator(".note").first).to_contain_text("Asia/Bangkok (UTC+7)")
+
+
+@pytest.mark.req("DB2-07")
+def test_a_camera_that_woke_too_often_says_so(console: Served, page: Page, shots: Shots) -> None:
+    site = shots.farm.site(site_name="River House")
+    camera = shots.farm.device(site, "0 0-9 * * *", device_name="Device-002")
+    other = shots.farm.device(site, "0 9 * * *", device_name="Device-003")
+    shots.open_day(site, on(DAY, 0, 1))
+    for hour in range(10):
+        shots.send(camera, on(DAY, hour))
+    shots.send(other, on(DAY, 9))
+    for minute in (20, 40):
+        shots.send(camera, on(DAY, 9, minute))
+    shots.farm.at(on(DAY, 14))
+    sign_in(page, console)
+    visit(page, console, f"/sites/{site}")
+    summary = page.locator(f"#c-{camera} summary")
+    expect(summary.locator(".says")).to_have_text("Device-002 (12 received / 10 expected) ⚠️")
+    expect(page.locator(f"#c-{other} .says")).to_have_text("Device-003 (1 received / 1 expected)")
+    expect(page.locator(f"#c-{camera} .wakes")).to_be_hidden()
+    summary.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(f"#c-{camera} .wakes > li")).to_have_count(12)
+    # Something arrives: the page shows it, and what somebody opened stays open.
+    shots.send(camera, on(DAY, 13, 59))
+    expect(summary.locator(".says")).to_have_text("Device-002 (13 received / 10 expected) ⚠️")
+    expect(page.locator(f"#c-{camera} .wakes > li")).to_have_count(13)
+
+
+@pytest.mark.req("DB2-20")
+def test_a_failed_image_is_resent_and_turns_complete_without_a_reload(
+    console: Served, page: Page, shots: Shots, six: tuple[UUID, UUID, UUID], complaints: list[str]
+) -> None:
+    site, camera, failed = six
+    sign_in(page, console)
+    visit(page, console, f"/sites/{site}")
+    loads: list[str] = []
+    page.on("load", lambda _: loads.append(page.url))
+    row = page.locator(f"#i-{failed}")
+    expect(row.locator(".state")).to_contain_text("failed 7 of 40 pieces never came")
+    row.get_by_role("button", name="Resend").click()
+    expect(row.locator(".asked")).to_contain_text("it comes when the camera wakes")
+    assert shots.farm.value(
+        "select retry_count from device_images where image_id = %s", failed
+    ) == 1  # fmt: skip
+    shots.complete(camera, failed, picture=True)
+    expect(row.locator(".state")).to_have_text("received")
+    expect(row.locator(".arrived")).to_contain_text("after it was sent again")
+    expect(row.locator("img")).to_be_visible()
+    expect(row.get_by_role("button")).to_have_count(0)
+    expect(page.locator("#session .counts")).to_have_text(
+        "Expected: 6 | Completed: 6 | Failed: 0 | Extra: 0"
+    )
+    expect(page.locator("#session .complete b")).to_have_text("100% Complete")
+    expect(page).to_have_title("River House")
+    assert not loads
+    assert not complaints
+
+
+def test_a_viewer_only_looks(
+    console: Served, page: Page, shots: Shots, six: tuple[UUID, UUID, UUID]
+) -> None:
+    site, camera, failed = six
+    sign_in(page, console, barns.EMAIL)
+    visit(page, console, f"/sites/{site}")
+    expect(page.locator(f"#i-{failed} .state")).to_contain_text("failed")
+    expect(page.get_by_role("button", name="Resend")).to_have_count(0)
+    expect(page.get_by_role("link", name="Change schedule")).to_have_count(0)
+    csrf = page.locator("form.sign-out input[name=csrf]").get_attribute("value")
+    schedule = f"/sites/{site}/cameras/{camera}/schedule"
+    for path, token, status in (
+        (f"/sites/images/{failed}/resend", csrf, 403),
+        (f"/sites/images/{failed}/resend", "made up", 403),
+        (schedule, csrf, 403),
+    ):
+        form: Form = {"csrf": token or "", "cron": "0 8 * * *"}
+        assert page.request.post(f"{console.url}{path}", form=form).status == status
+    assert shots.farm.value("select count(*) from device_schedule_changes") == 0
+    assert shots.farm.value("select max(retry_count) from device_images") == 0
+
+
+@pytest.mark.req("DB2-02")
+@pytest.mark.parametrize(
+    ("zone", "hours", "offset"),
+    [
+        ("Asia/Bangkok", "10 hours", "+7"),
+        ("Europe/Berlin", "16 hours", "+1"),
+        ("America/Chicago", "23 hours", "-6"),
+    ],
+)
+def test_a_schedule_change_says_the_hours_of_its_site(
+    console: Served, page: Page, shots: Shots, *, zone: str, hours: str, offset: str
+) -> None:
+    there = ZoneInfo(zone)
+    site = shots.farm.site(zone, site_name="River House")
+    camera = shots.farm.device(site, "0 * * * *", device_name="Device-001")
+    # The same moment everywhere; in Chicago it is one in the night.
+    shots.open_day(site, on(DAY, 14))
+    sign_in(page, console)
+    visit(page, console, f"/sites/{site}")
+    page.get_by_role("link", name="Change schedule").click()
+    page.get_by_label("Wake times as cron").fill("*/45 * * * *")
+    page.keyboard.press("Enter")
+    expect(page.locator(".effect")).to_have_text(
+        f"This change will take effect at midnight ({hours} from now)"
+    )
+    preview = page.locator("#preview")
+    expect(preview).to_contain_text(f"Jan 16, 2025, 00:00, {zone} (UTC{offset})")
+    expect(preview).to_contain_text("Today keeps 24 expected images; tomorrow 48")
+    expect(preview.locator(".dst")).to_have_count(0)
+    page.get_by_role("button", name="Confirm the change").click()
+    pending = page.locator(f"#sched-{camera} .then")
+    expect(pending).to_contain_text(f"*/45 * * * * at midnight ({hours} from now)")
+    day = shots.farm.value("select effective_date from device_schedule_changes")
+    assert day == on(DAY, 14).astimezone(there).date() + timedelta(days=1)
+    page.get_by_role("button", name="Cancel change").click()
+    expect(pending).to_have_text("no change pending")
+
+
+def test_the_day_the_clocks_change_is_told(console: Served, page: Page, shots: Shots) -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    day = DAY.replace(month=3, day=29)
+    site = shots.farm.site("Europe/Berlin", site_name="River House")
+    camera = shots.farm.device(site, "0 * * * *", device_name="Device-001")
+    shots.open_day(site, on(day, 14, zone=berlin))
+    sign_in(page, console)
+    page.goto(f"{console.url}/sites/{site}/cameras/{camera}/schedule?cron=*/30 * * * *")
+    expect(page.locator(".dst")).to_contain_text("23 hours")
+    expect(page.locator("#preview")).to_contain_text("Today keeps 24 expected images; tomorrow 46")
+
+
+def test_what_falls_overdue_turns_by_itself(console: Served, page: Page, shots: Shots) -> None:
+    site = shots.farm.site(site_name="River House")
+    camera = shots.farm.device(site, "0 12,14 * * *", device_name="Device-001")
+    shots.open_day(site, on(DAY, 0, 1))
+    shots.send(camera, on(DAY, 12))
+    shots.farm.at(on(DAY, 14, 9) + timedelta(seconds=57))
+    sign_in(page, console)
+    shots.farm.at(on(DAY, 14, 9) + timedelta(seconds=57))
+    visit(page, console, "/sites")
+    expect(page.locator(".strip")).to_have_attribute("aria-label", "1 received, 1 overdue")
+    expect(page.locator(".sentence")).to_have_text("The only site needs attention")
+    # The camera comes back and says that nothing waits on it: then it is lost.
+    shots.farm.owner.execute("update devices set pending_count = 0, last_seen_at = fn_now()")
+    shots.farm.at(on(DAY, 15, 40))
+    shots.farm.owner.execute("update devices set last_seen_at = fn_now()")
+    page.reload()
+    expect(page.locator(".strip")).to_have_attribute("aria-label", "1 received, 1 lost")
+
+
+def test_it_works_without_a_script(
+    browser: Browser, console: Served, six: tuple[UUID, UUID, UUID]
+) -> None:
+    _, _, failed = six
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    sign_in(page, console)
+    page.get_by_role("link", name="Sites", exact=True).click()
+    page.get_by_role("link", name="River House").click()
+    page.get_by_role("button", name="Resend").click()
+    expect(page.locator(f"#i-{failed} .asked")).to_be_visible()
+    page.get_by_role("link", name="Day before").click()
+    expect(page.get_by_role("heading", name="Device Session: Jan 14, 2025")).to_be_visible()
+    page.get_by_label("Day").fill("2025-01-15")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("#session .counts")).to_contain_text("Expected: 6")
+    page.get_by_role("link", name="Change schedule").click()
+    page.get_by_role("link", name="twice a day").click()
+    page.get_by_role("button", name="Confirm the change").click()
+    expect(page.locator(".schedules .then")).to_contain_text("0 8,16 * * *")
+    context.close()
+
+
+@pytest.fixture
+def other_page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context()
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.req("DB2-09")
+def test_another_company_has_no_such_site(
+    console: Served, page: Page, other_page: Page, shots: Shots, six: tuple[UUID, UUID, UUID]
+) -> None:
+    admin_url = shots.farm.database.admin_url
+    barns.add_company(admin_url, "tenant-b", name="Hill Farm", email=BO)
+    shots.farm.owner.execute("update memberships set role = 'admin'")
+    site, camera, failed = six
+    shots.complete(camera, failed, picture=True)
+    sign_in(page, console)
+    sign_in(other_page, console, BO)
+    image = f"/sites/images/{failed}"
+    schedule = f"/sites/{site}/cameras/{camera}/schedule"
+    for path in (f"/sites/{site}", f"/sites/{site}/parts", image, f"{image}/thumbnail", schedule):
+        assert page.request.get(f"{console.url}{path}").status == 200, path
+        assert other_page.request.get(f"{console.url}{path}").status == 404, path
+        asked = f"{console.url}{path}?company={shots.farm.company}"
+        assert other_page.request.get(asked).status == 404, path
+    csrf = other_page.locator("form.sign-out input[name=csrf]").get_attribute("value") or ""
+    for path in (f"{image}/resend", schedule, f"{schedule}/{failed}/cancel"):
+        form: Form = {"csrf": csrf, "cron": "0 8 * * *"}
+        assert other_page.request.post(f"{console.url}{path}", form=form).status == 404, path
+    assert str(site) not in other_page.request.get(f"{console.url}/sites").text()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/sites/7", 404),
+        ("/sites/01a1e0b0-b0de-7525-8566-ed9106a84e3c", 404),
+        ("/sites/{site}?date=yesterday", 400),
+        ("/sites/{site}?weather=good", 400),
+        ("/sites/{site}?date=2024-02-03", 200),
+        ("/sites/{site}?date=2031-02-03", 200),
+        ("/sites/images/x", 404),
+        ("/sites/images/{camera}/thumbnail", 404),
+        ("/sites/{site}/cameras/{site}/schedule", 404),
+        ("/sites/{site}/cameras/{camera}/schedule?cron=%00", 200),
+        ("/sites/{site}/cameras/{camera}/schedule?cron=a%00b", 422),
+        ("/sites/{site}/cameras/{camera}/schedule?cron=* * * * * *", 422),
+    ],
+)
+def test_addresses_that_are_wrong_are_told_so(
+    console: Served, page: Page, six: tuple[UUID, UUID, UUID], path: str, status: int
+) -> None:
+    site, camera, _ = six
+    sign_in(page, console)
+    asked = path.format(site=site, camera=camera)
+    assert page.request.get(f"{console.url}{asked}").status == status
+
+
+def test_an_image_elsewhere_in_the_bucket_is_not_shown(
+    console: Served, page: Page, shots: Shots, six: tuple[UUID, UUID, UUID]
+) -> None:
+    _, _, failed = six
+    shots.farm.call(
+        "fn_image_completion_handler", image_id=failed, image_url="camera/of-others/a.jpg"
+    )
+    sign_in(page, console)
+    answer = page.request.get(f"{console.url}/sites/images/{failed}")
+    assert (answer.status, bool(re.search("not kept", answer.text()))) == (404, True)

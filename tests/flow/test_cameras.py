@@ -1,0 +1,83 @@
+"""Battery cameras and the real gateway: whatever goes wrong, every image arrives once, whole."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from farmiq import stack
+from farmiq.simulate import camera_faults, fleet
+from farmiq.simulate.camera_faults import Faults
+from tests.camera_farm import GATEWAY, CameraFarm, farm_of
+from tests.conftest import Database
+from tests.farm import TENANT
+
+CAMERAS = 10
+FAULTS = replace(camera_faults.ALL, loop_wakes=5, looping=0.1)
+
+
+@pytest.fixture
+def shared_login() -> bool:
+    return True
+
+
+@pytest.fixture
+def cameras(
+    shared_login: bool,  # noqa: FBT001 - a fixture
+    engines: dict[str, str],
+    cloud_db: Database,
+    tmp_path: Path,
+    free_port: Callable[[], int],
+) -> Iterator[CameraFarm]:
+    """Database and store are shared with other tests, the broker is not."""
+    with (
+        stack.start(
+            tmp_path / "b", engines=("mqtt-cloud",), shared_login=shared_login, say=lambda _: None
+        ) as broker,
+        farm_of(broker, tmp_path, cloud_db, engines, free_port) as made,
+    ):
+        yield made
+
+
+@pytest.mark.req("DB2-10", "DB2-12", "DB2-13", "DB2-14", "DB2-15", "DS-02")
+async def test_ten_cameras_with_all_faults(cameras: CameraFarm) -> None:
+    await cameras.start()
+    async with cameras.cameras(CAMERAS, FAULTS) as made:
+        await fleet.simulate(made, wakes=2)
+    account = cameras.account()
+    loops = sum(each.kit.loops for each in made)
+    await cameras.check(captured=2 * CAMERAS + FAULTS.loop_wakes * loops)
+    assert account.acts["died"] > 0
+    assert account.unreadable == []
+
+
+@pytest.mark.req("DB2-13", "DB2-14")
+async def test_the_gateway_is_killed_in_mid_image(cameras: CameraFarm) -> None:
+    await cameras.start()
+    async with cameras.cameras(CAMERAS, Faults(loss=0.3, duplicates=0.1, reorder=0.5)) as made:
+        work = asyncio.create_task(fleet.simulate(made, wakes=1))
+        await cameras.until_in_mid_image()
+        await cameras.kill(GATEWAY)
+        await work
+    await cameras.check(captured=CAMERAS)
+
+
+@pytest.mark.parametrize("shared_login", [False])
+async def test_a_fleet_from_the_command_line_each_camera_with_its_own_login(
+    cameras: CameraFarm,
+) -> None:
+    await cameras.start()
+    folder = str(cameras.folder / "fleet")
+    run = ("simulate", "cameras", "--count", "3", "--wakes", "1", "--loss", "0.3")
+    told = cameras.farm.cli(*run, "--register", TENANT, "--witness", "--dir", folder, "--json")
+    assert told.returncode == 0, told.stderr
+    summary = json.loads(told.stdout)
+    assert (summary["captured"], summary["acked"], summary["unreadable"]) == (3, 3, 0)
+    checked = cameras.farm.cli("simulate", "check-cameras", "--dir", folder, "--json")
+    assert checked.returncode == 0, checked.stderr
+    assert json.loads(checked.stdout)["complete"] == 3
+    (zones,) = cameras.farm.cloud("select count(distinct timezone)::integer from sites")
+    assert zones == (3,)

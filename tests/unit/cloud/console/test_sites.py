@@ -1,0 +1,327 @@
+"""What the pages about sites say."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmiq.cloud.console import look, schedules, site_day, sites, strips
+from farmiq.cloud.console.readings import Company
+from farmiq.cloud.console.site_day import Asked, Change, May
+from farmiq.cloud.console.sites import Day, Site
+from farmiq.cloud.console.strips import Camera, Cell, State, Wake
+
+BANGKOK = ZoneInfo("Asia/Bangkok")
+TODAY = date(2025, 1, 15)
+NOW = datetime(2025, 1, 15, 14, 0, tzinfo=BANGKOK).astimezone(UTC)
+COMPANY = Company(
+    company_id=UUID(int=1), name="One", tenant_id="t-1", timezone="Asia/Bangkok", email="a@b.c"
+)
+SITE = Site(
+    site_id=UUID(int=2),
+    site_name="River House",
+    timezone="Asia/Bangkok",
+    is_active=True,
+    program_name="Trial",
+    today=TODAY,
+    cameras=1,
+    last_seen_at=NOW,
+)
+
+
+def camera(**changes: Any) -> Camera:
+    return Camera(
+        **{
+            "device_id": UUID(int=3),
+            "device_name": "Device-002",
+            "wake_schedule_cron": "0 */4 * * *",
+            "is_active": True,
+            "is_here": True,
+            "firmware": "1",
+            "last_seen_at": NOW - timedelta(minutes=5),
+            "battery_voltage": 3.9,
+            "wifi_rssi": -60.0,
+            "pending_count": None,
+            "missed": 0,
+            **changes,
+        }
+    )
+
+
+def wake(back_h: float, status: str | None = None, **changes: Any) -> Wake:
+    """Expected so many hours ago; with a status it came."""
+    at = NOW - timedelta(hours=back_h)
+    return Wake(
+        **{
+            "session_id": UUID(int=4),
+            "device_id": UUID(int=3),
+            "at": at,
+            "expected_at": at,
+            "image_id": UUID(int=int(1000 + back_h * 60)) if status else None,
+            "status": status,
+            "received_at": at + timedelta(seconds=9) if status == "complete" else None,
+            "overage_reason": None,
+            "clock_suspect": False,
+            **changes,
+        }
+    )
+
+
+def day(at: date = TODAY, **changes: Any) -> Day:
+    return Day(
+        **{
+            "session_id": UUID(int=4),
+            "site_id": SITE.site_id,
+            "session_date": at,
+            "timezone": "Asia/Bangkok",
+            "expected": 6,
+            "completed": 5,
+            "failed": 1,
+            "extra": 0,
+            "status": "in_progress",
+            "config_changed": False,
+            "late_updates": 0,
+            "locked_at": None,
+            **changes,
+        }
+    )
+
+
+def view(*wakes: Wake, **changes: Any) -> site_day.View:
+    return site_day.view(
+        COMPANY,
+        SITE,
+        **{
+            "day": day(),
+            "wakes": wakes,
+            "shots": {},
+            "cameras": [camera()],
+            "changes": [],
+            "alerts": [],
+            "asked": Asked(),
+            "may": May(resend=True, schedule=True),
+            "now": NOW,
+            **changes,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "of", "expected"),
+    [
+        (wake(3, "complete"), camera(), State.RECEIVED),
+        (wake(3, "pending"), camera(), State.RECEIVING),
+        (wake(3, "failed"), camera(), State.FAILED),
+        (wake(-1), camera(), State.DUE),
+        (wake(0.1), camera(), State.DUE),
+        (wake(0.2), camera(), State.OVERDUE),
+        (wake(3), camera(), State.OVERDUE),
+        (wake(3), camera(last_seen_at=None), State.OVERDUE),
+        (wake(3), None, State.OVERDUE),
+        # Lost needs a witness: the camera itself, after the window closed, with nothing on it.
+        (wake(3), camera(pending_count=2), State.OVERDUE),
+        (wake(3), camera(pending_count=0), State.LOST),
+        (wake(3), camera(pending_count=0, last_seen_at=NOW - timedelta(hours=2.5)), State.OVERDUE),
+        (wake(0.9), camera(pending_count=0), State.OVERDUE),
+    ],
+)
+def test_late_is_not_missing(found: Wake, of: Camera | None, expected: State) -> None:
+    assert strips.state(found, of, now=NOW) is expected
+
+
+def test_a_cell_per_expected_wake_and_a_count_of_those_cells() -> None:
+    found = strips.strip(
+        [wake(-2), wake(6, "complete"), wake(4, "failed"), wake(5, expected_at=None)],
+        {UUID(int=3): camera()},
+        now=NOW,
+        zone=BANGKOK,
+    )
+    assert [cell.says for cell in found.cells] == [
+        "08:00 Device-002: received", "10:00 Device-002: failed", "16:00 Device-002: due later",
+    ]  # fmt: skip
+    assert found.says == "1 received, 1 failed, 1 due later"
+    assert (found.problems, found.extra) == (1, 1)
+
+
+def test_what_came_late_is_marked() -> None:
+    late = wake(6, "complete", received_at=NOW)
+    assert strips.arrived_late(late)
+    assert not strips.arrived_late(wake(6, "complete"))
+    (row,) = view(late).cameras[0].rows
+    assert (row.at, row.arrived) == ("08:00:00", "arrived 14:00:00")
+
+
+@given(st.lists(st.sampled_from(list(State)), min_size=1, max_size=2000))
+def test_folding_hides_no_problem(states: list[State]) -> None:
+    each = -(-len(states) // strips.MOST_CELLS)
+    cells = [Cell(state, False, "08:00 x") for state in states]
+    folded = [strips.fold(cells[at : at + each]) for at in range(0, len(cells), each)]
+    assert len(folded) <= strips.MOST_CELLS
+    bad = strips.PROBLEMS
+    assert ({cell.state for cell in folded} & bad != set()) == (set(states) & bad != set())
+
+
+def test_a_day_that_goes_on_is_not_judged() -> None:
+    assert sites.band(day(completed=0)) == "going"
+    assert sites.band(day(completed=6)) == "complete"
+    assert sites.band(day(completed=5, status="locked", locked_at=NOW)) == "acceptable"
+    assert sites.band(day(expected=0)) == "n/a"
+
+
+def test_two_weeks_end_today_and_gaps_stay_gaps() -> None:
+    locked = day(TODAY - timedelta(days=1), completed=2, status="locked", locked_at=NOW)
+    found = sites.two_weeks({locked.session_date: locked, TODAY: day()}, today=TODAY)
+    assert len(found) == 14
+    assert [cell.band for cell in found[-3:]] == ["none", "alert", "going"]
+    assert found[-2].says == "Jan 14, 2025: 33%, alert"
+
+
+def test_sites_that_need_somebody_come_first() -> None:
+    other = UUID(int=9)
+    bad = Site(
+        **{f: getattr(SITE, f) for f in Site.__slots__} | {"site_id": other, "site_name": "Z"}
+    )
+    found = sites.view(
+        COMPANY,
+        [SITE, bad],
+        days=[day(), day(site_id=other, session_id=UUID(int=8))],
+        wakes=[wake(3, "complete"), wake(3, session_id=UUID(int=8))],
+        cameras=[camera()],
+        now=NOW,
+    )
+    assert [row.site.site_name for row in found.rows] == ["Z", "River House"]
+    assert (found.sentence, found.title) == ("1 of 2 sites needs attention", "(1) Sites")
+
+
+@pytest.mark.req("DB2-05")
+def test_a_session_in_the_words_of_the_document() -> None:
+    found = view(*(wake(back, "complete") for back in (1, 2, 3, 4, 5)), wake(6, "failed"))
+    assert found.heading == "Device Session: Jan 15, 2025"
+    assert found.counts == "Expected: 6 | Completed: 5 | Failed: 1 | Extra: 0"
+    assert found.complete == "83% Complete"
+    assert found.bar == (19, 23)
+    assert found.sentence == "1 failed today"
+
+
+@pytest.mark.req("DB2-07")
+def test_a_camera_in_the_words_of_the_document() -> None:
+    came = [wake(n / 2, "complete") for n in range(10)]
+    extra = [
+        wake(n + 0.3, "complete", expected_at=None, overage_reason="off_schedule") for n in (1, 2)
+    ]
+    (card,) = view(*came, *extra).cameras
+    assert card.says == "Device-002 (12 received / 10 expected) ⚠️"
+
+
+def test_a_failed_extra_is_not_hidden() -> None:
+    found = view(
+        wake(3, "complete"), wake(1, "failed", expected_at=None, overage_reason="no_schedule")
+    )
+    assert found.sentence == "1 extra failed today"
+    assert found.title == "(1) River House"
+
+
+@pytest.mark.parametrize(
+    ("changes", "standing"),
+    [
+        ({}, "in-touch"),
+        ({"missed": 1}, "in-touch"),
+        ({"missed": 2}, "silent"),
+        ({"last_seen_at": None}, "never"),
+        ({"is_here": False}, "moved"),
+        ({"is_active": False}, "retired"),
+    ],
+)
+def test_what_a_silent_camera_last_said_is_old(changes: dict[str, Any], standing: str) -> None:
+    (card,) = view(wake(3), cameras=[camera(**changes)]).cameras
+    assert card.standing == standing
+    assert card.is_old == (standing != "in-touch")
+
+
+def test_many_wakes_are_cut_but_never_one_that_failed() -> None:
+    wakes = [wake(n / 100, "complete" if n != 400 else "failed") for n in range(500)]
+    (card,) = view(*wakes).cameras
+    assert (len(card.rows), card.hidden) == (site_day.MOST_ROWS + 1, 399)
+    assert card.rows[-1].may_resend
+
+
+def test_of_two_hundred_cameras_only_what_is_open_is_listed() -> None:
+    all_of_them = [camera(device_id=UUID(int=100 + n)) for n in range(200)]
+    wakes = [
+        wake(hour, "complete" if (n, hour) != (7, 3) else "failed", device_id=UUID(int=100 + n))
+        for n in range(200)
+        for hour in range(1, 11)
+    ]
+    found = view(*wakes, cameras=all_of_them, asked=Asked(camera=UUID(int=150)))
+    assert [n for n, card in enumerate(found.cameras) if card.rows] == [7, 50]
+    assert {card.withheld for card in found.cameras if not card.rows} == {10}
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (timedelta(hours=10), "10 hours"),
+        (timedelta(hours=9, minutes=31), "10 hours"),
+        (timedelta(minutes=61), "1 hour"),
+        (timedelta(minutes=59), "59 minutes"),
+        (timedelta(seconds=3), "1 minute"),
+    ],
+)
+def test_hours_until_midnight(left: timedelta, said: str) -> None:
+    assert site_day.hours(left) == said
+
+
+def test_a_pending_change_says_when_it_counts() -> None:
+    change = Change(
+        change_id=UUID(int=7), device_id=UUID(int=3), cron="0 8 * * *",
+        effective_date=date(2025, 1, 16),
+    )  # fmt: skip
+    found = view(wake(3, "complete"), changes=[change])
+    assert found.schedules[0].takes_effect == "at midnight (10 hours from now)"
+
+
+def test_who_may_do_what() -> None:
+    roles = (None, "viewer", "operator", "technician", "admin")
+    found = [site_day.may(role, is_super_admin=False) for role in roles]
+    assert [each.resend for each in found] == [False, False, True, True, True]
+    assert [each.schedule for each in found] == [False, False, False, True, True]
+    assert site_day.may(None, is_super_admin=True) == May(resend=True, schedule=True)
+
+
+def test_a_page_turns_when_the_next_wake_falls_overdue() -> None:
+    found = view(wake(0.16))
+    assert found.turns_at == NOW - timedelta(hours=0.16) + strips.GRACE
+    assert view(wake(3, "complete")).turns_at == NOW + sites.AGES
+    assert view(day=None).turns_at == NOW + sites.OPENING
+
+
+def test_a_preview_says_what_comes_and_what_goes() -> None:
+    first = datetime(2025, 1, 15, 17, tzinfo=UTC)
+    found = schedules.preview(
+        {
+            "new_wake_schedule_cron": "0 8 * * *",
+            "effective_date": "2025-01-16",
+            "takes_effect_at": "2025-01-15T17:00:00Z",
+            "text": "This change will take effect at midnight (10 hours from now)",
+            "expected_today": 24,
+            "expected_tomorrow": 32,
+        },
+        zone=BANGKOK,
+        now=NOW,
+        before=[first, first + timedelta(hours=4)],
+        after=[first + timedelta(hours=4), first + timedelta(hours=8)],
+        current=None,
+    )
+    assert found.when == "Jan 16, 2025, 00:00, Asia/Bangkok (UTC+7)"
+    assert found.consequence == "Today keeps 24 expected images; tomorrow 32"
+    assert (found.added, found.removed, found.dst_note) == ("08:00", "00:00", "")
+
+
+def test_names_from_elsewhere_are_only_text() -> None:
+    odd = camera(device_name="<script>alert(1)</script>")
+    shown = look.render("site_fragment.html", view=view(wake(3, "failed"), cameras=[odd]), csrf="x")
+    assert "<script>" not in shown
