@@ -52,4 +52,16 @@ class Backoff:
         return wait
 
     async def wait(self) -> None:
+        end_if_cancelled()
         await asyncio.sleep(self.next_s())
+
+
+def end_if_cancelled() -> None:
+    """Raises CancelledError if a library lost one while it handled an error of its own.
+
+    Else a loop that tries again would go on, and whoever ends it would wait for ever: a task group
+    cancels its tasks once.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -164,8 +164,10 @@ def _statement(form: LiteralString, table: str) -> sql.Composed:
 
 
 _OF_COMPANIES = (
-    *("companies", "users", "memberships"),
-    *sorted(two_companies.CAMERAS.keys() - two_companies.NOT_FOR_PEOPLE),
+    "companies",
+    "users",
+    "memberships",
+    *(table for table in two_companies.CAMERAS if table not in two_companies.NOT_FOR_PEOPLE),
 )
 _TABLES = (
     *_OF_COMPANIES,

@@ -1,5 +1,6 @@
 """Waiting before trying again: longer each time, within bounds, over from the start when stable."""
 
+import asyncio
 import itertools
 
 import pytest
@@ -85,3 +86,19 @@ async def test_wait_waits_for_that_long(clock: Clock, monkeypatch: pytest.Monkey
         await tried.wait()
 
     assert waited == [1, 2, 4, 8, 10]
+
+
+async def test_a_cancellation_that_was_lost_ends_the_loop_that_tries_again() -> None:
+    async def careless() -> None:
+        tried = Backoff(base_s=1000)
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await tried.wait()
+
+    task = asyncio.create_task(careless())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 10)

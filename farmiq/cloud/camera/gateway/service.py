@@ -16,7 +16,7 @@ from farmiq import crash
 from farmiq.cloud.camera.gateway import dialects, intake, upkeep
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.intake import Outcome
-from farmiq.cloud.camera.gateway.steps import WORKERS, Steps
+from farmiq.cloud.camera.gateway.steps import AWAY, WORKERS, Steps
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
 from farmiq.plumbing.backoff import Backoff
@@ -144,7 +144,7 @@ class Intake:
         while True:
             try:
                 outcome = await intake.keep_in_halves(self._pool, sent, self._pace)
-            except db.UNAVAILABLE as error:
+            except AWAY as error:
                 self.problem = f"nothing is being committed: {db.first_line(error)}"
                 log.get(NAME).warning("camera.database_away", error=db.first_line(error))
                 await backoff.wait()

@@ -29,7 +29,7 @@ from farmiq.cloud.camera.gateway.chunks import (
 from farmiq.cloud.camera.gateway.store import Row
 from farmiq.cloud.camera.gateway.wire import Answer, Missing, Stored
 from farmiq.plumbing import db, log, mqtt, objects
-from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.backoff import Backoff, end_if_cancelled
 
 NAME = "cloud-camera-gateway"
 # Each may hold a whole image, more than once while it is sent.
@@ -38,6 +38,8 @@ LOOK_S = 0.25
 AGAIN_S = 5.0
 REFUSED_AGAIN_S = 60.0
 CORRUPT = "CORRUPT"
+# The second is what a gateway hears that was frozen in mid-transaction.
+AWAY = (*db.UNAVAILABLE, psycopg.errors.IdleInTransactionSessionTimeout)
 
 ENDED = prometheus_client.Counter(
     "farmiq_camera_images_total", "Images of cameras, by how their transmission ended", ["outcome"]
@@ -75,11 +77,12 @@ class Steps:
         """One worker, without end."""
         backoff = Backoff(cap_s=5.0)
         while True:
+            end_if_cancelled()
             try:
                 if not await self._one():
                     await self._rest()
                     continue
-            except db.UNAVAILABLE as error:
+            except AWAY as error:
                 self.problem = f"images wait for the database: {db.first_line(error)}"
                 log.get(NAME).warning("camera.database_away", error=db.first_line(error))
                 await backoff.wait()
@@ -112,7 +115,7 @@ class Steps:
             async with db.transaction(self._pool) as tx:
                 await store.postpone(tx, transfer_id, wait_s=AGAIN_S)
         except psycopg.Error as error:
-            if isinstance(error, db.UNAVAILABLE):
+            if isinstance(error, AWAY):
                 raise
             # One image that the database refuses must not hold up the others.
             log.get(NAME).error("camera.step_refused", error=db.first_line(error))
