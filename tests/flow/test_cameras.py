@@ -10,7 +10,9 @@ import pytest
 
 from farmiq import stack
 from farmiq.simulate import camera_faults, fleet
+from farmiq.simulate.camera import Camera, Firmware
 from farmiq.simulate.camera_faults import Faults
+from farmiq.simulate.fleet import Pace
 from tests.camera_farm import GATEWAY, CameraFarm, farm_of
 from tests.conftest import Database
 from tests.farm import TENANT
@@ -63,6 +65,21 @@ async def test_the_gateway_is_killed_in_mid_image(cameras: CameraFarm) -> None:
         await cameras.kill(GATEWAY)
         await work
     await cameras.check(captured=CAMERAS)
+
+
+@pytest.mark.req("DB2-11", "DB2-15")
+async def test_twenty_images_that_nobody_heard_of_are_asked_for_one_by_one(
+    cameras: CameraFarm,
+) -> None:
+    """By a camera that sends old images only when it is told to; it speaks the standard dialect."""
+    async with cameras.cameras(2, Faults(), pace=Pace(every_s=0.0)) as (_, camera):
+        camera.camera = Camera(Firmware(answer_s=0.05, tries=1, listens_s=0.0))
+        await camera.live(wakes=20)
+        assert camera.waiting == 20
+        await cameras.start()
+        camera.camera = replace(camera.camera, firmware=Firmware(volunteers=False, listens_s=1.0))
+        await camera.deliver()
+    await cameras.check(captured=20)
 
 
 @pytest.mark.parametrize("shared_login", [False])
