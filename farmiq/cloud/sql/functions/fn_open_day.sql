@@ -3,6 +3,7 @@
 -- are the active cameras that stand there; on one that is over, those that stood there first on that
 -- date, unless they are retired and were not seen since. Before the site's first day stood there
 -- whoever came first: images of that time have no other place either (fn_devices_assignment).
+-- Hours that another day has already, opened when the site had another zone, stay that day's.
 create or replace function fn_open_day(site_id uuid, local_date date, config_changed boolean)
 returns uuid
 language plpgsql volatile
@@ -47,6 +48,11 @@ begin
     from (select distinct schedule from cameras) s
     cross join public.fn_wake_instants(s.schedule, site.timezone, fn_open_day.local_date) w
     join cameras c on c.schedule = s.schedule
+    where not exists (
+      select from public.site_device_sessions o
+      where o.site_id = fn_open_day.site_id and o.timezone <> site.timezone
+        and o.session_date between fn_open_day.local_date - 2 and fn_open_day.local_date + 2
+        and o.session_date = public.fn_local_date(o.timezone, w.expected_at))
   ), made as (
     insert into public.site_device_sessions (session_id, company_id, program_id, site_id,
       session_date, timezone, expected_wake_count, config_changed_flag, opened_at)

@@ -41,6 +41,11 @@ begin
     -- A place that crosses the date line skips a date.
     where s.site_id = fn_open_days.site_id
       and public.fn_local_date(s.timezone, public.fn_midnight(s.timezone, d::date)) = d::date
+      -- The date was told before the lock was had: the site may have got another zone meanwhile.
+      and (public.fn_midnight(s.timezone, d::date) <= public.fn_now() + interval '10 minutes'
+        or exists (
+          select from public.site_device_sessions o
+          where o.site_id = s.site_id and o.session_date = d::date))
   loop
     opened := public.fn_open_day(fn_open_days.site_id, day, public.fn_apply_schedule_changes(
       fn_open_days.site_id, day, 'fn_midnight_session_opener'));
