@@ -18,7 +18,7 @@ def opened(farm: Farm, site: UUID) -> dict[str, Any]:
 
 
 def days(farm: Farm, site: UUID) -> list[tuple[str, str, int]]:
-    return farm.rows(  # type: ignore[return-value]
+    return farm.rows(
         "select session_date::text, timezone, expected_wake_count from site_device_sessions"
         " where site_id = %s order by 1",
         site,
