@@ -79,6 +79,10 @@ CALLS = {
         "select fn_local_date('Asia/Bangkok', fn_now())",
     ),
     "fn_midnight(text,date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
+    "fn_session_at(uuid,timestamp with time zone)": (
+        "select fn_session_at((select site_id from sites), fn_now())",
+        "select fn_session_at(%(foreign_id)s, fn_now())",
+    ),
     "fn_device_next_wake(uuid,timestamp with time zone)": (
         "select fn_device_next_wake((select device_id from devices))",
         "select fn_device_next_wake(%(foreign_id)s, fn_now())",

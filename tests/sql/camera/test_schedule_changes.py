@@ -215,3 +215,30 @@ def test_no_next_wake(farm: Farm) -> None:
     site = farm.site()
     for device in (farm.device(site, None), farm.device(site, is_active=False), ids.new()):
         assert farm.call("fn_device_next_wake", device_id=device) is None
+
+
+@pytest.mark.req("DS-12")
+def test_a_clock_that_is_ahead_applies_nothing_before_midnight(farm: Farm) -> None:
+    """The day that its wake opens counts on the change; the camera gets it at midnight."""
+    site = farm.site()
+    device = farm.device(site, "0 8 * * *")
+    farm.call("fn_midnight_session_opener", site_id=site)
+    change = request(farm, device, "0 8,9,10 * * *")
+    early = "select expected_wake_count, config_changed_flag from site_device_sessions"
+    state = (
+        "select d.wake_schedule_cron, c.applied_at is not null from devices d"
+        " join device_schedule_changes c on c.change_id = %s"
+    )
+    farm.at("2026-03-10T23:55:00+07:00")
+    farm.wake(device, "2026-03-11T00:01:00+07:00")
+    farm.call("fn_midnight_session_opener", site_id=site)
+    assert farm.rows(f"{early} where session_date = '2026-03-11'") == [(3, True)]
+    assert farm.value(state, change["change_id"]) == ("0 8 * * *", False)
+    assert next_wake(farm, device, "2026-03-11T08:00:00+07:00") == "2026-03-11T02:00Z"
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="open already"):
+        cancel(farm, change["change_id"])
+    assert request(farm, device, "0 7 * * *")["effective_date"] == "2026-03-12"
+    farm.at("2026-03-11T00:00:01+07:00")
+    farm.call("fn_midnight_session_opener", site_id=site)
+    assert farm.value(state, change["change_id"]) == ("0 8,9,10 * * *", True)
+    assert farm.rows(f"{early} where session_date = '2026-03-11'") == [(3, True)]

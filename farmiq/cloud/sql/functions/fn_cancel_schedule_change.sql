@@ -12,7 +12,7 @@ begin
   from public.device_schedule_changes c join public.devices d on d.device_id = c.device_id
   where c.change_id = fn_cancel_schedule_change.change_id and d.site_id is not null
     and c.company_id = public.get_active_company_id();
-  select c.applied_at, c.superseded_at, c.cancelled_at into change
+  select c.device_id, c.effective_date, c.applied_at, c.superseded_at, c.cancelled_at into change
   from public.device_schedule_changes c
   where c.change_id = fn_cancel_schedule_change.change_id
     and c.company_id = public.get_active_company_id()
@@ -25,6 +25,14 @@ begin
       fn_cancel_schedule_change.change_id,
       case when change.applied_at is null then 'overtaken by a newer request' else 'applied' end
       using errcode = 'object_not_in_prerequisite_state';
+  elsif change.cancelled_at is null and exists (
+    -- Opened before its midnight for a wake whose clock is ahead; what it expects stays.
+    select from public.devices d
+    join public.site_device_sessions s on s.site_id = d.site_id
+    join public.expected_wakes e on e.session_id = s.session_id and e.device_id = d.device_id
+    where d.device_id = change.device_id and s.session_date >= change.effective_date) then
+    raise exception 'the day of schedule change % is open already: request a new change',
+      fn_cancel_schedule_change.change_id using errcode = 'object_not_in_prerequisite_state';
   end if;
   update public.device_schedule_changes c
   set cancelled_at = public.fn_now(), cancelled_by = person

@@ -1,5 +1,6 @@
 -- When a camera is to wake next: today by its schedule, from the midnight of a change that waits by
--- that one (C-71). After now, unless told otherwise; null if it is retired or has no schedule.
+-- that one (C-71). After now, unless told otherwise; null if it is retired or has no schedule. A day
+-- that was opened in another zone than the site has by now goes on in that one.
 create or replace function fn_device_next_wake(
   device_id uuid, after timestamptz default null) returns timestamptz
 language plpgsql stable
@@ -7,17 +8,28 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  since constant timestamptz := coalesce(fn_device_next_wake.after, public.fn_now());
+  since timestamptz := coalesce(fn_device_next_wake.after, public.fn_now());
   camera record;
+  day record;
   found timestamptz;
 begin
-  select d.wake_schedule_cron, coalesce(s.timezone, c.timezone) as timezone into camera
+  select d.site_id, d.wake_schedule_cron, coalesce(s.timezone, c.timezone) as timezone into camera
   from public.devices d
   join public.companies c on c.company_id = d.company_id
   left join public.sites s on s.site_id = d.site_id
   where d.device_id = fn_device_next_wake.device_id and d.is_active;
   if camera.timezone is null then
     return null;
+  end if;
+  select s.timezone, public.fn_midnight(s.timezone, s.session_date + 1) as ends_at into day
+  from public.site_device_sessions s
+  where s.session_id = public.fn_session_at(camera.site_id, since);
+  if day.timezone <> camera.timezone then
+    found := public.fn_next_wake(camera.wake_schedule_cron, day.timezone, since);
+    if found < day.ends_at then
+      return found;
+    end if;
+    since := day.ends_at - interval '1 microsecond';
   end if;
   with waiting as (
     select c.effective_date, c.new_wake_schedule_cron, c.requested_at, c.position

@@ -1,8 +1,10 @@
 -- Makes the session of a site and date with the wakes it expects, unless there is one; its id.
--- Call it under fn_lock_site, the changes of the date applied. Expected on a date that is not over
--- are the active cameras that stand there; on one that is over, those that stood there first on that
--- date, unless they are retired and were not seen since. Before the site's first day stood there
--- whoever came first: images of that time have no other place either (fn_devices_assignment).
+-- Call it under fn_lock_site, the changes of the date applied or waiting for its midnight. Expected on
+-- a date that is not over are the active cameras that stand there; on one that is over, those that
+-- stood there first on that date, unless they are retired and were not seen since. Before the site's
+-- first day stood there whoever came first: images of that time have no other place either
+-- (fn_devices_assignment).
+-- Hours that another day has already, opened when the site had another zone, stay that day's.
 create or replace function fn_open_day(site_id uuid, local_date date, config_changed boolean)
 returns uuid
 language plpgsql volatile
@@ -25,11 +27,17 @@ begin
   begins := public.fn_midnight(site.timezone, fn_open_day.local_date);
   ends := public.fn_midnight(site.timezone, fn_open_day.local_date + 1);
   with cameras as (
-    select d.device_id, d.wake_schedule_cron as schedule
+    select d.device_id, coalesce(w.new_wake_schedule_cron, d.wake_schedule_cron) as schedule,
+      w.change_id is not null as will_change
     from public.devices d
+    left join lateral (
+      select c.change_id, c.new_wake_schedule_cron from public.device_schedule_changes c
+      where c.device_id = d.device_id and c.effective_date <= fn_open_day.local_date
+        and c.applied_at is null and c.superseded_at is null and c.cancelled_at is null
+      order by c.requested_at desc, c.position desc limit 1) w on true
     where not is_over and d.site_id = fn_open_day.site_id and d.is_active
     union all
-    select f.device_id, public.fn_schedule_on(f.device_id, fn_open_day.local_date)
+    select f.device_id, public.fn_schedule_on(f.device_id, fn_open_day.local_date), false
     from (
       select distinct on (a.device_id) a.device_id, a.site_id
       from public.device_assignments a
@@ -47,11 +55,18 @@ begin
     from (select distinct schedule from cameras) s
     cross join public.fn_wake_instants(s.schedule, site.timezone, fn_open_day.local_date) w
     join cameras c on c.schedule = s.schedule
+    where not exists (
+      select from public.site_device_sessions o
+      where o.site_id = fn_open_day.site_id and o.timezone <> site.timezone
+        and o.session_date between fn_open_day.local_date - 2 and fn_open_day.local_date + 2
+        and o.session_date = public.fn_local_date(o.timezone, w.expected_at))
   ), made as (
     insert into public.site_device_sessions (session_id, company_id, program_id, site_id,
       session_date, timezone, expected_wake_count, config_changed_flag, opened_at)
     select public.fn_uuid_v7(), site.company_id, site.program_id, fn_open_day.site_id,
-      fn_open_day.local_date, site.timezone, count(*), fn_open_day.config_changed, public.fn_now()
+      fn_open_day.local_date, site.timezone, count(*),
+      fn_open_day.config_changed or exists (select from cameras c where c.will_change),
+      public.fn_now()
     from wakes
     on conflict on constraint site_device_sessions_site_date_key do nothing
     returning session_id

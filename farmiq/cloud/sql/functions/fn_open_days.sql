@@ -1,6 +1,7 @@
 -- Opens a day of an active site and first, one after the other, the days that nobody opened since
 -- its newest one, each with the changes of its own date; the id of the last. Changes that are due
--- later, on a day that is open already, are applied too (C-70); what it expects stays (C-62).
+-- later, on a day that is open already, are applied too (C-70); what it expects stays (C-62). A day
+-- that a camera's clock opens before its midnight expects what waits, which is applied at midnight.
 create or replace function fn_open_days(site_id uuid, last_date date) returns uuid
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -9,6 +10,7 @@ as $$
 declare
   opened uuid;
   first_date date;
+  today date;
   day date;
 begin
   select s.session_id into opened
@@ -23,6 +25,7 @@ begin
     return opened;
   end if;
   perform public.fn_lock_site(fn_open_days.site_id);
+  today := public.fn_site_today(fn_open_days.site_id);
   -- While it was not active nothing was missed.
   select greatest(max(n.session_date) + 1,
     public.fn_local_date(s.timezone, greatest(s.active_since, p.active_since)))
@@ -41,9 +44,15 @@ begin
     -- A place that crosses the date line skips a date.
     where s.site_id = fn_open_days.site_id
       and public.fn_local_date(s.timezone, public.fn_midnight(s.timezone, d::date)) = d::date
+      -- The date was told before the lock was had: the site may have got another zone meanwhile.
+      and (public.fn_midnight(s.timezone, d::date) <= public.fn_now() + interval '10 minutes'
+        or exists (
+          select from public.site_device_sessions o
+          where o.site_id = s.site_id and o.session_date = d::date))
   loop
-    opened := public.fn_open_day(fn_open_days.site_id, day, public.fn_apply_schedule_changes(
-      fn_open_days.site_id, day, 'fn_midnight_session_opener'));
+    opened := public.fn_open_day(fn_open_days.site_id, day,
+      case when day <= today then public.fn_apply_schedule_changes(
+        fn_open_days.site_id, day, 'fn_midnight_session_opener') else false end);
   end loop;
   return opened;
 end $$;

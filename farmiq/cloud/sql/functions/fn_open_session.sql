@@ -20,7 +20,7 @@ begin
   select s.timezone, s.is_active and p.is_active as is_active into site
   from public.sites s join public.pilot_programs p on p.program_id = s.program_id
   where s.site_id = fn_open_session.site_id;
-  today := public.fn_local_date(site.timezone, public.fn_now());
+  today := public.fn_site_today(fn_open_session.site_id);
   if site is null or fn_open_session.session_date >= today and not site.is_active then
     perform public.fn_active_site_zone(fn_open_session.site_id);
   end if;

@@ -10,6 +10,7 @@ as $$
 declare
   camera record;
   today date;
+  zone_today text;
   effective date;
   takes_effect_at timestamptz;
   problem constant text := case
@@ -34,11 +35,19 @@ begin
   elsif problem is not null then
     raise exception using errcode = 'invalid_parameter_value', message = problem;
   end if;
-  today := public.fn_local_date(camera.timezone, public.fn_now());
-  effective := (
-    select greatest(today, max(s.session_date)) + 1
-    from public.site_device_sessions s where s.site_id = camera.site_id);
-  takes_effect_at := public.fn_midnight(camera.timezone, effective);
+  select s.session_date, s.timezone into today, zone_today
+  from public.site_device_sessions s
+  where s.session_id = public.fn_session_at(camera.site_id, public.fn_now());
+  zone_today := coalesce(zone_today, camera.timezone);
+  today := coalesce(today, public.fn_local_date(zone_today, public.fn_now()));
+  -- The newest day may have been opened in another zone and last longer.
+  select greatest(today, max(s.session_date)) + 1,
+    max(public.fn_midnight(s.timezone, s.session_date + 1))
+  into effective, takes_effect_at
+  from (
+    select s.session_date, s.timezone from public.site_device_sessions s
+    where s.site_id = camera.site_id order by s.session_date desc limit 1) s;
+  takes_effect_at := greatest(takes_effect_at, public.fn_midnight(camera.timezone, effective));
   return jsonb_build_object(
     'device_id', fn_schedule_change_effect.device_id,
     'new_wake_schedule_cron', fn_schedule_change_effect.new_wake_schedule_cron,
@@ -49,10 +58,11 @@ begin
       public.fn_time_left(takes_effect_at - public.fn_now())),
     'expected_today', (
       select count(*) from public.fn_wake_instants(
-        camera.wake_schedule_cron, camera.timezone, today)),
+        camera.wake_schedule_cron, zone_today, today)),
     'expected_tomorrow', (
       select count(*) from public.fn_wake_instants(
-        fn_schedule_change_effect.new_wake_schedule_cron, camera.timezone, effective)))
+        fn_schedule_change_effect.new_wake_schedule_cron, camera.timezone, effective) w
+      where w.expected_at >= takes_effect_at))
   || jsonb_strip_nulls(jsonb_build_object(
     'dst_note', public.fn_dst_note(camera.timezone, today, effective)));
 end $$;

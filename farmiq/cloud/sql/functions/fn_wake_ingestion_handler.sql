@@ -42,9 +42,8 @@ begin
     hashtextextended('farmiq camera ' || fn_wake_ingestion_handler.device_id, 0));
   site := public.fn_wake_lineage(fn_wake_ingestion_handler.device_id, at);
   -- A day may be opened ten minutes ahead of its midnight and no earlier.
-  session := public.fn_open_session(site, (
-    select (least(at + make_interval(secs => s.early_wake_snap_seconds),
-      came + interval '10 minutes') at time zone s.timezone)::date
+  session := public.fn_open_session_at(site, (
+    select least(at + make_interval(secs => s.early_wake_snap_seconds), came + interval '10 minutes')
     from public.sites s where s.site_id = site));
   perform from public.site_device_sessions s where s.session_id = session for no key update;
   image := public.fn_known_image(fn_wake_ingestion_handler.device_id,

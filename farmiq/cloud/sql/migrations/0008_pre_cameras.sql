@@ -58,6 +58,8 @@ create trigger sites_timezone before insert or update of timezone on sites
   for each row execute function fn_sites_timezone();
 create trigger sites_active_since before update of is_active on sites
   for each row execute function fn_active_since();
+create trigger sites_config_changed after update of timezone on sites
+  for each row execute function fn_sites_config_changed();
 
 alter table sites enable row level security;
 alter table sites force row level security;
