@@ -2,7 +2,8 @@
 -- Call it under fn_lock_site, the changes of the date applied. Expected on a date that is not over
 -- are the active cameras that stand there; on one that is over, those that stood there first on that
 -- date, unless they are retired and were not seen since. Before the site's first day stood there
--- whoever came first: images of that time have no other place either (fn_devices_assignment).
+-- whoever came first: images of that time have no other place either (fn_devices_assignment). On the
+-- day on which a camera was put there, only what comes after that is expected of it.
 create or replace function fn_open_day(site_id uuid, local_date date, config_changed boolean)
 returns uuid
 language plpgsql volatile
@@ -25,13 +26,14 @@ begin
   begins := public.fn_midnight(site.timezone, fn_open_day.local_date);
   ends := public.fn_midnight(site.timezone, fn_open_day.local_date + 1);
   with cameras as (
-    select d.device_id, d.wake_schedule_cron as schedule
+    select d.device_id, d.wake_schedule_cron as schedule, a.assigned_at
     from public.devices d
+    join public.device_assignments a on a.device_id = d.device_id and a.ended_at is null
     where not is_over and d.site_id = fn_open_day.site_id and d.is_active
     union all
-    select f.device_id, public.fn_schedule_on(f.device_id, fn_open_day.local_date)
+    select f.device_id, public.fn_schedule_on(f.device_id, fn_open_day.local_date), f.assigned_at
     from (
-      select distinct on (a.device_id) a.device_id, a.site_id
+      select distinct on (a.device_id) a.device_id, a.site_id, a.assigned_at
       from public.device_assignments a
       where is_over
         and a.device_id in (
@@ -47,6 +49,7 @@ begin
     from (select distinct schedule from cameras) s
     cross join public.fn_wake_instants(s.schedule, site.timezone, fn_open_day.local_date) w
     join cameras c on c.schedule = s.schedule
+    where w.expected_at >= c.assigned_at or c.assigned_at >= ends
   ), made as (
     insert into public.site_device_sessions (session_id, company_id, program_id, site_id,
       session_date, timezone, expected_wake_count, config_changed_flag, opened_at)
