@@ -182,7 +182,8 @@ class CloudSettings(Settings):
         300,
         alias="CAMERA_PENDING_SECONDS",
         gt=0,
-        description="how long a camera's wake waits for its image until it has failed",
+        description="how long a camera's wake waits for its image after the last sign of it, until "
+        "it has failed",
     )
     sign_in_hours: float = Field(
         12,

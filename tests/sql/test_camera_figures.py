@@ -102,6 +102,15 @@ def test_days_count_back_from_the_sites_own_today(cloud_db: Database, days: Days
     assert found[behind] == [TODAY - timedelta(days=1), TODAY, tomorrow]
 
 
+@pytest.mark.parametrize("far", [2**31 - 1, -(2**31)])
+def test_any_number_of_days_may_be_asked_for(cloud_db: Database, days: Days, far: int) -> None:
+    site = days.site(days.program("A"), "s")
+    camera = days.camera(site, "c")
+    days.wake(days.day(site, TODAY, {camera: 1}), camera, 1)
+    for query, key in ((TREND, camera), (SUMMARY, site), (COMPARISON, days.company_id)):
+        assert len(asked(cloud_db, days, query, id=key, days=far)) == 1
+
+
 def test_measures_beyond_all_bounds_do_not_break_a_figure(cloud_db: Database, days: Days) -> None:
     site = days.site(days.program("A"), "s")
     camera = days.camera(site, "c")

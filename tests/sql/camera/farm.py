@@ -29,6 +29,12 @@ select count(*) filter (where payload_status = 'complete'),
 from device_wake_payloads where site_device_session_id = %s
 """
 
+_SINCE_MIDNIGHT = """
+update device_assignments a
+set assigned_at = fn_midnight(s.timezone, fn_local_date(s.timezone, fn_now()))
+from sites s where s.site_id = a.site_id and a.device_id = %s
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Farm:
@@ -72,8 +78,11 @@ class Farm:
         self._insert("sites", {"site_id": site, **named, **columns})
         return site
 
-    def device(self, site: UUID | None, cron: str | None = "0 8,16 * * *", **columns: Any) -> UUID:
-        """A camera; it stands where it is put from the clock's time on, and before."""
+    def device(
+        self, site: UUID | None, cron: str | None = "0 8,16 * * *", *, put_now: bool = False,
+        **columns: Any,
+    ) -> UUID:  # fmt: skip
+        """A camera; it stands where it is put since the site's midnight, or from now on."""
         device = ids.new()
         named = {
             "device_id": device,
@@ -83,6 +92,8 @@ class Farm:
             "wake_schedule_cron": cron,
         }
         self._insert("devices", {**named, **columns})
+        if not put_now:
+            self.owner.execute(_SINCE_MIDNIGHT.encode(), (device,))
         return device
 
     def call(self, function: str, **named: Any) -> Any:

@@ -179,6 +179,92 @@ def test_what_is_pending_too_long_fails_first(farm: Farm) -> None:
     assert farm.value("select late_updates from site_device_sessions") == 1
 
 
+def transfer(farm: Farm, wake: dict[str, Any], *, heard: str, due: str) -> None:
+    """What the gateway has of an image on its way."""
+    farm.owner.execute(
+        "insert into camera_transfers as t (transfer_id, company_id, device_id, image_id,"
+        " image_name, dialect, spelling, state, total_chunks, opened_at, heard_at, due_at)"
+        " select image_id, company_id, device_id, image_id, image_name, 'standard', 'A',"
+        "  'receiving', 9, created_at, %s, %s from device_images where image_id = %s"
+        " on conflict on constraint camera_transfers_pkey do update"
+        " set heard_at = excluded.heard_at, due_at = excluded.due_at",
+        (heard, due, wake["image_id"]),
+    )
+
+
+@pytest.mark.req("FN-03")
+def test_an_image_of_which_chunks_still_come_is_not_given_up(farm: Farm) -> None:
+    site = farm.site()
+    wake = farm.wake(farm.device(site), farm.now())
+    transfer(farm, wake, heard="2026-03-10T23:58:00+07:00", due="2026-03-10T23:58:05+07:00")
+    farm.at("2026-03-11T00:01:00+07:00")
+    assert farm.call("fn_fail_pending_payloads", older_than="5 minutes") == 0
+    assert locked(farm, site)["failed_wake_count"] == 0
+    # The gateway is gone: its next step has been due for five minutes.
+    farm.at("2026-03-11T00:03:06+07:00")
+    assert farm.call("fn_fail_pending_payloads", older_than="5 minutes") == 1
+
+
+def test_what_the_gateway_still_asks_for_is_the_gateways(farm: Farm) -> None:
+    """Its own timeout may be longer, and while the store is away it waits with a whole image."""
+    wake = farm.wake(farm.device(farm.site()), farm.now())
+    transfer(farm, wake, heard="2026-03-10T12:00:00+07:00", due="2026-03-10T12:30:00+07:00")
+    farm.at("2026-03-10T12:20:00+07:00")
+    assert farm.call("fn_fail_pending_payloads", older_than="5 minutes") == 0
+    farm.owner.execute("update camera_transfers set state = 'failed'")
+    assert farm.call("fn_fail_pending_payloads", older_than="5 minutes") == 1
+
+
+def test_metadata_that_come_again_are_a_sign_of_life(farm: Farm) -> None:
+    camera = farm.device(farm.site())
+    farm.wake(camera, "2026-03-10T11:00:00+07:00")
+    farm.at("2026-03-10T12:04:00+07:00")
+    farm.wake(camera, "2026-03-10T11:00:00+07:00")
+    farm.at("2026-03-10T12:08:00+07:00")
+    assert farm.call("fn_fail_pending_payloads", older_than="5 minutes") == 0
+    farm.at("2026-03-10T12:09:01+07:00")
+    assert farm.call("fn_fail_pending_payloads", older_than="5 minutes") == 1
+
+
+def test_a_camera_misses_nothing_where_it_does_not_stand(farm: Farm) -> None:
+    farm.at("2026-03-10T00:00:30+07:00")
+    here, there = farm.site(), farm.site()
+    camera = farm.device(here, HOURLY)
+    farm.call("fn_midnight_session_opener_all")
+    farm.at("2026-03-10T01:00:00+07:00")
+    farm.owner.execute("update devices set site_id = %s", (there,))
+    farm.at("2026-03-10T23:50:00+07:00")
+    for hour in range(2, 24):
+        farm.wake(camera, f"2026-03-10T{hour:02}:00:00+07:00", f"{hour}.jpg")
+    farm.at(AFTER)
+    farm.call("fn_end_of_day_locker_all")
+    assert farm.value("select count(*) from device_alerts where alert_type = 'missed_wakes'") == 0
+    assert farm.rows("select expected_wake_count, extra_wake_count from site_device_sessions") in (
+        [(24, 0), (0, 22)], [(0, 22), (24, 0)],
+    )  # fmt: skip
+
+
+def test_it_misses_what_it_owed_until_it_was_moved(farm: Farm) -> None:
+    site = farm.site()
+    camera = farm.device(site, HOURLY)
+    farm.call("fn_midnight_session_opener_all")
+    farm.owner.execute("update devices set site_id = %s", (farm.site(),))
+    farm.at(AFTER)
+    farm.call("fn_end_of_day_locker_all")
+    assert farm.rows("select device_id, site_id, details from device_alerts") == [
+        (camera, site, {"missed": 13, "expected": 13})
+    ]
+
+
+def test_a_retired_camera_misses_nothing(farm: Farm) -> None:
+    site = farm.site()
+    farm.device(site, HOURLY)
+    farm.call("fn_midnight_session_opener_all")
+    farm.owner.execute("update devices set is_active = false")
+    farm.at(AFTER)
+    assert locked(farm, site)["alerts_created"] == 0
+
+
 def test_how_old_has_to_be_said(farm: Farm) -> None:
     for nonsense in (None, "-1 second"):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="such as 5 minutes"):

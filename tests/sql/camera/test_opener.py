@@ -171,6 +171,88 @@ def test_what_was_not_active_missed_nothing(farm: Farm, activate: str) -> None:
     assert days(farm, site) == {"2026-03-10": 2, "2026-04-10": 2}
 
 
+ACTIVE = "update pilot_programs set is_active = %s where program_id = %s"
+
+
+def test_a_site_that_leaves_an_inactive_program_missed_nothing(farm: Farm) -> None:
+    site = farm.site()
+    farm.device(site, "0 * * * *")
+    opened(farm, site)
+    elsewhere = another_program(farm)
+    farm.owner.execute(ACTIVE, (False, farm.program))
+    farm.at("2026-03-20T22:30:00+07:00")
+    farm.owner.execute("update sites set program_id = %s", (elsewhere,))
+    opened(farm, site)
+    assert days(farm, site) == {"2026-03-10": 24, "2026-03-20": 24}
+    farm.at("2026-03-21T00:00:30+07:00")
+    farm.call("fn_end_of_day_locker_all")
+    # Of the hours since it is in use again it missed one only.
+    assert farm.rows("select alert_date::text from device_alerts") == [("2026-03-10",)]
+
+
+@pytest.mark.parametrize("who", ["site", "program", "move"])
+def test_days_that_are_owed_open_before_nobody_owes_any_more(farm: Farm, who: str) -> None:
+    """The calendar is off from the 11th on; the 12th ends it."""
+    site = farm.site()
+    farm.device(site)
+    opened(farm, site)
+    farm.at("2026-03-12T12:00:00+07:00")
+    if who == "move":
+        farm.owner.execute("update sites set program_id = %s", (another_program(farm),))
+    else:
+        table = {"site": "sites", "program": "pilot_programs"}[who]
+        for active in (False, True):
+            # As the API does it.
+            farm.service.execute(f"update {table} set is_active = %s".encode(), (active,))  # noqa: S608
+    assert days(farm, site) == {f"2026-03-{day}": 2 for day in (10, 11, 12)}
+    assert farm.rows("select distinct program_id from site_device_sessions") == [(farm.program,)]
+
+
+def another_program(farm: Farm) -> UUID:
+    made = ids.new()
+    farm.owner.execute(
+        "insert into pilot_programs (program_id, company_id, program_name, program_type)"
+        " values (%s, %s, 'another', 'control')",
+        (made, farm.company),
+    )
+    return made
+
+
+def test_a_site_that_never_had_a_day_gets_none_by_being_switched_off(farm: Farm) -> None:
+    site = farm.site()
+    farm.owner.execute("update sites set is_active = false")
+    assert days(farm, site) == {}
+
+
+def test_hours_before_a_camera_was_put_there_are_not_expected(farm: Farm) -> None:
+    site = farm.site()
+    camera = farm.device(site, "0 * * * *", put_now=True)
+    farm.at("2026-03-10T18:00:00+07:00")
+    assert opened(farm, site)["expected_wake_count"] == 11
+    windows = "select min(wake_window_index), max(wake_window_index) from expected_wakes"
+    assert farm.value(windows) == (14, 24)
+    # It is the 14th of the day, as at any other place of its schedule.
+    assert farm.wake(camera, "2026-03-10T13:00:00+07:00")["wake_index"] == 14
+    farm.at("2026-03-11T00:00:30+07:00")
+    opened(farm, site)
+    assert days(farm, site) == {"2026-03-10": 11, "2026-03-11": 24}
+
+
+def test_so_it_is_on_a_first_day_that_is_opened_late(farm: Farm) -> None:
+    site = farm.site()
+    camera = farm.device(site, "0 * * * *", put_now=True)
+    farm.at("2026-03-11T12:00:00+07:00")
+    for hour in (10, 13):
+        farm.wake(camera, f"2026-03-10T{hour}:00:00+07:00", pending=True)
+    farm.wake(camera, "2026-03-09T13:00:00+07:00", pending=True)
+    # Before its first day stands what its schedule says: there is no other.
+    assert days(farm, site) == {"2026-03-09": 24, "2026-03-10": 11, "2026-03-11": 24}
+    farm.call("fn_end_of_day_locker_all")
+    assert farm.rows("select alert_date::text, details from device_alerts") == [
+        ("2026-03-10", {"missed": 10, "expected": 11})
+    ]
+
+
 def test_a_site_that_nobody_knows(farm: Farm) -> None:
     for function in ("fn_midnight_session_opener", "fn_end_of_day_locker"):
         with pytest.raises(psycopg.errors.NoDataFound, match="there is no site"):

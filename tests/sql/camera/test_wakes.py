@@ -398,3 +398,13 @@ def test_what_is_unknown_is_refused_by_a_state_of_its_own(
     with pytest.raises(psycopg.Error) as raised:
         farm.call(function, **arguments)
     assert raised.value.sqlstate == state
+
+
+def test_a_name_has_an_end(farm: Farm, device: UUID) -> None:
+    assert farm.wake(device, farm.now(), "é" * 255)["payload_id"]
+    assert retry(farm, device, None, "é" * 255)["found"]
+    refusal = pytest.raises(psycopg.errors.InvalidParameterValue, match="at most 255 characters")
+    with refusal:
+        farm.wake(device, farm.now(), "x" * 256)
+    with refusal:
+        retry(farm, device, None, "x" * 256)

@@ -44,13 +44,20 @@ async def after_hello(tx: db.Connection, camera: Camera, pending_count: int) -> 
     What was asked for in an earlier wake and did not come is asked for anew. Images that nobody
     knows by name are asked for without one, where the dialect allows it.
     """
+    # What still waits to be asked for stays: a camera that says HELLO all the time costs no rows.
     await tx.execute(
         "update camera_commands set state = 'expired', ended_at = fn_now() "
-        "where device_id = %s and name = 'send_image' and state in ('queued', 'sent')",
+        "where device_id = %s and name = 'send_image' and state = any(%s)",
+        (camera.device_id, ["sent"] if pending_count > 0 else ["queued", "sent"]),
+    )
+    await _want(tx, camera.device_id, camera.company_id, failed=pending_count > 0)
+    cursor = await tx.execute(
+        "select count(*) from camera_commands "
+        "where device_id = %s and name = 'send_image' and state = 'queued'",
         (camera.device_id,),
     )
-    known = await _want(tx, camera.device_id, camera.company_id, failed=pending_count > 0)
-    nameless = min(pending_count, MOST_QUEUED) - known
+    (waiting,) = await cursor.fetchone() or (0,)
+    nameless = min(pending_count, MOST_QUEUED) - waiting
     if nameless > 0 and camera.dialect == standard.NAME:
         await tx.execute(
             """
@@ -62,9 +69,9 @@ async def after_hello(tx: db.Connection, camera: Camera, pending_count: int) -> 
         )
 
 
-async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed: bool) -> int:
-    """Queue send_image for what is known by name, oldest first; how many."""
-    cursor = await tx.execute(
+async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed: bool) -> None:
+    """Queue send_image for what is known by name and not queued already, oldest first."""
+    await tx.execute(
         """
         insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
           created_by, created_at)
@@ -73,6 +80,9 @@ async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed:
         from device_images i
         where i.device_id = %(device)s and i.status <> 'complete'
           and ((%(failed)s and i.status = 'failed') or i.resend_requested_at is not null)
+          and not exists (
+            select from camera_commands c
+            where c.device_id = i.device_id and c.image_id = i.image_id and c.state = 'queued')
         order by i.captured_at limit %(most)s
         """,
         {
@@ -80,7 +90,6 @@ async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed:
             "most": MOST_QUEUED,
         },
     )  # fmt: skip
-    return cursor.rowcount
 
 
 async def wanted_meanwhile(tx: db.Connection, *, awake_s: float) -> int:

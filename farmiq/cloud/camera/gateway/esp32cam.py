@@ -70,7 +70,8 @@ def _metadata(place: Place, raw: bytes) -> Metadata:
     if chunk_size is not None and chunk_size < 1:
         wrong.append(f"no chunk has {chunk_size} bytes")
     total = -(-size // chunk_size) if size is not None and chunk_size and chunk_size > 0 else None
-    if total is not None and not error:
+    if total is not None and (size or not error):
+        # An error report may speak of no image at all; one that does keeps the caps.
         wrong += wire.size_problems(total_chunks=total, image_size=size)
     captured_at = None
     try:

@@ -38,11 +38,14 @@ class Outcome:
 
 
 async def keep_in_halves(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Outcome:
-    """One transaction for all; if the data of one breaks it, each half gets its own (C-81)."""
+    """One transaction for all; if the data of one breaks it, each half gets its own (C-81).
+
+    Also what nobody thought of: a message that ends the process comes again, and ends the next.
+    """
     try:
         return await keep(pool, sent, pace)
-    except psycopg.Error as error:
-        if not db.is_data_error(error):
+    except Exception as error:
+        if isinstance(error, psycopg.Error) and not db.is_data_error(error):
             raise
         if len(sent) == 1:
             return await _set_aside(pool, *sent[0], error)
@@ -58,7 +61,7 @@ async def keep(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Outcome:
     return outcome
 
 
-async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: psycopg.Error) -> Outcome:
+async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: Exception) -> Outcome:
     refused = Refused(topic, raw, "database", [f"cannot be kept: {db.first_line(error)}"])
     async with db.transaction(pool) as tx:
         await store.quarantine(tx, [refused])

@@ -60,8 +60,13 @@ class Reader:
 
     def number(self, *names: str) -> float | None:
         name, found = self._find(names, needed=False)
-        if found is None or (isinstance(found, (int, float)) and not isinstance(found, bool)):
-            return None if found is None else float(found)
+        if found is None:
+            return None
+        if isinstance(found, (int, float)) and not isinstance(found, bool):
+            try:
+                return float(found)
+            except OverflowError:  # an integer of hundreds of digits
+                pass
         self._refuse(name, found, "a number")
         return None
 
@@ -81,7 +86,15 @@ class Reader:
         return names[0], None
 
     def _refuse(self, name: str, found: Any, wanted: str) -> None:
-        self.wrong.append(f"{name} has to be {wanted}, not {str(found)[:40]!a}")
+        self.wrong.append(f"{name} has to be {wanted}, not {_shown(found)}")
+
+
+def _shown(found: Any) -> str:
+    """Not all of it, and Python itself refuses to write integers of thousands of digits."""
+    try:
+        return ascii(str(found)[:40])
+    except ValueError:
+        return "one of thousands of digits"
 
 
 def data_of(raw: msgspec.Raw | None) -> bytes:

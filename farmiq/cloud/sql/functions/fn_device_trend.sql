@@ -12,7 +12,7 @@ begin
     from public.device_wake_payloads p
     join public.site_device_sessions s on s.session_id = p.site_device_session_id
     where p.device_id = fn_device_trend.device_id
-      and s.session_date >= public.fn_local_date(s.timezone, public.fn_now()) - fn_device_trend.days
+      and s.session_date >= public.fn_local_date(s.timezone, public.fn_now()) - least(greatest(fn_device_trend.days, 1), 3660)
     group by s.session_date
     order by s.session_date;
 end $$;

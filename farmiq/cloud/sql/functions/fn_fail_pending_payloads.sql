@@ -18,6 +18,7 @@ begin
     join public.site_device_sessions s on s.session_id = p.site_device_session_id
     where p.payload_status = 'pending'
       and p.created_at < public.fn_now() - fn_fail_pending_payloads.older_than
+      and public.fn_last_sign(p.image_id) < public.fn_now() - fn_fail_pending_payloads.older_than
     order by s.site_id, s.session_date, p.created_at  -- sessions in the order of the locker
   loop
     begin

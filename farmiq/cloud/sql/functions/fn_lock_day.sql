@@ -1,4 +1,4 @@
--- Locks a session, gives up what is still pending after five minutes (C-68) and opens the alerts of
+-- Locks a session, gives up what was not heard of for five minutes (C-68) and opens the alerts of
 -- the day; how many of them are new. A locked one stays as it is.
 create or replace function fn_lock_day(session_id uuid) returns integer
 language plpgsql volatile
@@ -19,7 +19,7 @@ begin
     error_message => 'it was not complete when its day was locked')
   from public.device_wake_payloads p
   where p.site_device_session_id = fn_lock_day.session_id and p.payload_status = 'pending'
-    and p.created_at < public.fn_now() - interval '5 minutes';
+    and public.fn_last_sign(p.image_id) < public.fn_now() - interval '5 minutes';
   update public.site_device_sessions s set status = 'in_progress'
   where s.session_id = fn_lock_day.session_id and s.status = 'pending';
   update public.site_device_sessions s set status = 'locked', locked_at = public.fn_now()

@@ -3,7 +3,8 @@
 -- a date that is not over are the active cameras that stand there; on one that is over, those that
 -- stood there first on that date, unless they are retired and were not seen since. Before the site's
 -- first day stood there whoever came first: images of that time have no other place either
--- (fn_devices_assignment).
+-- (fn_devices_assignment). On the day on which a camera was put there, only what comes after that is
+-- expected of it.
 -- Hours that another day has already, opened when the site had another zone, stay that day's.
 create or replace function fn_open_day(site_id uuid, local_date date, config_changed boolean)
 returns uuid
@@ -28,8 +29,9 @@ begin
   ends := public.fn_midnight(site.timezone, fn_open_day.local_date + 1);
   with cameras as (
     select d.device_id, coalesce(w.new_wake_schedule_cron, d.wake_schedule_cron) as schedule,
-      w.change_id is not null as will_change
+      w.change_id is not null as will_change, a.assigned_at
     from public.devices d
+    join public.device_assignments a on a.device_id = d.device_id and a.ended_at is null
     left join lateral (
       select c.change_id, c.new_wake_schedule_cron from public.device_schedule_changes c
       where c.device_id = d.device_id and c.effective_date <= fn_open_day.local_date
@@ -37,9 +39,10 @@ begin
       order by c.requested_at desc, c.position desc limit 1) w on true
     where not is_over and d.site_id = fn_open_day.site_id and d.is_active
     union all
-    select f.device_id, public.fn_schedule_on(f.device_id, fn_open_day.local_date), false
+    select f.device_id, public.fn_schedule_on(f.device_id, fn_open_day.local_date), false,
+      f.assigned_at
     from (
-      select distinct on (a.device_id) a.device_id, a.site_id
+      select distinct on (a.device_id) a.device_id, a.site_id, a.assigned_at
       from public.device_assignments a
       where is_over
         and a.device_id in (
@@ -55,11 +58,12 @@ begin
     from (select distinct schedule from cameras) s
     cross join public.fn_wake_instants(s.schedule, site.timezone, fn_open_day.local_date) w
     join cameras c on c.schedule = s.schedule
-    where not exists (
-      select from public.site_device_sessions o
-      where o.site_id = fn_open_day.site_id and o.timezone <> site.timezone
-        and o.session_date between fn_open_day.local_date - 2 and fn_open_day.local_date + 2
-        and o.session_date = public.fn_local_date(o.timezone, w.expected_at))
+    where (w.expected_at >= c.assigned_at or c.assigned_at >= ends)
+      and not exists (
+        select from public.site_device_sessions o
+        where o.site_id = fn_open_day.site_id and o.timezone <> site.timezone
+          and o.session_date between fn_open_day.local_date - 2 and fn_open_day.local_date + 2
+          and o.session_date = public.fn_local_date(o.timezone, w.expected_at))
   ), made as (
     insert into public.site_device_sessions (session_id, company_id, program_id, site_id,
       session_date, timezone, expected_wake_count, config_changed_flag, opened_at)

@@ -13,7 +13,7 @@ as $$
     from public.site_device_sessions s
     where s.company_id = fn_program_comparison.company_id
       and s.session_date
-        >= public.fn_local_date(s.timezone, public.fn_now()) - fn_program_comparison.days),
+        >= public.fn_local_date(s.timezone, public.fn_now()) - least(greatest(fn_program_comparison.days, 1), 3660)),
   woken as (
     select p.site_device_session_id as session_id, sum(p.temperature::numeric) as temperature,
       count(p.temperature) as readings

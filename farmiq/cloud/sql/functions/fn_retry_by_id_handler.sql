@@ -9,6 +9,7 @@ as $$
 declare
   named uuid;
 begin
+  perform public.fn_check_image_name(fn_retry_by_id_handler.image_name);
   select i.image_id into named
   from public.device_images i
   join public.device_wake_payloads p on p.image_id = i.image_id

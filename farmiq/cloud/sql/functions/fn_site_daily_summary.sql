@@ -17,7 +17,7 @@ as $$
     from public.device_wake_payloads p where p.site_device_session_id = s.session_id) w
   where s.site_id = fn_site_daily_summary.site_id
     and s.session_date
-      >= public.fn_local_date(s.timezone, public.fn_now()) - fn_site_daily_summary.days
+      >= public.fn_local_date(s.timezone, public.fn_now()) - least(greatest(fn_site_daily_summary.days, 1), 3660)
   order by s.session_date
 $$;
 revoke execute on function fn_site_daily_summary(uuid, integer) from public;

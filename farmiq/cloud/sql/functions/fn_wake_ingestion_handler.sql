@@ -28,11 +28,13 @@ begin
     raise exception 'metadata of camera % names no image', fn_wake_ingestion_handler.device_id
       using errcode = 'invalid_parameter_value';
   end if;
+  perform public.fn_check_image_name(fn_wake_ingestion_handler.image_name);
   image := public.fn_known_image(fn_wake_ingestion_handler.device_id,
     fn_wake_ingestion_handler.image_name, taken_at, suspect, size, chunks, said);
   if image is not null then
     update public.device_images i
-    set image_size = coalesce(size, i.image_size), total_chunks = coalesce(chunks, i.total_chunks)
+    set image_size = coalesce(size, i.image_size), total_chunks = coalesce(chunks, i.total_chunks),
+      announced_at = came
     where i.image_id = image and i.status <> 'complete';
     perform public.fn_device_seen(fn_wake_ingestion_handler.device_id, at, null, null);
     return public.fn_wake_answer(image);

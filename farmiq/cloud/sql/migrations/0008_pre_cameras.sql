@@ -56,7 +56,7 @@ create table sites (
 create index sites_program_id_idx on sites (program_id);
 create trigger sites_timezone before insert or update of timezone on sites
   for each row execute function fn_sites_timezone();
-create trigger sites_active_since before update of is_active on sites
+create trigger sites_active_since before update of is_active, program_id on sites
   for each row execute function fn_active_since();
 create trigger sites_config_changed after update of timezone on sites
   for each row execute function fn_sites_config_changed();
@@ -310,7 +310,8 @@ grant select on expected_wakes to farmiq_service;
 grant select, insert on expected_wakes to farmiq_jobs;
 
 -- Images of cameras, one row each however often they are sent. captured_at is the camera's and
--- never changes; names repeat, so the two together say which image it is (C-59).
+-- never changes; names repeat, so the two together say which image it is (C-59). announced_at is
+-- when its metadata came again, before it was complete.
 create table device_images (
   image_id uuid constraint device_images_pkey primary key,
   company_id uuid not null,
@@ -331,6 +332,7 @@ create table device_images (
   resent_received_at timestamptz,
   observation_id uuid,
   created_at timestamptz not null,
+  announced_at timestamptz,
   constraint device_images_capture_key unique (device_id, image_name, captured_at),
   constraint device_images_lineage_key unique (image_id, device_id, company_id),
   constraint device_images_device_fkey foreign key (device_id, company_id)
@@ -358,7 +360,7 @@ grant select on device_images to authenticated;
 grant select on device_images to farmiq_service;
 grant select, insert on device_images to farmiq_jobs;
 grant update (status, image_url, image_size, total_chunks, received_at, error_code, error_message,
-  retry_count, resend_requested_at, resent_received_at, observation_id)
+  retry_count, resend_requested_at, resent_received_at, observation_id, announced_at)
   on device_images to farmiq_jobs;
 
 -- One row per wake: where it belongs, what the camera measured, what became of its image.

@@ -20,7 +20,7 @@ create table sites (
 create index sites_program_id_idx on sites (program_id);
 create trigger sites_timezone before insert or update of timezone on sites
   for each row execute function fn_sites_timezone();
-create trigger sites_active_since before update of is_active on sites
+create trigger sites_active_since before update of is_active, program_id on sites
   for each row execute function fn_active_since();
 create trigger sites_config_changed after update of timezone on sites
   for each row execute function fn_sites_config_changed();

@@ -1,5 +1,6 @@
 -- Images of cameras, one row each however often they are sent. captured_at is the camera's and
--- never changes; names repeat, so the two together say which image it is (C-59).
+-- never changes; names repeat, so the two together say which image it is (C-59). announced_at is
+-- when its metadata came again, before it was complete.
 create table device_images (
   image_id uuid constraint device_images_pkey primary key,
   company_id uuid not null,
@@ -20,6 +21,7 @@ create table device_images (
   resent_received_at timestamptz,
   observation_id uuid,
   created_at timestamptz not null,
+  announced_at timestamptz,
   constraint device_images_capture_key unique (device_id, image_name, captured_at),
   constraint device_images_lineage_key unique (image_id, device_id, company_id),
   constraint device_images_device_fkey foreign key (device_id, company_id)
@@ -47,5 +49,5 @@ grant select on device_images to authenticated;
 grant select on device_images to farmiq_service;
 grant select, insert on device_images to farmiq_jobs;
 grant update (status, image_url, image_size, total_chunks, received_at, error_code, error_message,
-  retry_count, resend_requested_at, resent_received_at, observation_id)
+  retry_count, resend_requested_at, resent_received_at, observation_id, announced_at)
   on device_images to farmiq_jobs;

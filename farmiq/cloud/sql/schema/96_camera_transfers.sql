@@ -54,5 +54,8 @@ create policy camera_transfers_owner on camera_transfers for all to current_user
   using (true) with check (true);
 create policy camera_transfers_service on camera_transfers for all to farmiq_service
   using (true) with check (true);
+create policy camera_transfers_jobs on camera_transfers for select to farmiq_jobs
+  using (true);
 grant select on camera_transfers to authenticated;
+grant select on camera_transfers to farmiq_jobs;
 grant select, insert, update, delete on camera_transfers to farmiq_service;
