@@ -9,6 +9,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from farmiq.plumbing import ids
+from tests.sql.camera import people
 from tests.sql.camera.farm import Farm
 from tests.sql.camera.verbs import URL, complete, fail, image, payload, retry
 
@@ -398,3 +399,17 @@ def test_what_is_unknown_is_refused_by_a_state_of_its_own(
     with pytest.raises(psycopg.Error) as raised:
         farm.call(function, **arguments)
     assert raised.value.sqlstate == state
+
+
+@pytest.mark.req("DB2-20")
+@pytest.mark.parametrize("role", ["viewer", "operator", "technician", "admin"])
+def test_who_looks_only_asks_for_no_image(farm: Farm, role: str) -> None:
+    wake = farm.wake(farm.device(farm.site()), EIGHT)
+    ask = "select fn_request_resend(image_id => %s)"
+    with people.person(farm, role) as somebody:
+        if role == "viewer":
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="operators"):
+                somebody.execute(ask, (wake["image_id"],))
+        else:
+            somebody.execute(ask, (wake["image_id"],))
+    assert image(farm, wake, "retry_count") == (role != "viewer")

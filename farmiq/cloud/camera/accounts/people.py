@@ -26,9 +26,9 @@ _NOT_NOW = (psycopg.errors.UniqueViolation, psycopg.errors.ObjectNotInPrerequisi
 _WRONG = (psycopg.errors.ForeignKeyViolation, psycopg.errors.CheckViolation, psycopg.DataError)
 # Two who want the same are told by the name of what they would have twice.
 _TAKEN = {
-    "pilot_programs_name_key": "a program of this company has that name",
-    "sites_name_key": "a site of this company has that name",
-    "devices_name_key": "a camera of this company has that name",
+    "pilot_programs_name_idx": "a program of this company has that name",
+    "sites_name_idx": "a site of this company has that name",
+    "devices_name_idx": "a camera of this company has that name",
     "devices_mac_idx": "a camera that is not retired has that MAC address",
 }
 
