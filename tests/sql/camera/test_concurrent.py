@@ -57,7 +57,7 @@ def failure(wake: dict[str, Any]) -> Call:
     )
 
 
-@pytest.mark.req("FN-05", "DS-10")
+@pytest.mark.req("FN-05", "DS-10", "XC-06")
 @pytest.mark.parametrize("captured_at", [EIGHT, None, "1970-01-01T00:00:00Z"])
 def test_one_wake_however_many_bring_it(farm: Farm, captured_at: str | None) -> None:
     device = farm.device(farm.site())
@@ -164,9 +164,9 @@ def test_names_and_places_change_while_cameras_wake(farm: Farm) -> None:
             changing("update devices set device_name = %s || device_id", None),
             changing("update sites set site_name = %s || site_id", None),
             changing("update pilot_programs set program_name = %s || program_id", None),
-            *(changing(f"{MOVE} where device_id = '{device}'", other, site) for device in devices[:2]),
+            *(changing(f"{MOVE} where device_id = '{each}'", other, site) for each in devices[:2]),
         ],
-    )  # fmt: skip
+    )
     assert farm.value("select count(*) from device_wake_payloads") == len(devices) * (STEPS + 1)
 
 

@@ -11,7 +11,7 @@ from tests.sql.camera.verbs import complete, image
 EIGHT = "2026-03-10T08:00:00+07:00"
 
 
-@pytest.mark.req("DS-08", "DS-09", "DS-10")
+@pytest.mark.req("DS-08", "DS-09", "DS-10", "XC-06")
 @pytest.mark.parametrize(
     "attempt",
     [

@@ -25,7 +25,7 @@ def device(farm: Farm) -> UUID:
     return made
 
 
-@pytest.mark.req("FN-05", "DS-01", "DS-07", "DS-08", "DS-13")
+@pytest.mark.req("FN-05", "DS-01", "DS-07", "DS-08", "DS-13", "XC-06")
 def test_metadata_becomes_a_wake_with_its_whole_lineage(farm: Farm, device: UUID) -> None:
     wake = farm.wake(device, EIGHT, temperature=21.5, battery_voltage=3.9, wifi_rssi=-61)
     assert set(wake) == {"payload_id", "image_id", "session_id", "wake_index", "is_overage"}
@@ -156,7 +156,7 @@ def test_a_failed_image_that_completes_says_that_it_came_again(farm: Farm, devic
     assert farm.counters(wake["session_id"]) == (1, 0, 0)
 
 
-@pytest.mark.req("FN-08", "FN-09", "FN-10", "FN-13", "DS-09", "DS-10")
+@pytest.mark.req("FN-08", "FN-09", "FN-10", "FN-13", "DS-09", "DS-10", "XC-06")
 def test_a_retry_three_days_later_goes_into_its_locked_day(farm: Farm, device: UUID) -> None:
     wake = farm.wake(device, EIGHT, temperature=21.5, battery_voltage=3.9)
     fail(farm, wake)
