@@ -12,13 +12,13 @@ SCHEDULE = "0 */2 * * *"
 
 _PROGRAM = """
     insert into pilot_programs (program_id, company_id, program_name, program_type)
-    values (%s, %s, %s, %s) on conflict on constraint pilot_programs_name_key do nothing
+    values (%s, %s, %s, %s) on conflict (company_id, lower(program_name)) do nothing
 """
 _SITE = """
     insert into sites (site_id, company_id, program_id, site_name, timezone)
     select %s, company_id, program_id, %s, %s from pilot_programs
     where company_id = %s and program_name = %s
-    on conflict on constraint sites_name_key do nothing
+    on conflict (company_id, lower(site_name)) do nothing
 """
 _CAMERA = """
     insert into devices (device_id, company_id, site_id, mac, device_name, dialect,

@@ -112,7 +112,7 @@ def test_people_cannot_write(cloud_db: Database, two: Two) -> None:
                 connection.rollback()
 
 
-@pytest.mark.req("DB2-08")
+@pytest.mark.req("DB2-08", "XC-06")
 def test_nothing_is_wrong_with_the_catalog(cloud_db: Database) -> None:
     with psycopg.connect(cloud_db.admin_url) as connection:
         assert security.problems(connection) == []
@@ -294,6 +294,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.req("XC-06")
 def test_planted_mistakes_are_caught(cloud_db: Database) -> None:
     with psycopg.connect(cloud_db.admin_url) as connection:
         for mistake, said in PLANTED.items():

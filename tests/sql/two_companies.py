@@ -187,6 +187,7 @@ def make(admin_url: str, *, service_url: str | None = None) -> Two:
                 email(name),
                 company_id=company,
                 password=PASSWORD,
+                role="technician",
                 super_admin=name == "sue",
             )
         tokens = {name: token(connection, name) for name in people}

@@ -227,7 +227,7 @@ async def test_counters_that_differ_are_an_alert(farm: Farm, pool: db.Pool) -> N
     farm.call("fn_midnight_session_opener", site_id=site)
     await service.recount(pool)
     assert metric("farmiq_calendar_counters_differing") == 0
-    farm.owner.execute("update site_device_sessions set extra_wake_count = 3")
+    farm.unguarded("update site_device_sessions set extra_wake_count = 3")
     await service.recount(pool)
     assert metric("farmiq_calendar_counters_differing") == 1
     assert farm.rows("select alert_type, site_id from device_alerts") == [("counters_differ", site)]

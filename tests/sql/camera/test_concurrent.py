@@ -15,8 +15,12 @@ from tests.sql.camera.verbs import URL, fail
 
 EIGHT = "2026-03-10T08:00:00+07:00"
 MANY = 8
+STEPS = 100
 
 Call = Callable[[psycopg.Connection], Any]
+
+
+MOVE = "update devices set site_id = %s, device_name = 'moved ' || device_id || random()"
 
 
 def together(farm: Farm, calls: list[Call]) -> list[Any]:
@@ -53,7 +57,7 @@ def failure(wake: dict[str, Any]) -> Call:
     )
 
 
-@pytest.mark.req("FN-05", "DS-10")
+@pytest.mark.req("FN-05", "DS-10", "XC-06")
 @pytest.mark.parametrize("captured_at", [EIGHT, None, "1970-01-01T00:00:00Z"])
 def test_one_wake_however_many_bring_it(farm: Farm, captured_at: str | None) -> None:
     device = farm.device(farm.site())
@@ -129,3 +133,68 @@ def test_settings_of_a_camera_change_while_it_wakes(farm: Farm) -> None:
     wakes = [ingestion(device, f"2026-03-10T09:00:{n:02}+07:00", f"{n}.jpg") for n in range(MANY)]
     together(farm, [move, move, *wakes])
     assert farm.value("select count(*) from device_wake_payloads") == MANY + 1
+
+
+@pytest.mark.req("FN-05")
+def test_names_and_places_change_while_cameras_wake(farm: Farm) -> None:
+    """Nobody waits in a ring: PostgreSQL would end one of them, and the call would raise."""
+    site, other = farm.site(), farm.site()
+    devices = [farm.device(site, "* * * * *") for _ in range(3)]
+    for device in devices:
+        farm.wake(device, EIGHT, "first.jpg")
+
+    def waking(device: UUID) -> Call:
+        def wake(connection: psycopg.Connection) -> None:
+            for n in range(STEPS):
+                ingestion(device, f"2026-03-10T09:{n % 60:02}:00+07:00", f"{n}.jpg")(connection)
+
+        return wake
+
+    def changing(query: str, *values: Any) -> Call:
+        def change(connection: psycopg.Connection) -> None:
+            for n in range(STEPS):
+                connection.execute(query.encode(), (values[n % len(values)] or f"name {n}",))
+
+        return change
+
+    together(
+        farm,
+        [
+            *map(waking, devices),
+            changing("update devices set device_name = %s || device_id", None),
+            changing("update sites set site_name = %s || site_id", None),
+            changing("update pilot_programs set program_name = %s || program_id", None),
+            *(changing(f"{MOVE} where device_id = '{each}'", other, site) for each in devices[:2]),
+        ],
+    )
+    assert farm.value("select count(*) from device_wake_payloads") == len(devices) * (STEPS + 1)
+
+
+def test_a_camera_gets_name_and_site_while_its_wake_waits(farm: Farm) -> None:
+    """The edit waits for the day that a wake holds, and the wake needs the edited camera."""
+    site, other = farm.site(), farm.site()
+    first, second = farm.device(site), farm.device(site)
+    farm.call("fn_midnight_session_opener", site_id=site)
+    with ThreadPoolExecutor(1) as pool, farm.connect() as waking, farm.connect() as editing:
+        with waking.transaction():
+            ingestion(first)(waking)
+            edit = pool.submit(editing.execute, MOVE.encode(), (other,))
+            while not farm.value("select pg_blocking_pids(%s)", editing.info.backend_pid):
+                assert not edit.done()
+            ingestion(second)(waking)
+        edit.result()
+
+
+def test_a_rename_does_not_hold_up_a_wake(farm: Farm) -> None:
+    site = farm.site()
+    device = farm.device(site)
+    farm.wake(device, EIGHT)
+    for query in (
+        "update devices set device_name = 'renamed'",
+        "update sites set site_name = 'renamed'",
+        "update pilot_programs set program_name = 'renamed'",
+    ):
+        with farm.connect() as connection, connection.transaction():
+            connection.execute(query.encode())
+            farm.service.execute("set lock_timeout = '20s'")
+            farm.wake(device, "2026-03-10T09:00:00+07:00", f"{query}.jpg")

@@ -100,7 +100,11 @@ def play(farm: Farm) -> Play:
     crons = ("0 8,16 * * *", "*/30 * * * *")
     devices = [farm.device(site, cron) for site in sites for cron in crons]
     add_user(
-        farm.owner, "ann@example.com", company_id=farm.company, password=two_companies.PASSWORD
+        farm.owner,
+        "ann@example.com",
+        company_id=farm.company,
+        password=two_companies.PASSWORD,
+        role="operator",
     )
     token = open_sign_in(farm.owner, "ann@example.com", lasts=timedelta(days=90))
     return Play(farm, sites, devices, token)

@@ -291,7 +291,7 @@ def test_nothing_opens_before_its_own_midnight(farm: Farm) -> None:
     }
 
 
-@pytest.mark.req("DS-05", "DS-06")
+@pytest.mark.req("DS-05", "DS-06", "XC-06")
 def test_status_goes_forward_only(farm: Farm) -> None:
     session = opened(farm, farm.site())["session_id"]
     set_status = "update site_device_sessions set status = %s, locked_at = %s where session_id = %s"

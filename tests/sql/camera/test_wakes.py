@@ -9,6 +9,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from farmiq.plumbing import ids
+from tests.sql.camera import people
 from tests.sql.camera.farm import Farm
 from tests.sql.camera.verbs import URL, complete, fail, image, payload, retry
 
@@ -24,7 +25,7 @@ def device(farm: Farm) -> UUID:
     return made
 
 
-@pytest.mark.req("FN-05", "DS-01", "DS-07", "DS-08", "DS-13")
+@pytest.mark.req("FN-05", "DS-01", "DS-07", "DS-08", "DS-13", "XC-06")
 def test_metadata_becomes_a_wake_with_its_whole_lineage(farm: Farm, device: UUID) -> None:
     wake = farm.wake(device, EIGHT, temperature=21.5, battery_voltage=3.9, wifi_rssi=-61)
     assert set(wake) == {"payload_id", "image_id", "session_id", "wake_index", "is_overage"}
@@ -155,7 +156,7 @@ def test_a_failed_image_that_completes_says_that_it_came_again(farm: Farm, devic
     assert farm.counters(wake["session_id"]) == (1, 0, 0)
 
 
-@pytest.mark.req("FN-08", "FN-09", "FN-10", "FN-13", "DS-09", "DS-10")
+@pytest.mark.req("FN-08", "FN-09", "FN-10", "FN-13", "DS-09", "DS-10", "XC-06")
 def test_a_retry_three_days_later_goes_into_its_locked_day(farm: Farm, device: UUID) -> None:
     wake = farm.wake(device, EIGHT, temperature=21.5, battery_voltage=3.9)
     fail(farm, wake)
@@ -408,3 +409,17 @@ def test_a_name_has_an_end(farm: Farm, device: UUID) -> None:
         farm.wake(device, farm.now(), "x" * 256)
     with refusal:
         retry(farm, device, None, "x" * 256)
+
+
+@pytest.mark.req("DB2-20")
+@pytest.mark.parametrize("role", ["viewer", "operator", "technician", "admin"])
+def test_who_looks_only_asks_for_no_image(farm: Farm, role: str) -> None:
+    wake = farm.wake(farm.device(farm.site()), EIGHT)
+    ask = "select fn_request_resend(image_id => %s)"
+    with people.person(farm, role) as somebody:
+        if role == "viewer":
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="operators"):
+                somebody.execute(ask, (wake["image_id"],))
+        else:
+            somebody.execute(ask, (wake["image_id"],))
+    assert image(farm, wake, "retry_count") == (role != "viewer")

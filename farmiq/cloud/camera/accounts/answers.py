@@ -1,6 +1,7 @@
 """Bodies that come and answers that go: read once, written without what JSON cannot say."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -9,19 +10,23 @@ from uuid import UUID
 
 import msgspec
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse
 
 from farmiq.asked import Wrong, uuid
+from farmiq.messages import check
 from farmiq.plumbing.http import HttpError
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 MOST_BYTES = 16 * 1024
+MOST_REASONS = 50
+_MISSING = re.compile(r"missing required field `(\w+)`")
 NO_STORE = {"Cache-Control": "no-store"}
 
 
 def answer(body: Mapping[str, Any], *, status: int = 200) -> Response:
-    return JSONResponse(plain(body), status_code=status, headers=NO_STORE)
+    """What is msgspec.Raw goes out as it stands."""
+    content = msgspec.json.encode(plain(body))
+    return Response(content, status, headers=NO_STORE, media_type="application/json")
 
 
 def plain(value: Any) -> Any:
@@ -44,8 +49,11 @@ def plain(value: Any) -> Any:
 async def raw(request: Request) -> bytes:
     """The body, before anything is opened: who sends slowly holds nothing but their connection.
 
-    Raises HttpError 413 or 415.
+    It is kept for who reads it again. Raises HttpError 413 or 415.
     """
+    kept: bytes | None = getattr(request.state, "raw", None)
+    if kept is not None:
+        return kept
     # A form of another site cannot be sent as JSON without the browser asking us first.
     said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if said != "application/json":
@@ -57,15 +65,33 @@ async def raw(request: Request) -> bytes:
         if size > MOST_BYTES:
             raise HttpError(413, f"a body has at most {MOST_BYTES} bytes")
         parts.append(part)
-    return b"".join(parts)
+    request.state.raw = b"".join(parts)
+    return bytes(request.state.raw)
 
 
 def decoded(body: bytes, kind: type[T]) -> T:
-    """Raises HttpError 400."""
+    """Raises HttpError 400 with all that is wrong."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise bad([("body", str(error)[:500])]) from None
+    except check.REFUSED as error:
+        found = [*check.problems(body, kind), *_unknown(body, kind)] or [str(error)]
+        raise bad([_placed(reason) for reason in found[:MOST_REASONS]]) from None
+
+
+def _unknown(body: bytes, kind: type[T]) -> list[str]:
+    value, _ = check.look(body)
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    odd = [name for name in value if name not in known] if isinstance(value, dict) else []
+    there = ", ".join(known) or "none"
+    return [f"is not known; there are: {there} - at `$.{name[:64]}`" for name in odd]
+
+
+def _placed(reason: str) -> tuple[str, str]:
+    """The field and what is wrong with it; `body` is the whole."""
+    said, _, place = reason.partition(" - at `$")
+    if missing := _MISSING.fullmatch(said):
+        return missing[1], "is missing"
+    return place.removesuffix("`").removeprefix(".") or "body", said[:500]
 
 
 def bad(wrong: Sequence[tuple[str, str]]) -> HttpError:

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 from farmiq.cloud import completeness
 from farmiq.cloud.camera.accounts import answers, listing, orders, rollups, store
 from farmiq.cloud.camera.accounts.kinds import ALERTS, IMAGES, SESSIONS, WAKES
-from farmiq.cloud.camera.accounts.people import People
+from farmiq.cloud.camera.accounts.people import People, again
 from farmiq.cloud.camera.accounts.store import Row
 
 CARE = "operator"
@@ -29,7 +29,7 @@ class Days:
             ("alerts", self.alerts, "GET"),
             ("alerts/{alert_id}/resolve", self.resolve, "POST"),
         ):
-            app.add_route(f"{root}/{path}", endpoint, methods=[method])
+            app.add_route(f"{root}/{path}", again(endpoint), methods=[method])
 
     async def sessions(self, request: Request) -> Response:
         return await listing.ls(self.people, request, SESSIONS)

@@ -10,7 +10,7 @@ from farmiq.cloud import completeness
 from farmiq.cloud.camera.accounts import answers, ask, listing, rollups, store
 from farmiq.cloud.camera.accounts.ask import Question
 from farmiq.cloud.camera.accounts.kinds import CAMERAS, SITES
-from farmiq.cloud.camera.accounts.people import People
+from farmiq.cloud.camera.accounts.people import People, again
 from farmiq.cloud.camera.accounts.store import Row
 from farmiq.plumbing.http import HttpError
 
@@ -27,7 +27,7 @@ class Figures:
             ("comparison", self.comparison),
             ("overage", self.overage),
         ):
-            app.add_route(f"{root}/{path}", endpoint, methods=["GET"])
+            app.add_route(f"{root}/{path}", again(endpoint), methods=["GET"])
 
     async def rollup(self, request: Request) -> Response:
         level = request.path_params["level"]

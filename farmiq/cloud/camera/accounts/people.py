@@ -4,13 +4,14 @@ What people read, row level security decides. What they write is checked in the 
 and then written as the service into the company that the database says they look at.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import wraps
 from uuid import UUID
 
 import psycopg
-from fastapi import Request
+from fastapi import Request, Response
 
 from farmiq.cloud.camera.accounts import store
 from farmiq.cloud.identity import session
@@ -20,17 +21,41 @@ from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
 
 COOKIE = "farmiq_sign_in"
+TRIES = 5
 # What the database says of an order that it does not carry out, and what we answer.
+_MET = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 _NOT_THERE = (psycopg.errors.NoDataFound, psycopg.errors.InsufficientPrivilege)
 _NOT_NOW = (psycopg.errors.UniqueViolation, psycopg.errors.ObjectNotInPrerequisiteState)
 _WRONG = (psycopg.errors.ForeignKeyViolation, psycopg.errors.CheckViolation, psycopg.DataError)
 # Two who want the same are told by the name of what they would have twice.
 _TAKEN = {
-    "pilot_programs_name_key": "a program of this company has that name",
-    "sites_name_key": "a site of this company has that name",
-    "devices_name_key": "a camera of this company has that name",
+    "pilot_programs_name_idx": "a program of this company has that name",
+    "sites_name_idx": "a site of this company has that name",
+    "devices_name_idx": "a camera of this company has that name",
     "devices_mac_idx": "a camera that is not retired has that MAC address",
 }
+
+
+class Met(Exception):  # noqa: N818 - an answer, not a mistake
+    """Two transactions wanted the same, and the database ended this one; nothing is written."""
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def again(endpoint: Endpoint) -> Endpoint:
+    """Tries once more, some times, what met another transaction."""
+
+    @wraps(endpoint)
+    async def tried(request: Request) -> Response:
+        for _ in range(TRIES):
+            try:
+                return await endpoint(request)
+            except Met:
+                continue
+        raise HttpError(503, "others change the same; try again", retry_after_s=1)
+
+    return tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +80,7 @@ class People:
     async def caller(
         self, request: Request, company: UUID | None, *, least: str = "viewer"
     ) -> AsyncIterator[Caller]:
-        """Raises HttpError 401, 403, 404, 503, and 429 for who acts too often."""
+        """Raises HttpError 401, 403, 404, 503, and 429 for who acts too often; or Met."""
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         token = bearer.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE)
         try:
@@ -92,6 +117,8 @@ async def _check_role(
 def _refusal(error: Exception) -> Exception:
     """What comes too late goes first: to psycopg it is as operational as a database away."""
     said = db.first_line(error)
+    if isinstance(error, _MET):
+        return Met(said)
     if isinstance(error, _NOT_THERE):
         return HttpError(404, said)
     if isinstance(error, _NOT_NOW):

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from farmiq.cloud.camera import mac
 from farmiq.cloud.camera.accounts import answers, listing, orders, store
 from farmiq.cloud.camera.accounts.kinds import CAMERAS, PROGRAMS, SITES, Kind
-from farmiq.cloud.camera.accounts.people import Caller, People
+from farmiq.cloud.camera.accounts.people import Caller, People, again
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -40,7 +40,7 @@ class Registering:
             (f"{devices}/{{device_id}}", self.change_camera, "PATCH"),
             (f"{devices}/{{device_id}}/retire", self.retire, "POST"),
         ):
-            app.add_route(path, endpoint, methods=[method])
+            app.add_route(path, again(endpoint), methods=[method])
 
     async def companies(self, request: Request) -> Response:
         async with self.people.caller(request, listing.company(request)) as caller:

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 
 from farmiq.cloud.camera.accounts import answers, listing, orders, store
 from farmiq.cloud.camera.accounts.kinds import CAMERAS, CHANGES
-from farmiq.cloud.camera.accounts.people import Caller, People
+from farmiq.cloud.camera.accounts.people import Caller, People, again
 from farmiq.cloud.camera.accounts.registering import CAMERA_WORK
 
 
@@ -23,7 +23,7 @@ class Schedules:
             (f"{changes}/preview", self.preview, "POST"),
             (f"{root}/schedule-changes/{{change_id}}/cancel", self.cancel, "POST"),
         ):
-            app.add_route(path, endpoint, methods=[method])
+            app.add_route(path, again(endpoint), methods=[method])
 
     async def ls(self, request: Request) -> Response:
         asked = listing.question(request, CHANGES.filters)

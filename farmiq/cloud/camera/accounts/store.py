@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from psycopg import sql
 from psycopg.rows import dict_row
 
@@ -67,13 +68,14 @@ async def role(connection: db.Connection, user_id: UUID, company_id: UUID) -> st
     return found
 
 
-async def telemetry(connection: db.Connection, payload_id: UUID) -> Any:
-    """All that the camera said of a wake."""
-    return await db.fetch_value(
+async def telemetry(connection: db.Connection, payload_id: UUID) -> msgspec.Raw:
+    """All that the camera said of a wake, unread: its numbers and depth may be beyond Python's."""
+    found: str = await db.fetch_value(
         connection,
-        "select telemetry_data from device_wake_payloads where payload_id = %s",
+        "select telemetry_data::text from device_wake_payloads where payload_id = %s",
         payload_id,
     )
+    return msgspec.Raw(found.encode())
 
 
 async def cron_problem(connection: db.Connection, cron: str) -> str | None:

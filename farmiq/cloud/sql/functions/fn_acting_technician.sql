@@ -1,29 +1,11 @@
 -- The person who is signed in, if they may change cameras of the company they look at: a technician
 -- or admin of it, or a super admin. Raises for everybody else.
 create or replace function fn_acting_technician() returns uuid
-language plpgsql stable
+language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  person record;
-begin
-  select u.user_id,
-    u.is_super_admin or exists (
-      select from public.memberships m
-      where m.user_id = u.user_id and m.company_id = public.get_active_company_id()
-        and m.role in ('technician', 'admin')) as may_change
-  into person
-  from public.sign_ins s join public.users u on u.user_id = s.user_id
-  where s.token_hash = sha256(convert_to(current_setting('farmiq.sign_in', true), 'UTF8'))
-    and s.expires_at > public.fn_now();
-  if not found then
-    raise exception 'nobody is signed in: call begin_session(token) first in this transaction'
-      using errcode = 'invalid_authorization_specification';
-  elsif not person.may_change then
-    raise exception 'only technicians and admins change the schedules of cameras'
-      using errcode = 'insufficient_privilege';
-  end if;
-  return person.user_id;
-end $$;
+  select public.fn_acting_person(array['technician', 'admin'],
+    'only technicians and admins change the schedules of cameras')
+$$;
 revoke execute on function fn_acting_technician() from public;
 grant execute on function fn_acting_technician() to farmiq_jobs;

@@ -1,6 +1,7 @@
 -- All of an image is stored at image_url: its wake is complete, and there is an observation of it
 -- (FN-06). One that had failed, or was asked for again, also says when it came after all. Of an
--- image that is complete already nothing changes, not even its address.
+-- image that is complete already nothing changes, not even its address; if somebody wrote it so without
+-- its observation, that follows.
 create or replace function fn_image_completion_handler(image_id uuid, image_url text)
 returns jsonb
 language plpgsql security definer
@@ -19,11 +20,11 @@ begin
   select case when i.status = 'failed' or i.resend_requested_at is not null then came end
   into came_again
   from public.device_images i
-  where i.image_id = fn_image_completion_handler.image_id and i.status <> 'complete';
+  where i.image_id = fn_image_completion_handler.image_id and (i.status <> 'complete' or i.observation_id is null);
   if found then
     update public.device_wake_payloads p
     set payload_status = 'complete', received_at = came, resent_received_at = came_again
-    where p.image_id = fn_image_completion_handler.image_id;
+    where p.image_id = fn_image_completion_handler.image_id and p.payload_status <> 'complete';
     insert into public.petri_observations (observation_id, company_id, program_id, site_id,
       site_device_session_id, device_id, payload_id, image_id, slot_index, is_device_generated,
       observed_at, created_at)
@@ -31,11 +32,17 @@ begin
       p.payload_id, p.image_id, coalesce(d.slot_index, p.wake_window_index), true,
       p.captured_at, came
     from public.device_wake_payloads p join public.devices d on d.device_id = p.device_id
-    where p.image_id = fn_image_completion_handler.image_id;
+    where p.image_id = fn_image_completion_handler.image_id
+    on conflict on constraint petri_observations_image_key do nothing;
     update public.device_images i
-    set status = 'complete', image_url = fn_image_completion_handler.image_url,
-      received_at = came, resent_received_at = came_again, observation_id = observed
-    where i.image_id = fn_image_completion_handler.image_id;
+    set status = 'complete', observation_id = o.observation_id,
+      image_url = case i.status when 'complete' then i.image_url
+        else fn_image_completion_handler.image_url end,
+      received_at = case i.status when 'complete' then i.received_at else came end,
+      resent_received_at = case i.status when 'complete' then i.resent_received_at
+        else came_again end
+    from public.petri_observations o
+    where i.image_id = fn_image_completion_handler.image_id and o.image_id = i.image_id;
   end if;
   return (
     select jsonb_build_object('observation_id', o.observation_id, 'payload_id', o.payload_id,

@@ -1,6 +1,7 @@
 -- The session of an image's wake; until the transaction ends nobody else changes that session's
 -- counters or that image. Whoever changes a wake comes here first, so that all wait in one order:
--- session, image, payload, alert. For a camera's row nobody waits who holds one of these.
+-- session, image, payload, alert. Whoever holds one of these may still refer to a camera, its site or
+-- program, whose rows others change meanwhile: no key of those ever changes, a name is none.
 create or replace function fn_lock_wake(image_id uuid) returns uuid
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

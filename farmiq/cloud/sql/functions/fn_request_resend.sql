@@ -1,10 +1,12 @@
--- Somebody asks for exactly this image again; the gateway sends for it when its camera wakes. The
--- refusal does not tell whether another company has such an image.
+-- Somebody asks for exactly this image again, if they do more in their company than look; the gateway
+-- sends for it when its camera wakes. The refusal does not tell whether another company has such an image.
 create or replace function fn_request_resend(image_id uuid) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  perform public.fn_acting_person(array['operator', 'technician', 'admin'],
+    'only operators, technicians and admins ask for images again');
   if not exists (
     select from public.device_images i
     where i.image_id = fn_request_resend.image_id

@@ -1,9 +1,18 @@
--- A day's status goes forward only, what it was opened with stays, and no day is ever deleted.
+-- A day's status goes forward only, what it was opened with stays, and no day is ever deleted. Its
+-- counters change only from within the trigger that counts its payloads.
 create or replace function fn_site_device_sessions_guard() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  if tg_op = 'INSERT' then
+    if (new.completed_wake_count, new.failed_wake_count, new.extra_wake_count, new.late_updates)
+      <> (0, 0, 0, 0) then
+      raise exception 'session % opens with nothing counted', new.session_id
+        using errcode = 'check_violation';
+    end if;
+    return new;
+  end if;
   if tg_op = 'DELETE' then
     raise exception 'session % cannot be deleted: a day that was opened is kept', old.session_id
       using errcode = 'restrict_violation';
@@ -22,6 +31,14 @@ begin
     or (old.config_changed_flag and not new.config_changed_flag)
     or new.late_updates < old.late_updates then
     raise exception 'session % keeps what it was opened with', old.session_id
+      using errcode = 'check_violation';
+  end if;
+  -- Written by hand this is the only trigger at work.
+  if pg_trigger_depth() < 2
+    and (new.completed_wake_count, new.failed_wake_count, new.extra_wake_count, new.late_updates)
+      <> (old.completed_wake_count, old.failed_wake_count, old.extra_wake_count, old.late_updates)
+  then
+    raise exception 'session % is counted from its wakes, not by hand', old.session_id
       using errcode = 'check_violation';
   end if;
   return new;

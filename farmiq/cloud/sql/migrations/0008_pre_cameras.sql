@@ -11,11 +11,12 @@ create table pilot_programs (
   is_active boolean not null default true,
   created_at timestamptz not null default now(),
   active_since timestamptz,
-  constraint pilot_programs_name_key unique (company_id, program_name),
   -- What other tables refer to, so that a row never points into another company.
   constraint pilot_programs_lineage_key unique (program_id, company_id)
 );
 
+-- An index by an expression is no key, so a new name does not lock out who refers to the row.
+create unique index pilot_programs_name_idx on pilot_programs (company_id, lower(program_name));
 create trigger pilot_programs_active_since before update of is_active on pilot_programs
   for each row execute function fn_active_since();
 
@@ -48,11 +49,12 @@ create table sites (
   is_active boolean not null default true,
   created_at timestamptz not null default now(),
   active_since timestamptz,
-  constraint sites_name_key unique (company_id, site_name),
   constraint sites_lineage_key unique (site_id, company_id),
   constraint sites_program_fkey foreign key (program_id, company_id)
     references pilot_programs (program_id, company_id)
 );
+-- An index by an expression is no key, so a new name does not lock out the site's wakes.
+create unique index sites_name_idx on sites (company_id, lower(site_name));
 create index sites_program_id_idx on sites (program_id);
 create trigger sites_timezone before insert or update of timezone on sites
   for each row execute function fn_sites_timezone();
@@ -100,11 +102,12 @@ create table devices (
   wifi_rssi double precision,
   pending_count integer,
   created_at timestamptz not null default now(),
-  constraint devices_name_key unique (company_id, device_name),
   constraint devices_lineage_key unique (device_id, company_id),
   constraint devices_site_fkey foreign key (site_id, company_id)
     references sites (site_id, company_id)
 );
+-- An index by an expression is no key, so a new name does not lock out the camera's wakes.
+create unique index devices_name_idx on devices (company_id, lower(device_name));
 create unique index devices_mac_idx on devices (mac) where is_active;
 create index devices_site_id_idx on devices (site_id);
 create trigger devices_assignment after insert or update of site_id on devices
@@ -257,7 +260,8 @@ create index site_device_sessions_company_date_idx
 create index site_device_sessions_program_id_idx on site_device_sessions (program_id);
 create index site_device_sessions_unlocked_idx on site_device_sessions (site_id, session_date)
   where status <> 'locked';
-create trigger site_device_sessions_guard before update or delete on site_device_sessions
+create trigger site_device_sessions_guard
+  before insert or update or delete on site_device_sessions
   for each row execute function fn_site_device_sessions_guard();
 create trigger site_device_sessions_changed after insert on site_device_sessions
   for each row execute function fn_camera_changed();
@@ -294,6 +298,8 @@ create table expected_wakes (
 -- With company_id an index answers the policy once, not once per row.
 create index expected_wakes_device_idx on expected_wakes (device_id, expected_at, company_id);
 create index expected_wakes_company_idx on expected_wakes (company_id, session_id);
+create trigger expected_wakes_guard before update or delete on expected_wakes
+  for each row execute function fn_expected_wakes_guard();
 
 alter table expected_wakes enable row level security;
 alter table expected_wakes force row level security;
@@ -343,6 +349,8 @@ create table device_images (
 create index device_images_company_idx on device_images (company_id, captured_at desc);
 create trigger device_images_guard before update or delete on device_images
   for each row execute function fn_device_images_guard();
+create constraint trigger device_images_agrees after insert or update of status on device_images
+  deferrable initially deferred for each row execute function fn_wake_agrees();
 create trigger device_images_changed after update of resend_requested_at on device_images
   for each row execute function fn_camera_changed();
 
@@ -416,6 +424,9 @@ create index device_wake_payloads_pending_idx on device_wake_payloads (created_a
   where payload_status = 'pending';
 create trigger device_wake_payloads_guard before update or delete on device_wake_payloads
   for each row execute function fn_device_wake_payloads_guard();
+create constraint trigger device_wake_payloads_agrees
+  after insert or update of payload_status on device_wake_payloads
+  deferrable initially deferred for each row execute function fn_wake_agrees();
 create trigger device_wake_payloads_count
   after insert or update of payload_status on device_wake_payloads
   for each row execute function fn_device_wake_payloads_count();

@@ -9,11 +9,12 @@ create table pilot_programs (
   is_active boolean not null default true,
   created_at timestamptz not null default now(),
   active_since timestamptz,
-  constraint pilot_programs_name_key unique (company_id, program_name),
   -- What other tables refer to, so that a row never points into another company.
   constraint pilot_programs_lineage_key unique (program_id, company_id)
 );
 
+-- An index by an expression is no key, so a new name does not lock out who refers to the row.
+create unique index pilot_programs_name_idx on pilot_programs (company_id, lower(program_name));
 create trigger pilot_programs_active_since before update of is_active on pilot_programs
   for each row execute function fn_active_since();
 

@@ -12,11 +12,12 @@ create table sites (
   is_active boolean not null default true,
   created_at timestamptz not null default now(),
   active_since timestamptz,
-  constraint sites_name_key unique (company_id, site_name),
   constraint sites_lineage_key unique (site_id, company_id),
   constraint sites_program_fkey foreign key (program_id, company_id)
     references pilot_programs (program_id, company_id)
 );
+-- An index by an expression is no key, so a new name does not lock out the site's wakes.
+create unique index sites_name_idx on sites (company_id, lower(site_name));
 create index sites_program_id_idx on sites (program_id);
 create trigger sites_timezone before insert or update of timezone on sites
   for each row execute function fn_sites_timezone();

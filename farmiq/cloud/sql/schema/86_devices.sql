@@ -21,11 +21,12 @@ create table devices (
   wifi_rssi double precision,
   pending_count integer,
   created_at timestamptz not null default now(),
-  constraint devices_name_key unique (company_id, device_name),
   constraint devices_lineage_key unique (device_id, company_id),
   constraint devices_site_fkey foreign key (site_id, company_id)
     references sites (site_id, company_id)
 );
+-- An index by an expression is no key, so a new name does not lock out the camera's wakes.
+create unique index devices_name_idx on devices (company_id, lower(device_name));
 create unique index devices_mac_idx on devices (mac) where is_active;
 create index devices_site_id_idx on devices (site_id);
 create trigger devices_assignment after insert or update of site_id on devices

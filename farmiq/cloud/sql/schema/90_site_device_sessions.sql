@@ -38,7 +38,8 @@ create index site_device_sessions_company_date_idx
 create index site_device_sessions_program_id_idx on site_device_sessions (program_id);
 create index site_device_sessions_unlocked_idx on site_device_sessions (site_id, session_date)
   where status <> 'locked';
-create trigger site_device_sessions_guard before update or delete on site_device_sessions
+create trigger site_device_sessions_guard
+  before insert or update or delete on site_device_sessions
   for each row execute function fn_site_device_sessions_guard();
 create trigger site_device_sessions_changed after insert on site_device_sessions
   for each row execute function fn_camera_changed();

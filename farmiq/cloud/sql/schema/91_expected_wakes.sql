@@ -14,6 +14,8 @@ create table expected_wakes (
 -- With company_id an index answers the policy once, not once per row.
 create index expected_wakes_device_idx on expected_wakes (device_id, expected_at, company_id);
 create index expected_wakes_company_idx on expected_wakes (company_id, session_id);
+create trigger expected_wakes_guard before update or delete on expected_wakes
+  for each row execute function fn_expected_wakes_guard();
 
 alter table expected_wakes enable row level security;
 alter table expected_wakes force row level security;

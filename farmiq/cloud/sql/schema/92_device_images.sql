@@ -32,6 +32,8 @@ create table device_images (
 create index device_images_company_idx on device_images (company_id, captured_at desc);
 create trigger device_images_guard before update or delete on device_images
   for each row execute function fn_device_images_guard();
+create constraint trigger device_images_agrees after insert or update of status on device_images
+  deferrable initially deferred for each row execute function fn_wake_agrees();
 create trigger device_images_changed after update of resend_requested_at on device_images
   for each row execute function fn_camera_changed();
 

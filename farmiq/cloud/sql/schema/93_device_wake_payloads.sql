@@ -51,6 +51,9 @@ create index device_wake_payloads_pending_idx on device_wake_payloads (created_a
   where payload_status = 'pending';
 create trigger device_wake_payloads_guard before update or delete on device_wake_payloads
   for each row execute function fn_device_wake_payloads_guard();
+create constraint trigger device_wake_payloads_agrees
+  after insert or update of payload_status on device_wake_payloads
+  deferrable initially deferred for each row execute function fn_wake_agrees();
 create trigger device_wake_payloads_count
   after insert or update of payload_status on device_wake_payloads
   for each row execute function fn_device_wake_payloads_count();

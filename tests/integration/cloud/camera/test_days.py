@@ -3,6 +3,7 @@
 from datetime import date, timedelta
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from tests.integration.cloud.camera.conftest import Accounts
@@ -31,7 +32,7 @@ def filled(accounts: Accounts) -> dict[str, UUID]:
     }  # fmt: skip
 
 
-@pytest.mark.req("DB2-04", "DB2-05", "DB2-06", "DB2-07")
+@pytest.mark.req("DB2-04", "DB2-05", "DB2-07")
 async def test_a_day_says_how_complete_it_is_camera_by_camera(accounts: Accounts) -> None:
     made = filled(accounts)
     found = await accounts.got(f"sessions/{made['session']}")
@@ -75,6 +76,26 @@ async def test_wakes_by_day_camera_and_what_became_of_them(accounts: Accounts) -
     whole = await accounts.got(f"wakes/{made['failed']}")
     assert (whole["telemetry_data"], whole["device_name"]) == ({}, "Device-001")
     assert whole["image_status"] == whole["payload_status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    "said", ['{"temperature": 1e5000}', "[" * 3000 + "]" * 3000, '{"n": 1.50, "\u00e9": "\u00e9"}']
+)
+async def test_whatever_a_camera_said_is_told_as_it_is(accounts: Accounts, said: str) -> None:
+    made = filled(accounts)
+    with psycopg.connect(accounts.database.admin_url) as owner:
+        owner.execute("set local session_replication_role = replica")
+        row = owner.execute(
+            "update device_wake_payloads set telemetry_data = %s where payload_id = %s"
+            " returning telemetry_data::text",
+            (said, made["failed"]),
+        ).fetchone()
+    answer = await accounts.get(f"wakes/{made['failed']}")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    assert row
+    assert f'"telemetry_data":{row[0]}' in answer.text
+    for path in ("wakes", f"sessions/{made['session']}", "rollups/payload"):
+        assert (await accounts.get(path)).status_code == 200
 
 
 @pytest.mark.req("DB2-20")

@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from farmiq.cloud.camera.accounts.api import ROOT
@@ -97,6 +98,62 @@ async def test_a_bad_order_is_refused_and_says_where(
     answer = await accounts.send("POST", path, body)
     assert answer.status_code == 400, answer.text
     assert field in str(answer.json()["error"]["details"])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "fields"),
+    [
+        ("programs", {"program_name": "", "program_type": "x"}, {"program_name", "program_type"}),
+        ("programs", {"colour": 1}, {"program_name", "program_type", "colour"}),
+        ("programs", [], {"body"}),
+        ("devices", {"device_name": 1, "mac": "x", "slot_index": 0, "firmware": ""},
+         {"device_name", "mac", "slot_index", "firmware"}),
+    ],
+)  # fmt: skip
+async def test_all_that_is_wrong_with_an_order_is_said_at_once(
+    accounts: Accounts, path: str, body: Any, fields: set[str]
+) -> None:
+    answer = await accounts.send("POST", path, body)
+    assert answer.status_code == 400
+    assert {each["field"] for each in answer.json()["error"]["details"]} == fields
+
+
+@pytest.mark.parametrize(("meetings", "code"), [(0, 200), (3, 200), (99, 503)])
+@pytest.mark.parametrize("state", ["40P01", "40001"])
+async def test_who_meets_another_is_tried_again(
+    accounts: Accounts, meetings: int, code: int, state: str
+) -> None:
+    _, _, camera = await made(accounts)
+    with psycopg.connect(accounts.database.admin_url) as owner:
+        owner.execute(
+            f"""
+            create sequence met;
+            create function meet() returns trigger language plpgsql security definer as $$
+            begin
+              if nextval('met') <= {meetings} then
+                raise exception 'met' using errcode = '{state}';
+              end if;
+              return new;
+            end $$;
+            create trigger meet before update on devices for each row execute function meet();
+            """.encode()
+        )
+    answer = await accounts.send("PATCH", f"devices/{camera}", {"device_name": "Renamed"})
+    assert answer.status_code == code
+    found = (await accounts.got(f"devices/{camera}"))["device_name"]
+    assert found == ("Renamed" if code == 200 else "Device-001")
+
+
+async def test_names_differ_by_more_than_case(accounts: Accounts) -> None:
+    program, _, _ = await made(accounts)
+    for path, body, kind in (
+        ("programs", {"program_name": "TRIAL", "program_type": "control"}, "program"),
+        ("sites", {"program_id": program, "site_name": "barn", "timezone": "UTC"}, "site"),
+        ("devices", {"mac": "0" * 12, "device_name": "device-001"}, "camera"),
+    ):
+        answer = await accounts.send("POST", path, body)
+        assert answer.status_code == 409
+        assert f"a {kind} of this company has that name" in answer.text
 
 
 async def test_no_such_time_zone_and_a_name_twice(accounts: Accounts) -> None:

@@ -71,11 +71,25 @@ BAD: list[Any] = [
 ]
 
 
+# Integers that no float holds, and of more digits than Python writes.
+BAD_HELLOS: list[Any] = [
+    {"alive": 1, "battery_voltage": 10**400},
+    {"alive": 1, "wifi_rssi": -(10**400)},
+    {"alive": 1, "pending_count": 10**400},
+    b'{"alive": 1, "battery_voltage": 1' + 5_000 * b"0" + b"}",
+    {"alive": 1, "battery_voltage": "full"},
+    {"alive": 1, "pending_count": -1},
+    [1],
+]
+
+
 async def test_nothing_bad_stops_a_healthy_camera(site: Site) -> None:
     await site.gateway()
     bad, good = await site.camera(), await site.camera()
     for body in BAD:
         await bad.say("data", body)
+    for body in BAD_HELLOS:
+        await bad.say("status", body)
     image = picture(5_000)
     await good.wake(image, NAME, now())
     assert await site.stored(good) == image

@@ -43,7 +43,7 @@ def esp32cam(channel: str, body: Any) -> Message:
     return read(f"ESP32CAM/{MAC}/{channel}", body)
 
 
-@pytest.mark.req("DB2-10")
+@pytest.mark.req("DB2-10", "XC-06")
 def test_the_dialect_of_004() -> None:
     assert standard("status", {"alive": 1, "pending_count": 3}) == Hello(3)
     said = {"image_name": "IMG_001.jpg", "captured_at": "2025-01-15T10:30:00Z", "total_chunks": 2,
@@ -75,7 +75,7 @@ def test_the_dialect_of_public_firmware_whose_chunk_count_may_be_wrong() -> None
     assert esp32cam("data", chunk) == Chunk("a.jpg", 1, b"\x01\x02")
 
 
-@pytest.mark.req("DB2-10")
+@pytest.mark.req("DB2-10", "XC-06")
 def test_what_cameras_are_told() -> None:
     def told(dialect: str, answer: wire.Answer) -> tuple[str, Any]:
         made = dialects.ANSWER[dialect]("aabb", answer)
