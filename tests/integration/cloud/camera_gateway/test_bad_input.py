@@ -93,7 +93,11 @@ async def test_nothing_bad_stops_a_healthy_camera(site: Site) -> None:
     image = picture(5_000)
     await good.wake(image, NAME, now())
     assert await site.stored(good) == image
-    await until(lambda: site.rows("select count(*) from camera_quarantine") == [(len(BAD),)])
+    await until(
+        lambda: (
+            site.rows("select count(*) from camera_quarantine") == [(len(BAD) + len(BAD_HELLOS),)]
+        )
+    )
     assert site.rows("select count(*) from camera_quarantine where kind <> 'format'") == [(0,)]
 
 

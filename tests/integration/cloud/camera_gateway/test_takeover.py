@@ -79,7 +79,7 @@ async def test_a_second_gateway_takes_over_in_mid_image(site: Site, gateways: Ga
     await camera.send(image, NAME, range(12, 20))
     await camera.until_safe(image, NAME)
     assert await site.stored(camera) == image
-    assert gateways.state("second") == "active"
+    await gateways.until("second", "active")
     assert accounts(site) == [(1, 1, 1, 1, 0, 1)]
     assert any("missing_chunks" in body for _, body in camera.heard)
 
