@@ -37,6 +37,7 @@ JOBS_MAY: dict[tuple[str, str], set[str]] = {
     ("memberships", "SELECT"): {"user_id", "company_id", "role"},
     ("users", "SELECT"): {"user_id", "company_id", "is_super_admin"},
     ("sign_ins", "SELECT"): {"token_hash", "user_id", "company_id", "expires_at"},
+    ("camera_transfers", "SELECT"): {"company_id", "image_id", "state", "heard_at", "due_at"},
 }
 HIDDEN_FROM_PEOPLE = {("users", "password_hash")}
 # Row level security does not hold for these, or they change what it holds for.

@@ -57,5 +57,5 @@ create policy camera_transfers_service on camera_transfers for all to farmiq_ser
 create policy camera_transfers_jobs on camera_transfers for select to farmiq_jobs
   using (true);
 grant select on camera_transfers to authenticated;
-grant select on camera_transfers to farmiq_jobs;
+grant select (company_id, image_id, state, heard_at, due_at) on camera_transfers to farmiq_jobs;
 grant select, insert, update, delete on camera_transfers to farmiq_service;
