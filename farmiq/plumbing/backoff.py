@@ -52,16 +52,20 @@ class Backoff:
         return wait
 
     async def wait(self) -> None:
-        end_if_cancelled()
         await asyncio.sleep(self.next_s())
 
 
-def end_if_cancelled() -> None:
+def cancelled_so_far() -> int:
+    """How often this task was cancelled: a task group that ended may leave one behind (3.11)."""
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
+
+
+def end_if_cancelled(*, beyond: int = 0) -> None:
     """Raises CancelledError if a library lost one while it handled an error of its own.
 
     Else a loop that tries again would go on, and whoever ends it would wait for ever: a task group
-    cancels its tasks once.
+    cancels its tasks once. `beyond` is what cancelled_so_far() said when the loop began.
     """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    if cancelled_so_far() > beyond:
         raise asyncio.CancelledError

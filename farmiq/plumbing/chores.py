@@ -10,7 +10,7 @@ import prometheus_client
 import psycopg
 
 from farmiq.plumbing import db, log
-from farmiq.plumbing.backoff import Backoff, end_if_cancelled
+from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 
 RUNS = prometheus_client.Counter(
     "farmiq_chore_runs_total", "Rounds of a chore", ["chore", "outcome"]
@@ -52,7 +52,7 @@ async def keep_doing(chore: Chore) -> None:
     """Rounds without end; a database that is away only delays them."""
     backoff = Backoff(cap_s=30.0)
     while True:
-        end_if_cancelled()
+        before = cancelled_so_far()
         try:
             if chore.daily is not None:
                 await _until_due(chore.daily)
@@ -64,6 +64,7 @@ async def keep_doing(chore: Chore) -> None:
             log.get("chores").warning(
                 "chore.database_away", name=chore.name, error=db.first_line(error)
             )
+            end_if_cancelled(beyond=before)
             await backoff.wait()
             continue
         except Exception as error:  # noqa: BLE001 - told, and tried again

@@ -87,7 +87,7 @@ async def test_retained_garbage_is_quarantined_at_every_start_and_hurts_nobody(
         for n in range(20)
     ]
     await publish(farm, garbage, retain=True)
-    await until(lambda: quarantined(farm) >= 20)
+    await until(lambda: quarantined(farm) >= 20, within_s=60)
     farm.stop_one(GATEWAY)
     farm.start(GATEWAY)
     await farm.until_ready(GATEWAY)

@@ -14,6 +14,7 @@ from uuid import UUID
 import httpx2
 import psycopg
 import pytest
+import structlog
 from prometheus_client import REGISTRY
 
 from farmiq import crash
@@ -205,18 +206,16 @@ async def test_killed_at_every_point_nothing_is_lost_or_doubled(
     ) == [("high_failure_rate", 1), ("image_transmission_failed", 1), ("missed_wakes", 8)]
 
 
-async def test_a_site_that_fails_is_told_and_the_others_open(
-    farm: Farm, pool: db.Pool, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_site_that_fails_is_told_and_the_others_open(farm: Farm, pool: db.Pool) -> None:
     good, bad = farm.site(), farm.site()
     with farm.owner.transaction():
         farm.owner.execute("set local session_replication_role = replica")
         farm.owner.execute("update sites set timezone = 'Nowhere' where site_id = %s", (bad,))
-    await a_round(pool)
+    with structlog.testing.capture_logs() as said:
+        await a_round(pool)
     assert len(days(farm, good)) == 1
     assert metric("farmiq_calendar_sites_failing", step="open") == 1
-    said = capsys.readouterr()
-    assert str(bad) in said.err + said.out
+    assert [line["name"] for line in said if line["event"] == "calendar.open_failed"] == [str(bad)]
     farm.owner.execute("update sites set timezone = 'UTC' where site_id = %s", (bad,))
     await a_round(pool)
     assert metric("farmiq_calendar_sites_failing", step="open") == 0

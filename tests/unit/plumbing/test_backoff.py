@@ -1,6 +1,7 @@
 """Waiting before trying again: longer each time, within bounds, over from the start when stable."""
 
 import asyncio
+import contextlib
 import itertools
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.plumbing import backoff
-from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 
 
 @given(
@@ -90,15 +91,29 @@ async def test_wait_waits_for_that_long(clock: Clock, monkeypatch: pytest.Monkey
 
 async def test_a_cancellation_that_was_lost_ends_the_loop_that_tries_again() -> None:
     async def careless() -> None:
-        tried = Backoff(base_s=1000)
+        before = cancelled_so_far()
         while True:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                await tried.wait()
+                end_if_cancelled(beyond=before)
 
     task = asyncio.create_task(careless())
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 10)
+
+
+async def test_what_a_task_group_left_behind_ends_no_loop() -> None:
+    """Python 3.11 counts the cancellation of a group's parent also when the group took it back."""
+
+    async def fails() -> None:
+        raise OSError
+
+    with contextlib.suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails())
+    before = cancelled_so_far()
+    await Backoff(base_s=0.001).wait()
+    end_if_cancelled(beyond=before)

@@ -19,7 +19,7 @@ from farmiq.cloud.camera.gateway.intake import Outcome
 from farmiq.cloud.camera.gateway.steps import AWAY, WORKERS, Steps
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
-from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 
 NAME = "cloud-camera-gateway"
 
@@ -141,12 +141,14 @@ class Intake:
     async def _until_committed(self, sent: list[tuple[str, bytes]]) -> Outcome:
         """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
         backoff = Backoff(cap_s=5.0)
+        before = cancelled_so_far()
         while True:
             try:
                 outcome = await intake.keep_in_halves(self._pool, sent, self._pace)
             except AWAY as error:
                 self.problem = f"nothing is being committed: {db.first_line(error)}"
                 log.get(NAME).warning("camera.database_away", error=db.first_line(error))
+                end_if_cancelled(beyond=before)
                 await backoff.wait()
             else:
                 self.problem = None
