@@ -13,11 +13,12 @@ import prometheus_client
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync import pace, store, verdict
+from farmiq.edge.sync import pace, store, tenants, verdict
 from farmiq.edge.sync.cloud import MOST_BYTES, Cloud
 from farmiq.edge.sync.pace import Pace, Plan
 from farmiq.edge.sync.settling import LOST, Settling
-from farmiq.edge.sync.store import Claimed, Sending, Tenant
+from farmiq.edge.sync.store import Claimed, Sending
+from farmiq.edge.sync.tenants import Tenant
 from farmiq.plumbing import db, ids, log
 
 NAME = "edge-sync-forwarder"
@@ -66,10 +67,10 @@ class Forwarder:
     async def forward_once(self) -> int:
         """Once for every tenant that is owed something; returns how many events were claimed."""
         async with db.transaction(self._pool) as tx:
-            tenants = await store.owing(tx)
+            owing = await tenants.owing(tx)
         # Replicas start with different tenants, so that none waits for all the others'.
-        random.shuffle(tenants)
-        forwarded = [await self._forward(tenant) for tenant in tenants]
+        random.shuffle(owing)
+        forwarded = [await self._forward(tenant) for tenant in owing]
         if any(whole for _, whole in forwarded):
             self.draining.set()
         else:
@@ -91,7 +92,7 @@ class Forwarder:
             plan = pace.plan(rows, most_bytes=MOST_BYTES, outage_codes=verdict.OUTAGE_CODES)
             first = await store.contents(tx, plan.at_once)
             if tenant.level and len(rows) < asked:
-                await store.set_level(tx, tenant.tenant_id, before=tenant.level, level=0)
+                await tenants.set_level(tx, tenant.tenant_id, before=tenant.level, level=0)
         crash.here("sync.after_claim")
         if not rows:
             return 0, False
@@ -203,7 +204,7 @@ class Forwarder:
         if not verdict.is_alone(row.last_error_code):
             return False
         async with db.transaction(self._pool) as tx:
-            return await store.acked_since(tx, trip.tenant_id, row.last_attempt_at)
+            return await tenants.acked_since(tx, trip.tenant_id, row.last_attempt_at)
 
     def _pace(self, tenant: Tenant) -> Pace:
         """A forwarder that has just started does not know better than the breaker."""
@@ -217,12 +218,12 @@ class Forwarder:
     async def _let_pass(self, tenant: Tenant) -> None:
         """While a backlog drains, what is new gets a priority above it (C-92)."""
         async with db.transaction(self._pool) as tx:
-            waiting = await store.waiting_at(
+            waiting = await tenants.waiting_at(
                 tx, tenant.tenant_id, level=tenant.level, most=pace.BACKLOG_ROWS + 1
             )
             level = pace.next_level(tenant.level, waiting_at_level=waiting)
             if level != tenant.level:
-                await store.set_level(tx, tenant.tenant_id, before=tenant.level, level=level)
+                await tenants.set_level(tx, tenant.tenant_id, before=tenant.level, level=level)
 
     @contextlib.asynccontextmanager
     async def _renewing(self, rows: Sequence[Claimed]) -> AsyncIterator[None]:

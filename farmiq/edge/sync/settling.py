@@ -9,7 +9,7 @@ import prometheus_client
 from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
-from farmiq.edge.sync import store, verdict, watch
+from farmiq.edge.sync import store, tenants, verdict, watch
 from farmiq.edge.sync.store import Again, Sending
 from farmiq.plumbing import db, log
 
@@ -32,7 +32,7 @@ class Settling:
         """The cloud has them; returns how many were still ours to settle."""
         async with db.transaction(self._pool) as tx:
             count = await store.acked(tx, rows, claimed_by=self._me)
-            ended = await store.note_success(
+            ended = await tenants.note_success(
                 tx,
                 tenant_id,
                 last=rows[-1],
@@ -49,12 +49,12 @@ class Settling:
     async def away(self, tenant_id: str, rows: Sequence[Sending], away: verdict.Away) -> None:
         async with db.transaction(self._pool) as tx:
             pause_s = verdict.pause_s(
-                await store.failures(tx, tenant_id),
+                await tenants.failures(tx, tenant_id),
                 longest_s=self._settings.sync_breaker_s,
                 retry_after_s=away.retry_after_s,
                 obeyed_s=self._settings.sync_cap_s,
             )
-            await store.note_outage(tx, tenant_id, pause_s=pause_s)
+            await tenants.note_outage(tx, tenant_id, pause_s=pause_s)
             if verdict.needs_a_person(away.code):
                 await alerts.raise_(tx, watch.not_let_in(tenant_id, away))
         await self._again(rows, away.code, away.message, outage=True)

@@ -1,4 +1,4 @@
-"""The outbox as the forwarder sees it: claim, send, settle, pause. Every write is fenced (C-51)."""
+"""The outbox as the forwarder sees it: claim, send, settle. Every write is fenced (C-51)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,21 +9,11 @@ from uuid import UUID
 import msgspec
 from psycopg.rows import class_row
 
-from farmiq.edge.sync.states import State
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
 _LEAVE_OUT = ("feed.", "barn.")
 _LAST = datetime.max.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """Somebody to whose cloud something is owed, and who does not pause."""
-
-    tenant_id: str
-    failures: int
-    level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,45 +80,6 @@ class Again:
 
 
 Held = TypeVar("Held", Claimed, Sending)
-
-
-OWING = """
-with recursive fresh as (
-  (select tenant_id from sync_outbox
-   where status in ('pending', 'claimed') and attempt_count = 0
-   order by tenant_id limit 1)
-  union all
-  select (select o.tenant_id from sync_outbox o
-    where o.status in ('pending', 'claimed') and o.attempt_count = 0
-      and o.tenant_id > fresh.tenant_id
-    order by o.tenant_id limit 1)
-  from fresh where fresh.tenant_id is not null
-), again as (
-  (select tenant_id from sync_outbox
-   where status in ('pending', 'claimed') and attempt_count > 0
-   order by tenant_id limit 1)
-  union all
-  select (select o.tenant_id from sync_outbox o
-    where o.status in ('pending', 'claimed') and o.attempt_count > 0
-      and o.tenant_id > again.tenant_id
-    order by o.tenant_id limit 1)
-  from again where again.tenant_id is not null
-)
-select t.tenant_id, coalesce(s.consecutive_failures, 0) as failures,
-  coalesce(d.level, 0) as level
-from (select tenant_id from fresh union select tenant_id from again) t
-left join sync_state s on s.tenant_id = t.tenant_id
-left join sync_drain d on d.tenant_id = t.tenant_id
-where t.tenant_id is not null
-  and (s.paused_until is null or s.paused_until <= (select fn_now()))
-"""
-
-
-async def owing(tx: db.Connection) -> list[Tenant]:
-    """The tenants with unsent rows that do not pause; costs by tenants, not by rows (C-21)."""
-    async with tx.cursor(row_factory=class_row(Tenant)) as cursor:
-        await cursor.execute(OWING)
-        return await cursor.fetchall()
 
 
 # The documented claim (003), for one tenant that does not pause (C-21), in two arms, each with its
@@ -346,214 +297,6 @@ async def set_aside(
         (reason, code, list(rows.values()), *_fence(list(rows), claimed_by)),
     )
     return cursor.rowcount
-
-
-async def note_success(
-    tx: db.Connection,
-    tenant_id: str,
-    *,
-    last: Held,
-    batch_id: str,
-    outage_codes: Sequence[str],
-) -> int:
-    """The way is free: what waited because of an outage is due now, and owes nothing for it.
-
-    Returns how many failures in a row this ends.
-    """
-    before = await failures(tx, tenant_id)
-    await tx.execute(
-        """
-        insert into sync_state as s (tenant_id, last_acked_event_id, last_acked_at,
-          last_sent_batch_id)
-        values (%s, %s, fn_now(), %s)
-        on conflict on constraint sync_state_pkey do update set
-          last_acked_event_id = excluded.last_acked_event_id,
-          last_acked_at = excluded.last_acked_at,
-          last_sent_batch_id = excluded.last_sent_batch_id,
-          consecutive_failures = 0, paused_until = null
-        """,
-        (tenant_id, last.id, batch_id),
-    )
-    if before:
-        # Rows that somebody is just settling are theirs; waiting for them could end in a circle.
-        await tx.execute(
-            """
-            update sync_outbox set attempt_count = 0, next_attempt_at = (select fn_now()),
-              updated_at = (select fn_now())
-            where id in (select id from sync_outbox
-              where tenant_id = %s and status = 'pending' and attempt_count > 0
-                and last_error_code = any(%s)
-              for update skip locked)
-            """,
-            (tenant_id, list(outage_codes)),
-        )
-    return before
-
-
-async def acked_since(tx: db.Connection, tenant_id: str, at: datetime | None) -> bool:
-    """Whether anything of the tenant got through after that moment."""
-    found = await db.fetch_value(
-        tx, "select last_acked_at > %s from sync_state where tenant_id = %s", at, tenant_id
-    )
-    return bool(found)
-
-
-async def failures(tx: db.Connection, tenant_id: str) -> int:
-    found = await db.fetch_value(
-        tx, "select consecutive_failures from sync_state where tenant_id = %s", tenant_id
-    )
-    return int(found or 0)
-
-
-async def note_outage(tx: db.Connection, tenant_id: str, *, pause_s: float) -> None:
-    await tx.execute(
-        """
-        insert into sync_state as s (tenant_id, consecutive_failures, paused_until)
-        values (%s, 1, fn_now() + %s * interval '1 second')
-        on conflict on constraint sync_state_pkey do update set
-          consecutive_failures = s.consecutive_failures + 1,
-          paused_until = excluded.paused_until
-        """,
-        (tenant_id, pause_s),
-    )
-
-
-async def waiting_at(tx: db.Connection, tenant_id: str, *, level: int, most: int) -> int:
-    """How many rows wait at this priority or above, counted up to `most`."""
-    found: int = await db.fetch_value(
-        tx,
-        """
-        select count(*) from (select from sync_outbox
-          where status in ('pending', 'claimed') and attempt_count = 0
-            and tenant_id = %s and priority::bigint >= %s limit %s) those
-        """,
-        tenant_id,
-        level,
-        most,
-    )
-    return found
-
-
-async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: int) -> None:
-    """New events get this priority (C-92), unless somebody else has just changed it."""
-    if level == 0:
-        await tx.execute(
-            "delete from sync_drain where tenant_id = %s and level = %s", (tenant_id, before)
-        )
-        return
-    await tx.execute(
-        """
-        insert into sync_drain as d (tenant_id, level, since) values (%s, %s, fn_now())
-        on conflict on constraint sync_drain_pkey do update set level = excluded.level
-        where d.level = %s
-        """,
-        (tenant_id, level, before),
-    )
-
-
-async def reap(
-    tx: db.Connection,
-    *,
-    most_attempts: int,
-    base_s: float,
-    cap_s: float,
-    outage_codes: Sequence[str],
-    most: int,
-) -> list[tuple[str, State]]:
-    """Free what was held beyond its lease (C-15); returns (tenant, pending or dlq) of each.
-
-    It counts as an attempt: an event that kills whoever sends it must not do so for ever. What was
-    counted for outages before does not add to that (C-12).
-    """
-    cursor = await tx.execute(
-        """
-            with expired as (
-              select id, case when last_error_code = any(%(outage_codes)s) then 1
-                else attempt_count + 1 end as attempts
-              from sync_outbox
-              where claimed_by is not null and status in ('claimed', 'sending')
-                and lease_expires_at < (select fn_now())
-              limit %(most)s
-              for update skip locked
-            )
-            update sync_outbox o set
-              status = case when attempts >= %(most_attempts)s then 'dlq' else 'pending' end,
-              attempt_count = attempts,
-              last_attempt_at = (select fn_now()),
-              next_attempt_at = case when attempts >= %(most_attempts)s then o.next_attempt_at
-                else (select fn_now()) + interval '1 second' * least(
-                  2.0 ^ least(attempts, 64) * %(base_s)s::float8 + random(), %(cap_s)s::float8) end,
-              last_error_code = 'LEASE_EXPIRED',
-              last_error_message = 'held by ' || o.claimed_by || ', which did not settle it',
-              failed_at = case when attempts >= %(most_attempts)s then (select fn_now()) end,
-              dlq_reason = case when attempts >= %(most_attempts)s
-                then 'max_attempts_exceeded' end,
-              claimed_by = null, claimed_at = null, lease_expires_at = null,
-              updated_at = (select fn_now())
-            from expired e where o.id = e.id
-            returning o.tenant_id, o.status
-        """,
-        {
-            "outage_codes": list(outage_codes),
-            "most": most,
-            "most_attempts": most_attempts,
-            "base_s": base_s,
-            "cap_s": cap_s,
-        },
-    )
-    return [(tenant_id, status) for tenant_id, status in await cursor.fetchall()]
-
-
-async def set_right(
-    tx: db.Connection, *, wait_s: float, pause_s: float, lease_s: float
-) -> tuple[int, int, int]:
-    """What waits longer than anything may was put off by a clock that has been set back since.
-
-    Such rows, pauses and leases are due now; returns how many of each there were.
-    """
-    put_off = await tx.execute(
-        """
-        update sync_outbox set next_attempt_at = (select fn_now()), updated_at = (select fn_now())
-        where status = 'pending'
-          and next_attempt_at > (select fn_now()) + %s * interval '1 second'
-        """,
-        (wait_s,),
-    )
-    paused = await tx.execute(
-        """
-        update sync_state set paused_until = null
-        where paused_until > (select fn_now()) + %s * interval '1 second'
-        """,
-        (pause_s,),
-    )
-    held = await tx.execute(
-        """
-        update sync_outbox set lease_expires_at = (select fn_now()), updated_at = (select fn_now())
-        where claimed_by is not null and status in ('claimed', 'sending')
-          and lease_expires_at > (select fn_now()) + %s * interval '1 second'
-        """,
-        (lease_s,),
-    )
-    return put_off.rowcount, paused.rowcount, held.rowcount
-
-
-async def sweep(
-    tx: db.Connection, *, most_attempts: int, outage_codes: Sequence[str], most: int
-) -> list[str]:
-    """Set aside what waits although it has failed too often (C-14); returns the tenant of each."""
-    cursor = await tx.execute(
-        """
-        update sync_outbox set status = 'dlq', failed_at = (select fn_now()),
-          dlq_reason = 'max_attempts_exceeded', updated_at = (select fn_now())
-        where id in (select id from sync_outbox
-          where status = 'pending' and attempt_count > 0 and attempt_count >= %s
-            and (last_error_code is null or last_error_code <> all(%s))
-          limit %s for update skip locked)
-        returning tenant_id
-        """,
-        (most_attempts, list(outage_codes), most),
-    )
-    return [row[0] for row in await cursor.fetchall()]
 
 
 def _fence(rows: Sequence[Held], claimed_by: str) -> tuple[list[UUID], str, datetime]:

@@ -7,9 +7,8 @@ from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
-from farmiq.edge.sync import archive, verdict, watch
+from farmiq.edge.sync import archive, overdue, verdict, watch
 from farmiq.edge.sync import retention as store
-from farmiq.edge.sync import store as outbox
 from farmiq.edge.sync.forwarder import RECLAIMED
 from farmiq.edge.sync.states import State
 from farmiq.edge.sync.verdict import MAX_ATTEMPTS
@@ -24,7 +23,7 @@ async def reap(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     count: Counter[State] = Counter()
     while True:
         async with db.transaction(pool) as tx:
-            freed = await outbox.reap(
+            freed = await overdue.reap(
                 tx,
                 most_attempts=settings.sync_max_attempts,
                 base_s=settings.sync_base_s,
@@ -44,7 +43,7 @@ async def reap(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
 async def set_right(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     """A clock that was ahead and is right again must not silence anybody for the difference."""
     async with db.transaction(pool) as tx:
-        put_off, paused, held = await outbox.set_right(
+        put_off, paused, held = await overdue.set_right(
             tx,
             # The documented formula ends at the cap, jitter and all; a little more is nobody's.
             wait_s=settings.sync_cap_s + 10,
@@ -57,7 +56,7 @@ async def set_right(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
 async def sweep(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     """Pending rows beyond the limit of attempts belong into the dlq (C-14)."""
     async with db.transaction(pool) as tx:
-        aside = await outbox.sweep(
+        aside = await overdue.sweep(
             tx,
             most_attempts=settings.sync_max_attempts,
             outage_codes=verdict.OUTAGE_CODES,
