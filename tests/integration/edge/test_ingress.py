@@ -85,6 +85,26 @@ class TestKeep:
             assert rows(edge_db, f"select count(*) from {table}") == [(1,)]  # noqa: S608
         assert rows(edge_db, "select count(*) from quarantine") == [(0,)]
 
+    @pytest.mark.req("DB-17")
+    async def test_what_a_device_tells_beside_its_reading_is_in_no_table_and_no_log(
+        self, pool: db.Pool, edge_db: Database, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """Tables have the documented columns. Keys of the payload stay in the event (C-109)."""
+        person = "Somchai, 081 555 0199"
+        beside = message(operator=person)
+        inside = message(payload={"value": 20, "unit": "C", "by": {"name": person}})
+        outcome = await transaction.keep(pool, [(TOPIC, beside), (TOPIC, inside)])
+        assert outcome.new_count == 2
+        tables = rows(edge_db, "select tablename from pg_tables where schemaname = 'public'")
+        telling = {
+            table: text.count(person)
+            for (table,) in tables
+            for (text,) in rows(edge_db, f"select t::text from {table} t")  # noqa: S608
+            if person in text
+        }
+        assert telling == {"sync_outbox": 1}
+        assert person not in "".join(capfd.readouterr())
+
     async def test_an_id_with_another_content_is_quarantined_not_dropped(
         self, pool: db.Pool, edge_db: Database
     ) -> None:

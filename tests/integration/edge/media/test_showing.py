@@ -22,6 +22,7 @@ def opened(data: bytes) -> Image.Image:
     return Image.open(io.BytesIO(data))
 
 
+@pytest.mark.req("DB-17")
 @pytest.mark.parametrize(
     ("form", "kind"), [("JPEG", "image/jpeg"), ("PNG", "image/png"), ("WEBP", "image/webp")]
 )
