@@ -70,6 +70,9 @@ POINTS = {
     "camera.before_complete_commit": "an image is stored and accounted for, not committed",
     "camera.after_complete_commit": "an image is complete; its camera has not heard so",
     "camera.after_ack": "the camera was told; that is not noted",
+    "observations.after_claim": "somebody says that they look at an image; nothing is looked at",
+    "observations.after_put": "an image is judged and its small copy stored; that is not noted",
+    "bridge.after_send": "ingestion has the events of wakes; the wakes are still owed",
     "dlq.after_publish": "redriven letters are confirmed and audited; still among the dead",
     "consume.after_set_aside": "confirmed where it waits next; not acknowledged where it was",
 }

@@ -377,11 +377,15 @@ def image_ls(
     ctx: typer.Context,
     *,
     status: Annotated[str | None, typer.Option(help="receiving, complete or failed.")] = None,
+    quality: Annotated[
+        str | None, typer.Option(help="ok, blurred, dark, bright, unreadable or missing.")
+    ] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List images of wakes, newest capture first."""
-    found = ctx.obj().ask("GET", "images", status=status, limit=limit)["images"]
+    """List images of wakes and how good they are, newest capture first."""
+    asked = {"status": status, "quality": quality, "limit": limit}
+    found = ctx.obj().ask("GET", "images", **asked)["images"]
     _list(found, _image, as_json=as_json)
 
 
@@ -459,7 +463,8 @@ def _change(row: Mapping[str, Any]) -> str:
 
 def _image(row: Mapping[str, Any]) -> str:
     asked = "  (asked for again)" if row["resend_requested_at"] else ""
+    quality = row["quality"] or "-"
     return (
-        f"{row['image_id']}  {row['captured_at']}  {row['status']:<9}  "
+        f"{row['image_id']}  {row['captured_at']}  {row['status']:<9}  {quality:<10}  "
         f"{row['device_name']}  {row['image_name']}{asked}"
     )

@@ -146,6 +146,30 @@ class CloudSettings(Settings):
         gt=0,
         description="how long it is kept how images came, what was told and what was refused",
     )
+    camera_observe_s: float = Field(
+        2,
+        alias="CAMERA_OBSERVE_SECONDS",
+        gt=0,
+        description="how often it is looked for images of cameras that nobody has judged yet",
+    )
+    camera_bridge_url: str | None = Field(
+        None,
+        alias="CAMERA_BRIDGE_URL",
+        description="address of cloud-ingestion, https://host; with it the wakes of cameras become "
+        "readings and images of their farm too (farm: program, barn: site); without it none do",
+    )
+    camera_bridge_key_file: Path | None = Field(
+        None,
+        alias="CAMERA_BRIDGE_KEY_FILE",
+        description="the bridge's own private key for its tokens (farmiq keys new); its public "
+        "part belongs into FARMIQ_EDGE_KEYS_FILE",
+    )
+    camera_bridge_s: float = Field(
+        5,
+        alias="CAMERA_BRIDGE_SECONDS",
+        gt=0,
+        description="how often the bridge looks for wakes that are complete",
+    )
     broker_users_file: Path | None = Field(
         None,
         alias="FARMIQ_CLOUD_BROKER_USERS_FILE",

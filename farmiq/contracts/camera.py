@@ -14,6 +14,7 @@ from farmiq.cloud.camera.accounts.api import ROOT
 from farmiq.cloud.camera.accounts.orders import Dialect, ProgramType
 from farmiq.cloud.completeness import Band
 from farmiq.contracts import schemas
+from farmiq.plumbing.quality import Verdict
 
 
 class _Answer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -188,6 +189,11 @@ class CameraWakeInFull(CameraWake, kw_only=True, forbid_unknown_fields=True):
 
 
 class CameraImage(_Answer, kw_only=True, forbid_unknown_fields=True):
+    """From `quality` on null until the image was looked at; its measures if it can be read.
+
+    `brightness` goes from 0 to 255; the shares are of its pixels that are black, or white.
+    """
+
     image_id: UUID
     device_id: UUID
     device_name: str
@@ -206,6 +212,19 @@ class CameraImage(_Answer, kw_only=True, forbid_unknown_fields=True):
     resent_received_at: datetime | None
     observation_id: UUID | None
     created_at: datetime
+    slot_index: int | None
+    quality: Verdict | None
+    quality_reason: str | None
+    size_bytes: int | None
+    sha256: str | None
+    width_px: int | None
+    height_px: int | None
+    sharpness: float | None
+    brightness: float | None
+    dark_share: float | None
+    bright_share: float | None
+    thumbnail_url: str | None
+    judged_at: datetime | None
 
 
 class CameraImages(_Answer, kw_only=True, forbid_unknown_fields=True):
@@ -390,6 +409,7 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
     "mac": {"type": "string"},
     "type": {"type": "string", "enum": ["control", "experimental"]},
     "state": {"type": "string", "enum": ["waiting", "applied", "superseded", "cancelled"]},
+    "quality": {"type": "string", "enum": [*ask.QUALITIES]},
     "days": {"type": "integer", "minimum": 1, "maximum": ask.MOST_DAYS},
 }
 _STATUS = {

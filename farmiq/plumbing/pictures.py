@@ -15,6 +15,8 @@ JPEG, PNG, WEBP = "image/jpeg", "image/png", "image/webp"
 # More is no photograph but an attack on whoever unpacks it.
 MOST_PIXELS = 64_000_000
 THUMBNAIL_PX = 320
+# Each costs time for every pixel, and a file can hold thousands; encoders write about ten.
+MOST_SCANS = 100
 
 _PNG_HEAD = b"\x89PNG\r\n\x1a\n"
 _SOI, _EOI, _SOS = 0xD8, 0xD9, 0xDA
@@ -81,27 +83,46 @@ def bare(data: bytes) -> bytes:
 
 def thumbnail(data: bytes) -> bytes:
     """A small JPEG of it, upright and without metadata. Raises Unreadable. A thread's work."""
-    with _opened(data) as picture:
+    return as_jpeg(small(data))
+
+
+def small(data: bytes, *, most_pixels: int = MOST_PIXELS) -> Image.Image:
+    """It decoded, upright and at most THUMBNAIL_PX long. Raises Unreadable. A thread's work."""
+    with _opened(data, most_pixels=most_pixels) as picture:
+        if kind(data) == JPEG and scans(data) > MOST_SCANS:
+            raise Unreadable(f"it is drawn more than {MOST_SCANS} times over")
         try:
             picture.draft("RGB", (THUMBNAIL_PX * 2, THUMBNAIL_PX * 2))
-            small = ImageOps.exif_transpose(picture)
-            small.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
-            out = io.BytesIO()
-            small.convert("RGB").save(out, "JPEG", quality=80, optimize=True)
+            found = ImageOps.exif_transpose(picture)
+            found.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
+            return found.convert("RGB")
         except Exception as error:  # noqa: BLE001 - whatever a codec makes of hostile bytes
             raise Unreadable(f"it cannot be decoded: {error}"[:300]) from None
+
+
+def as_jpeg(picture: Image.Image) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, "JPEG", quality=80, optimize=True)
     return out.getvalue()
 
 
-def _opened(data: bytes) -> Image.Image:
+def scans(data: bytes) -> int:
+    """How often a JPEG goes over its picture; more than MOST_SCANS are counted as one more."""
+    found = at = 0
+    while found <= MOST_SCANS and (at := data.find(b"\xff\xda", at)) >= 0:
+        found, at = found + 1, at + 2
+    return found
+
+
+def _opened(data: bytes, *, most_pixels: int = MOST_PIXELS) -> Image.Image:
     try:
         picture = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
     except Exception as error:  # noqa: BLE001 - whatever a codec makes of hostile bytes
         raise Unreadable(f"it cannot be read: {error}"[:300]) from None
-    if picture.width * picture.height > MOST_PIXELS:
+    if picture.width * picture.height > most_pixels:
         size = f"{picture.width} x {picture.height} pixels"
         picture.close()
-        raise Unreadable(f"{size} are more than {MOST_PIXELS}")
+        raise Unreadable(f"{size} are more than {most_pixels}")
     return picture
 
 

@@ -29,13 +29,24 @@ _EXTRA_WORDS = {
     "bucket_taken": "extra: another wake took that time",
     "no_schedule": "extra: the camera has no schedule",
 }
+BLEMISHES = {
+    "blurred": "Blurred",
+    "dark": "Too dark",
+    "bright": "Too bright",
+    "unreadable": "Unreadable",
+    "missing": "Not in the store",
+}
+NOT_SHOWN = frozenset({"unreadable", "missing"})
 RESENDERS = frozenset({"operator", "technician", "admin"})
 SCHEDULERS = frozenset({"technician", "admin"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shot:
-    """An image of a camera: its name, why it failed, and whether somebody asked for it again."""
+    """An image of a camera: its name, why it failed, and whether somebody asked for it again.
+
+    `quality` is the verdict on it if it is not ok, `quality_reason` why.
+    """
 
     image_id: UUID
     image_name: str
@@ -43,6 +54,8 @@ class Shot:
     error_message: str | None
     retry_count: int
     resend_requested_at: datetime | None
+    quality: str | None = None
+    quality_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +99,17 @@ class WakeRow:
     arrived: str
     notes: tuple[str, ...]
     asked: str
+    quality: str = ""
+    quality_reason: str = ""
 
     @property
     def picture(self) -> bool:
-        return self.state is State.RECEIVED
+        return self.state is State.RECEIVED and self.quality not in NOT_SHOWN
+
+    @property
+    def blemish(self) -> str:
+        """What is wrong with the picture, in a word or two."""
+        return BLEMISHES.get(self.quality, "")
 
     @property
     def may_resend(self) -> bool:
@@ -366,6 +386,8 @@ def wake_row(wake: Wake, camera: Camera, look: _Look) -> WakeRow:
         arrived=_arrived(wake, shot, look.zone),
         notes=tuple(_notes(wake, found, camera, look)),
         asked=_asked_for(shot, look) if found is State.FAILED else "",
+        quality=(shot and shot.quality) or "",
+        quality_reason=(shot and shot.quality_reason) or "",
     )
 
 

@@ -4,7 +4,7 @@ What people do goes through functions that check it again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 from uuid import UUID
@@ -133,7 +133,17 @@ async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[U
             """,
             (list(image_ids),),
         )
-        return {found.image_id: found for found in await cursor.fetchall()}
+        found = {each.image_id: each for each in await cursor.fetchall()}
+    for image_id, quality, reason in await db.fetch_all(
+        connection,
+        """
+        select image_id, quality, quality_reason from petri_observations
+        where image_id = any(%s) and quality <> 'ok'
+        """,
+        list(found),
+    ):
+        found[image_id] = replace(found[image_id], quality=quality, quality_reason=reason)
+    return found
 
 
 async def cameras(

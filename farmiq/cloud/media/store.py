@@ -63,6 +63,26 @@ async def _tell(tx: db.Connection, event: BusEvent, said: MediaStored) -> None:
             said.sha256.lower() if said.sha256 else None, said.captured_at or event.occurred_at,
         ),
     )  # fmt: skip
+    await _know_own_camera(tx, event.tenant_id, said)
+
+
+async def _know_own_camera(tx: db.Connection, tenant_id: str, said: MediaStored) -> None:
+    """An image of a battery camera is here already: the gateway has read it back (C-64, C-87).
+
+    Believed is what the accounts of the company's own cameras say, never the event.
+    """
+    await tx.execute(
+        """
+        update media_objects m set object_key = i.image_url, stored_at = i.received_at
+        from companies c
+        join device_images i on i.company_id = c.company_id
+        join petri_observations o on o.image_id = i.image_id
+        where m.tenant_id = %s and m.media_id = %s and m.stored_at is null
+          and c.tenant_id = m.tenant_id and i.image_id = m.media_id and i.status = 'complete'
+          and i.image_url = %s and o.sha256 = m.sha256 and o.size_bytes = m.size_bytes
+        """,
+        (tenant_id, said.media_id, said.path),
+    )
 
 
 async def is_company(tx: db.Connection, tenant_id: str) -> bool:

@@ -14,6 +14,7 @@ ROWS = 100
 MOST_DAYS = 366
 DAYS = 30
 LEVELS = ("payload", "device", "session", "site", "program", "company")
+QUALITIES = ("ok", "blurred", "dark", "bright", "unreadable", "missing")
 # A camera has its share of a day; what is above a day is not a camera's.
 OF_A_CAMERA = ("payload", "device")
 
@@ -49,6 +50,7 @@ WAKES: Mapping[str, Reader] = {
 IMAGES: Mapping[str, Reader] = {
     "device": asked.uuid,
     "status": asked.one_of(("receiving", "complete", "failed")),
+    "quality": asked.one_of(QUALITIES),
     "from": asked.day,
     "to": asked.day,
 }

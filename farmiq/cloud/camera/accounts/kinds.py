@@ -135,8 +135,11 @@ IMAGES = Kind(
       select i.image_id, i.device_id, d.device_name, i.image_name, i.captured_at,
         i.original_capture_date, i.status, i.image_url, i.image_size, i.total_chunks,
         i.received_at, i.error_code, i.error_message, i.retry_count, i.resend_requested_at,
-        i.resent_received_at, i.observation_id, i.created_at
-      from device_images i join devices d on d.device_id = i.device_id""",
+        i.resent_received_at, i.observation_id, i.created_at, o.slot_index, o.quality,
+        o.quality_reason, o.size_bytes, o.sha256, o.width_px, o.height_px, o.sharpness,
+        o.brightness, o.dark_share, o.bright_share, o.thumbnail_url, o.judged_at
+      from device_images i join devices d on d.device_id = i.device_id
+      left join petri_observations o on o.observation_id = i.observation_id""",
     alias="i",
     at="captured_at",
     key="image_id",
@@ -144,6 +147,7 @@ IMAGES = Kind(
     where={
         "device": "i.device_id = %(device)s",
         "status": "i.status = %(status)s",
+        "quality": "o.quality = %(quality)s",
         "from": "i.original_capture_date >= %(from)s",
         "to": "i.original_capture_date <= %(to)s",
     },

@@ -1,5 +1,7 @@
 -- What an image shows, one row per image; slot_index is the camera's slot, else the wake's
--- window (C-80).
+-- window (C-80). Without quality nobody has looked at it yet: whoever does says so by judging_until,
+-- and how often that was begun by judge_attempts. bridged_at: its wake is in the farm's telemetry
+-- (C-87), or bridge_problem says why it cannot be.
 create table petri_observations (
   observation_id uuid constraint petri_observations_pkey primary key,
   company_id uuid not null,
@@ -14,6 +16,23 @@ create table petri_observations (
   is_device_generated boolean not null,
   observed_at timestamptz not null,
   created_at timestamptz not null,
+  quality text constraint petri_observations_quality_known check (
+    quality in ('ok', 'blurred', 'dark', 'bright', 'unreadable', 'missing')),
+  quality_reason text,
+  size_bytes bigint,
+  sha256 text,
+  width_px integer,
+  height_px integer,
+  sharpness double precision,
+  brightness double precision,
+  dark_share double precision,
+  bright_share double precision,
+  thumbnail_url text,
+  judged_at timestamptz,
+  judging_until timestamptz,
+  judge_attempts integer not null default 0,
+  bridged_at timestamptz,
+  bridge_problem text,
   constraint petri_observations_session_fkey
     foreign key (site_device_session_id, site_id, program_id, company_id)
     references site_device_sessions (session_id, site_id, program_id, company_id),
@@ -22,6 +41,12 @@ create table petri_observations (
 );
 create index petri_observations_company_idx on petri_observations (company_id, observed_at desc);
 create index petri_observations_payload_id_idx on petri_observations (payload_id);
+create index petri_observations_unjudged_idx on petri_observations (created_at)
+  where quality is null;
+create index petri_observations_unbridged_idx on petri_observations (created_at)
+  where bridged_at is null;
+create trigger petri_observations_changed after update of quality on petri_observations
+  for each row when (new.quality <> 'ok') execute function fn_camera_changed();
 
 alter table petri_observations enable row level security;
 alter table petri_observations force row level security;
@@ -35,6 +60,9 @@ create policy petri_observations_jobs on petri_observations for all to farmiq_jo
   using (true) with check (true);
 grant select on petri_observations to authenticated;
 grant select on petri_observations to farmiq_service;
+grant update (quality, quality_reason, size_bytes, sha256, width_px, height_px, sharpness,
+  brightness, dark_share, bright_share, thumbnail_url, judged_at, judging_until, judge_attempts,
+  bridged_at, bridge_problem) on petri_observations to farmiq_service;
 grant select, insert on petri_observations to farmiq_jobs;
 
 -- An image and its observation name each other; this half needs both tables.

@@ -1,0 +1,1 @@
+"""Observations of cameras' images: how good each image is, and its small copy."""
