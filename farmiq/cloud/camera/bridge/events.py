@@ -36,7 +36,11 @@ MOST_READINGS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
-    """A wake whose image is stored and was looked at. `numbers`: whatever the camera measured."""
+    """A wake whose image is stored and was looked at. `numbers`: whatever the camera measured.
+
+    `occurred_at` is when it was captured, or when it came if the camera's clock is not believed:
+    else its readings would stand in 1970.
+    """
 
     observation_id: UUID
     tenant_id: str
@@ -45,18 +49,11 @@ class Wake:
     device_id: UUID
     payload_id: UUID
     image_id: UUID
-    captured_at: datetime
-    created_at: datetime
-    clock_suspect: bool
+    occurred_at: datetime
     numbers: Mapping[str, float]
     image_url: str
     size_bytes: int | None
     sha256: str | None
-
-    @property
-    def occurred_at(self) -> datetime:
-        """A clock that is not believed would put readings into 1970: then, when they came."""
-        return self.created_at if self.clock_suspect else self.captured_at
 
 
 def of(wake: Wake) -> list[BusEvent]:

@@ -15,8 +15,8 @@ async def owed(tx: db.Connection, *, most: int, without: Collection[str]) -> lis
         await cursor.execute(
             """
             select o.observation_id, c.tenant_id, o.program_id, o.site_id, o.device_id,
-              o.payload_id, o.image_id, p.captured_at, p.created_at, p.clock_suspect,
-              i.image_url, o.size_bytes, o.sha256,
+              o.payload_id, o.image_id, i.image_url, o.size_bytes, o.sha256,
+              case when p.clock_suspect then p.created_at else p.captured_at end as occurred_at,
               coalesce(n.numbers, '{}') || jsonb_strip_nulls(jsonb_build_object(
                 'temperature', p.temperature, 'humidity', p.humidity, 'pressure', p.pressure,
                 'gas_resistance', p.gas_resistance, 'battery_voltage', p.battery_voltage,

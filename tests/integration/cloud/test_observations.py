@@ -1,0 +1,139 @@
+"""Images of cameras are judged once each, whatever they are and whoever dies over them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from farmiq.cloud.camera.observations import service
+from farmiq.plumbing import db, gallery, objects, pictures
+from farmiq.simulate import pictures as simulated
+from tests.conftest import Database
+from tests.sql.camera.farm import Farm
+from tests.until import until
+
+AT = "2026-03-10T08:00:00+07:00"
+POINTS = ["observations.after_claim", "observations.after_put"]
+DISH = simulated.dish(camera_id="c", number=1, at=datetime(2026, 3, 10, tzinfo=UTC))
+
+
+@pytest.fixture
+def farm(cloud_db: Database) -> Iterator[Farm]:
+    with (
+        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
+        psycopg.connect(cloud_db.url, autocommit=True) as login,
+    ):
+        made = Farm.make(cloud_db, owner, login)
+        made.at(AT)
+        yield made
+
+
+@pytest.fixture
+def bucket(engines: dict[str, str]) -> objects.Bucket:
+    return objects.Bucket(engines["FARMIQ_CLOUD_S3_URL"])
+
+
+@pytest.fixture
+async def pool(cloud_db: Database) -> AsyncIterator[db.Pool]:
+    async with db.pool(cloud_db.url, name="test") as opened:
+        yield opened
+
+
+async def complete(
+    farm: Farm, bucket: objects.Bucket, data: bytes | None, device: UUID, **telemetry: Any
+) -> tuple[str, str]:
+    """A wake whose image the gateway has stored: the image and its key. None: it is gone again."""
+    name = f"IMG_{telemetry.get('number', 0)}.jpg"
+    image_id = farm.wake(device, AT, name, **telemetry)["image_id"]
+    key = f"camera/{farm.company}/{device}/{image_id}.jpg"
+    if data is not None:
+        await bucket.put(key, data, content_type=pictures.JPEG)
+    farm.call("fn_image_completion_handler", image_id=image_id, image_url=key)
+    return image_id, key
+
+
+@pytest.mark.req("DS-13")
+async def test_every_image_gets_a_verdict_once_and_a_small_copy_if_it_shows_anything(
+    farm: Farm, bucket: objects.Bucket, pool: db.Pool
+) -> None:
+    device = farm.device(farm.site(), "0 * * * *")
+    kinds = [DISH, b"\xff\xd8 no picture \xff\xd9", None]
+    made = [await complete(farm, bucket, each, device, number=n) for n, each in enumerate(kinds)]
+    assert await service.judge_all(pool, bucket) == {"count": 3}
+    found = farm.rows(
+        "select quality, size_bytes, width_px, thumbnail_url, quality_reason is null"
+        " from petri_observations order by created_at"
+    )
+    small = gallery.small_key(made[0][1])
+    assert found[0] == ("ok", len(DISH), pictures.look(DISH).width_px, small, True)
+    assert found[1:] == [
+        ("unreadable", 16, None, None, False), ("missing", None, None, None, False),
+    ]  # fmt: skip
+    assert pictures.look(await bucket.get(small)).mime_type == pictures.JPEG
+    assert await service.judge_all(pool, bucket) == {"count": 0}
+    assert farm.value("select count(*) from device_images where status = 'complete'") == 3
+
+
+async def test_a_store_that_is_away_delays_and_counts_against_no_image(
+    farm: Farm, bucket: objects.Bucket, pool: db.Pool, free_port: Callable[[], int]
+) -> None:
+    await complete(farm, bucket, DISH, farm.device(farm.site()))
+    away = objects.Bucket(f"http://key:secret@127.0.0.1:{free_port()}/b")
+    assert await service.judge_all(pool, away) == {"count": 0}
+    waits = "select judge_attempts, judging_until, quality from petri_observations"
+    assert farm.value(waits) == (0, None, None)
+    assert await service.judge_all(pool, bucket) == {"count": 1}
+
+
+async def test_an_image_that_kills_whoever_looks_at_it_is_given_up(
+    farm: Farm, bucket: objects.Bucket, pool: db.Pool
+) -> None:
+    await complete(farm, bucket, DISH, farm.device(farm.site()))
+    for _ in range(service.MOST_ATTEMPTS):
+        await service._claim(pool)
+        assert await service._claim(pool) is None, "one at a time"
+        farm.at(farm.now() + timedelta(minutes=2))
+    assert await service.judge_all(pool, bucket) == {"count": 1}
+    verdict = "select quality, quality_reason from petri_observations"
+    assert farm.value(verdict) == ("unreadable", service.GIVEN_UP)
+
+
+async def test_killed_at_every_point_each_image_is_judged_once(
+    farm: Farm, bucket: objects.Bucket, pool: db.Pool, engines: dict[str, str],
+    free_port: Callable[[], int],
+) -> None:  # fmt: skip
+    await complete(farm, bucket, DISH, farm.device(farm.site()))
+    for point in POINTS:
+        dying = start(farm, engines, free_port(), crash_at=point)
+        await until(partial(_ended, dying), within_s=90)
+        assert dying.returncode == -signal.SIGKILL, point
+        assert farm.value("select quality from petri_observations") is None
+        farm.at(farm.now() + timedelta(minutes=2))
+    assert await service.judge_all(pool, bucket) == {"count": 1}
+    assert farm.value("select quality, judge_attempts from petri_observations") == ("ok", 3)
+
+
+def start(
+    farm: Farm, engines: dict[str, str], port: int, *, crash_at: str
+) -> "subprocess.Popen[bytes]":
+    environment = {
+        **os.environ,
+        "FARMIQ_CLOUD_DB_URL": farm.database.url,
+        "FARMIQ_AMQP_URL": engines["FARMIQ_AMQP_URL"],
+        "FARMIQ_CLOUD_S3_URL": engines["FARMIQ_CLOUD_S3_URL"],
+        "FARMIQ_CLOUD_HTTP_PORT": str(port),
+        "FARMIQ_CRASH_AT": crash_at,
+    }
+    return subprocess.Popen([sys.executable, "-m", "farmiq", "run", service.NAME], env=environment)
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> bool:
+    return process.poll() is not None
