@@ -161,8 +161,8 @@ class CloudSettings(Settings):
     camera_bridge_key_file: Path | None = Field(
         None,
         alias="CAMERA_BRIDGE_KEY_FILE",
-        description="the bridge's own private key for its tokens (farmiq keys new); its public "
-        "part belongs into FARMIQ_EDGE_KEYS_FILE",
+        description="the bridge's own key, enrolled as the edge cloud-camera-bridge for the "
+        "companies whose wakes it may send (farmiq edge invite, farmiq edge enroll)",
     )
     camera_bridge_s: float = Field(
         5,

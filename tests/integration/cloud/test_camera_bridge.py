@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse
 
 from farmiq.cloud.camera.bridge import service
 from farmiq.cloud.camera.observations import service as observations
+from farmiq.cloud.edges import registry
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.cloud.ingestion import service as ingestion
 from farmiq.cloud.media import service as media
@@ -51,10 +52,10 @@ class Cloud:
         settings = self.settings
         assert settings.camera_bridge_url
         assert settings.camera_bridge_key_file
-        key = service.read_key(settings.camera_bridge_key_file)
         async with httpx2.AsyncClient(timeout=20) as client:
             url = settings.camera_bridge_url + service.ROUTE
-            made = service.Bridge(settings, self.pool, client, url, key)
+            key_file = settings.camera_bridge_key_file
+            made = service.Bridge(settings, self.pool, client, url, key_file)
             return {**await made.send_all(), "problem": made.problem}
 
     async def serve(self) -> None:
@@ -95,17 +96,23 @@ async def cloud(  # noqa: PLR0917 - fixtures
     farm: Farm, vhost: str, engines: dict[str, str], tmp_path: Path,
     free_port: Callable[[], int], tasks: asyncio.TaskGroup,
 ) -> AsyncIterator[Cloud]:  # fmt: skip
-    key, keys, port = tmp_path / "bridge.json", tmp_path / "keys.json", str(free_port())
-    tokens.write_new_key(key, keys)
+    """The bridge is enrolled for one company, as an edge is."""
+    key_file, port = tmp_path / "bridge.json", str(free_port())
+    key = tokens.new_key()
+    tokens.write_private(key_file, key)
     environment = {
         "FARMIQ_CLOUD_DB_URL": farm.database.url,
         "FARMIQ_AMQP_URL": vhost,
-        "FARMIQ_EDGE_KEYS_FILE": str(keys),
         "FARMIQ_CLOUD_S3_URL": engines["FARMIQ_CLOUD_S3_URL"],
         "FARMIQ_CLOUD_HTTP_PORT": port,
         "CAMERA_BRIDGE_URL": f"http://127.0.0.1:{port}",
-        "CAMERA_BRIDGE_KEY_FILE": str(key),
+        "CAMERA_BRIDGE_KEY_FILE": str(key_file),
     }
+    async with await psycopg.AsyncConnection.connect(farm.database.admin_url) as tx:
+        code, _ = await registry.invite(
+            tx, service.NAME, ["farm"], lasts=timedelta(hours=1), actor="test"
+        )
+        await registry.enroll(tx, code, tokens.PublicKey.read(tokens.public_part(key)))
     async with db.pool(farm.database.url, name="test") as pool:
         bucket = objects.Bucket(environment["FARMIQ_CLOUD_S3_URL"])
         yield Cloud(farm, environment, bucket, pool, tasks)
@@ -190,7 +197,8 @@ async def test_what_ingestion_refuses_holds_up_nobody_else(cloud: Cloud) -> None
     door.app.add_route(service.ROUTE, answer, methods=["POST"])
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=door.app)) as client:
         url = f"http://cloud.test{service.ROUTE}"
-        made = service.Bridge(cloud.settings, cloud.pool, client, url, tokens.new_key())
+        key_file = Path(cloud.environment["CAMERA_BRIDGE_KEY_FILE"])
+        made = service.Bridge(cloud.settings, cloud.pool, client, url, key_file)
         assert await made.send_all() == {"count": 3}
     assert made.problem == f"wakes of tenant farm wait: {url} answers 403"
     assert farm.rows(

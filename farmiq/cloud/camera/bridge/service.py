@@ -46,12 +46,12 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         door.note("bridge", lambda: f"off: {lacks} is not set")
         await asyncio.Event().wait()
         return
-    key = read_key(key_file)
+    read_key(key_file)
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME, least=0, most=2) as pool,
         httpx2.AsyncClient(timeout=TIMEOUT_S, verify=settings.tls.client()) as client,
     ):
-        bridge = Bridge(settings, pool, client, url.rstrip("/") + ROUTE, key)
+        bridge = Bridge(settings, pool, client, url.rstrip("/") + ROUTE, key_file)
         door.ready("bridge.database", lambda: db.problem(pool))
         door.note("bridge", lambda: bridge.problem)
         await chores.keep_doing(
@@ -61,23 +61,24 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
 
 @dataclass
 class Bridge:
-    """`problem`: why wakes wait."""
+    """`problem`: why wakes wait. The key is read for each round: it may be replaced meanwhile."""
 
     settings: CloudSettings
     pool: db.Pool
     client: httpx2.AsyncClient
     url: str
-    key: dict[str, Any]
+    key_file: Path
     problem: str | None = field(default=None, init=False)
 
     async def send_all(self) -> dict[str, object]:
         """All that is owed. A tenant whose batch is not taken waits for the next round."""
+        key = read_key(self.key_file)
         waiting: set[str] = set()
         count, problem = 0, None
         while wakes := await self._owed(waiting):
             for tenant_id, own in groupby(sorted(wakes, key=_tenant), key=_tenant):
                 batch = list(own)
-                if why := await self._send(tenant_id, batch):
+                if why := await self._send(self._token(key, tenant_id), batch):
                     waiting.add(tenant_id)
                     problem = f"wakes of tenant {tenant_id} wait: {why}"
                     log.get(NAME).warning("bridge.waits", tenant_id=tenant_id, reason=why)
@@ -90,29 +91,29 @@ class Bridge:
         async with db.transaction(self.pool) as tx:
             return await store.owed(tx, most=MOST_WAKES, without=waiting)
 
-    async def _send(self, tenant_id: str, wakes: Sequence[Wake]) -> str | None:
+    async def _send(self, token: str, wakes: Sequence[Wake]) -> str | None:
         """Why they have to wait; None if they are settled."""
         told = [event for wake in wakes for event in events.of(wake)]
-        said = await self._post(tenant_id, told) if told else None
+        said = await self._post(token, told) if told else None
         if isinstance(said, str):
             return said
         if said is not None and said.status in BLAMED:
-            return await self._blame(tenant_id, wakes, said)
+            return await self._blame(token, wakes, said)
         if said is not None and not _taken(said):
             return f"{self.url} answers {said.status}"
         crash.here("bridge.after_send")
         await self._settle(wakes)
         return None
 
-    async def _blame(self, tenant_id: str, wakes: Sequence[Wake], said: asking.Said) -> str | None:
+    async def _blame(self, token: str, wakes: Sequence[Wake], said: asking.Said) -> str | None:
         """Which of them is refused, one by one; that one is noted and holds up nobody."""
         if len(wakes) == 1:
             why = f"{said.status}: {said.body.decode(errors='replace')}"[:500]
-            log.get(NAME).error("bridge.refused", tenant_id=tenant_id, error=why)
+            log.get(NAME).error("bridge.refused", tenant_id=wakes[0].tenant_id, error=why)
             await self._settle(wakes, problem=why)
             return None
         for wake in wakes:
-            if waits := await self._send(tenant_id, [wake]):
+            if waits := await self._send(token, [wake]):
                 return waits
         return None
 
@@ -121,21 +122,18 @@ class Bridge:
             await store.settle(tx, [wake.observation_id for wake in wakes], problem=problem)
         WAKES.labels(outcome="refused" if problem else "sent").inc(len(wakes))
 
-    async def _post(self, tenant_id: str, told: list[Any]) -> asking.Said | str:
+    async def _post(self, token: str, told: list[Any]) -> asking.Said | str:
         """The answer, or why there is none."""
-        headers = {
-            "Authorization": f"Bearer {self._token(tenant_id)}",
-            "Content-Type": "application/json",
-        }
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         body = msgspec.json.encode({"events": told})
         try:
             return await asking.ask(self.client, "POST", self.url, content=body, headers=headers)
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
             return f"{self.url} was not reached: {type(error).__name__}: {error}"[:300]
 
-    def _token(self, tenant_id: str) -> str:
+    def _token(self, key: dict[str, Any], tenant_id: str) -> str:
         return tokens.sign(
-            self.key,
+            key,
             subject=NAME,
             issuer=self.settings.token_issuer,
             audience=self.settings.token_audience,
@@ -153,7 +151,7 @@ def read_key(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise tokens.TokenError(
             f"cannot read the bridge's key CAMERA_BRIDGE_KEY_FILE={file}: {error}. "
-            "Make one with `farmiq keys new`."
+            "Make one with `farmiq edge enroll`."
         ) from error
     return found
 

@@ -115,6 +115,26 @@ async def test_an_image_that_failed_is_asked_for_again(accounts: Accounts) -> No
     assert (complete["status"], complete["retry_count"]) == ("complete", 0)
 
 
+async def test_images_say_how_good_they_are(accounts: Accounts) -> None:
+    made = filled(accounts)
+    with accounts.days() as days:
+        days.connection.execute(
+            "select fn_image_completion_handler(image_id => %s, image_url => 'x')",
+            (made["extra"],),
+        )
+        days.connection.execute(
+            "update petri_observations set quality = 'blurred', sharpness = 12, width_px = 640"
+        )
+    (image,) = (await accounts.got("images", quality="blurred"))["images"]
+    assert (image["image_id"], image["sharpness"], image["width_px"]) == (
+        str(made["extra"]), 12.0, 640,
+    )  # fmt: skip
+    assert (await accounts.got("images", quality="blurred", who="other"))["images"] == []
+    assert (await accounts.get("images", quality="nice")).status_code == 400
+    plain = await accounts.got(f"images/{made['failed']}")
+    assert (plain["quality"], plain["judged_at"]) == (None, None)
+
+
 async def test_an_alert_is_dealt_with_once(accounts: Accounts) -> None:
     made = filled(accounts)
     (alert,) = (await accounts.got("alerts", open="true", device=made["one"]))["alerts"]

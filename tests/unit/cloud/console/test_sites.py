@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.console import look, schedules, site_day, sites, strips
 from farmiq.cloud.console.readings import Company
-from farmiq.cloud.console.site_day import Asked, Change, May
+from farmiq.cloud.console.site_day import Asked, Change, May, Shot
 from farmiq.cloud.console.sites import Day, Site
 from farmiq.cloud.console.strips import Camera, Cell, State, Wake
 
@@ -325,3 +325,24 @@ def test_names_from_elsewhere_are_only_text() -> None:
     odd = camera(device_name="<script>alert(1)</script>")
     shown = look.render("site_fragment.html", view=view(wake(3, "failed"), cameras=[odd]), csrf="x")
     assert "<script>" not in shown
+
+
+def test_a_picture_that_is_not_ok_says_so_and_one_that_nobody_can_read_is_not_drawn() -> None:
+    found = {name: wake(n, "complete") for n, name in enumerate(("ok", "dark", "unreadable"), 1)}
+    shots = {
+        each.image_id: Shot(
+            image_id=each.image_id, image_name="I.jpg", error_code=None, error_message=None,
+            retry_count=0, resend_requested_at=None, quality=None if name == "ok" else name,
+            quality_reason=None if name == "ok" else "because of it",
+        )
+        for name, each in found.items()
+        if each.image_id
+    }  # fmt: skip
+    shown = view(*found.values(), shots=shots)
+    (card,) = shown.cameras
+    assert [(row.blemish, row.picture) for row in card.rows] == [
+        ("", True), ("Too dark", True), ("Unreadable", False),
+    ]  # fmt: skip
+    page = bytes(look.page("site_fragment.html", view=shown, csrf="x").body).decode()
+    assert page.count("data-quality=") == 2
+    assert 'data-quality="dark" title="because of it"' in page
