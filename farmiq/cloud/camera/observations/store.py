@@ -10,6 +10,7 @@ from farmiq.plumbing.quality import Quality
 
 # Whoever began to look and is not done after that long has died.
 CLAIM_S = 60.0
+AGAIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,14 @@ async def claim(tx: db.Connection) -> Observation | None:
 
 
 async def release(tx: db.Connection, observation_id: UUID) -> None:
-    """It was not the image's fault."""
+    """It was not the image's fault; others go first, if the store minds this one alone."""
     await tx.execute(
         """
-        update petri_observations set judging_until = null, judge_attempts = judge_attempts - 1
+        update petri_observations set judge_attempts = judge_attempts - 1,
+          judging_until = fn_now() + %s * interval '1 second'
         where observation_id = %s and quality is null
         """,
-        (observation_id,),
+        (AGAIN_S, observation_id),
     )
 
 
