@@ -319,8 +319,13 @@ def test_why_a_day_expects_nothing_of_a_camera(changes: dict[str, Any], said: st
 def test_a_thousand_failures_and_long_words_leave_the_page_small() -> None:
     wakes = [wake(n / 100, "failed") for n in range(1000)]
     long = "x" * 4000
-    shot = {"image_name": long[:255], "error_code": "TIMEOUT", "error_message": long,
-            "retry_count": 0, "resend_requested_at": None}  # fmt: skip
+    shot: dict[str, Any] = {
+        "image_name": long[:255],
+        "error_code": "TIMEOUT",
+        "error_message": long,
+        "retry_count": 0,
+        "resend_requested_at": None,
+    }
     found = view(
         *wakes,
         cameras=[camera(device_name=long, firmware=long)],
