@@ -148,9 +148,12 @@ def band(day: Day | None) -> str:
 
 
 def with_extra(day: Day | None, found: Strip) -> bool:
-    """Whether extra wakes stand in for missed ones in the percentage: then it says so."""
+    """Whether the percentage would be another without extra wakes: then it says so."""
+    if day is None:
+        return False
     received = next((e.count for e in found.tallies if e.state is strips.State.RECEIVED), 0)
-    return day is not None and received < min(day.completed, day.expected)
+    alone, together = (completeness.shown(n, day.expected) for n in (received, day.completed))
+    return alone != together
 
 
 def two_weeks(days: Mapping[date, Day], *, today: date) -> tuple[DayCell, ...]:
