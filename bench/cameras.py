@@ -37,7 +37,7 @@ TENANT = "bench"
 MOST_MORE_MB = 64
 PROGRESS_S = 10.0
 # A whole fleet on a few cores: its cameras wait for their answers, and do not send all again.
-PATIENT = Firmware(answer_s=120.0, awake_s=1200.0)
+PATIENT = Firmware(answer_s=40.0, awake_s=1200.0)
 Say = Callable[[str], None]
 
 

@@ -309,6 +309,39 @@ def test_what_falls_overdue_turns_by_itself(console: Served, page: Page, shots: 
     expect(page.locator(".strip")).to_have_attribute("aria-label", "1 received, 1 lost")
 
 
+def test_a_moved_camera_and_a_new_zone_change_the_rest_of_the_day(
+    console: Served, page: Page, shots: Shots
+) -> None:
+    """What it owed while it stood there stays; and the day stays that of the old zone."""
+    site = shots.farm.site(site_name="River House")
+    camera = shots.farm.device(site, "0 9,12,15 * * *", device_name="Device-001")
+    other = shots.farm.site(site_name="Hill House")
+    for each in (site, other):
+        shots.open_day(each, on(DAY, 0, 1))
+    shots.send(camera, on(DAY, 9), picture=False)
+    shots.farm.at(on(DAY, 10))
+    shots.farm.owner.execute("update devices set site_id = %s", (other,))
+    shots.farm.owner.execute(
+        "update sites set timezone = 'Europe/Berlin' where site_id = %s", (site,)
+    )
+    shots.farm.at(on(DAY, 13))
+    shots.send(camera, on(DAY, 13), picture=False)
+    shots.farm.at(on(DAY, 14))
+    sign_in(page, console)
+    visit(page, console, "/sites")
+    row = page.locator(f"#s-{site}")
+    expect(page.locator(".sentence")).to_have_text("All 2 sites on track")
+    expect(row.locator(".strip")).to_have_attribute("aria-label", "1 received, 2 not owed")
+    expect(row.locator(".local")).to_have_text("Jan 15, 2025, 14:00 in Asia/Bangkok (UTC+7)")
+    visit(page, console, f"/sites/{site}")
+    expect(page.locator(".sentence")).to_have_text("Every owed wake was received today")
+    visit(page, console, f"/sites/{other}")
+    expect(page.locator(f"#c-{camera} .standing")).to_contain_text("In touch")
+    expect(page.locator(f"#c-{camera} .why")).to_have_text(
+        "extra: the camera came after this day had opened; the next one expects it"
+    )
+
+
 def test_it_works_without_a_script(
     browser: Browser, console: Served, six: tuple[UUID, UUID, UUID]
 ) -> None:
