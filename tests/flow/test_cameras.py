@@ -89,7 +89,8 @@ def own_database(
 @pytest.mark.req("DB2-13", "DB2-14")
 async def test_the_database_is_killed_in_mid_image(own_database: CameraFarm) -> None:
     await own_database.start()
-    async with own_database.cameras(3, Faults(loss=0.3), pace=Pace(between_frames_s=0.05)) as made:
+    pace, hasty = Pace(between_frames_s=0.05), Firmware(answer_s=4.0)
+    async with own_database.cameras(3, Faults(loss=0.3), pace=pace, firmware=hasty) as made:
         work = asyncio.create_task(fleet.simulate(made, wakes=1))
         await own_database.until_in_mid_image()
         await own_database.kill("postgres-cloud")
