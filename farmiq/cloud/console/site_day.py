@@ -351,7 +351,8 @@ def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -
     shown, hidden = told[:MOST_ROWS], told[MOST_ROWS:]
     older_failed = [row for row in hidden if row.state is State.FAILED]
     shown += older_failed[:MOST_FAILED]
-    due = sorted(row.wake.at for row in rows if row.state is State.DUE)
+    # What is due since a moment ago still is; the next one is yet to come.
+    due = sorted(e.at for e in wakes if e.status is None and e.owed and e.at > look.now)
     received = sum(each.status == "complete" for each in wakes)
     expected = sum(each.expected_at is not None for each in wakes)
     failed = sum(row.state is State.FAILED for row in rows)
@@ -423,14 +424,20 @@ def _notes(wake: Wake, found: State, camera: Camera, look: _Look) -> Iterable[st
         said = shot and (shot.error_message or shot.error_code)
         yield words.cut(said, MOST_NOTE) if said else "no reason given"
     if found is State.OVERDUE:
-        seen = camera.last_seen_at
-        yield (
-            f"probably still on the camera, last seen {look.ago(seen)}"
-            if seen
-            else "the camera was never seen"
-        )
+        yield _overdue_words(wake, camera, look)
     if found is State.LOST:
         yield "the camera was in touch since and holds no more images"
+
+
+def _overdue_words(wake: Wake, camera: Camera, look: _Look) -> str:
+    seen = camera.last_seen_at
+    if seen is None:
+        return "the camera was never seen"
+    if camera.pending_count == 0 and seen > wake.at:
+        return (
+            "the camera was in touch since and holds no image; lost, if none comes within the hour"
+        )
+    return f"probably still on the camera, last seen {look.ago(seen)}"
 
 
 def _extra_words(reason: str, camera: Camera, day: Day | None) -> str:

@@ -316,6 +316,30 @@ def test_why_a_day_expects_nothing_of_a_camera(changes: dict[str, Any], said: st
     assert row.notes == (said,)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "probably still on the camera, last seen 5 min ago"),
+        ({"pending_count": 1}, "probably still on the camera, last seen 5 min ago"),
+        (
+            {"pending_count": 0},
+            "the camera was in touch since and holds no image; lost, if none comes within the hour",
+        ),
+        (
+            {"pending_count": 0, "last_seen_at": NOW - timedelta(minutes=50)},
+            "probably still on the camera, last seen 50 min ago",
+        ),
+        ({"last_seen_at": None}, "the camera was never seen"),
+    ],
+)
+def test_where_an_overdue_image_may_be(changes: dict[str, Any], said: str) -> None:
+    """Of wakes every five minutes one may be due since a moment ago; the next is yet to come."""
+    (card,) = view(wake(0.7), wake(0.1), wake(-0.25), cameras=[camera(**changes)]).cameras
+    (row,) = card.rows
+    assert (row.state, row.notes) == (State.OVERDUE, (said,))
+    assert card.next_due == "14:15"
+
+
 def test_a_thousand_failures_and_long_words_leave_the_page_small() -> None:
     wakes = [wake(n / 100, "failed") for n in range(1000)]
     long = "x" * 4000
