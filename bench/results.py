@@ -16,7 +16,10 @@ _COMPARE = {">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One target. `target` reads like `>= 0.3`; `ok` follows from it and the value."""
+    """One target. `target` reads like `>= 0.3`; `ok` follows from it and the value.
+
+    A value is not `sound` if what was measured did not do its work: then none is good enough.
+    """
 
     id: str
     what: str
@@ -24,11 +27,12 @@ class Result:
     target: str
     runs: list[float]
     detail: dict[str, Any] = field(default_factory=dict)
+    sound: bool = True
 
     @property
     def ok(self) -> bool:
         sign, bound = self.target.split()
-        return bool(_COMPARE[sign](self.value, float(bound)))
+        return self.sound and bool(_COMPARE[sign](self.value, float(bound)))
 
     def entry(self) -> dict[str, Any]:
         whole = asdict(self)
@@ -36,6 +40,7 @@ class Result:
             "ok": self.ok,
             "runs": self.runs,
             "detail": self.detail,
+            **({} if self.sound else {"sound": False}),
         }
 
 
@@ -120,8 +125,8 @@ def _words(value: Any) -> str:
 _HEAD = """\
 # Bench
 
-`make bench` (`farmiq bench ingest`, then `farmiq bench delivery`) measures ours beside a ceiling or
-a peer in the same run, at least three rounds, and prints the ratios; absolute rates of a shared
+`make bench` (`farmiq bench ingest`, `delivery`, then `cameras`) measures ours beside a ceiling or a
+peer in the same run, at least three rounds, and prints the ratios; absolute rates of a shared
 machine mean little. This page is written by it from `bench/results.json`.
 
 | target | what | value | aim | | rounds |

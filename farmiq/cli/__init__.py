@@ -537,9 +537,21 @@ def _with_engines(
             stack.remove(root)
         given = settings.given_urls()
         with stack.start(root, given=given, say=say, shared_login=False) as engines:
-            return asyncio.run(work(engines))
+            return asyncio.run(_until_told(work(engines)))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     except (DemoError, ProvisionError, stack.StackError) as error:
         terminal.fail(str(error))
+
+
+async def _until_told(work: Any) -> Any:
+    """SIGTERM cancels like Ctrl-C: an exception raised wherever a signal finds us may get lost."""
+    import signal
+
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - we are one
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await work
 
 
 def _print_hops(hops: list[Any]) -> None:

@@ -61,6 +61,22 @@ def delivery(
     _measure(module.measure, module.Plan(rounds=rounds, events=events), as_json=as_json)
 
 
+@app.command("cameras")
+def cameras(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """The cameras' gateway: 200 images at once with 30 % of their chunks lost, against 20 (P12).
+
+    Takes about two minutes a round. Engines are started for it and stopped after it. The result
+    goes to bench/results.json and docs/bench.md. Exit code 3 if it needs more than 64 MB more, or
+    an image is not here, byte for byte.
+    """
+    module = _module("cameras")
+    _measure(module.measure, module.Plan(rounds=rounds), as_json=as_json)
+
+
 def _module(name: str) -> Any:
     try:
         return importlib.import_module(f"bench.{name}")

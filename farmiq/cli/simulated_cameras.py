@@ -37,6 +37,14 @@ def cameras(
             rich_help_panel=_FLEET,
         ),
     ] = None,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of cameras that --register puts there, as cron; several take turns. "
+            "Default: every two hours.",
+            rich_help_panel=_FLEET,
+        ),
+    ] = None,
     logins: Annotated[
         Path | None,
         typer.Option(
@@ -113,7 +121,7 @@ def cameras(
     )
     known = fleet_runner.read_logins(logins) if logins else None
     if register is not None:
-        _register(environment, kits, register, as_json=as_json)
+        _register(environment, kits, register, schedule, as_json=as_json)
     if register is not None and known is None and "@" not in url:
         known = _log_in(environment, kits, folder)
     plan = fleet_runner.Plan(
@@ -138,7 +146,9 @@ def cameras(
     terminal.tell(
         summary,
         f"{summary['cameras']} cameras woke {summary['wakes']} times: {summary['captured']} images "
-        f"captured, {summary['acked']} acknowledged, {summary['waiting']} wait; "
+        f"captured, {summary['acked']} acknowledged, {summary['waiting']} wait"
+        + (f" ({summary['stranded']} of them nobody can ask for)" if summary["stranded"] else "")
+        + f"; "
         f"{summary['deaths']} deaths, {summary['unreadable']} acknowledged and not readable",
         as_json=as_json,
     )
@@ -182,14 +192,18 @@ def _chosen(said: str, every: str, known: Any) -> Any:
     return (said,)
 
 
-def _register(environment: Any, kits: Any, tenant: str, *, as_json: bool) -> None:
+def _register(
+    environment: Any, kits: Any, tenant: str, schedules: list[str] | None, *, as_json: bool
+) -> None:
     import psycopg
 
     from farmiq.simulate import camera_sites
 
     with psycopg.connect(terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")) as connection:
         try:
-            new = camera_sites.register(connection, kits, tenant_id=tenant)
+            new = camera_sites.register(
+                connection, kits, tenant_id=tenant, schedules=schedules or camera_sites.SCHEDULES
+            )
         except ValueError as error:
             terminal.fail(str(error))
     if not as_json:

@@ -1,6 +1,6 @@
 """Puts a simulated fleet into the cloud's registry: a program of each kind, a site per zone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import psycopg
 
@@ -8,7 +8,7 @@ from farmiq.plumbing import ids
 from farmiq.simulate.camera_faults import ZONES, Kit
 
 # Every two hours: a day of twelve wakes.
-SCHEDULE = "0 */2 * * *"
+SCHEDULES = ("0 */2 * * *",)
 
 _PROGRAM = """
     insert into pilot_programs (program_id, company_id, program_name, program_type)
@@ -29,8 +29,18 @@ _CAMERA = """
 """
 
 
-def register(connection: psycopg.Connection, kits: Iterable[Kit], *, tenant_id: str) -> int:
-    """How many cameras are new; those that are known stay as they are. Raises ValueError."""
+def register(
+    connection: psycopg.Connection,
+    kits: Iterable[Kit],
+    *,
+    tenant_id: str,
+    schedules: Sequence[str] = SCHEDULES,
+) -> int:
+    """How many cameras are new; those that are known stay as they are. Raises ValueError.
+
+    Schedules take turns. Before a day of theirs opens all of them are there, or it would not expect
+    those that came later.
+    """
     row = connection.execute(
         "select company_id from companies where tenant_id = %s", (tenant_id,)
     ).fetchone()
@@ -42,12 +52,18 @@ def register(connection: psycopg.Connection, kits: Iterable[Kit], *, tenant_id: 
         program, site = f"Simulated, {kind}", site_name(zone)
         connection.execute(_PROGRAM, (ids.new(), company_id, program, kind))
         connection.execute(_SITE, (ids.new(), site, zone, company_id, program))
-    return sum(_add(connection, kit, company_id) for kit in kits)
+    try:
+        return sum(
+            _add(connection, kit, company_id, schedules[kit.number % len(schedules)])
+            for kit in kits
+        )
+    except psycopg.errors.CheckViolation as error:
+        raise ValueError(f"a schedule cannot be one: {', '.join(schedules)}") from error
 
 
-def _add(connection: psycopg.Connection, kit: Kit, company_id: object) -> int:
+def _add(connection: psycopg.Connection, kit: Kit, company_id: object, schedule: str) -> int:
     named = f"Camera {kit.mac}"
-    values = (ids.new(), kit.mac, named, kit.speech.dialect, SCHEDULE, company_id)
+    values = (ids.new(), kit.mac, named, kit.speech.dialect, schedule, company_id)
     return connection.execute(_CAMERA, (*values, site_name(kit.timezone))).rowcount
 
 

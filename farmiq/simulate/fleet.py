@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
+from zoneinfo import ZoneInfo
 
 from farmiq.plumbing import mqtt
 from farmiq.plumbing.backoff import Backoff
@@ -95,11 +96,22 @@ class SimulatedCamera:
         self._to_send: deque[Frame] = deque()
         self._data: tuple[int, bytes] = (-1, b"")
         self._taken: Image | None = None
+        self._announced: set[int] = set()
         self.wakes = 0
 
     @property
     def waiting(self) -> int:
         return len(self.camera.card)
+
+    @property
+    def stranded(self) -> int:
+        """Images on the card that neither the camera sends by itself nor anybody can ask for.
+
+        An esp32cam is asked by name alone, and a name that was never announced is unknown.
+        """
+        if self.camera.firmware.volunteers or self.kit.speech.dialect != "esp32cam":
+            return 0
+        return sum(each.number not in self._announced for each in self.camera.card)
 
     @property
     def is_awake(self) -> bool:
@@ -124,8 +136,11 @@ class SimulatedCamera:
                 await self.wake()
 
     async def deliver(self, *, pause_s: float = 0.5) -> None:
-        """Wakes by hand, without a picture, until nothing is left on the card."""
-        while self.waiting:
+        """Wakes by hand, without a picture, until nothing is left on the card.
+
+        What nobody can ask for stays there.
+        """
+        while self.waiting > self.stranded:
             await self.wake(capture=False)
             if self.waiting:
                 await asyncio.sleep(pause_s)
@@ -133,8 +148,9 @@ class SimulatedCamera:
     def _sleeps_s(self) -> float:
         if self._pace.every_s is not None:
             return self._pace.every_s
-        until = _instant(self.camera.next_wake)
-        return 60.0 if until is None else max(1.0, (until - self._pace.now()).total_seconds())
+        now = self._pace.now()
+        until = instant(self.camera.next_wake, now=now, zone=ZoneInfo(self.kit.timezone))
+        return 60.0 if until is None else max(1.0, (until - now).total_seconds())
 
     async def wake(self, *, capture: bool = True) -> None:
         """One wake to its end, be it sleep, death or a broker that is not there."""
@@ -208,6 +224,8 @@ class SimulatedCamera:
             data = b"" if isinstance(frame, Hello) else self._read(frame.image)
             topic, raw = camera_wire.encode(self.kit.speech, frame, data)
             await broker.publish(topic, raw, qos=self._pace.qos)
+            if isinstance(frame, Metadata):
+                self._announced.add(frame.image.number)
             dies_after = None if dies_after is None else dies_after - 1
             await asyncio.sleep(self._pace.between_frames_s)
         return dies_after
@@ -266,6 +284,7 @@ class SimulatedCamera:
 
     async def _forget(self, image: Image) -> None:
         sha256 = self._sha256s.pop(image.number)
+        self._announced.discard(image.number)
         if self._witness is not None:
             problem = await self._witness(self.kit.mac, image, sha256)
             if problem is not None:
@@ -290,13 +309,25 @@ class SimulatedCamera:
         self._journal.note(line)
 
 
-def _instant(said: str | None) -> datetime | None:
-    """A moment in UTC; a time of day is not one, since its day and zone are unsaid."""
+def instant(said: str | None, *, now: datetime, zone: ZoneInfo) -> datetime | None:
+    """A moment, or a time of day such as 5:30PM: the next one where the camera stands."""
     try:
         found = datetime.fromisoformat(said or "")
     except ValueError:
-        return None
+        return _time_of_day(said or "", now=now.astimezone(zone))
     return found if found.tzinfo else None
+
+
+def _time_of_day(said: str, *, now: datetime) -> datetime | None:
+    try:
+        # Its own zone is the camera's.
+        time_of_day = datetime.strptime(said, "%I:%M%p").time()  # noqa: DTZ007
+    except ValueError:
+        return None
+    days = (
+        datetime.combine(now.date() + timedelta(days=n), time_of_day, now.tzinfo) for n in (0, 1)
+    )
+    return next((each for each in days if each > now), None)
 
 
 def cameras(

@@ -74,6 +74,7 @@ async def run(
             "gave_up": account.acts["gave_up"],
             "unreadable": len(account.unreadable),
             "waiting": len(account.waiting),
+            "stranded": sum(each.stranded for each in cameras),
         }
 
 

@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from http import HTTPStatus, client
 
+from farmiq.cloud.camera.gateway import service as gateway
 from farmiq.cloud.console import service
 from farmiq.cloud.media import service as media
 from farmiq.config import CloudSettings
@@ -20,7 +21,10 @@ UNSAFE = {6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
 
 
 class Served:
-    """One console; it keeps its port when it is stopped and started again."""
+    """One console; it keeps its port when it is stopped and started again.
+
+    With a broker of cameras (FARMIQ_CLOUD_MQTT_URL) their gateway runs beside it.
+    """
 
     def __init__(self, db_url: str, **environment: str) -> None:
         self.port = next(port for port in iter(free_port, None) if port not in UNSAFE)
@@ -64,6 +68,8 @@ class Served:
                 if settings.s3_url:
                     media.add_routes(settings, door, pool)
                 group.create_task(service.run(settings, door))
+                if settings.mqtt_url:
+                    group.create_task(gateway.run(settings, door))
                 group.create_task(http.serve(door, host="127.0.0.1", port=self.port))
 
     def _ready(self) -> bool:

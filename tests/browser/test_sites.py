@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -10,10 +11,13 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from farmiq import stack
 from tests.browser import barns, cameras, patience, person
+from tests.browser.battery_camera import NAME, Camera
 from tests.browser.cameras import DAY, TECHNICIAN, Shots, on
 from tests.browser.conftest import SCREENSHOTS
 from tests.browser.served import Served
+from tests.sql.camera.farm import Farm
 
 Form = dict[str, str | float | bool]
 BO = "bo@example.com"
@@ -160,32 +164,56 @@ def test_a_camera_that_woke_too_often_says_so(console: Served, page: Page, shots
     expect(page.locator(f"#c-{camera} .wakes > li")).to_have_count(13)
 
 
-@pytest.mark.req("DB2-20")
+@pytest.fixture
+def taking(
+    cloud_db: Any, engines: dict[str, str], tmp_path: Path
+) -> Iterator[tuple[Served, Camera, Farm]]:
+    """A console beside a gateway that has little patience, and a camera on its broker."""
+    barns.add_company(cloud_db.admin_url)
+    impatient = {"CAMERA_MISSING_SECONDS": "0.2", "CAMERA_TIMEOUT_SECONDS": "0.5"}
+    with (
+        stack.start(tmp_path / "b", engines=("mqtt-cloud",), say=lambda _: None) as broker,
+        cameras.farm(cloud_db) as farm,
+    ):
+        served = Served(
+            cloud_db.url,
+            FARMIQ_CLOUD_S3_URL=engines["FARMIQ_CLOUD_S3_URL"],
+            **broker.environment,
+            **impatient,
+        )
+        served.start()
+        camera = Camera(farm, farm.site(site_name="River House"), broker.environment)
+        yield served, camera, farm
+        served.stop()
+
+
+@pytest.mark.req("DB2-11", "DB2-20")
 def test_a_failed_image_is_resent_and_turns_complete_without_a_reload(
-    console: Served, page: Page, shots: Shots, six: tuple[UUID, UUID, UUID], complaints: list[str]
+    taking: tuple[Served, Camera, Farm], page: Page, complaints: list[str]
 ) -> None:
-    site, camera, failed = six
+    """All of it for real: the camera breaks off, the gateway gives up, and asks it again."""
+    console, camera, farm = taking
+    camera.breaks_off()
+    status = "select status from device_images"
+    patience.until(lambda: farm.rows(status) == [("failed",)], "the gateway has given it up")
+    ((failed, day),) = farm.rows("select image_id, original_capture_date from device_images")
     sign_in(page, console)
-    visit(page, console, f"/sites/{site}")
+    visit(page, console, f"/sites/{camera.site}?date={day}")
     loads: list[str] = []
     page.on("load", lambda _: loads.append(page.url))
     row = page.locator(f"#i-{failed}")
-    expect(row.locator(".state")).to_contain_text("failed 7 of 40 pieces never came")
+    counts = page.locator("#session .counts")
+    expect(row.locator(".state")).to_contain_text("failed 2 of ")
+    expect(counts).to_have_text("Expected: 24 | Completed: 0 | Failed: 1 | Extra: 0")
     row.get_by_role("button", name="Resend").click()
     expect(row.locator(".asked")).to_contain_text("it comes when the camera wakes")
-    assert shots.farm.value(
-        "select retry_count from device_images where image_id = %s", failed
-    ) == 1  # fmt: skip
-    shots.complete(camera, failed, picture=True)
+    asked = camera.wakes_and_obeys()
+    assert asked == {"send_image": NAME}
     expect(row.locator(".state")).to_have_text("received")
-    expect(row.locator(".arrived")).to_contain_text("after it was sent again")
     expect(row.locator("img")).to_be_visible()
     expect(row.get_by_role("button")).to_have_count(0)
-    expect(page.locator("#session .counts")).to_have_text(
-        "Expected: 6 | Completed: 6 | Failed: 0 | Extra: 0"
-    )
-    expect(page.locator("#session .complete b")).to_have_text("100% Complete")
-    expect(page).to_have_title("River House")
+    expect(counts).to_have_text("Expected: 24 | Completed: 1 | Failed: 0 | Extra: 0")
+    assert farm.rows(status) == [("complete",)]
     assert not loads
     assert not complaints
 
@@ -279,6 +307,39 @@ def test_what_falls_overdue_turns_by_itself(console: Served, page: Page, shots: 
     shots.farm.owner.execute("update devices set last_seen_at = fn_now()")
     page.reload()
     expect(page.locator(".strip")).to_have_attribute("aria-label", "1 received, 1 lost")
+
+
+def test_a_moved_camera_and_a_new_zone_change_the_rest_of_the_day(
+    console: Served, page: Page, shots: Shots
+) -> None:
+    """What it owed while it stood there stays; and the day stays that of the old zone."""
+    site = shots.farm.site(site_name="River House")
+    camera = shots.farm.device(site, "0 9,12,15 * * *", device_name="Device-001")
+    other = shots.farm.site(site_name="Hill House")
+    for each in (site, other):
+        shots.open_day(each, on(DAY, 0, 1))
+    shots.send(camera, on(DAY, 9), picture=False)
+    shots.farm.at(on(DAY, 10))
+    shots.farm.owner.execute("update devices set site_id = %s", (other,))
+    shots.farm.owner.execute(
+        "update sites set timezone = 'Europe/Berlin' where site_id = %s", (site,)
+    )
+    shots.farm.at(on(DAY, 13))
+    shots.send(camera, on(DAY, 13), picture=False)
+    shots.farm.at(on(DAY, 14))
+    sign_in(page, console)
+    visit(page, console, "/sites")
+    row = page.locator(f"#s-{site}")
+    expect(page.locator(".sentence")).to_have_text("All 2 sites on track")
+    expect(row.locator(".strip")).to_have_attribute("aria-label", "1 received, 2 not owed")
+    expect(row.locator(".local")).to_have_text("Jan 15, 2025, 14:00 in Asia/Bangkok (UTC+7)")
+    visit(page, console, f"/sites/{site}")
+    expect(page.locator(".sentence")).to_have_text("Every owed wake was received today")
+    visit(page, console, f"/sites/{other}")
+    expect(page.locator(f"#c-{camera} .standing")).to_contain_text("In touch")
+    expect(page.locator(f"#c-{camera} .why")).to_have_text(
+        "extra: the camera came after this day had opened; the next one expects it"
+    )
 
 
 def test_it_works_without_a_script(

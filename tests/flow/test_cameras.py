@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from farmiq import stack
+from farmiq.plumbing import migrations
+from farmiq.process import SQL
 from farmiq.simulate import camera_faults, fleet
 from farmiq.simulate.camera import Camera, Firmware
 from farmiq.simulate.camera_faults import Faults
 from farmiq.simulate.fleet import Pace
 from tests.camera_farm import GATEWAY, CameraFarm, farm_of
 from tests.conftest import Database
+from tests.engines import state_dir
 from tests.farm import TENANT
 
 CAMERAS = 10
@@ -65,6 +68,34 @@ async def test_the_gateway_is_killed_in_mid_image(cameras: CameraFarm) -> None:
         await cameras.kill(GATEWAY)
         await work
     await cameras.check(captured=CAMERAS)
+
+
+@pytest.fixture
+def own_database(
+    engines: dict[str, str], tmp_path: Path, free_port: Callable[[], int]
+) -> Iterator[CameraFarm]:
+    """The database is this test's too, and may be killed; the store is shared."""
+    names = ("mqtt-cloud", "postgres-cloud")
+    with stack.start(
+        tmp_path / "b", engines=names, downloads=state_dir() / "engines", say=lambda _: None
+    ) as own:
+        given = own.environment
+        database = Database(given["FARMIQ_CLOUD_DB_URL"], given["FARMIQ_CLOUD_DB_ADMIN_URL"])
+        migrations.apply(database.admin_url, SQL["cloud"])
+        with farm_of(own, tmp_path, database, {**engines, **given}, free_port) as made:
+            yield made
+
+
+@pytest.mark.req("DB2-13", "DB2-14")
+async def test_the_database_is_killed_in_mid_image(own_database: CameraFarm) -> None:
+    await own_database.start()
+    pace, hasty = Pace(between_frames_s=0.05), Firmware(answer_s=4.0)
+    async with own_database.cameras(3, Faults(loss=0.3), pace=pace, firmware=hasty) as made:
+        work = asyncio.create_task(fleet.simulate(made, wakes=1))
+        await own_database.until_in_mid_image()
+        await own_database.kill("postgres-cloud")
+        await work
+    await own_database.check(captured=3)
 
 
 @pytest.mark.req("DB2-11", "DB2-15")

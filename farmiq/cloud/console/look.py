@@ -46,6 +46,7 @@ _templates = jinja2.Environment(
 _templates.globals["asset"] = lambda name: files[name].address
 _templates.filters["number"] = words.number
 _templates.filters["count"] = words.count
+_templates.filters["cut"] = words.cut
 
 
 def render(template: str, **values: Any) -> str:

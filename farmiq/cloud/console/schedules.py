@@ -134,7 +134,7 @@ def view(
     now: datetime,
 ) -> ScheduleView:
     zone = words.zone(site.timezone)
-    at = sites.midnight(change.effective_date, zone) if change else now
+    at = sites.takes_effect_at(change.effective_date, site) if change else now
     return ScheduleView(
         company=company,
         site=site,

@@ -17,6 +17,9 @@ from farmiq.cloud.console.sites import Day, Site
 from farmiq.cloud.console.strips import Camera, State, Strip, Wake
 
 MOST_ROWS = 100
+# Besides the newest, so many that failed are listed: each has its button.
+MOST_FAILED = 100
+MOST_NOTE = 160
 # A page with more wakes lists those of cameras that are open; the others come when asked for.
 MOST_LISTED = 600
 # Two missed wakes: what it last said is old.
@@ -27,7 +30,6 @@ _MINUTES, _MINUTE_S, _HOUR_S = 60, 60, 3600
 _EXTRA_WORDS = {
     "off_schedule": "extra: at no expected time",
     "bucket_taken": "extra: another wake took that time",
-    "no_schedule": "extra: the camera has no schedule",
 }
 BLEMISHES = {
     "blurred": "Blurred",
@@ -121,7 +123,8 @@ class WakeRow:
 class CameraCard:
     """`standing` is one of in-touch, silent, never, retired, moved.
 
-    `hidden` wakes are not listed; `withheld` ones are, when this camera is asked for.
+    `hidden` wakes are not listed, some of which failed; `withheld` ones are, when this camera is
+    asked for.
     """
 
     camera: Camera
@@ -138,6 +141,7 @@ class CameraCard:
     strip: Strip
     rows: tuple[WakeRow, ...]
     hidden: int
+    hidden_failed: int
     withheld: int
     failed: int
     next_due: str
@@ -146,6 +150,11 @@ class CameraCard:
     @property
     def is_old(self) -> bool:
         return self.standing != "in-touch"
+
+    @property
+    def more(self) -> str:
+        failed = f", {self.hidden_failed:,} of them failed" if self.hidden_failed else ""
+        return f"and {self.hidden:,} more of this day{failed}; all of them are counted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +220,10 @@ class View:
         return drawn.count("█"), completeness.WIDTH
 
     @property
+    def with_extra(self) -> bool:
+        return sites.with_extra(self.day, self.strip)
+
+    @property
     def problems(self) -> int:
         return self.strip.problems
 
@@ -223,14 +236,18 @@ class View:
             return f"{self.strip.problems_say} {when}"
         if not self.strip.tallies:
             return f"No wakes expected {when}"
-        due = next((each.count for each in self.strip.tallies if each.state is State.DUE), 0)
-        if due and due == self.day.expected:
+        found = {each.state: each.count for each in self.strip.tallies}
+        due = found.get(State.DUE, 0)
+        if set(found) == {State.NOT_OWED}:
+            return f"No wakes are owed {when}"
+        if due and set(found) <= {State.DUE, State.NOT_OWED}:
             return "Nothing is due yet today"
-        return f"On track {when}" if due else f"Every expected wake was received {when}"
+        all_of_them = "owed" if State.NOT_OWED in found else "expected"
+        return f"On track {when}" if due else f"Every {all_of_them} wake was received {when}"
 
     @property
     def title(self) -> str:
-        return words.title(self.site.site_name, problems=self.problems)
+        return words.title(words.cut(self.site.site_name), problems=self.problems)
 
     @property
     def status(self) -> str:
@@ -270,6 +287,7 @@ class _Look:
 
     now: datetime
     zone: ZoneInfo
+    day: Day | None
     shots: Mapping[UUID, Shot]
 
     def shot(self, wake: Wake) -> Shot | None:
@@ -293,7 +311,7 @@ def view(
     may: May,
     now: datetime,
 ) -> View:
-    look = _Look(now, words.zone(day.timezone if day else site.timezone), shots)
+    look = _Look(now, words.zone(day.timezone if day else site.timezone), day, shots)
     known = {each.device_id: each for each in cameras}
     shown = asked.day or site.today
     of_camera: dict[UUID, list[Wake]] = {each.device_id: [] for each in cameras}
@@ -315,7 +333,7 @@ def view(
         session_date=shown,
         day=day,
         strip=strips.strip(wakes, known, now=now, zone=look.zone),
-        cameras=_few_enough(cards),
+        cameras=_few_enough(cards, asked.camera),
         schedules=tuple(
             _schedule(each, site, of_camera[each.device_id], waiting.get(each.device_id), now=now)
             for each in cameras
@@ -328,24 +346,33 @@ def view(
     )
 
 
-def _few_enough(cards: Sequence[CameraCard]) -> tuple[CameraCard, ...]:
-    """All of two hundred cameras would be megabytes: then only what is open is listed."""
-    if sum(len(card.rows) for card in cards) <= MOST_LISTED:
+def _few_enough(cards: Sequence[CameraCard], asked: UUID | None) -> tuple[CameraCard, ...]:
+    """All of two hundred cameras would be megabytes: then only what is open is listed.
+
+    Of many that are open the first ones, the one asked for in any case.
+    """
+    left = MOST_LISTED
+    if sum(len(card.rows) for card in cards) <= left:
         return tuple(cards)
-    return tuple(
-        card if card.is_open else replace(card, rows=(), hidden=0, withheld=len(card.rows))
-        for card in cards
-    )
+    found = []
+    for card in cards:
+        listed = card.camera.device_id == asked or (card.is_open and len(card.rows) <= left)
+        left -= len(card.rows) if listed else 0
+        found.append(card if listed else replace(card, rows=(), hidden=0, withheld=len(card.rows)))
+    return tuple(found)
 
 
 def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -> CameraCard:
     rows = [wake_row(each, camera, look) for each in wakes]
     told = sorted(
-        (row for row in rows if row.state is not State.DUE),
+        (row for row in rows if row.state not in (State.DUE, State.NOT_OWED)),
         key=lambda row: (row.wake.at, row.key), reverse=True,
     )  # fmt: skip
-    shown = [row for n, row in enumerate(told) if n < MOST_ROWS or row.state is State.FAILED]
-    due = sorted(row.wake.at for row in rows if row.state is State.DUE)
+    shown, hidden = told[:MOST_ROWS], told[MOST_ROWS:]
+    older_failed = [row for row in hidden if row.state is State.FAILED]
+    shown += older_failed[:MOST_FAILED]
+    # What is due since a moment ago still is; the next one is yet to come.
+    due = sorted(e.at for e in wakes if e.status is None and e.owed and e.at > look.now)
     received = sum(each.status == "complete" for each in wakes)
     expected = sum(each.expected_at is not None for each in wakes)
     failed = sum(row.state is State.FAILED for row in rows)
@@ -353,7 +380,9 @@ def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -
     return CameraCard(
         camera=camera,
         key=f"c-{camera.device_id}",
-        says=completeness.device(camera.device_name, received=received, expected=expected),
+        says=completeness.device(
+            words.cut(camera.device_name), received=received, expected=expected
+        ),
         standing=standing,
         word=word,
         last_seen=sites.ago(camera.last_seen_at, now=look.now),
@@ -365,6 +394,7 @@ def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -
         strip=strips.strip(wakes, {camera.device_id: camera}, now=look.now, zone=look.zone),
         rows=tuple(shown),
         hidden=len(told) - len(shown),
+        hidden_failed=len(older_failed[MOST_FAILED:]),
         withheld=0,
         failed=failed,
         next_due=f"{due[0].astimezone(look.zone):%H:%M}" if due else "",
@@ -408,22 +438,39 @@ def _arrived(wake: Wake, shot: Shot | None, zone: ZoneInfo) -> str:
 
 def _notes(wake: Wake, found: State, camera: Camera, look: _Look) -> Iterable[str]:
     if wake.overage_reason:
-        yield _EXTRA_WORDS[wake.overage_reason]
+        yield _extra_words(wake.overage_reason, camera, look.day)
     if wake.clock_suspect:
         yield "its clock was wrong"
     if found is State.FAILED:
         shot = look.shot(wake)
         said = shot and (shot.error_message or shot.error_code)
-        yield said or "no reason given"
+        yield words.cut(said, MOST_NOTE) if said else "no reason given"
     if found is State.OVERDUE:
-        seen = camera.last_seen_at
-        yield (
-            f"probably still on the camera, last seen {look.ago(seen)}"
-            if seen
-            else "the camera was never seen"
-        )
+        yield _overdue_words(wake, camera, look)
     if found is State.LOST:
         yield "the camera was in touch since and holds no more images"
+
+
+def _overdue_words(wake: Wake, camera: Camera, look: _Look) -> str:
+    seen = camera.last_seen_at
+    if seen is None:
+        return "the camera was never seen"
+    if camera.pending_count == 0 and seen > wake.at:
+        return (
+            "the camera was in touch since and holds no image; lost, if none comes within the hour"
+        )
+    return f"probably still on the camera, last seen {look.ago(seen)}"
+
+
+def _extra_words(reason: str, camera: Camera, day: Day | None) -> str:
+    """`no_schedule` is written wherever a day expects nothing of a camera; here stands why."""
+    if reason in _EXTRA_WORDS:
+        return _EXTRA_WORDS[reason]
+    if not camera.wake_schedule_cron:
+        return "extra: the camera has no schedule"
+    if day and camera.here_since and camera.here_since > day.opened_at:
+        return "extra: the camera came after this day had opened; the next one expects it"
+    return "extra: this day expects nothing of the camera"
 
 
 def _asked_for(shot: Shot | None, look: _Look) -> str:
@@ -461,7 +508,7 @@ def _schedule(
     camera: Camera, site: Site, wakes: Sequence[Wake], change: Change | None, *, now: datetime
 ) -> Schedule:
     expected = sum(each.expected_at is not None for each in wakes)
-    at = sites.midnight(change.effective_date, words.zone(site.timezone)) if change else now
+    at = sites.takes_effect_at(change.effective_date, site) if change else now
     return Schedule(
         camera=camera,
         href=f"/sites/{site.site_id}/cameras/{camera.device_id}/schedule",

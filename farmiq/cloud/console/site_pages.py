@@ -22,6 +22,7 @@ from farmiq.cloud.console import (
     site_store,
     sites,
     store,
+    strips,
     words,
 )  # fmt: skip
 from farmiq.cloud.console.readings import Company
@@ -167,8 +168,11 @@ class SitePages:
             current = [e.session_id for e in days if today.get(e.site_id) == e.session_date]
             wakes = await site_store.wakes(connection, current)
             wanted = list({each.device_id for each in wakes})
+            stays = await site_store.stays(connection, wanted)
             cameras = await site_store.cameras(connection, None, wanted)
         # In a thread, like rendering: a large farm must not hold up everybody else's requests.
+        site_of = {each.session_id: each.site_id for each in days}
+        wakes = await asyncio.to_thread(strips.owed, wakes, stays, site_of=site_of)
         return await asyncio.to_thread(
             sites.view, company, found, days=days, wakes=wakes, cameras=cameras, now=now
         )
@@ -187,11 +191,14 @@ class SitePages:
             here = [each.image_id for each in wakes if each.image_id]
             shots = await site_store.images(connection, here)
             came = list({each.device_id for each in wakes})
+            stays = await site_store.stays(connection, came)
             cameras = await site_store.cameras(connection, site_id, came)
             known = [each.device_id for each in cameras]
             changes = await site_store.waiting_changes(connection, known)
             alerts = await site_store.alerts(connection, day) if day else []
             may = await self._may(connection, signed_in)
+        site_of = {day.session_id: site_id} if day else {}
+        wakes = await asyncio.to_thread(strips.owed, wakes, stays, site_of=site_of)
         return await asyncio.to_thread(
             site_day.view,
             company,
@@ -215,7 +222,7 @@ class SitePages:
             site, camera = await self._camera(connection, request)
             changes = await site_store.waiting_changes(connection, [camera.device_id])
             today = await site_store.wake_times(
-                connection, camera.wake_schedule_cron, timezone=site.timezone, at=site.today
+                connection, camera.wake_schedule_cron, timezone=site.zone_today, at=site.today
             )
             may = await self._may(connection, signed_in)
             if entered:

@@ -13,7 +13,7 @@ from psycopg.rows import class_row
 
 from farmiq.cloud.console.site_day import Alert, Change, Shot
 from farmiq.cloud.console.sites import DAYS, Day, Site
-from farmiq.cloud.console.strips import GRACE, Camera, Wake
+from farmiq.cloud.console.strips import GRACE, Camera, Stay, Wake
 from farmiq.plumbing import db
 
 # More wakes than these are not drawn; the counts of a day come from its session.
@@ -22,28 +22,31 @@ MOST_ALERTS = 50
 
 _SITE = """
 select s.site_id, s.site_name, s.timezone, s.is_active, p.program_name,
-  (fn_now() at time zone s.timezone)::date as today,
-  coalesce(d.cameras, 0) as cameras, d.last_seen_at
+  coalesce(t.session_date, (fn_now() at time zone s.timezone)::date) as today,
+  coalesce(t.timezone, s.timezone) as zone_today, coalesce(d.cameras, 0) as cameras, d.last_seen_at
 from sites s
 join pilot_programs p on p.program_id = s.program_id
 left join (
   select site_id, count(*) as cameras, max(last_seen_at) as last_seen_at
   from devices where is_active group by site_id) d on d.site_id = s.site_id
+left join site_device_sessions t on t.session_id = fn_session_at(s.site_id, fn_now())
 """
 _DAY = """
 select d.session_id, d.site_id, d.session_date, d.timezone, d.expected_wake_count as expected,
   d.completed_wake_count as completed, d.failed_wake_count as failed, d.extra_wake_count as extra,
-  d.status, d.config_changed_flag as config_changed, d.late_updates, d.locked_at
+  d.status, d.opened_at, d.config_changed_flag as config_changed, d.late_updates, d.locked_at
 from site_device_sessions d join sites s on s.site_id = d.site_id
 """
 _CAMERA = """
 select d.device_id, d.device_name, d.wake_schedule_cron, d.is_active, d.firmware, d.last_seen_at,
   d.battery_voltage, d.wifi_rssi, d.pending_count,
-  coalesce(d.site_id = %(site_id)s, true) as is_here,
+  coalesce(d.site_id = %(site_id)s, true) as is_here, a.assigned_at as here_since,
   (select count(*) from expected_wakes w
-    where w.device_id = d.device_id and w.expected_at > d.last_seen_at
+    join site_device_sessions s on s.session_id = w.session_id and s.site_id = d.site_id
+    where w.device_id = d.device_id and w.expected_at > greatest(d.last_seen_at, a.assigned_at)
       and w.expected_at < fn_now() - %(grace)s) as missed
 from devices d
+left join device_assignments a on a.device_id = d.device_id and a.ended_at is null
 """
 
 
@@ -118,6 +121,17 @@ async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[
             order by at limit %(most)s
             """,
             {"sessions": list(session_ids), "most": MOST_WAKES},
+        )
+        return await cursor.fetchall()
+
+
+async def stays(connection: db.Connection, wanted: Sequence[UUID]) -> list[Stay]:
+    """Where these cameras stood, and when."""
+    async with connection.cursor(row_factory=class_row(Stay)) as cursor:
+        await cursor.execute(
+            "select device_id, site_id, assigned_at, ended_at from device_assignments "
+            "where device_id = any(%s)",
+            (list(wanted),),
         )
         return await cursor.fetchall()
 

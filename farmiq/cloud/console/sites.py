@@ -26,12 +26,15 @@ BANDS = ("complete", "acceptable", "warning", "alert")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
+    """`zone_today`: a day that is open keeps its zone when its site gets another (D-155)."""
+
     site_id: UUID
     site_name: str
     timezone: str
     is_active: bool
     program_name: str
     today: date
+    zone_today: str
     cameras: int
     last_seen_at: datetime | None
 
@@ -49,6 +52,7 @@ class Day:
     failed: int
     extra: int
     status: str
+    opened_at: datetime
     config_changed: bool
     late_updates: int
     locked_at: datetime | None
@@ -75,6 +79,7 @@ class Row:
     day: Day | None
     counts: str
     complete: str
+    with_extra: bool
     band: str
     strip: Strip
     days: tuple[DayCell, ...]
@@ -139,7 +144,16 @@ def band(day: Day | None) -> str:
     if day is None or not day.expected:
         return "n/a"
     found = completeness.band(day.completed, day.expected)
-    return found if day.status == "locked" or found == "complete" else "going"
+    return found if day.status == "locked" else "going"
+
+
+def with_extra(day: Day | None, found: Strip) -> bool:
+    """Whether the percentage would be another without extra wakes: then it says so."""
+    if day is None:
+        return False
+    received = next((e.count for e in found.tallies if e.state is strips.State.RECEIVED), 0)
+    alone, together = (completeness.shown(n, day.expected) for n in (received, day.completed))
+    return alone != together
 
 
 def two_weeks(days: Mapping[date, Day], *, today: date) -> tuple[DayCell, ...]:
@@ -199,10 +213,11 @@ def _row(
     *,
     now: datetime,
 ) -> Row:
-    zone = words.zone(site.timezone)
+    zone = words.zone(site.zone_today)
     today = days.get(site.today)
     cells = two_weeks(days, today=site.today)
     of_today = wakes.get(today.session_id, ()) if today else ()
+    found = strips.strip(of_today, cameras, now=now, zone=zone)
     return Row(
         site=site,
         key=f"s-{site.site_id}",
@@ -213,8 +228,9 @@ def _row(
         day=today,
         counts=counts(today),
         complete=completeness.words(today.completed, today.expected) if today else "",
+        with_extra=with_extra(today, found),
         band=band(today),
-        strip=strips.strip(of_today, cameras, now=now, zone=zone),
+        strip=found,
         days=cells,
         days_say=_days_say(cells),
         cameras=words.count(site.cameras, "camera") if site.cameras else "no camera",
@@ -229,14 +245,19 @@ def midnight(day: date, zone: ZoneInfo) -> datetime:
     return naive.astimezone(UTC)
 
 
+def takes_effect_at(day: date, site: Site) -> datetime:
+    """When a date begins at a site, at the earliest when the day that is open has ended."""
+    return max(midnight(day, words.zone(each)) for each in (site.timezone, site.zone_today))
+
+
 def turns_at(
     sites: Iterable[Site], wakes: Iterable[Wake], days: Iterable[Day], *, now: datetime
 ) -> datetime:
     """When a page turns though nothing arrives: a wake falls overdue, a day ends."""
     opened = {(each.site_id, each.session_date) for each in days}
-    overdue = (each.at + strips.GRACE for each in wakes if each.status is None)
+    overdue = (each.at + strips.GRACE for each in wakes if each.status is None and each.owed)
     ends = (
-        midnight(each.today + timedelta(days=1), words.zone(each.timezone))
+        midnight(each.today + timedelta(days=1), words.zone(each.zone_today))
         if (each.site_id, each.today) in opened or not each.is_active
         else now + OPENING
         for each in sites

@@ -5,12 +5,13 @@ Received, due, overdue or lost is decided here and nowhere else.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from farmiq.cloud.console import words
 from farmiq.cloud.console.readings import WORTH_SAYING_S
 
 # A camera may wake a little late and takes a while to send: only then do we speak of overdue.
@@ -28,6 +29,7 @@ class State(StrEnum):
     DUE = "due"
     OVERDUE = "overdue"
     LOST = "lost"
+    NOT_OWED = "not-owed"
 
 
 WORDS = {
@@ -37,10 +39,12 @@ WORDS = {
     State.DUE: "due later",
     State.OVERDUE: "overdue",
     State.LOST: "lost",
+    State.NOT_OWED: "not owed",
 }
 # Worst first: what a folded cell shows of those it stands for.
 WORST = (
     State.LOST, State.FAILED, State.OVERDUE, State.RECEIVING, State.RECEIVED, State.DUE,
+    State.NOT_OWED,
 )  # fmt: skip
 PROBLEMS = frozenset({State.LOST, State.FAILED, State.OVERDUE})
 _CAME = {"complete": State.RECEIVED, "pending": State.RECEIVING, "failed": State.FAILED}
@@ -48,13 +52,14 @@ _CAME = {"complete": State.RECEIVED, "pending": State.RECEIVING, "failed": State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Camera:
-    """`missed`: wakes that it should have made since it was last seen."""
+    """`missed`: wakes that it should have made, where it stands, since it was last seen."""
 
     device_id: UUID
     device_name: str
     wake_schedule_cron: str | None
     is_active: bool
     is_here: bool
+    here_since: datetime | None
     firmware: str | None
     last_seen_at: datetime | None
     battery_voltage: float | None
@@ -67,7 +72,8 @@ class Camera:
 class Wake:
     """An expected wake with what came of it, or one that came and was not expected.
 
-    `at` is when the camera took its image, else when it should have.
+    `at` is when the camera took its image, else when it should have. What a day expects stays, but
+    a camera owes it only where it stands (C-62, D-156).
     """
 
     session_id: UUID
@@ -79,6 +85,20 @@ class Wake:
     received_at: datetime | None
     overage_reason: str | None
     clock_suspect: bool
+    owed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """A camera stood at a site, or still does."""
+
+    device_id: UUID
+    site_id: UUID
+    assigned_at: datetime
+    ended_at: datetime | None
+
+    def covers(self, at: datetime) -> bool:
+        return self.assigned_at <= at and (self.ended_at is None or at < self.ended_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +156,36 @@ def state(wake: Wake, camera: Camera | None, *, now: datetime) -> State:
     """
     if wake.status is not None:
         return _CAME[wake.status]
+    if not wake.owed:
+        return State.NOT_OWED
     if wake.at + GRACE > now:
         return State.DUE
     seen = camera.last_seen_at if camera else None
     if camera and camera.pending_count == 0 and seen and seen > wake.at + WINDOW:
         return State.LOST
     return State.OVERDUE
+
+
+def owed(
+    wakes: Iterable[Wake], stays: Iterable[Stay], *, site_of: Mapping[UUID, UUID]
+) -> list[Wake]:
+    """Tells apart what cameras owed from what was expected of them at times they stood elsewhere.
+
+    `site_of` says whose day a session is.
+    """
+    of_camera: dict[UUID, list[Stay]] = {}
+    for stay in stays:
+        of_camera.setdefault(stay.device_id, []).append(stay)
+
+    def stood(wake: Wake) -> bool:
+        site = site_of.get(wake.session_id)
+        found = of_camera.get(wake.device_id)
+        return found is None or any(each.site_id == site and each.covers(wake.at) for each in found)
+
+    return [
+        each if each.status is not None or stood(each) else replace(each, owed=False)
+        for each in wakes
+    ]
 
 
 def arrived_late(wake: Wake) -> bool:
@@ -173,7 +217,7 @@ def _cell(wake: Wake, camera: Camera | None, *, now: datetime, zone: ZoneInfo) -
     found = state(wake, camera, now=now)
     late = arrived_late(wake)
     due_at = wake.expected_at or wake.at
-    name = camera.device_name if camera else "a camera"
+    name = words.cut(camera.device_name) if camera else "a camera"
     said = WORDS[found] + (", arrived late" if late else "")
     return Cell(found, late, f"{due_at.astimezone(zone):%H:%M} {name}: {said}")
 

@@ -29,6 +29,11 @@ def count(number_of: int, thing: str) -> str:
     return f"{number_of:,} {thing}{'' if number_of == 1 else 's'}"
 
 
+def cut(text: str, most: int = 60) -> str:
+    """What people, cameras and firmware called things, short enough for a page."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
 def title(page: str, *, problems: int) -> str:
     return f"({problems}) {page}" if problems else page
 

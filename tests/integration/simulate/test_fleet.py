@@ -14,8 +14,8 @@ from farmiq import stack
 from farmiq.cloud.camera.gateway import dialects, wire
 from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata
 from farmiq.plumbing import mqtt
-from farmiq.simulate import camera_account, camera_faults, fleet
-from farmiq.simulate.camera import Firmware
+from farmiq.simulate import camera, camera_account, camera_faults, fleet
+from farmiq.simulate.camera import Camera, Firmware
 from farmiq.simulate.fleet import Pace, SimulatedCamera
 from farmiq.simulate.journal import Journal
 
@@ -137,18 +137,34 @@ async def test_every_picture_arrives_byte_for_byte_whatever_goes_wrong(
     assert list((tmp_path / "cards").rglob("*.jpg")) == []
 
 
+async def test_what_nobody_can_ask_for_ends_no_run(broker: stack.Stack, tmp_path: Path) -> None:
+    """A strict camera is asked by name; images whose announcement never left have none."""
+    with contextlib.closing(Journal(tmp_path / "captures.jsonl")) as journal:
+        strict = next(
+            each
+            for each in made(broker, tmp_path, journal)
+            if each.kit.speech.dialect == "esp32cam"
+        )
+        firmware = Firmware(volunteers=False, answer_s=0.1, listens_s=0.1)
+        strict.camera = camera.kept(Camera(firmware), await strict._capture())
+        await strict.deliver()
+        assert (strict.waiting, strict.stranded) == (1, 1)
+        await strict.live(wakes=1)
+        assert (strict.waiting, strict.stranded) == (2, 1), "the second was announced"
+
+
 async def test_what_nobody_acknowledges_stays_on_the_card(
     broker: stack.Stack, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path / "captures.jsonl")
     with contextlib.closing(journal):
-        camera = made(broker, tmp_path, journal)[0]
-        camera.camera = replace(camera.camera, firmware=Firmware(answer_s=0.1, listens_s=0.1))
-        await camera.live(wakes=2)
-        assert camera.waiting == 2
+        one = made(broker, tmp_path, journal)[0]
+        one.camera = replace(one.camera, firmware=Firmware(answer_s=0.1, listens_s=0.1))
+        await one.live(wakes=2)
+        assert one.waiting == 2
         async with counterpart(broker) as other:
-            camera.camera = replace(camera.camera, firmware=Firmware(answer_s=5))
-            await camera.deliver()
+            one.camera = replace(one.camera, firmware=Firmware(answer_s=5))
+            await one.deliver()
     account = camera_account.read(tmp_path / "captures.jsonl")
     assert {each.sha256 for each in account.captures.values()} == set(other.stored)
     assert 2 in other.hellos

@@ -4,11 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench import machine, results
+from bench import cameras, machine, results
 from bench.results import Result
 
 MACHINE = machine.description()
@@ -30,6 +31,19 @@ def result(target_id: str, value: float, target: str) -> Result:
 )
 def test_ok_follows_from_value_and_target(value: float, target: str, *, ok: bool) -> None:
     assert result("P1", value, target).ok is ok
+
+
+def test_what_did_not_do_its_work_is_no_result() -> None:
+    few, many = (
+        cameras.Fleet(
+            cameras=count, resident_mb=mb, images_per_s=5.0, chunks=10 * count, bytes_each=30_000,
+            us_per_chunk={"gateway": 900.0}, complete=True,
+        ) for count, mb in ((20, 100.0), (200, 104.0))
+    )  # fmt: skip
+    found = cameras.result(cameras.Plan(), [(few, many)] * 3)
+    assert (found.value, found.target, found.ok) == (4.0, "<= 64", True)
+    found = cameras.result(cameras.Plan(), [(few, replace(many, complete=False))] * 3)
+    assert (found.value, found.ok, found.entry()["sound"]) == (4.0, False, False)
 
 
 def test_the_median_of_the_rounds_counts() -> None:
@@ -59,7 +73,7 @@ def test_what_is_in_the_repository_is_as_the_bench_writes_it() -> None:
     assert results.PAGE.read_text() == results.page(results.load())
     for one in results.load():
         sign_and_bound = result(one["id"], one["value"], one["target"])
-        assert one["ok"] is sign_and_bound.ok
+        assert one["ok"] is (sign_and_bound.ok and one.get("sound", True))
 
 
 def test_cpu_time_counts_children_that_have_ended() -> None:

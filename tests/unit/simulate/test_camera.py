@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.simulate import camera, camera_faults, camera_wire
+from farmiq.simulate import camera, camera_faults, camera_wire, fleet
 from farmiq.simulate.camera import (
     AckOk,
     Acts,
@@ -297,3 +298,23 @@ def test_batteries_run_low() -> None:
     volts = deque(camera_faults.voltage(kit, wakes) for wakes in range(20))
     assert sorted(volts, reverse=True) == list(volts)
     assert (volts[0], volts[-1]) == (4.2, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "at"),
+    [
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
+        # It is 14:00 in Bangkok: a time of day is the camera's own, and the next one.
+        ("2:05PM", "2025-01-15T07:05:00Z"),
+        ("1:59PM", "2025-01-16T06:59:00Z"),
+        ("12:00AM", "2025-01-15T17:00:00Z"),
+        ("2026-01-01T00:00:00", None),
+        ("25:00PM", None),
+        ("soon", None),
+        (None, None),
+    ],
+)
+def test_when_a_camera_was_told_to_wake(said: str | None, at: str | None) -> None:
+    now = datetime(2025, 1, 15, 7, tzinfo=UTC)
+    found = fleet.instant(said, now=now, zone=ZoneInfo("Asia/Bangkok"))
+    assert found == (datetime.fromisoformat(at) if at else None)

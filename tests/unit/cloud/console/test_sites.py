@@ -1,5 +1,6 @@
 """What the pages about sites say."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,9 +14,9 @@ from farmiq.cloud.console import look, schedules, site_day, sites, strips
 from farmiq.cloud.console.readings import Company
 from farmiq.cloud.console.site_day import Asked, Change, May, Shot
 from farmiq.cloud.console.sites import Day, Site
-from farmiq.cloud.console.strips import Camera, Cell, State, Wake
+from farmiq.cloud.console.strips import Camera, Cell, State, Stay, Wake
 
-BANGKOK = ZoneInfo("Asia/Bangkok")
+BANGKOK, BERLIN = ZoneInfo("Asia/Bangkok"), ZoneInfo("Europe/Berlin")
 TODAY = date(2025, 1, 15)
 NOW = datetime(2025, 1, 15, 14, 0, tzinfo=BANGKOK).astimezone(UTC)
 COMPANY = Company(
@@ -28,6 +29,7 @@ SITE = Site(
     is_active=True,
     program_name="Trial",
     today=TODAY,
+    zone_today="Asia/Bangkok",
     cameras=1,
     last_seen_at=NOW,
 )
@@ -41,6 +43,7 @@ def camera(**changes: Any) -> Camera:
             "wake_schedule_cron": "0 */4 * * *",
             "is_active": True,
             "is_here": True,
+            "here_since": NOW - timedelta(days=90),
             "firmware": "1",
             "last_seen_at": NOW - timedelta(minutes=5),
             "battery_voltage": 3.9,
@@ -83,6 +86,7 @@ def day(at: date = TODAY, **changes: Any) -> Day:
             "failed": 1,
             "extra": 0,
             "status": "in_progress",
+            "opened_at": NOW - timedelta(hours=14),
             "config_changed": False,
             "late_updates": 0,
             "locked_at": None,
@@ -122,6 +126,9 @@ def view(*wakes: Wake, **changes: Any) -> site_day.View:
         (wake(3), camera(), State.OVERDUE),
         (wake(3), camera(last_seen_at=None), State.OVERDUE),
         (wake(3), None, State.OVERDUE),
+        (wake(3, owed=False), camera(pending_count=0), State.NOT_OWED),
+        (wake(-1, owed=False), camera(), State.NOT_OWED),
+        (wake(3, "complete", owed=False), camera(), State.RECEIVED),
         # Lost needs a witness: the camera itself, after the window closed, with nothing on it.
         (wake(3), camera(pending_count=2), State.OVERDUE),
         (wake(3), camera(pending_count=0), State.LOST),
@@ -167,7 +174,8 @@ def test_folding_hides_no_problem(states: list[State]) -> None:
 
 def test_a_day_that_goes_on_is_not_judged() -> None:
     assert sites.band(day(completed=0)) == "going"
-    assert sites.band(day(completed=6)) == "complete"
+    # Not even if all is here: extra wakes count too, and others may still be missed.
+    assert sites.band(day(completed=6)) == "going"
     assert sites.band(day(completed=5, status="locked", locked_at=NOW)) == "acceptable"
     assert sites.band(day(expected=0)) == "n/a"
 
@@ -178,6 +186,55 @@ def test_two_weeks_end_today_and_gaps_stay_gaps() -> None:
     assert len(found) == 14
     assert [cell.band for cell in found[-3:]] == ["none", "alert", "going"]
     assert found[-2].says == "Jan 14, 2025: 33%, alert"
+
+
+def test_today_is_not_among_the_days_that_are_over() -> None:
+    found = sites.view(
+        COMPANY, [SITE], days=[day(completed=9)], wakes=[], cameras=[], now=NOW
+    )  # fmt: skip
+    (row,) = found.rows
+    assert (row.complete, row.band, row.days_say) == (
+        "100% Complete",
+        "going",
+        "no day is over yet",
+    )
+
+
+def test_a_percentage_says_that_extra_wakes_are_in_it() -> None:
+    extra = [wake(n, "complete", expected_at=None, overage_reason="off_schedule") for n in (7, 8)]
+    found = view(wake(3, "complete"), *extra, wake(1), day=day(expected=2, completed=3, failed=0))
+    assert (found.complete, found.with_extra, found.problems) == ("100% Complete", True, 1)
+    assert not view(wake(3, "complete"), day=day(expected=1, completed=1)).with_extra
+
+
+def test_a_camera_owes_only_where_it_stands() -> None:
+    """Moved at noon; and put there at nine, on a day that expects it from midnight on."""
+    noon, nine = NOW - timedelta(hours=2), NOW - timedelta(hours=5)
+    stays = [
+        Stay(device_id=UUID(int=3), site_id=SITE.site_id, assigned_at=nine, ended_at=noon),
+        Stay(device_id=UUID(int=3), site_id=UUID(int=9), assigned_at=noon, ended_at=None),
+    ]
+    found = strips.owed(
+        [wake(6), wake(6.5, "complete"), wake(4), wake(1), wake(-1)],
+        stays,
+        site_of={UUID(int=4): SITE.site_id},
+    )
+    assert [each.owed for each in found] == [False, True, True, False, False]
+    seen = view(*found, cameras=[camera(is_here=False)])
+    assert seen.sentence == "1 overdue today"
+    assert seen.strip.says == "1 received, 1 overdue, 3 not owed"
+    assert [row.state for row in seen.cameras[0].rows] == [State.OVERDUE, State.RECEIVED]
+    assert view(*(each for each in found if not each.owed)).sentence == "No wakes are owed today"
+
+
+def test_a_day_that_is_open_keeps_its_zone() -> None:
+    """The site is in Berlin since an hour ago; its day goes on in Bangkok."""
+    moved = replace(SITE, timezone="Europe/Berlin")
+    (row,) = sites.view(COMPANY, [moved], days=[day()], wakes=[], cameras=[], now=NOW).rows
+    assert (row.local_time, row.zone) == ("14:00", "Asia/Bangkok (UTC+7)")
+    tomorrow = TODAY + timedelta(days=1)
+    assert sites.takes_effect_at(tomorrow, moved) == sites.midnight(tomorrow, BERLIN)
+    assert sites.takes_effect_at(tomorrow, SITE) == sites.midnight(tomorrow, BANGKOK)
 
 
 def test_sites_that_need_somebody_come_first() -> None:
@@ -242,6 +299,70 @@ def test_what_a_silent_camera_last_said_is_old(changes: dict[str, Any], standing
     assert card.is_old == (standing != "in-touch")
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"wake_schedule_cron": None}, "extra: the camera has no schedule"),
+        (
+            {"here_since": NOW - timedelta(hours=4)},
+            "extra: the camera came after this day had opened; the next one expects it",
+        ),
+        ({}, "extra: this day expects nothing of the camera"),
+    ],
+)
+def test_why_a_day_expects_nothing_of_a_camera(changes: dict[str, Any], said: str) -> None:
+    extra = wake(1, "complete", expected_at=None, overage_reason="no_schedule")
+    (row,) = view(extra, cameras=[camera(**changes)]).cameras[0].rows
+    assert row.notes == (said,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "probably still on the camera, last seen 5 min ago"),
+        ({"pending_count": 1}, "probably still on the camera, last seen 5 min ago"),
+        (
+            {"pending_count": 0},
+            "the camera was in touch since and holds no image; lost, if none comes within the hour",
+        ),
+        (
+            {"pending_count": 0, "last_seen_at": NOW - timedelta(minutes=50)},
+            "probably still on the camera, last seen 50 min ago",
+        ),
+        ({"last_seen_at": None}, "the camera was never seen"),
+    ],
+)
+def test_where_an_overdue_image_may_be(changes: dict[str, Any], said: str) -> None:
+    """Of wakes every five minutes one may be due since a moment ago; the next is yet to come."""
+    (card,) = view(wake(0.7), wake(0.1), wake(-0.25), cameras=[camera(**changes)]).cameras
+    (row,) = card.rows
+    assert (row.state, row.notes) == (State.OVERDUE, (said,))
+    assert card.next_due == "14:15"
+
+
+def test_a_thousand_failures_and_long_words_leave_the_page_small() -> None:
+    wakes = [wake(n / 100, "failed") for n in range(1000)]
+    long = "x" * 4000
+    shot: dict[str, Any] = {
+        "image_name": long[:255],
+        "error_code": "TIMEOUT",
+        "error_message": long,
+        "retry_count": 0,
+        "resend_requested_at": None,
+    }
+    found = view(
+        *wakes,
+        cameras=[camera(device_name=long, firmware=long)],
+        shots={e.image_id: Shot(image_id=e.image_id, **shot) for e in wakes if e.image_id},
+    )
+    (card,) = found.cameras
+    assert len(card.rows) == site_day.MOST_ROWS + site_day.MOST_FAILED
+    assert card.more == "and 800 more of this day, 800 of them failed; all of them are counted"
+    shown = look.render("site_fragment.html", view=found, csrf="x")
+    assert len(shown) < 500_000
+    assert long[:300] not in shown
+
+
 def test_many_wakes_are_cut_but_never_one_that_failed() -> None:
     wakes = [wake(n / 100, "complete" if n != 400 else "failed") for n in range(500)]
     (card,) = view(*wakes).cameras
@@ -259,6 +380,9 @@ def test_of_two_hundred_cameras_only_what_is_open_is_listed() -> None:
     found = view(*wakes, cameras=all_of_them, asked=Asked(camera=UUID(int=150)))
     assert [n for n, card in enumerate(found.cameras) if card.rows] == [7, 50]
     assert {card.withheld for card in found.cameras if not card.rows} == {10}
+    all_failed = [wake(e.at.hour, "failed", device_id=e.device_id) for e in wakes]
+    found = view(*all_failed, cameras=all_of_them, asked=Asked(camera=UUID(int=250)))
+    assert [n for n, card in enumerate(found.cameras) if card.rows] == [*range(60), 150]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,223 @@
+"""Battery cameras: what the gateway needs of memory and CPU when many send at once (P12).
+
+Twenty cameras before one gateway, then two hundred before another, each with an image of its own
+and a third of its chunks lost on the way; every image has to be here, byte for byte.
+"""
+
+import asyncio
+import contextlib
+import json
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from bench import ingest, machine, results
+from bench.results import Result
+from farmiq import config, stack
+from farmiq.cloud.identity.accounts import add_company
+from farmiq.plumbing import migrations
+from farmiq.plumbing.objects import Bucket
+from farmiq.process import SQL
+from farmiq.simulate import camera_account, camera_faults, camera_sites, fleet
+from farmiq.simulate.camera import Firmware
+from farmiq.simulate.camera_account import Cloud
+from farmiq.simulate.camera_faults import Faults
+from farmiq.simulate.fleet import SimulatedCamera
+from farmiq.simulate.journal import Journal
+from farmiq.stack import Stack
+
+ENGINES = ("postgres-cloud", "mqtt-cloud", "s3")
+GATEWAY = "cloud-camera-gateway"
+TENANT = "bench"
+MOST_MORE_MB = 64
+PROGRESS_S = 10.0
+# A whole fleet on a few cores: its cameras wait for their answers, and do not send all again.
+PATIENT = Firmware(answer_s=40.0, awake_s=1200.0)
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    rounds: int = 3
+    few: int = 20
+    many: int = 200
+    loss: float = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What one fleet cost: the gateway's most memory, and CPU per chunk by process."""
+
+    cameras: int
+    resident_mb: float
+    images_per_s: float
+    chunks: int
+    bytes_each: int
+    us_per_chunk: dict[str, float]
+    complete: bool
+
+
+async def measure(plan: Plan, say: Say) -> list[Result]:
+    """P12; saved to bench/results.json and docs/bench.md."""
+    here = machine.description()
+    root = config.state_dir() / "stacks" / "bench-cameras"
+    stack.remove(root)  # what an interrupted run has left
+    rounds: list[tuple[Fleet, Fleet]] = []
+    with stack.start(root, engines=ENGINES, say=say) as engines:
+        admin_url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
+        migrations.apply(admin_url, SQL["cloud"])
+        with psycopg.connect(admin_url) as connection:
+            add_company(connection, TENANT, name="Bench")
+        for number in range(plan.rounds):
+            few = await _fleet(engines, plan, count=plan.few, seed=2 * number, say=say)
+            many = await _fleet(engines, plan, count=plan.many, seed=2 * number + 1, say=say)
+            rounds.append((few, many))
+    stack.remove(root)
+    found = result(plan, rounds)
+    results.save([found], machine=here)
+    return [found]
+
+
+def result(plan: Plan, rounds: Sequence[tuple[Fleet, Fleet]]) -> Result:
+    """However little memory it took: unless every image is here it counts for nothing."""
+    many = [each for _, each in rounds]
+    complete = all(each.complete for pair in rounds for each in pair)
+    found = results.of_runs(
+        "P12",
+        f"camera gateway's resident memory at {plan.many} cameras above that at {plan.few}, MB",
+        [each.resident_mb - few.resident_mb for few, each in rounds],
+        target=f"<= {MOST_MORE_MB}",
+        detail={
+            f"images of {plan.few} and {plan.many} cameras at once, {plan.loss:.0%} of chunks lost":
+                "all complete and byte for byte" if complete else "NOT all complete",
+            "resident at its most, MB": {
+                f"at {plan.few}": statistics.median(few.resident_mb for few, _ in rounds),
+                f"at {plan.many}": statistics.median(each.resident_mb for each in many),
+            },
+            f"images/s of {plan.many} at once": round(
+                statistics.median(each.images_per_s for each in many), 2),
+            "an image": f"{many[0].bytes_each // 1000} kB in "
+                f"{many[0].chunks / many[0].cameras:.0f} chunks, on average",
+            "CPU, µs per chunk": {
+                name: round(statistics.median(each.us_per_chunk[name] for each in many))
+                for name in many[0].us_per_chunk
+            },
+        },
+    )  # fmt: skip
+    return replace(found, sound=complete)
+
+
+async def _fleet(engines: Stack, plan: Plan, *, count: int, seed: int, say: Say) -> Fleet:
+    folder = engines.root / "fleets" / f"{seed}"
+    with _cameras(engines, plan, count, seed, folder) as made:
+        async with _gateway(engines) as running:
+            await asyncio.gather(*(each.prepare() for each in made))
+            pids = {"gateway": running.pid} | {name: engines.pid(name) for name in ENGINES}
+            before = {name: machine.cpu_s(pid) for name, pid in pids.items()} | _own_cpu()
+            began = time.perf_counter()
+            await _all_wake(made, running, say)
+            took_s = time.perf_counter() - began
+            after = {name: machine.cpu_s(pid) for name, pid in pids.items()} | _own_cpu()
+            resident_mb = most_resident_mb(running.pid)
+    verdict = await _cloud(engines).verdict(folder / "captures.jsonl")
+    chunks, size = _sent(engines, [each.kit.mac for each in made])
+    found = Fleet(
+        cameras=count,
+        resident_mb=resident_mb,
+        images_per_s=count / took_s,
+        chunks=chunks,
+        bytes_each=size // count,
+        us_per_chunk={name: (after[name] - before[name]) / chunks * 1e6 for name in before},
+        complete=verdict.clean and verdict.waiting == 0 and verdict.findings.stored == count,
+    )
+    said = "all complete, byte for byte" if found.complete else json.dumps(verdict.as_json())
+    say(
+        f"cameras         {count:>4} at once: {said}; {resident_mb:.0f} MB, "
+        f"{found.images_per_s:.1f} images/s, {found.us_per_chunk['gateway']:.0f} µs per chunk"
+    )
+    return found
+
+
+@contextlib.asynccontextmanager
+async def _gateway(engines: Stack) -> AsyncIterator[ingest.Running]:
+    port = ingest.free_port()
+    environment = {
+        **engines.environment,
+        "FARMIQ_CLOUD_HTTP_PORT": f"{port}",
+        # Asked for by the settings of the cloud; the gateway alone needs no bus.
+        "FARMIQ_AMQP_URL": "amqp://unused",
+    }
+    async with ingest.service(engines.root, GATEWAY, environment) as running:
+        await ingest.until_ready(running, f"http://127.0.0.1:{port}")
+        yield running
+
+
+@contextlib.contextmanager
+def _cameras(
+    engines: Stack, plan: Plan, count: int, seed: int, folder: Path
+) -> Iterator[list[SimulatedCamera]]:
+    faults = Faults(loss=plan.loss, seed=seed)
+    kits = camera_faults.fleet(count, faults=faults)
+    with psycopg.connect(engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
+        camera_sites.register(connection, kits, tenant_id=TENANT)
+    folder.mkdir(parents=True)
+    with contextlib.closing(Journal(folder / "captures.jsonl")) as journal:
+        yield fleet.cameras(
+            kits,
+            engines.environment["FARMIQ_CAMERAS_MQTT_URL"],
+            folder / "cards",
+            journal,
+            faults=faults,
+            firmware=PATIENT,
+        )
+
+
+async def _all_wake(made: list[SimulatedCamera], running: ingest.Running, say: Say) -> None:
+    async def live(each: SimulatedCamera) -> None:
+        await each.live(wakes=1)
+        await each.deliver()
+
+    living = asyncio.gather(*(live(each) for each in made))
+    while not living.done():
+        await asyncio.wait([living], timeout=PROGRESS_S)
+        running.check()
+        awake = sum(each.is_awake for each in made)
+        if awake:
+            say(f"cameras         {awake} of {len(made)} still send")
+    await living
+
+
+def _own_cpu() -> dict[str, float]:
+    """Of the cameras: they are simulated in this process."""
+    return {"cameras": time.process_time()}
+
+
+def most_resident_mb(pid: int) -> float:
+    """The most that a process ever had in memory, by the kernel's own count."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return round(int(line.split()[1]) / 1024, 1)
+    raise RuntimeError(f"process {pid} has no memory any more")
+
+
+def _cloud(engines: Stack) -> Cloud:
+    given = engines.environment
+    return camera_account.Cloud(
+        given["FARMIQ_CLOUD_DB_ADMIN_URL"], Bucket(given["FARMIQ_CLOUD_S3_URL"])
+    )
+
+
+def _sent(engines: Stack, macs: list[str]) -> tuple[int, int]:
+    """Chunks and bytes of these cameras' images."""
+    query = """
+        select coalesce(sum(i.total_chunks), 0)::integer, coalesce(sum(i.image_size), 0)::bigint
+        from device_images i join devices d on d.device_id = i.device_id where d.mac = any(%s)
+    """
+    with psycopg.connect(engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
+        row: Any = connection.execute(query, (macs,)).fetchone()
+    return max(1, int(row[0])), int(row[1])
