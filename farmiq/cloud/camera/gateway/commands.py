@@ -70,7 +70,10 @@ async def after_hello(tx: db.Connection, camera: Camera, pending_count: int) -> 
 
 
 async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed: bool) -> None:
-    """Queue send_image for what is known by name and not queued already, oldest first."""
+    """Queue send_image for what is known by name and not queued already, oldest first.
+
+    Of what the camera itself could not take there is nothing to send.
+    """
     await tx.execute(
         """
         insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
@@ -79,7 +82,9 @@ async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed:
           %(by)s, fn_now()
         from device_images i
         where i.device_id = %(device)s and i.status <> 'complete'
-          and ((%(failed)s and i.status = 'failed') or i.resend_requested_at is not null)
+          and ((%(failed)s and i.status = 'failed'
+              and i.error_code is distinct from 'CAMERA_ERROR')
+            or i.resend_requested_at is not null)
           and not exists (
             select from camera_commands c
             where c.device_id = i.device_id and c.image_id = i.image_id and c.state = 'queued')
