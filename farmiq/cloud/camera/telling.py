@@ -50,7 +50,9 @@ def _wake_problems(
         return [("wake_at", "is missing: next_wake says when")]
     if not now < wake_at <= now + most:
         hours = most // timedelta(hours=1)
-        return [("wake_at", f"has to be in the next {hours} hours: this camera understands no other")]
+        return [
+            ("wake_at", f"has to be in the next {hours} hours: this camera understands no other")
+        ]
     return []
 
 

@@ -110,8 +110,10 @@ async def counts(connection: db.Connection, which: Which) -> list[dict[str, Any]
 async def chosen(connection: db.Connection, which: Which, *, most: int) -> list[tuple[UUID, bool]]:
     """(row, whether its bytes were cut short), in the order in which they came."""
     cursor = await connection.execute(
-        "select q.quarantine_id, q.raw_size_bytes > octet_length(q.raw) "
-        f"from camera_quarantine q where {_CHOSEN} order by q.quarantine_id limit %(most)s",  # noqa: S608
+        f"""
+        select q.quarantine_id, q.raw_size_bytes > octet_length(q.raw)
+        from camera_quarantine q where {_CHOSEN} order by q.quarantine_id limit %(most)s
+        """,  # noqa: S608
         {**_choice(which), "most": most},
     )
     return [(row[0], row[1]) for row in await cursor.fetchall()]

@@ -9,7 +9,6 @@ from uuid import UUID
 
 import psycopg
 
-from farmiq import crash
 from farmiq.cloud.camera.gateway import intake, quarantine
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.quarantine import Held, Which
@@ -22,7 +21,7 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of the `chosen` rows; `truncated` ones cannot be redriven: their bytes are cut."""
+    """What became of the `chosen` rows; `truncated` ones cannot be tried: their bytes are cut."""
 
     chosen: int
     truncated: int = 0
@@ -89,7 +88,6 @@ async def _one(pool: db.Pool, quarantine_id: UUID, *, pace: Pace, actor: str) ->
             await quarantine.still(tx, quarantine_id, kind=kind, reasons=reasons)
         else:
             await quarantine.drop(tx, ids)
-        crash.here("camera.in_redrive")
     return outcome
 
 
@@ -97,9 +95,7 @@ async def _refusal(tx: db.Connection, held: Held, pace: Pace) -> tuple[str, list
     """Why the door does not take it, and of which kind that is; no reasons if it was taken."""
     try:
         async with tx.transaction():
-            outcome = await intake.effect(
-                tx, [(held.topic, held.raw)], pace, came_at=held.came_at
-            )
+            outcome = await intake.effect(tx, [(held.topic, held.raw)], pace, came_at=held.came_at)
     except psycopg.Error as error:
         if not db.is_data_error(error):
             raise
