@@ -207,9 +207,10 @@ def _which(
 ) -> Any:
     from farmiq.cloud.camera.gateway import quarantine
     from farmiq.cloud.camera.mac import normal
+    from farmiq.cloud.camera.refusals import KINDS
 
-    if kind is not None and kind not in quarantine.KINDS:
-        terminal.fail(f"{kind!r} is no kind; choose {', '.join(quarantine.KINDS)}", code=2)
+    if kind is not None and kind not in KINDS:
+        terminal.fail(f"{kind!r} is no kind; choose {', '.join(KINDS)}", code=2)
     try:
         address = normal(mac) if mac else None
     except ValueError as error:

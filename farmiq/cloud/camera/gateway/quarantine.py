@@ -11,9 +11,6 @@ from psycopg.rows import class_row
 from farmiq.cloud.camera.gateway import store
 from farmiq.plumbing import db
 
-KINDS = (
-    "format", "unknown", "unassigned", "dialect", "security", "conflict", "limits", "database",
-)  # fmt: skip
 # The name under which deeds stand among those of the bus (dead_letter_actions).
 PILE = "camera_quarantine"
 
