@@ -125,10 +125,6 @@ class Days:
         )  # fmt: skip
         return made
 
-
-def _at(day: date, minutes: int) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(minutes=minutes)
-
     def command(self, device_id: UUID, name: str = "capture_image") -> UUID:
         made = ids.new()
         self._row(
@@ -148,3 +144,7 @@ def _at(day: date, minutes: int) -> datetime:
             first_received_at=now, last_received_at=now,
         )  # fmt: skip
         return made
+
+
+def _at(day: date, minutes: int) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(minutes=minutes)

@@ -92,7 +92,7 @@ def tell(
     as_json: AsJson = False,
 ) -> None:
     """Queue a command; the camera is told when it is next awake, within a day."""
-    from farmiq.cloud.camera import telling
+    from farmiq.cloud.camera import queueing, telling
     from farmiq.cloud.camera.gateway import store
 
     user, wake_at = _plain(mac), _moment(at)
@@ -110,7 +110,7 @@ def tell(
         )
         if wrong:
             terminal.fail("; ".join(f"{name} {why}" for name, why in wrong), code=2)
-        return await telling.queue(
+        return await queueing.queue(
             tx,
             found[user].device_id,
             name=command,
@@ -121,7 +121,7 @@ def tell(
 
     try:
         made = _in_cloud(stack, queue)
-    except telling.NotTaken as error:
+    except queueing.NotTaken as error:
         terminal.fail(str(error))
     if made is None:
         terminal.fail(f"no camera {user} is registered")

@@ -234,7 +234,7 @@ class CameraAlerts(_Answer, kw_only=True, forbid_unknown_fields=True):
 
 
 class CameraCommand(_Answer, kw_only=True, forbid_unknown_fields=True):
-    """`created_by`: a person's e-mail, `gateway`, or who typed it. Sent when the camera is awake."""
+    """Sent when the camera is awake. `created_by`: an e-mail, `gateway`, or who typed it."""
 
     command_id: UUID
     device_id: UUID

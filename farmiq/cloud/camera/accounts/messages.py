@@ -2,14 +2,15 @@
 
 from base64 import b64encode
 from dataclasses import dataclass
+from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
 
-from farmiq.cloud.camera import strangers, telling
+from farmiq.cloud.camera import queueing, strangers, telling
 from farmiq.cloud.camera.accounts import answers, listing, orders, store
 from farmiq.cloud.camera.accounts.days import CARE
 from farmiq.cloud.camera.accounts.kinds import CAMERAS, COMMANDS, QUARANTINE
-from farmiq.cloud.camera.accounts.people import People, again
+from farmiq.cloud.camera.accounts.people import Caller, People, again
 from farmiq.plumbing.http import HttpError
 
 
@@ -40,17 +41,16 @@ class Messages:
         async with self.people.caller(request, asked, least=CARE) as caller:
             order = answers.decoded(raw, orders.NewCommand)
             camera = await listing.there(caller, CAMERAS, answers.path_id(request, "device_id"))
-            said = {"image_name": order.image_name, "wake_at": order.wake_at}
-            now = await store.now(caller.connection)
-            if wrong := telling.problems(order.name, **said, dialect=camera["dialect"], now=now):
+            wrong = telling.problems(
+                order.name,
+                image_name=order.image_name,
+                wake_at=order.wake_at,
+                dialect=camera["dialect"],
+                now=await store.now(caller.connection),
+            )
+            if wrong:
                 raise answers.bad(wrong)
-            service = await caller.become_service()
-            try:
-                made = await telling.queue(
-                    service, camera["device_id"], name=order.name, created_by=caller.email, **said
-                )
-            except telling.NotTaken as why:
-                raise HttpError(409, str(why)) from None
+            made = await _queue(caller, camera["device_id"], order)
             row = await listing.there(caller, COMMANDS, made)
         return answers.answer(row, status=201)
 
@@ -71,3 +71,18 @@ class Messages:
                 raise HttpError(403, "this is for super admins")
             found = await strangers.ls(await caller.become_service())
         return answers.answer({"cameras": found})
+
+
+async def _queue(caller: Caller, device_id: UUID, order: orders.NewCommand) -> UUID:
+    service = await caller.become_service()
+    try:
+        return await queueing.queue(
+            service,
+            device_id,
+            name=order.name,
+            created_by=caller.email,
+            image_name=order.image_name,
+            wake_at=order.wake_at,
+        )
+    except queueing.NotTaken as why:
+        raise HttpError(409, str(why)) from None

@@ -97,7 +97,7 @@ class ScheduleWish(_Order, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewCommand(_Order, kw_only=True, forbid_unknown_fields=True):
-    """`image_name` is for send_image; null is the next one that waits. `wake_at` is for next_wake."""
+    """`image_name` is for send_image, null: the next that waits; `wake_at` is for next_wake."""
 
     name: Literal["send_image", "capture_image", "next_wake"]
     image_name: ImageName | None = None
