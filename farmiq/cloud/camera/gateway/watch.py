@@ -54,9 +54,8 @@ class Refusals:
             matter = (one.kind, one.sender)
             if matter not in self._told and len(self._told) < MOST_SENDERS:
                 self._told.add(matter)
-                log.get(NAME).warning(
-                    "camera.broker_refused", kind=one.kind, sender=one.sender, reason=one.words
-                )
+                told = f"{one.kind} by {one.sender}: {one.words}"
+                log.get(NAME).warning("camera.broker_refused", reason=told)
         if skipped:
             log.get(NAME).warning("camera.broker_log_skipped", count=skipped)
         return {"refusals": len(found), "skipped": skipped} if found or skipped else {}
