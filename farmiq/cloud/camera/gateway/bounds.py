@@ -22,7 +22,7 @@ MOST_FIELD_BYTES = 1024
 MOST_NAME = 64
 MOST_BYTES = 8 * 1024
 MOST_NOTED = 20
-# Without these an announcement is none; each has bounds of its own.
+# Without these an announcement is none: they are kept first.
 _NEEDED = frozenset({
     "image_name", "captured_at", "capture_timestamp", "total_chunks", "total_chunks_count",
     "image_size", "chunk_size", "max_chunk_size", "first_chunk_id", "sha256", "device_id",
@@ -67,7 +67,7 @@ def kept(said: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         size = len(name) + len(msgspec.json.encode(value))
         if not is_plausible(name, value):
             noted.append(_beyond(name, value))
-        elif name not in _NEEDED and (size > MOST_FIELD_BYTES or len(name) > MOST_NAME):
+        elif size > MOST_FIELD_BYTES or len(name) > MOST_NAME:
             noted.append(f"{_short(name)} has {_length(value, size)} and is not kept")
         elif size > room:
             noted.append(f"{_short(name)} is not kept: {MOST_BYTES} bytes are said already")
