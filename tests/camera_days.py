@@ -125,6 +125,26 @@ class Days:
         )  # fmt: skip
         return made
 
+    def command(self, device_id: UUID, name: str = "capture_image") -> UUID:
+        made = ids.new()
+        self._row(
+            "camera_commands", command_id=made, company_id=self.company_id, device_id=device_id,
+            name=name, created_by="test", created_at=datetime.now(UTC),
+        )  # fmt: skip
+        return made
+
+    def message(self, device_id: UUID | None, mac: str = "AABBCCDDEEFF") -> UUID:
+        """In quarantine; of a camera that nobody registered if there is none."""
+        made, now = ids.new(), datetime.now(UTC)
+        self._row(
+            "camera_quarantine", quarantine_id=made, device_id=device_id,
+            company_id=self.company_id if device_id else None, mac=mac, topic=f"device/{mac}/data",
+            raw=b"\xff{", raw_size_bytes=2, message_sha256=made.bytes,
+            kind="format" if device_id else "unknown", reasons=["not a JSON object"],
+            first_received_at=now, last_received_at=now,
+        )  # fmt: skip
+        return made
+
 
 def _at(day: date, minutes: int) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(minutes=minutes)

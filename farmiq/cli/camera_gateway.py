@@ -1,12 +1,12 @@
 """`farmiq camera-gateway`: logins of cameras, how they are, what they hear, what was refused."""
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from farmiq.cli import terminal
+from farmiq.cli import camera_quarantine, terminal
 from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ app = typer.Typer(
     help="Battery cameras at the cloud's broker.\n\n"
     "Needs FARMIQ_CLOUD_DB_URL or a running demo. More in docs/cameras.md.",
 )
+app.add_typer(camera_quarantine.app, name="quarantine")
 Mac = Annotated[str, typer.Argument(help="MAC address, in any spelling.")]
 Command = Literal["send_image", "capture_image", "next_wake"]
 
@@ -81,58 +82,60 @@ def tell(
     *,
     image: Annotated[str | None, typer.Option(help="For send_image: the image's name.")] = None,
     at: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%dT%H:%M:%S"], help="For next_wake, in UTC.")
+        str | None,
+        typer.Option(
+            help="For next_wake: ISO 8601, such as 2026-05-31T06:00:00Z or …+07:00; without a "
+            "zone it is UTC. The camera hears it as its dialect writes it."
+        ),
     ] = None,
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
     """Queue a command; the camera is told when it is next awake, within a day."""
-    from datetime import UTC
+    from farmiq.cloud.camera import queueing, telling
+    from farmiq.cloud.camera.gateway import store
 
-    from farmiq.cloud.camera.gateway import commands, store
-
-    if (command == "next_wake") != (at is not None):
-        terminal.fail("next_wake needs --at, and nothing else takes it", code=2)
-    user = _plain(mac)
+    user, wake_at = _plain(mac), _moment(at)
 
     async def queue(tx: "db.Connection") -> Any:
         found = await store.cameras(tx, [user])
         if user not in found:
             return None
-        return await commands.queue(
+        wrong = telling.problems(
+            command,
+            image_name=image,
+            wake_at=wake_at,
+            dialect=found[user].dialect,
+            now=await store.now(tx),
+        )
+        if wrong:
+            terminal.fail("; ".join(f"{name} {why}" for name, why in wrong), code=2)
+        return await queueing.queue(
             tx,
             found[user].device_id,
             name=command,
             created_by=terminal.actor(),
             image_name=image,
-            wake_at=at.replace(tzinfo=UTC) if at else None,
+            wake_at=wake_at,
         )
 
-    made = _in_cloud(stack, queue)
+    try:
+        made = _in_cloud(stack, queue)
+    except queueing.NotTaken as error:
+        terminal.fail(str(error))
     if made is None:
         terminal.fail(f"no camera {user} is registered")
     terminal.tell({"command_id": str(made)}, str(made), as_json=as_json)
 
 
-@app.command()
-def quarantine(
-    *,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
-    """List what cameras sent and could not be taken, newest first. Exit code 3: there is some."""
-    from farmiq.cloud.camera.gateway import store
-
-    rows = _in_cloud(stack, lambda tx: store.refused(tx, limit=limit))
-    if as_json:
-        terminal.print_json(rows)
-    for row in [] if as_json else rows:
-        typer.echo(
-            f"{row['last_received_at']:%Y-%m-%d %H:%M:%S}Z  {row['kind']:<10} "
-            f"{row['received_count']:>6} times  {row['topic']}  {'; '.join(row['reasons'])}"
-        )
-    raise typer.Exit(3 if rows else 0)
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text.strip())
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        terminal.fail(f"--at {text!r} is not a time such as 2026-05-31T06:00:00Z", code=2)
 
 
 def _plain(mac: str) -> str:

@@ -188,6 +188,11 @@ class CloudSettings(Settings):
         description="pid file of the broker, which gets SIGHUP when its users change; "
         "without it something else must reload the broker",
     )
+    broker_log_file: Path | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_BROKER_LOG_FILE",
+        description="log of the cameras' broker; what it refuses is counted, and told in our log",
+    )
     weighvision_incomplete_min: float = Field(
         10,
         alias="WEIGHVISION_INCOMPLETE_MINUTES",

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from farmiq import asked
+from farmiq.cloud.camera import refusals, telling
 from farmiq.cloud.camera.accounts import answers, ask, kinds, orders
 from farmiq.cloud.camera.accounts.api import ROOT
 from farmiq.cloud.camera.accounts.orders import Dialect, ProgramType
@@ -251,6 +252,73 @@ class CameraAlerts(_Answer, kw_only=True, forbid_unknown_fields=True):
     next_cursor: str | None
 
 
+class CameraCommand(_Answer, kw_only=True, forbid_unknown_fields=True):
+    """Sent when the camera is awake. `created_by`: an e-mail, `gateway`, or who typed it."""
+
+    command_id: UUID
+    device_id: UUID
+    device_name: str
+    name: Literal["send_image", "capture_image", "next_wake"]
+    image_id: UUID | None
+    image_name: str | None
+    wake_at: datetime | None
+    state: Literal["queued", "sent", "done", "failed", "expired"]
+    created_by: str
+    created_at: datetime
+    sent_at: datetime | None
+    ended_at: datetime | None
+
+
+class CameraCommands(_Answer, kw_only=True, forbid_unknown_fields=True):
+    commands: list[CameraCommand]
+    next_cursor: str | None
+
+
+class CameraMessage(_Answer, kw_only=True, forbid_unknown_fields=True):
+    """What a camera sent and could not be taken; of kind `limits` perhaps in part only."""
+
+    quarantine_id: UUID
+    device_id: UUID
+    device_name: str
+    mac: str | None
+    topic: str
+    kind: str
+    reasons: list[str]
+    raw_size_bytes: int
+    truncated: bool
+    received_count: int
+    first_received_at: datetime
+    last_received_at: datetime
+    redriven_count: int
+    last_redriven_at: datetime | None
+
+
+class CameraMessages(_Answer, kw_only=True, forbid_unknown_fields=True):
+    messages: list[CameraMessage]
+    next_cursor: str | None
+
+
+class CameraMessageInFull(CameraMessage, kw_only=True, forbid_unknown_fields=True):
+    """`raw_base64`: its bytes; if `truncated`, the first of them."""
+
+    raw_base64: str
+
+
+class UnknownCamera(_Answer, kw_only=True, forbid_unknown_fields=True):
+    mac: str
+    contents: int
+    messages: int
+    first_received_at: datetime
+    last_received_at: datetime
+    topic: str
+
+
+class UnknownCameras(_Answer, kw_only=True, forbid_unknown_fields=True):
+    """The 500 that were heard last."""
+
+    cameras: list[UnknownCamera]
+
+
 class ScheduleChange(_Answer, kw_only=True, forbid_unknown_fields=True):
     """`effective_date` is the first day of the new schedule, at the camera's site."""
 
@@ -393,9 +461,10 @@ TYPES = (
     CameraCompanies, CameraPrograms, CameraProgram, CameraSites, CameraSite, Cameras, Camera,
     CameraSessions, CameraSessionInFull, CameraWakes, CameraWakeInFull, CameraImages, CameraImage,
     CameraAlerts, CameraAlert, ScheduleChanges, ScheduleChange, ScheduleRequested, SchedulePreview,
-    Rollup, DeviceTrend, SiteSummary, ProgramComparison, Overage,
+    Rollup, DeviceTrend, SiteSummary, ProgramComparison, Overage, CameraCommands, CameraCommand,
+    CameraMessages, CameraMessageInFull, UnknownCameras,
     orders.NewProgram, orders.ProgramChange, orders.NewSite, orders.SiteChange, orders.NewCamera,
-    orders.CameraChange, orders.ScheduleWish, orders.Deed,
+    orders.CameraChange, orders.ScheduleWish, orders.NewCommand, orders.Deed,
 )  # fmt: skip
 
 _UUID = {"type": "string", "format": "uuid"}
@@ -412,10 +481,13 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
     "quality": {"type": "string", "enum": [*ask.QUALITIES]},
     "days": {"type": "integer", "minimum": 1, "maximum": ask.MOST_DAYS},
 }
-_STATUS = {
-    "sessions": ["pending", "in_progress", "locked"],
-    "wakes": ["pending", "complete", "failed"],
-    "images": ["receiving", "complete", "failed"],
+# Words that a filter of one list takes, and that of another does not.
+_WORDS: dict[str, dict[str, Sequence[str]]] = {
+    "sessions": {"status": ["pending", "in_progress", "locked"]},
+    "wakes": {"status": ["pending", "complete", "failed"]},
+    "images": {"status": ["receiving", "complete", "failed"]},
+    "commands": {"name": telling.NAMES, "state": telling.STATES},
+    "messages": {"kind": refusals.KINDS},
 }
 _WRONG = {
     "400": "VALIDATION_ERROR: `details` names everything that is wrong.",
@@ -539,6 +611,25 @@ def _accounts(to: "_Writer") -> dict[str, Any]:
         "alerts/{alert_id}/resolve": {
             "post": to.act("An alert was dealt with (operators)", orders.Deed, CameraAlert)
         },
+        "commands": {"get": to.page("What cameras are told to do", CameraCommands, kinds.COMMANDS)},
+        "commands/{command_id}": {"get": to.get("One command and its state", CameraCommand)},
+        "devices/{device_id}/commands": {
+            "post": to.act(
+                "Tell a camera something when it is awake (operators)",
+                orders.NewCommand,
+                CameraCommand,
+                made=True,
+            )
+        },
+        "quarantine": {
+            "get": to.page("What was refused of cameras", CameraMessages, kinds.QUARANTINE)
+        },
+        "quarantine/{quarantine_id}": {
+            "get": to.get("One refused message, with its bytes", CameraMessageInFull)
+        },
+        "unknown-cameras": {
+            "get": to.guarded("Cameras that nobody registered (super admins)", UnknownCameras)
+        },
         "rollups/{level}": {
             "get": to.listed(
                 "Figures at one of six levels, in days of the sites; 30 days if none are given",
@@ -566,10 +657,11 @@ class _Writer:
     def get(self, summary: str, kind: Any, *query: str) -> dict[str, Any]:
         return self._operation(summary, kind, [_query(name) for name in query], _WRONG)
 
+    def guarded(self, summary: str, kind: Any) -> dict[str, Any]:
+        return self._operation(summary, kind, [], _WRONG | {"403": _WRITING["403"]})
+
     def page(self, summary: str, kind: Any, of: kinds.Kind) -> dict[str, Any]:
-        return self.listed(
-            f"{summary}, newest first", kind, of.filters, status=_STATUS.get(of.many)
-        )
+        return self.listed(f"{summary}, newest first", kind, of.filters, words=_WORDS.get(of.many))
 
     def listed(
         self,
@@ -577,11 +669,11 @@ class _Writer:
         kind: Any,
         filters: Mapping[str, Any],
         *,
-        status: Sequence[str] | None = None,
+        words: Mapping[str, Sequence[str]] | None = None,
     ) -> dict[str, Any]:
         query = [
-            {**_query(name), "schema": {"type": "string", "enum": [*(status or [])]}}
-            if name == "status"
+            {**_query(name), "schema": {"type": "string", "enum": [*words[name]]}}
+            if words and name in words
             else _query(name)
             for name in filters
         ]

@@ -440,7 +440,7 @@ def _notes(wake: Wake, found: State, camera: Camera, look: _Look) -> Iterable[st
     if wake.overage_reason:
         yield _extra_words(wake.overage_reason, camera, look.day)
     if wake.clock_suspect:
-        yield "its clock was wrong"
+        yield "it came with no time that can be right: its arrival counts"
     if found is State.FAILED:
         shot = look.shot(wake)
         said = shot and (shot.error_message or shot.error_code)

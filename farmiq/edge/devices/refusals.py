@@ -1,56 +1,14 @@
-"""Pure: what a broker's log says it refused, by whom and how often."""
+"""Pure: what a broker's log says it refused becomes alerts, few of them."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from farmiq.edge.alerts import Alert
+from farmiq.plumbing.broker_log import FORM, LOGIN, PERMISSION, Refusal
 
 # Whoever is refused chooses its words: at most this many senders are told apart in one look.
 MOST_SENDERS = 50
-MOST_WORDS = 200
 OTHERS = "others"
-
-PERMISSION = "broker.permission"
-LOGIN = "broker.login"
-FORM = "broker.form"
-
-# [pid] date time [ERR] address:port - mid:40 - "client id" - Publish Violation - Subject "a.b"
-_VIOLATION = re.compile(
-    r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+ - "
-    r"(?P<client>.*) - (?P<what>Publish|Subscription) Violation - (?P<rest>.*)"
-)
-_LOGIN = re.compile(r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+.* - authentication error(?P<rest>.*)")
-# Too large, or no topic: the broker drops the connection, and most clients try the same again.
-_FORM = re.compile(
-    r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+ - (?P<client>.*) - "
-    r"(?P<rest>maximum payload exceeded.*|character not supported.*|invalid character in .*)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """`sender` is the address it came from: the one thing that the sender does not choose."""
-
-    kind: str
-    sender: str
-    words: str
-
-
-def read(line: str) -> Refusal | None:
-    """What this line of a NATS server's log tells of, or None."""
-    if found := _VIOLATION.search(line):
-        did = "publish" if found["what"] == "Publish" else "subscribe"
-        what = f"client {found['client']} tried to {did}: {found['rest']}"
-        return Refusal(PERMISSION, found["host"], _printable(what))
-    if found := _LOGIN.search(line):
-        return Refusal(LOGIN, found["host"], _printable(f"no such login{found['rest']}"))
-    if found := _FORM.search(line):
-        return Refusal(
-            FORM, found["host"], _printable(f"client {found['client']}: {found['rest']}")
-        )
-    return None
 
 
 def alerts(refusals: Iterable[Refusal]) -> dict[Alert, int]:
@@ -77,7 +35,3 @@ _TO_DO = {
 def _alert(kind: str, sender: str, words: str) -> Alert:
     told = f"the broker refused {sender}: {words}. To do: {_TO_DO[kind]}"
     return Alert(kind, sender, "warning" if kind == FORM else "security", told)
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else "?" for sign in text)[:MOST_WORDS]

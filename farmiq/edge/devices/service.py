@@ -18,11 +18,11 @@ from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, diary, outbox, retention
 from farmiq.edge.devices import api, desk, liveness, record, refusals, store
 from farmiq.edge.devices import broker as broker_users
-from farmiq.edge.devices.follow import Follower
 from farmiq.messages import device as words
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
-from farmiq.plumbing import chores, db, http, ids, log, mqtt
+from farmiq.plumbing import broker_log, chores, db, http, ids, log, mqtt
 from farmiq.plumbing.broker_users import Users
+from farmiq.plumbing.follow import Follower
 
 NAME = "edge-devices-registry"
 
@@ -178,7 +178,7 @@ async def forget_states(pool: db.Pool, *, days: float) -> dict[str, object]:
 async def watch(pool: db.Pool, follower: Follower) -> dict[str, object]:
     """What the broker refused becomes a security alert (C-107)."""
     lines, skipped = follower.look()
-    found = [refusal for line in lines if (refusal := refusals.read(line))]
+    found = [refusal for line in lines if (refusal := broker_log.read(line))]
     for one in found:
         REFUSED.labels(kind=one.kind).inc()
     raised = refusals.alerts(found)

@@ -110,10 +110,11 @@ def cameras(cloud: CloudSite, company: UUID) -> dict[str, Known]:
         days.wake(session, device)
         # The calendar runs too: what is due would be applied, and could not be taken back.
         alert, change = days.alert(device, day), days.change(device, day + 10_000 * DAY)
+        command, message = days.command(device), days.message(device)
     which = {
         "program_id": program, "site_id": site, "device_id": device, "session_id": session,
         "payload_id": wake, "image_id": wake, "alert_id": alert, "change_id": change,
-        "level": "device",
+        "level": "device", "command_id": command, "quarantine_id": message,
     }  # fmt: skip
     bodies: dict[str, Any] = {
         "POST programs": {"program_name": "P", "program_type": "control"},
@@ -122,6 +123,7 @@ def cameras(cloud: CloudSite, company: UUID) -> dict[str, Known]:
         "PATCH programs/{program_id}": {"is_active": True},
         "PATCH sites/{site_id}": {"timezone": "Asia/Tokyo"},
         "PATCH devices/{device_id}": {"slot_index": 2, "is_active": True},
+        "POST devices/{device_id}/commands": {"name": "send_image", "image_name": "a.jpg"},
         "POST devices/{device_id}/schedule-changes": {"new_wake_schedule_cron": "0 9 * * *"},
         "POST devices/{device_id}/schedule-changes/preview": {
             "new_wake_schedule_cron": "0 9 * * *"
@@ -147,6 +149,7 @@ def cameras(cloud: CloudSite, company: UUID) -> dict[str, Known]:
 def free_names(cloud: CloudSite, device: UUID) -> None:
     """Whatever the last request added or retired is out of the next one's way."""
     with psycopg.connect(cloud.database.admin_url) as connection:
+        connection.execute("update camera_commands set state = 'done'")
         connection.execute("update pilot_programs set program_name = program_id::text")
         connection.execute("update sites set site_name = site_id::text")
         connection.execute(

@@ -13,16 +13,16 @@ import psycopg
 import pytest
 
 from farmiq import stack
-from farmiq.edge.devices import credentials, desk, permissions, refusals
+from farmiq.edge.devices import credentials, desk, permissions
 from farmiq.edge.devices import service as devices
 from farmiq.edge.devices.broker import users as users_of
 from farmiq.edge.devices.entry import Device
-from farmiq.edge.devices.follow import Follower
 from farmiq.edge.devices.permissions import Login
 from farmiq.messages import topics
 from farmiq.messages.topics import SessionTopic
+from farmiq.plumbing import broker_log, db, ids, mqtt
 from farmiq.plumbing import broker_users as broker_files
-from farmiq.plumbing import db, ids, mqtt
+from farmiq.plumbing.follow import Follower
 from tests.conftest import Database
 from tests.devices import at
 from tests.until import until
@@ -311,7 +311,7 @@ async def test_what_the_broker_refuses_becomes_a_security_alert(
     with psycopg.connect(edge_db.admin_url) as connection:
         rows = connection.execute("select kind, subject, severity, seen_count, message from alerts")
         ((kind, subject, severity, count, message),) = rows.fetchall()
-    assert (kind, subject, severity, count) == (refusals.PERMISSION, "127.0.0.1", "security", 5)
+    assert (kind, subject, severity, count) == (broker_log.PERMISSION, "127.0.0.1", "security", 5)
     assert "iot.status.t.f.b.d//1" in message
 
 

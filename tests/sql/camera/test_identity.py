@@ -93,6 +93,30 @@ def test_no_time_at_all_is_the_time_of_arrival(
     assert farm.wake(device, captured_at, temperature=21) != wake
 
 
+@pytest.mark.req("DS-02")
+@pytest.mark.parametrize(
+    ("captured_at", "told"),
+    [
+        (None, "{0} came without a time; its arrival at {2} counts as one"),
+        (
+            DEAD_CLOCK,
+            "the clock of the camera cannot be right: {} came with {}; its arrival at {} counts",
+        ),
+    ],
+)
+def test_somebody_is_told_what_the_camera_said_and_what_counts_instead(
+    farm: Farm, device: UUID, captured_at: str | None, told: str
+) -> None:
+    farm.at("2026-03-10T08:10:00+07:00")
+    farm.wake(device, captured_at, temperature=20)
+    farm.wake(device, captured_at, temperature=21)
+    query = "select message, details ->> 'captured_at', details ->> 'assumed_at' from device_alerts"
+    ((message, said, assumed),) = farm.rows(query)
+    assert message == told.format("IMG_001.jpg", DEAD_CLOCK, "2026-03-10T01:10:00Z")
+    assert (said is None) is (captured_at is None)
+    assert assumed.startswith("2026-03-10T01:10:00")
+
+
 def test_a_dead_clock_is_not_explained_by_waiting(farm: Farm, device: UUID) -> None:
     wake = farm.wake(device, DEAD_CLOCK, pending=True)
     assert (day(farm, wake), payload(farm, wake, "clock_suspect")) == ("2026-03-10", True)

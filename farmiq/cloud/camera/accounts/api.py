@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from farmiq.cloud.camera.accounts.days import Days
 from farmiq.cloud.camera.accounts.figures import Figures
+from farmiq.cloud.camera.accounts.messages import Messages
 from farmiq.cloud.camera.accounts.people import People
 from farmiq.cloud.camera.accounts.registering import Registering
 from farmiq.cloud.camera.accounts.schedules import Schedules
@@ -22,5 +23,8 @@ class Api:
 
     def add_to(self, app: FastAPI) -> None:
         people = People(self.pool, self.desk)
-        for part in (Registering(people), Days(people), Schedules(people), Figures(people)):
+        parts = (
+            Registering(people), Days(people), Schedules(people), Figures(people), Messages(people),
+        )  # fmt: skip
+        for part in parts:
             part.add_to(app, ROOT)

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from farmiq import asked
-from farmiq.cloud.camera import mac
+from farmiq.cloud.camera import mac, refusals, telling
 
 MOST_ROWS = 500
 ROWS = 100
@@ -63,6 +63,15 @@ ALERTS: Mapping[str, Reader] = {
     "open": yes_no,
     "from": asked.day,
     "to": asked.day,
+}
+COMMANDS: Mapping[str, Reader] = {
+    "device": asked.uuid,
+    "name": asked.one_of(telling.NAMES),
+    "state": asked.one_of(telling.STATES),
+}
+QUARANTINE: Mapping[str, Reader] = {
+    "device": asked.uuid,
+    "kind": asked.one_of(refusals.KINDS),
 }
 OVERAGE: Mapping[str, Reader] = {
     "program": asked.uuid,

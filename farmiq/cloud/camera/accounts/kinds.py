@@ -170,6 +170,37 @@ CHANGES = Kind(
     filters=ask.CHANGES,
     where={"state": "c.state = %(state)s", "device": "c.device_id = %(device)s"},
 )
+COMMANDS = Kind(
+    many="commands",
+    one="command",
+    select="""
+      select c.command_id, c.device_id, d.device_name, c.name, c.image_id, c.image_name, c.wake_at,
+        c.state, c.created_by, c.created_at, c.sent_at, c.ended_at
+      from camera_commands c join devices d on d.device_id = c.device_id""",
+    alias="c",
+    at="created_at",
+    key="command_id",
+    filters=ask.COMMANDS,
+    where={
+        "device": "c.device_id = %(device)s",
+        "name": "c.name = %(name)s",
+        "state": "c.state = %(state)s",
+    },
+)
+QUARANTINE = Kind(
+    many="messages",
+    one="message in quarantine",
+    select="""
+      select q.quarantine_id, q.device_id, d.device_name, q.mac, q.topic, q.kind, q.reasons,
+        q.raw_size_bytes, q.raw_size_bytes > octet_length(q.raw) as truncated, q.received_count,
+        q.first_received_at, q.last_received_at, q.redriven_count, q.last_redriven_at
+      from camera_quarantine q join devices d on d.device_id = q.device_id""",
+    alias="q",
+    at="last_received_at",
+    key="quarantine_id",
+    filters=ask.QUARANTINE,
+    where={"device": "q.device_id = %(device)s", "kind": "q.kind = %(kind)s"},
+)
 ALERTS = Kind(
     many="alerts",
     one="alert",

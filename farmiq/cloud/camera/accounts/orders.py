@@ -1,5 +1,6 @@
 """What people send to register and change things of cameras."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -19,6 +20,8 @@ Cron = Annotated[str, Meta(min_length=9, max_length=200, pattern=r"^[\x20-\x7e]+
 Mac = Annotated[str, Meta(min_length=12, max_length=32, pattern=r"^[0-9A-Fa-f:.-]+$")]
 Snap = Annotated[int, Meta(ge=0, le=300)]
 Slot = Annotated[int, Meta(ge=1, le=1_000_000)]
+ImageName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._-]+$")]
+Moment = Annotated[datetime, Meta(tz=True)]
 Metres = Annotated[float, Meta(ge=-1_000_000, le=1_000_000)]
 ProgramType = Literal["control", "experimental"]
 Dialect = Literal["standard", "esp32cam"]
@@ -91,6 +94,14 @@ class ScheduleWish(_Order, kw_only=True, forbid_unknown_fields=True):
     """Five fields, in the time of the camera's site."""
 
     new_wake_schedule_cron: Cron
+
+
+class NewCommand(_Order, kw_only=True, forbid_unknown_fields=True):
+    """`image_name` is for send_image, null: the next that waits; `wake_at` is for next_wake."""
+
+    name: Literal["send_image", "capture_image", "next_wake"]
+    image_name: ImageName | None = None
+    wake_at: Moment | None = None
 
 
 class Deed(_Order, kw_only=True, forbid_unknown_fields=True):

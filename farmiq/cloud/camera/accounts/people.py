@@ -64,6 +64,8 @@ class Caller:
 
     connection: db.Connection
     company_id: UUID
+    email: str
+    is_super_admin: bool
 
     async def become_service(self) -> db.Connection:
         """For what the database does not let people write themselves."""
@@ -93,7 +95,7 @@ class People:
                 company_id = await store.company(connection)
                 if least != "viewer":
                     await _check_role(connection, found.user_id, company_id, least=least)
-                yield Caller(connection, company_id)
+                yield Caller(connection, company_id, found.email, found.is_super_admin)
         except session.SignedOut:
             raise HttpError(401, "sign in first") from None
         except (session.NotYours, session.NoSuchCompany):

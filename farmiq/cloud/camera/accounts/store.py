@@ -1,6 +1,7 @@
 """The SQL of registering, listing and changing. Reads are a person's, writes the service's."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -128,6 +129,18 @@ async def resolve(connection: db.Connection, company_id: UUID, alert_id: UUID) -
 
 async def resend(connection: db.Connection, image_id: UUID) -> None:
     await connection.execute("select fn_request_resend(image_id => %s)", (image_id,))
+
+
+async def raw(connection: db.Connection, quarantine_id: UUID) -> bytes:
+    found: bytes | None = await db.fetch_value(
+        connection, "select raw from camera_quarantine where quarantine_id = %s", quarantine_id
+    )
+    return bytes(found or b"")
+
+
+async def now(connection: db.Connection) -> datetime:
+    found: datetime = await db.fetch_value(connection, "select fn_now()")
+    return found
 
 
 async def preview(connection: db.Connection, device_id: UUID, cron: str) -> Any:

@@ -9,6 +9,7 @@ Chunks may come in any order, twice or not at all; before the announcement they 
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -29,6 +30,11 @@ MOST_NUMBERS = 512
 DIGEST_BYTES = 8
 # The head of a JPEG may be the same in every picture of a camera; what follows it never is.
 HEAD_BYTES = 1024
+# Fewer bytes, or fewer values among them, may stand in any image: its end, or what fills it up.
+TELLING_BYTES = 32
+TELLING_VALUES = 16
+# What is about how an image is sent, not about what it is.
+_CHUNKING = ("total_chunks", "chunk_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,29 +111,47 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True)
+class Compare:
+    """Nobody announced these bytes: perhaps they are of an image that is stored already."""
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     """Nobody will ask for these bytes any more."""
 
 
-Step = Assemble | Ask | Wait | Fail | Acknowledge | Forget
+Step = Assemble | Ask | Wait | Fail | Acknowledge | Compare | Forget
 
 
 def next_step(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
-    fails_at = transfer.heard_at + pace.timeout
     if transfer.state == "complete":
         return Acknowledge()
-    if transfer.state == "failed" or not transfer.is_announced:
-        keeps = timedelta(days=pace.resume_days) if transfer.state == "failed" else pace.timeout
-        until = transfer.heard_at + keeps
+    if transfer.state == "failed":
+        until = transfer.heard_at + timedelta(days=pace.resume_days)
         return Forget() if now >= until else Wait(until)
-    if transfer.is_whole:
-        return Assemble()
+    if not transfer.is_announced:
+        return _unannounced(transfer, now=now, pace=pace)
+    return Assemble() if transfer.is_whole else _gaps(transfer, now=now, pace=pace)
+
+
+def _gaps(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
+    fails_at = transfer.heard_at + pace.timeout
     round_at = max(transfer.heard_at, transfer.asked_at or transfer.heard_at) + pace.round
     if transfer.rounds_in_vain >= MOST_IN_VAIN or transfer.rounds >= MOST_ROUNDS:
         if now >= fails_at:
             return Fail("TIMEOUT", _timeout_text(transfer))
         return Wait(fails_at)
     return Ask(missing(transfer)) if now >= round_at else Wait(round_at)
+
+
+def _unannounced(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
+    """Compared when no more comes for a while; `asked_at` is when that was."""
+    until, round_at = transfer.heard_at + pace.timeout, transfer.heard_at + pace.round
+    if now >= until:
+        return Forget()
+    if transfer.asked_at is not None and transfer.asked_at >= transfer.heard_at:
+        return Wait(until)
+    return Compare() if now >= round_at else Wait(round_at)
 
 
 def _timeout_text(transfer: Transfer) -> str:
@@ -138,13 +162,16 @@ def _timeout_text(transfer: Transfer) -> str:
 def announced(transfer: Transfer, said: Metadata, *, now: datetime) -> Transfer:
     """After an announcement. Raises Wrong if it contradicts one that is being worked on.
 
-    A failed image begins where it stopped; if it is announced otherwise, from nothing.
+    A failed image begins where it stopped; if it is announced otherwise, from nothing. A stored one
+    may be announced in other chunks: its bytes are the same.
     """
     differences = _differences(transfer, said)
+    if transfer.state == "complete":
+        differences = [each for each in differences if not each.startswith(_CHUNKING)]
     if differences and transfer.state != "failed":
         raise Wrong(differences, kind="conflict")
     if transfer.state == "complete":
-        return transfer
+        return replace(transfer, heard_at=now)
     bare = not transfer.is_announced or differences
     return replace(
         transfer,
@@ -158,7 +185,8 @@ def announced(transfer: Transfer, said: Metadata, *, now: datetime) -> Transfer:
         received_count=0 if bare else transfer.received_count,
         received_bytes=0 if bare else transfer.received_bytes,
         spoiled=0 if bare else transfer.spoiled,
-        rounds=0,
+        # Whether it was ever asked for says whose a chunk is that came with another image too.
+        rounds=min(transfer.rounds, 1),
         rounds_in_vain=0,
         heard_at=now,
         asked_at=None,
@@ -303,14 +331,33 @@ def digests(pieces: list[bytes]) -> bytes:
     return b"".join(_digest(piece) for piece in pieces)
 
 
+def is_same(known: bytes, transfer: Transfer, number: int, data: bytes) -> bool:
+    """Whether a stored image has this very chunk; others may have it too."""
+    index = number - transfer.first_chunk_id
+    within = 0 <= index < (transfer.total_chunks or 0)
+    return within and known[index * DIGEST_BYTES :][:DIGEST_BYTES] == _digest(data)
+
+
 def is_repeat(known: bytes, transfer: Transfer, number: int, data: bytes) -> bool:
     """Whether this chunk is surely of this stored image, and not of another under its name."""
     index = number - transfer.first_chunk_id
-    total = transfer.total_chunks or 0
-    if not 0 <= index < total:
-        return False
-    telling = total == 1 or index * (transfer.chunk_size or len(data)) >= HEAD_BYTES
-    return telling and known[index * DIGEST_BYTES :][:DIGEST_BYTES] == _digest(data)
+    beyond_head = index * (transfer.chunk_size or len(data)) >= HEAD_BYTES
+    telling = transfer.total_chunks == 1 or beyond_head
+    return telling and is_same(known, transfer, number, data)
+
+
+def is_part(image: bytes, pieces: Sequence[bytes]) -> bool:
+    """Whether these are surely parts of this stored image, in chunks of whatever size."""
+    if b"".join(pieces) == image:
+        return True
+    found = [image.find(piece) for piece in pieces]
+    return min(found, default=-1) >= 0 and any(
+        at >= HEAD_BYTES and _is_telling(piece) for at, piece in zip(found, pieces, strict=True)
+    )
+
+
+def _is_telling(piece: bytes) -> bool:
+    return len(piece) >= TELLING_BYTES and len(set(piece)) >= TELLING_VALUES
 
 
 def _digest(piece: bytes) -> bytes:

@@ -9,12 +9,11 @@ from psycopg.rows import class_row
 from farmiq.cloud.camera.gateway import standard
 from farmiq.cloud.camera.gateway.store import Camera
 from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, NextWake, SendImage
+from farmiq.cloud.camera.telling import GATEWAY, MOST_QUEUED
 from farmiq.plumbing import db
 
-MOST_QUEUED = 100
 # A command that nobody could be told within so long is no longer meant.
 LASTS_S = 86_400.0
-GATEWAY = "gateway"
 
 
 class Command:
@@ -70,7 +69,10 @@ async def after_hello(tx: db.Connection, camera: Camera, pending_count: int) -> 
 
 
 async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed: bool) -> None:
-    """Queue send_image for what is known by name and not queued already, oldest first."""
+    """Queue send_image for what is known by name and not queued already, oldest first.
+
+    Of what the camera itself could not take there is nothing to send.
+    """
     await tx.execute(
         """
         insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
@@ -79,7 +81,9 @@ async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed:
           %(by)s, fn_now()
         from device_images i
         where i.device_id = %(device)s and i.status <> 'complete'
-          and ((%(failed)s and i.status = 'failed') or i.resend_requested_at is not null)
+          and ((%(failed)s and i.status = 'failed'
+              and i.error_code is distinct from 'CAMERA_ERROR')
+            or i.resend_requested_at is not null)
           and not exists (
             select from camera_commands c
             where c.device_id = i.device_id and c.image_id = i.image_id and c.state = 'queued')
@@ -187,30 +191,3 @@ async def expire(tx: db.Connection) -> int:
         (LASTS_S,),
     )
     return cursor.rowcount
-
-
-async def queue(
-    tx: db.Connection,
-    device_id: UUID,
-    *,
-    name: Literal["send_image", "capture_image", "next_wake"],
-    created_by: str,
-    image_name: str | None = None,
-    wake_at: datetime | None = None,
-) -> UUID:
-    """For people and programs: the camera is told when it is next awake."""
-    made: UUID = await db.fetch_value(
-        tx,
-        """
-        insert into camera_commands (command_id, company_id, device_id, name, image_name, wake_at,
-          created_by, created_at)
-        select fn_uuid_v7(), d.company_id, d.device_id, %s, %s, %s, %s, fn_now()
-        from devices d where d.device_id = %s returning command_id
-        """,
-        name,
-        image_name,
-        wake_at,
-        created_by,
-        device_id,
-    )
-    return made

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from farmiq.cloud.camera.gateway import payload, standard, wire
+from farmiq.cloud.camera.gateway import bounds, payload, standard, wire
 from farmiq.cloud.camera.gateway.wire import (
     Answer,
     CaptureImage,
@@ -28,6 +28,8 @@ from farmiq.cloud.camera.gateway.wire import (
 NAME = "esp32cam"
 ROOT = "ESP32CAM"
 FIRST_CHUNK_ID = 1
+# The name of an image that was never taken, where the camera gives it none.
+NO_IMAGE = "no-image"
 
 
 def read(place: Place, raw: bytes) -> Message:
@@ -37,7 +39,7 @@ def read(place: Place, raw: bytes) -> Message:
     found = payload.fields(raw)
     if "chunk_id" in found:
         return _chunk(place, found)
-    if "total_chunks_count" in found or "image_size" in found:
+    if found.keys() & {"total_chunks_count", "image_size", "error"}:
         return _metadata(place, raw)
     raise Wrong(["neither a chunk (chunk_id) nor an announcement (image_size)"])
 
@@ -48,38 +50,26 @@ def _hello(place: Place, raw: bytes) -> Hello:
     wrong = [*_identity(place, said.text("device_id"))]
     if plain.get("status") != "alive":
         wrong.append("status of a HELLO is alive")
-    hello = Hello(
-        said.whole_number("pendingImg") or 0,
-        battery_voltage=said.number("battery_voltage"),
-        wifi_rssi=said.number("wifi_rssi"),
-        firmware=said.text("firmware"),
-    )
-    return standard.checked_hello(hello, [*wrong, *said.wrong])
+    return standard.hello(said.whole_number("pendingImg") or 0, said, wrong)
 
 
 def _metadata(place: Place, raw: bytes) -> Metadata:
     plain = payload.whole(raw)
-    said = payload.Reader(plain)
-    name = said.text("image_name", needed=True)
-    size = said.whole_number("image_size", needed=True)
-    chunk_size = said.whole_number("max_chunk_size", needed=True)
-    wrong = [*_identity(place, said.text("device_id")), *said.wrong]
-    if name is not None:
-        wrong += wire.name_problems(name)
     error = plain.get("error") or None
-    if chunk_size is not None and chunk_size < 1:
-        wrong.append(f"no chunk has {chunk_size} bytes")
-    total = -(-size // chunk_size) if size is not None and chunk_size and chunk_size > 0 else None
-    if total is not None and (size or not error):
-        # An error report may speak of no image at all; one that does keeps the caps.
-        wrong += wire.size_problems(total_chunks=total, image_size=size)
+    said = payload.Reader(plain)
+    name = said.text("image_name", needed=not error) or (NO_IMAGE if error else "")
+    size, chunk_size, total = _sizes(said, error=bool(error))
+    wrong = [*_identity(place, said.text("device_id")), *said.wrong]
+    if name:
+        wrong += wire.name_problems(name)
     captured_at = None
     try:
         captured_at = wire.moment(plain.get("capture_timestamp"), "capture_timestamp")
     except Wrong as bad:
         wrong += bad.reasons
-    if wrong or total is None or name is None:
+    if wrong:
         raise Wrong(wrong)
+    kept, noted = bounds.kept(plain)
     return Metadata(
         image_name=name,
         captured_at=captured_at,
@@ -87,14 +77,38 @@ def _metadata(place: Place, raw: bytes) -> Metadata:
         image_size=size,
         chunk_size=chunk_size,
         first_chunk_id=FIRST_CHUNK_ID,
-        error=None if error is None else str(error)[:200],
-        said=plain,
+        error=None if error is None else payload.shown(error, most=200),
+        said=kept,
+        noted=noted,
     )
 
 
+def _sizes(said: payload.Reader, *, error: bool) -> tuple[int | None, int | None, int]:
+    """(bytes, bytes of a chunk, chunks); what is wrong with them is said to the reader.
+
+    A camera that took no image has nothing to say of its size: whatever it says then is no reason
+    not to hear that it woke.
+    """
+    heard = len(said.wrong)
+    size = said.whole_number("image_size", needed=not error)
+    chunk_size = said.whole_number("max_chunk_size", needed=not error)
+    total = 0
+    if chunk_size is not None and chunk_size < 1:
+        said.wrong.append(f"no chunk has {payload.shown(chunk_size)} bytes")
+    elif size is not None and chunk_size is not None:
+        total = -(-size // chunk_size)
+        said.wrong += wire.size_problems(total_chunks=total, image_size=size)
+    if error and (len(said.wrong) > heard or not total):
+        del said.wrong[heard:]
+        return None, None, 0
+    return size, chunk_size, total
+
+
 def _chunk(place: Place, found: dict[str, msgspec.Raw]) -> Chunk:
-    said = payload.value(found["device_id"]) if "device_id" in found else None
-    if wrong := _identity(place, said if isinstance(said, str) else None):
+    plain, wrong = payload.values(found, "device_id")
+    said = payload.Reader(plain)
+    wrong += [*_identity(place, said.text("device_id")), *said.wrong]
+    if wrong:
         raise Wrong(wrong, kind="security")
     return standard.chunk(found)
 

@@ -30,11 +30,16 @@ Sent = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """`noted` are messages that were taken, but not all of what they say."""
+
     taken: int = 0
     refused: tuple[Refused, ...] = ()
+    noted: tuple[Refused, ...] = ()
 
     def __add__(self, other: "Outcome") -> "Outcome":
-        return Outcome(self.taken + other.taken, self.refused + other.refused)
+        return Outcome(
+            self.taken + other.taken, self.refused + other.refused, self.noted + other.noted
+        )
 
 
 async def keep_in_halves(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Outcome:
@@ -57,6 +62,8 @@ async def keep_in_halves(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Out
 async def keep(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Outcome:
     async with db.transaction(pool) as tx:
         outcome = await effect(tx, sent, pace)
+        if outcome.refused or outcome.noted:
+            await store.quarantine(tx, outcome.refused + outcome.noted)
         crash.here("camera.before_commit")
     return outcome
 
@@ -68,23 +75,31 @@ async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: Exception) ->
     return Outcome(refused=(refused,))
 
 
-async def effect(tx: db.Connection, sent: Sequence[Sent], pace: Pace) -> Outcome:
-    """What messages do, in the order in which they came."""
+async def effect(
+    tx: db.Connection, sent: Sequence[Sent], pace: Pace, *, came_at: datetime | None = None
+) -> Outcome:
+    """What messages do, in the order in which they came.
+
+    `came_at` is given for what came long ago and is tried once more: it tells nothing of how its
+    camera is now.
+    """
     known, refused = await _known(tx, sent)
     spoken = {camera.mac: (camera, place.spelling) for camera, place, _, _ in known}
-    await store.heard(tx, list(spoken.values()))
+    await store.lock(tx, [camera.device_id for camera, _ in spoken.values()])
+    if came_at is None:
+        await store.heard(tx, list(spoken.values()))
     device_ids = [camera.device_id for camera, _ in spoken.values()]
-    desk = Desk(tx, pace, await store.now(tx))
+    desk = Desk(tx, pace, await store.now(tx), came_at=came_at)
     desk.rows = await store.transfers_of(tx, device_ids, recent_s=pace.timeout_s)
+    noted = []
     for camera, place, topic, raw in known:
         try:
-            await desk.take(camera, place, raw)
+            if reasons := await desk.take(camera, place, raw):
+                noted.append(Refused(topic, raw, "limits", reasons, camera.mac, camera))
         except Wrong as wrong:
             refused.append(Refused(topic, raw, wrong.kind, wrong.reasons, camera.mac, camera))
     refused += await desk.finish()
-    if refused:
-        await store.quarantine(tx, refused)
-    return Outcome(len(sent) - len(refused), tuple(refused))
+    return Outcome(len(sent) - len(refused), tuple(refused), tuple(noted))
 
 
 async def _known(
@@ -121,22 +136,32 @@ class Desk:
     new_chunks: list[tuple[UUID, UUID, int, bytes]] = field(default_factory=list)
     repeated: list[tuple[Row, Camera, str, int, bytes]] = field(default_factory=list)
     waiting: dict[UUID, int] = field(default_factory=dict)
+    digests: dict[UUID, bytes] = field(default_factory=dict)
+    came_at: datetime | None = None
 
-    async def take(self, camera: Camera, place: Place, raw: bytes) -> None:
-        """Raises Wrong for what cannot be taken."""
+    async def take(self, camera: Camera, place: Place, raw: bytes) -> list[str]:
+        """What was not kept of it, and why. Raises Wrong for what cannot be taken at all."""
         dialect = dialects.dialect_of(place)
         if dialect != camera.dialect:
             why = f"camera {camera.mac} is registered with the dialect {camera.dialect}: it speaks"
             raise Wrong([f"{why} {dialect}"], kind="dialect")
         match dialects.READ[dialect](place, raw):
             case Hello() as hello:
-                self.waiting[camera.device_id] = hello.pending_count
-                await store.greeted(self.tx, camera, hello)
-                await commands.after_hello(self.tx, camera, hello.pending_count)
+                await self._greeted(camera, hello)
+                return list(hello.noted)
             case Metadata() as said:
                 await self._announced(camera, place, said)
+                return list(said.noted)
             case Chunk() as chunk:
                 await self._chunk(camera, place, chunk)
+        return []
+
+    async def _greeted(self, camera: Camera, hello: Hello) -> None:
+        if self.came_at is not None:
+            return
+        self.waiting[camera.device_id] = hello.pending_count
+        await store.greeted(self.tx, camera, hello)
+        await commands.after_hello(self.tx, camera, hello.pending_count)
 
     async def finish(self) -> list[Refused]:
         """Write what has changed; what contradicts chunks that are here is refused."""
@@ -160,13 +185,19 @@ class Desk:
     # --- announcements
 
     async def _announced(self, camera: Camera, place: Place, said: Metadata) -> None:
-        pending = self.waiting.get(camera.device_id, camera.pending_count)
+        if repeat := self._other_chunks_of(camera, said):
+            repeat.transfer = chunks.announced(repeat.transfer, said, now=self.now)
+            self._change(repeat, due_at=self.now)
+            return
+        if self.came_at is not None and said.captured_at is None:
+            said = replace(said, captured_at=self.came_at)
+        pending = self.waiting.get(camera.device_id, camera.pending_count) or self.came_at
         waited = bool(pending) and wire.is_suspect(said.captured_at, self.now)
         image_id = await self._record(camera, said, waited=waited)
         row = await self._row_of(camera, place, said, image_id)
         await commands.answered_with(self.tx, camera, image_id)
         if row.transfer.state == "complete":
-            chunks.announced(row.transfer, said, now=self.now)
+            row.transfer = chunks.announced(row.transfer, said, now=self.now)
             self._change(row, due_at=self.now)
             return
         if chunks.starts_over(row.transfer, said):
@@ -180,6 +211,21 @@ class Desk:
         self._change(row, due_at=self.now if row.transfer.is_whole else self.now + self.pace.round)
         if said.error is not None:
             await self._give_up(row, CAMERA_ERROR, f"the camera says error {said.error}")
+
+    def _other_chunks_of(self, camera: Camera, said: Metadata) -> Row | None:
+        """The image just stored that comes again in other chunks.
+
+        By name and time the database knows it; with a clock that nobody believes it does not, since
+        the number of chunks is part of what tells such images apart (C-59).
+        """
+        if said.image_size is None or not wire.is_suspect(said.captured_at, self.now):
+            return None
+        for row in self._stored(camera, said.image_name):
+            known = row.transfer
+            alike = known.image_size == said.image_size and said.sha256 in {None, known.sha256}
+            if alike and known.total_chunks != said.total_chunks:
+                return row
+        return None
 
     async def _record(self, camera: Camera, said: Metadata, *, waited: bool) -> UUID:
         """Refusals are undone by themselves: the rest of the transaction stands."""
@@ -208,8 +254,11 @@ class Desk:
             return known
         orphans = (row for row in self._open(camera) if not row.transfer.is_announced)
         orphan = next((row for row in orphans if row.image_name in {"", said.image_name}), None)
-        if orphan is not None:
+        if orphan is not None and not self._stored(camera, orphan.image_name or None):
             return orphan
+        if orphan is not None:
+            # Perhaps they are of the image before: what is really missing is asked for.
+            await self._remove(orphan)
         await self._make_room(camera)
         row = store.opened(camera, name=said.image_name, spelling=place.spelling, at=self.now)
         if await store.is_complete(self.tx, image_id):
@@ -303,7 +352,7 @@ class Desk:
 
     async def _chunk(self, camera: Camera, place: Place, chunk: Chunk) -> None:
         row = self._belongs_to(camera, chunk)
-        if row is None and await self._is_repeat(camera, chunk):
+        if await self._is_repeat(camera, chunk, row):
             return
         if row is None:
             await self._make_room(camera)
@@ -320,11 +369,8 @@ class Desk:
             return
         row.transfer, row.spelling = after, place.spelling
         self.new_chunks.append((row.transfer_id, row.company_id, chunk.number, chunk.data))
-        if not after.is_announced:
-            due_at = self.now + self.pace.timeout
-        else:
-            due_at = self.now if after.is_whole else self.now + self.pace.round
-        self._change(row, due_at=due_at)
+        whole = after.is_announced and after.is_whole
+        self._change(row, due_at=self.now if whole else self.now + self.pace.round)
 
     def _belongs_to(self, camera: Camera, chunk: Chunk) -> Row | None:
         """Of a camera's open images with this name, or nameless of all, the one announced last.
@@ -334,18 +380,38 @@ class Desk:
         fitting = [row for row in self._open(camera) if chunk.image_name in {None, row.image_name}]
         return max(fitting, key=lambda row: row.announced_at or _NOT_YET, default=None)
 
-    async def _is_repeat(self, camera: Camera, chunk: Chunk) -> bool:
-        """A chunk of an image that was just stored: its camera did not hear so."""
-        for row in self.rows:
-            if row.device_id != camera.device_id or row.transfer.state != "complete":
-                continue
-            if chunk.image_name not in {None, row.image_name}:
-                continue
-            known = await store.digests(self.tx, row.transfer_id)
-            if chunks.is_repeat(known, row.transfer, chunk.number, chunk.data):
-                self._change(row, due_at=self.now)
+    async def _is_repeat(self, camera: Camera, chunk: Chunk, row: Row | None) -> bool:
+        """A chunk of an image that was just stored: its camera did not hear so, or the broker.
+
+        While another image is on its way the camera hears nothing of it: an answer that some
+        firmware takes for the other image would delete that.
+        """
+        for stored in self._stored(camera, chunk.image_name):
+            known = await self._digests_of(stored)
+            said = (known, stored.transfer, chunk.number, chunk.data)
+            if row is not None and row.transfer.is_announced:
+                # Both may have this chunk; if this one has, it comes again when it is asked for.
+                if row.transfer.rounds == 0 and chunks.is_same(*said):
+                    return True
+            elif chunks.is_repeat(*said):
+                self._change(stored, due_at=self.now)
                 return True
         return False
+
+    def _stored(self, camera: Camera, name: str | None) -> list[Row]:
+        """A camera's images of this name, or of any, that were stored or heard of just now."""
+        return [
+            row
+            for row in self.rows
+            if row.device_id == camera.device_id
+            and row.transfer.state == "complete"
+            and name in {None, row.image_name}
+        ]
+
+    async def _digests_of(self, row: Row) -> bytes:
+        if row.transfer_id not in self.digests:
+            self.digests[row.transfer_id] = await store.digests(self.tx, row.transfer_id)
+        return self.digests[row.transfer_id]
 
     def _change(self, row: Row, *, due_at: datetime | None) -> None:
         row.due_at, row.is_changed = due_at, True

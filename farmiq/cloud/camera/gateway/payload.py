@@ -33,11 +33,17 @@ def whole(raw: bytes) -> dict[str, Any]:
     return said
 
 
-def value(raw: msgspec.Raw) -> Any:
-    try:
-        return _plain.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+def values(found: dict[str, msgspec.Raw], *names: str) -> tuple[dict[str, Any], list[str]]:
+    """(those fields that are there, what is wrong with them). What cannot be read is not absent."""
+    said, wrong = {}, []
+    for name in names:
+        if name not in found:
+            continue
+        try:
+            said[name] = _plain.decode(found[name])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            wrong.append(f"{name} is no JSON: {error}"[:200])
+    return said, wrong
 
 
 class Reader:
@@ -86,15 +92,19 @@ class Reader:
         return names[0], None
 
     def _refuse(self, name: str, found: Any, wanted: str) -> None:
-        self.wrong.append(f"{name} has to be {wanted}, not {_shown(found)}")
+        self.wrong.append(f"{name} has to be {wanted}, not {_quoted(found)}")
 
 
-def _shown(found: Any) -> str:
+def shown(found: Any, *, most: int = 40) -> str:
     """Not all of it, and Python itself refuses to write integers of thousands of digits."""
     try:
-        return ascii(str(found)[:40])
+        return ascii(str(found)[:most])[1:-1]
     except ValueError:
         return "one of thousands of digits"
+
+
+def _quoted(found: Any) -> str:
+    return f"'{shown(found)}'"
 
 
 def data_of(raw: msgspec.Raw | None) -> bytes:

@@ -136,7 +136,9 @@ class Intake:
         kinds = Counter(one.kind for one in outcome.refused)
         for kind, count in kinds.items():
             REFUSED.labels(kind=kind).inc(count)
-            log.get(NAME).warning("camera.refused", reason=kind, count=count)
+            # Whoever invents addresses must not fill the log: of those watch.py tells.
+            if kind != "unknown":
+                log.get(NAME).warning("camera.refused", reason=kind, count=count)
 
     async def _until_committed(self, sent: list[tuple[str, bytes]]) -> Outcome:
         """Nothing is acknowledged before this returns, so it tries for as long as it takes."""

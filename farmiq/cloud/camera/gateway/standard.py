@@ -5,10 +5,11 @@ image's name in two bytes, the name, chunk_id in four bytes, the bytes; big-endi
 """
 
 import struct
+from dataclasses import replace
 
 import msgspec
 
-from farmiq.cloud.camera.gateway import payload, wire
+from farmiq.cloud.camera.gateway import bounds, payload, wire
 from farmiq.cloud.camera.gateway.wire import (
     Answer,
     CaptureImage,
@@ -49,21 +50,24 @@ def read(place: wire.Place, raw: bytes) -> Message:
 def _hello(raw: bytes) -> Hello:
     said = payload.Reader(payload.whole(raw))
     pending = said.whole_number("pending_count") or 0
-    hello = Hello(
-        pending,
-        battery_voltage=said.number("battery_voltage"),
-        wifi_rssi=said.number("wifi_rssi"),
-        firmware=said.text("firmware", "firmware_version"),
+    return hello(pending, said, [])
+
+
+def hello(pending_count: int, said: payload.Reader, wrong: list[str]) -> Hello:
+    """Of either dialect. Raises Wrong."""
+    noted: list[str] = []
+    found = Hello(
+        pending_count,
+        battery_voltage=bounds.number("battery_voltage", said.number("battery_voltage"), noted),
+        wifi_rssi=bounds.number("wifi_rssi", said.number("wifi_rssi"), noted),
+        firmware=bounds.firmware(said.text("firmware", "firmware_version"), noted),
     )
-    return checked_hello(hello, said.wrong)
-
-
-def checked_hello(hello: Hello, wrong: list[str]) -> Hello:
-    if not 0 <= hello.pending_count <= wire.MOST_PENDING:
-        wrong = [*wrong, f"no camera holds {hello.pending_count} images"]
+    wrong = [*wrong, *said.wrong]
+    if not 0 <= pending_count <= wire.MOST_PENDING:
+        wrong.append(f"no camera holds {payload.shown(pending_count)} images")
     if wrong:
         raise Wrong(wrong)
-    return hello
+    return replace(found, noted=tuple(noted))
 
 
 def _metadata(raw: bytes) -> Metadata:
@@ -93,6 +97,7 @@ def _metadata(raw: bytes) -> Metadata:
         wrong.append(f"{total} chunks of {chunk_size} bytes do not make {size} bytes")
     if wrong or total is None:
         raise Wrong(wrong)
+    kept, noted = bounds.kept(plain)
     return Metadata(
         image_name=name,
         captured_at=captured_at,
@@ -101,7 +106,8 @@ def _metadata(raw: bytes) -> Metadata:
         chunk_size=chunk_size,
         first_chunk_id=first,
         sha256=sha256,
-        said=plain,
+        said=kept,
+        noted=noted,
     )
 
 
@@ -119,12 +125,11 @@ def _sha256(said: str | None, wrong: list[str]) -> bytes | None:
 
 def chunk(found: dict[str, msgspec.Raw]) -> Chunk:
     """A chunk in JSON, of either dialect."""
-    said = payload.Reader(
-        {name: payload.value(found[name]) for name in ("chunk_id", "image_name") if name in found}
-    )
-    number = said.whole_number("chunk_id", needed=True)
+    plain, wrong = payload.values(found, "chunk_id", "image_name")
+    said = payload.Reader(plain)
+    number = said.whole_number("chunk_id", needed=not wrong)
     name = said.text("image_name")
-    wrong = said.wrong + (wire.name_problems(name) if name is not None else [])
+    wrong += said.wrong + (wire.name_problems(name) if name is not None else [])
     data = b""
     try:
         data = payload.data_of(found.get("payload"))

@@ -20,6 +20,7 @@ from farmiq.cloud.camera.gateway.chunks import (
     Acknowledge,
     Ask,
     Assemble,
+    Compare,
     Fail,
     Forget,
     Pace,
@@ -140,6 +141,8 @@ class Steps:
                 await self._store(row)
             case Acknowledge():
                 await self._acknowledge(row)
+            case Compare():
+                await self._compare(row)
 
     async def _within(self, tx: db.Connection, row: Row, step: chunks.Step, now: datetime) -> None:
         """What of a step is the database's alone; a message that follows is made of it."""
@@ -160,6 +163,30 @@ class Steps:
         ROUNDS.inc()
         for numbers in chunks.in_messages(step.numbers):
             await self._tell(row, Missing(row.image_name, numbers))
+
+    # --- bytes that nobody announced
+
+    async def _compare(self, row: Row) -> None:
+        """Chunks of whatever size, of an image that is stored: its camera hears so again."""
+        async with db.transaction(self._pool) as tx:
+            pieces = await store.pieces(tx, row.transfer_id)
+            lately = await store.stored_lately(tx, row, recent_s=self._pace.timeout_s)
+        same = None
+        for transfer_id, key in lately:
+            if chunks.is_part(await self._bucket.find(key) or b"", pieces):
+                same = transfer_id
+                break
+        async with db.transaction(self._pool) as tx:
+            if same is not None:
+                await store.owe_acknowledgement(tx, same)
+            again = await store.transfer(tx, row.transfer_id)
+            if again is None or again.transfer != row.transfer:
+                return
+            if same is not None:
+                await store.remove(tx, row.transfer_id)
+                return
+            after = replace(again.transfer, asked_at=await store.now(tx))
+            await self._keep(tx, again, after, due_at=after.heard_at + self._pace.timeout)
 
     # --- a whole image
 

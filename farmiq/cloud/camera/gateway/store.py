@@ -16,6 +16,8 @@ from farmiq.plumbing import db, ids, pg_binary
 
 MOST_RAW_BYTES = 16 * 1024
 _MOST_TOPIC = 512
+_MOST_REASONS = 30
+_MOST_REASON = 400
 _NUL = "\x00"
 # What decisions are made from; Transfer has the same names.
 _KNOWN = tuple(Transfer.__dataclass_fields__)
@@ -88,17 +90,20 @@ async def cameras(tx: db.Connection, macs: Sequence[str]) -> dict[str, Camera]:
     return {row[0]: Camera(*row) for row in rows}
 
 
+async def lock(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
+    """In one order, before anything else of these cameras."""
+    await tx.execute(
+        "select from devices where device_id = any(%s::uuid[]) order by device_id "
+        "for no key update",
+        (list(device_ids),),
+    )
+
+
 async def heard(tx: db.Connection, spoken: Sequence[tuple[Camera, str]]) -> None:
-    """These cameras were heard just now; locked in one order, before anything else of theirs."""
+    """These cameras, which are locked, were heard just now."""
     device_ids = [camera.device_id for camera, _ in spoken]
     await tx.execute(
-        """
-        with locked as (
-          select device_id from devices where device_id = any(%s::uuid[])
-          order by device_id for no key update)
-        update devices d set last_seen_at = (select fn_now())
-        from locked l where l.device_id = d.device_id
-        """,
+        "update devices set last_seen_at = (select fn_now()) where device_id = any(%s::uuid[])",
         (device_ids,),
     )
     await tx.execute(
@@ -189,7 +194,8 @@ async def transfers_of(
         + """
         where device_id = any(%s::uuid[]) and (state = 'receiving'
           or (state = 'failed' and due_at is not null)
-          or (state = 'complete' and ended_at > (select fn_now()) - %s * interval '1 second'))
+          or (state = 'complete'
+            and greatest(ended_at, heard_at) > (select fn_now()) - %s * interval '1 second'))
         order by transfer_id for update
         """,
         (list(device_ids), recent_s),
@@ -356,6 +362,30 @@ async def digests(tx: db.Connection, transfer_id: UUID) -> bytes:
     return bytes(found or b"")
 
 
+async def stored_lately(tx: db.Connection, row: Row, *, recent_s: float) -> list[tuple[UUID, str]]:
+    """(transfer, where it is stored) of its camera's images that these chunks may be of."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select t.transfer_id, i.image_url
+        from camera_transfers t join device_images i on i.image_id = t.image_id
+        where t.device_id = %s and t.state = 'complete' and %s in ('', t.image_name)
+          and greatest(t.ended_at, t.heard_at) > (select fn_now()) - %s * interval '1 second'
+        order by greatest(t.ended_at, t.heard_at) desc limit 3
+        """,
+        row.device_id,
+        row.image_name,
+        recent_s,
+    )
+    return [(each[0], each[1]) for each in rows]
+
+
+async def owe_acknowledgement(tx: db.Connection, transfer_id: UUID) -> None:
+    await tx.execute(
+        "update camera_transfers set due_at = fn_now() where transfer_id = %s", (transfer_id,)
+    )
+
+
 # --- how an image ends
 
 
@@ -443,11 +473,18 @@ def _columns(one: Refused) -> dict[str, Any]:
         "size": len(one.raw),
         "sha256": hashlib.sha256(topic + b"\0" + one.raw).digest(),
         "kind": one.kind,
-        "reasons": [
-            reason.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()
-            for reason in one.reasons
-        ],
+        "reasons": storable(one.reasons),
     }
+
+
+def storable(reasons: Sequence[str]) -> list[str]:
+    """As many and as long as a person reads."""
+    more = len(reasons) - _MOST_REASONS
+    shown = [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
+    return [
+        each.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()[:_MOST_REASON]
+        for each in shown
+    ]
 
 
 async def _rows(tx: db.Connection, statement: str, args: Any) -> list[Row]:
@@ -486,16 +523,3 @@ def opened(camera: Camera, *, name: str, spelling: str, at: datetime) -> Row:
         is_new=True,
         is_changed=True,
     )
-
-
-async def refused(tx: db.Connection, *, limit: int) -> list[dict[str, Any]]:
-    async with tx.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            """
-            select mac, topic, kind, reasons, received_count, raw_size_bytes, first_received_at,
-              last_received_at
-            from camera_quarantine order by last_received_at desc, quarantine_id limit %s
-            """,
-            (limit,),
-        )
-        return await cursor.fetchall()

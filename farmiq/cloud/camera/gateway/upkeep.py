@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from functools import partial
 
-from farmiq.cloud.camera.gateway import commands, dialects, liveness, logins
+from farmiq.cloud.camera.gateway import commands, dialects, liveness, logins, watch
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, log, mqtt
 from farmiq.plumbing.broker_users import Users
 from farmiq.plumbing.chores import Chore
+from farmiq.plumbing.follow import Follower
 
 NAME = "cloud-camera-gateway"
 MOST_COMMANDS = 100
 MOST_QUARANTINED = 1000
+# Of cameras that nobody registered, all together: whoever invents addresses invents many.
+MOST_UNKNOWN = 10_000
 
 _FORGET = (
     """
@@ -34,6 +37,11 @@ _FORGET = (
         from camera_quarantine) o
       where o.place > %(most)s)
     """,
+    """
+    delete from camera_quarantine where quarantine_id in (
+      select quarantine_id from camera_quarantine where device_id is null
+      order by last_received_at desc, quarantine_id offset %(unknown)s)
+    """,
 )
 
 
@@ -44,7 +52,11 @@ def chores_of(
     todo = [
         Chore("camera.liveness", settings.camera_round_s, partial(liveness.look_round, pool)),
         Chore("camera.forget", 300.0, partial(forget, pool, days=settings.camera_days)),
+        Chore("camera.unknown", settings.camera_round_s, partial(watch.Strangers().look, pool)),
     ]
+    if settings.broker_log_file is not None:
+        refusals = watch.Refusals(Follower(settings.broker_log_file))
+        todo.append(Chore("camera.refusals", 1.0, refusals.look))
     if settings.broker_users_file is not None:
         users = logins.users(
             pool,
@@ -71,9 +83,8 @@ async def _keep_users(users: Users) -> dict[str, object]:
 
 async def forget(pool: db.Pool, *, days: float) -> dict[str, object]:
     async with db.transaction(pool) as tx:
-        done = [
-            await tx.execute(each, {"days": days, "most": MOST_QUARANTINED}) for each in _FORGET
-        ]
+        most = {"days": days, "most": MOST_QUARANTINED, "unknown": MOST_UNKNOWN}
+        done = [await tx.execute(each, most) for each in _FORGET]
     return {"count": sum(each.rowcount for each in done)}
 
 

@@ -31,17 +31,24 @@ class Wrong(Exception):  # noqa: N818 - a verdict on what a camera sent
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A camera is awake, and holds so many images that nobody has acknowledged."""
+    """A camera is awake, and holds so many images that nobody has acknowledged.
+
+    `noted` is what was not kept of its words, and why.
+    """
 
     pending_count: int
     battery_voltage: float | None = None
     wifi_rssi: float | None = None
     firmware: str | None = None
+    noted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """An image is about to come, or comes again. `said` is the message as it was."""
+    """An image is about to come, or comes again. `said` is what is kept of the message.
+
+    `noted` is what is not kept of it, and why.
+    """
 
     image_name: str
     captured_at: datetime | None
@@ -52,6 +59,7 @@ class Metadata:
     sha256: bytes | None = None
     error: str | None = None
     said: dict[str, Any] = field(default_factory=dict)
+    noted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

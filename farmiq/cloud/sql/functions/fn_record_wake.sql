@@ -12,6 +12,11 @@ declare
   found_window record;
   image uuid := public.fn_uuid_v7();
   said alias for telemetry_data;
+  arrived text := to_char(fn_record_wake.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+  -- A clock that is not believed is minutes or more beside the arrival. A time that was not said is
+  -- the arrival, or some microseconds more (fn_free_capture).
+  timeless boolean := fn_record_wake.captured_at >= fn_record_wake.at
+    and fn_record_wake.captured_at < fn_record_wake.at + interval '1 second';
 begin
   update public.site_device_sessions s set status = 'in_progress'
   where s.session_id = fn_record_wake.session_id and s.status = 'pending';
@@ -41,12 +46,17 @@ begin
     perform public.fn_raise_alert(
       company_id => day.company_id, alert_type => 'clock_suspect',
       alert_date => day.session_date,
-      message => format('the clock of the camera cannot be right: %s came with %s',
-        fn_record_wake.image_name, fn_record_wake.captured_at),
+      message => case when timeless
+        then format('%s came without a time; its arrival at %s counts as one',
+          fn_record_wake.image_name, arrived)
+        else format('the clock of the camera cannot be right: %s came with %s; its arrival at %s counts',
+          fn_record_wake.image_name,
+          to_char(fn_record_wake.captured_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+          arrived) end,
       device_id => fn_record_wake.device_id, site_id => day.site_id,
       session_id => fn_record_wake.session_id, image_id => image,
-      details => jsonb_build_object('image_name', fn_record_wake.image_name,
-        'captured_at', fn_record_wake.captured_at));
+      details => jsonb_build_object('image_name', fn_record_wake.image_name, 'captured_at',
+        case when not timeless then fn_record_wake.captured_at end, 'assumed_at', fn_record_wake.at));
   end if;
   return image;
 end $$;

@@ -1,5 +1,6 @@
 -- What cameras sent and could not be taken, with every reason; one row per topic and content
--- (C-107). Of a camera that nobody registered no company is known: only services see it.
+-- (C-107). Kind limits: it was taken, or not, without what is beyond all bounds. Of a camera that
+-- nobody registered no company is known: only services and super admins see it.
 create table camera_quarantine (
   quarantine_id uuid constraint camera_quarantine_pkey primary key,
   company_id uuid,
@@ -16,6 +17,8 @@ create table camera_quarantine (
   received_count bigint not null default 1,
   first_received_at timestamptz not null,
   last_received_at timestamptz not null,
+  redriven_count integer not null default 0,
+  last_redriven_at timestamptz,
   constraint camera_quarantine_device_fkey foreign key (device_id, company_id)
     references devices (device_id, company_id)
 );

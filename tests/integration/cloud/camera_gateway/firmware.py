@@ -73,16 +73,19 @@ class Camera:
         starts = range(0, len(image), self.chunk_size)
         return {self.first + n: image[at : at + self.chunk_size] for n, at in enumerate(starts)}
 
-    async def send(self, image: bytes, name: str, numbers: Iterable[int] | None = None) -> None:
-        """Chunks, some of them lost on the way."""
+    async def send(
+        self, image: bytes, name: str | None, numbers: Iterable[int] | None = None
+    ) -> None:
+        """Chunks, some of them lost on the way; of no name if that is None."""
         pieces = self.pieces(image)
         for number in pieces if numbers is None else numbers:
             if self.chance.random() >= self.loss:
                 await self.say("data", self._chunk(name, number, pieces[number]))
 
-    def _chunk(self, name: str, number: int, data: bytes) -> Any:
+    def _chunk(self, name: str | None, number: int, data: bytes) -> Any:
         if self.encoding == "binary":
-            head = struct.pack(">BH", 1, len(name)) + name.encode()
+            called = (name or "").encode()
+            head = struct.pack(">BH", 1, len(called)) + called
             return head + struct.pack(">I", number) + data
         said: dict[str, Any] = {"image_name": name, "chunk_id": number}
         if self.dialect == "esp32cam":

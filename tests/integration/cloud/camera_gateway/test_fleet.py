@@ -5,7 +5,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from farmiq.cloud.camera.gateway import commands, liveness, logins
+from farmiq.cloud.camera import queueing
+from farmiq.cloud.camera.gateway import liveness, logins
 from farmiq.plumbing import db, mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
@@ -112,8 +113,8 @@ async def test_commands_wait_until_the_camera_is_awake(
     await site.gateway()
     camera = await site.camera(dialect=dialect)
     async with db.transaction(pool) as tx:
-        await commands.queue(tx, camera.device_id, name="capture_image", created_by="t")
-        await commands.queue(tx, camera.device_id, name="next_wake", wake_at=now(), created_by="t")
+        await queueing.queue(tx, camera.device_id, name="capture_image", created_by="t")
+        await queueing.queue(tx, camera.device_id, name="next_wake", wake_at=now(), created_by="t")
     assert site.rows("select distinct state from camera_commands") == [("queued",)]
     await camera.hello()
     told = [await camera.listen(), await camera.listen()]

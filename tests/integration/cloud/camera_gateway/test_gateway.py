@@ -104,6 +104,62 @@ async def test_whatever_of_a_stored_image_comes_again_is_answered_with_ack_ok(si
     assert site.rows("select count(*) from camera_transfers") == [(1,)]
 
 
+@pytest.mark.req("DB2-14")
+@pytest.mark.parametrize("at", [None, "1970-01-01T00:00:07Z", "now"])
+async def test_a_stored_image_sent_again_in_other_chunks_is_acknowledged_and_stored_once(
+    site: Site, at: str | None
+) -> None:
+    await site.gateway()
+    camera = await site.camera()
+    image, when = picture(4_000), now() if at == "now" else at
+    await camera.wake(image, NAME, when)
+    camera.chunk_size = 700
+    await camera.announce(image, NAME, when, chunk_size=700)
+    await camera.until_safe(image, NAME)
+    await camera.send(image, NAME)
+    await camera.until_safe(image, NAME)
+    await camera.send(image, None, [2, 3])
+    await camera.until_safe(image, NAME)
+    await until(lambda: site.rows("select count(*) from camera_transfers") == [(1,)])
+    assert site.rows("select count(*) from device_images") == [(1,)]
+    assert site.rows("select count(*) from camera_quarantine") == [(0,)]
+    new = picture(4_000, seed=1)
+    await camera.wake(new, NAME, now())
+    assert await site.stored(camera) == new
+    assert site.rows("select count(*) from device_images") == [(2,)]
+
+
+async def test_what_a_broker_delivers_again_of_the_image_before_is_not_mixed_into_the_next(
+    site: Site,
+) -> None:
+    await site.gateway()
+    camera = await site.camera()
+    first, second = picture(4_000), picture(4_000, seed=1)
+    await camera.wake(first, "a.jpg", now() - timedelta(minutes=1))
+    await camera.announce(second, "b.jpg", now())
+    await camera.send(first, None, [0, 1, 2, 3])
+    await camera.send(second, None, [1, 2, 3])
+    await camera.until_told("missing_chunks")
+    await camera.send(second, None, [0])
+    await camera.until_safe(second, "b.jpg")
+    assert await site.stored(camera, "b.jpg") == second
+    assert site.rows("select count(*) from camera_quarantine") == [(0,)]
+
+
+@pytest.mark.req("DB2-12")
+async def test_a_camera_that_could_take_no_image_has_woken_and_said_so(site: Site) -> None:
+    await site.gateway()
+    camera = await site.camera(dialect="esp32cam")
+    said = {"device_id": camera.mac, "capture_timestamp": now().isoformat(), "error": "sensor"}
+    await camera.say("data", said)
+    await until(lambda: site.rows("select 1 from device_images where status = 'failed'"))
+    assert site.rows("select payload_status from device_wake_payloads") == [("failed",)]
+    assert site.rows("select error_code, error_message from device_images") == [
+        ("CAMERA_ERROR", "the camera says error sensor")
+    ]
+    assert site.rows("select failed_wake_count from site_device_sessions") == [(1,)]
+
+
 async def test_the_same_name_every_day_is_another_image_every_day(site: Site) -> None:
     await site.gateway()
     camera = await site.camera()

@@ -1,6 +1,7 @@
 """An image on its way: any order, repeats, gaps; bounded rounds; nothing wrong is whole."""
 
 import hashlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -9,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.cloud.camera.gateway import chunks, wire
-from farmiq.cloud.camera.gateway.chunks import Ask, Assemble, Fail, Forget, Pace, Transfer, Wait
+from farmiq.cloud.camera.gateway.chunks import (
+    Ask,
+    Assemble,
+    Compare,
+    Fail,
+    Forget,
+    Pace,
+    Transfer,
+    Wait,
+)
 from farmiq.cloud.camera.gateway.wire import Metadata, Wrong
 
 NOW = datetime(2025, 1, 15, 8, tzinfo=UTC)
@@ -133,8 +143,11 @@ def test_what_nobody_announced_is_bounded_too() -> None:
     orphan = Transfer(heard_at=NOW)
     with pytest.raises(Wrong, match="larger than"):
         chunks.took(orphan, 0, wire.MOST_IMAGE_BYTES + 1, now=NOW)
-    assert chunks.next_step(orphan, now=NOW, pace=PACE) == Wait(NOW + PACE.timeout)
-    assert chunks.next_step(orphan, now=NOW + PACE.timeout, pace=PACE) == Forget()
+    assert chunks.next_step(orphan, now=NOW, pace=PACE) == Wait(NOW + PACE.round)
+    assert chunks.next_step(orphan, now=NOW + PACE.round, pace=PACE) == Compare()
+    compared = replace(orphan, asked_at=NOW + PACE.round)
+    assert chunks.next_step(compared, now=NOW + PACE.round, pace=PACE) == Wait(NOW + PACE.timeout)
+    assert chunks.next_step(compared, now=NOW + PACE.timeout, pace=PACE) == Forget()
 
 
 @pytest.mark.parametrize(
@@ -162,6 +175,29 @@ def test_a_chunk_is_a_repeat_only_if_it_cannot_be_of_another_image() -> None:
     assert not chunks.is_repeat(known, transfer, 0, pieces[0])  # perhaps every picture's head
     assert not chunks.is_repeat(known, transfer, 4, pieces[3])
     assert chunks.is_repeat(chunks.digests([image]), opened(1), 0, image)
+
+
+@pytest.mark.req("DB2-14")
+def test_a_stored_image_may_be_announced_in_other_chunks_but_not_with_other_bytes() -> None:
+    stored = replace(opened(3, image_size=30, chunk_size=10), state="complete")
+    again = chunks.announced(stored, metadata(6, image_size=30, chunk_size=5), now=NOW + PACE.round)
+    assert again == replace(stored, heard_at=NOW + PACE.round)
+    with pytest.raises(Wrong, match="image_size of this image was 30 and is 31 now"):
+        chunks.announced(stored, metadata(4, image_size=31), now=NOW)
+
+
+@pytest.mark.req("DB2-14")
+def test_chunks_of_another_size_are_known_by_the_stored_bytes() -> None:
+    image = jpeg(4000)
+    parts = [image[at : at + 700] for at in range(0, 4000, 700)]
+    assert chunks.is_part(image, parts)
+    assert chunks.is_part(image, parts[3:4])
+    assert chunks.is_part(image[:900], [image[:500], image[500:900]])
+    assert not chunks.is_part(image, parts[:1])  # perhaps every picture's head
+    assert not chunks.is_part(image, [parts[3], jpeg(700)])
+    assert not chunks.is_part(image + bytes(900), [bytes(700)])  # filled up, as others are
+    assert not chunks.is_part(image, [b"\xff\xd9"])
+    assert not chunks.is_part(image, [])
 
 
 def test_missing_chunks_are_told_in_messages_that_a_small_device_can_take() -> None:

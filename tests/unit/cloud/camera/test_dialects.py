@@ -124,6 +124,9 @@ def test_what_cameras_are_told() -> None:
         ({"chunk_id": 1, "payload": "%%%"}, "not base64"),
         ({"chunk_id": 1, "payload": []}, "without bytes"),
         ({"chunk_id": 1}, "payload is missing"),
+        (b'{"chunk_id": 1, "image_name": "a\xff.jpg", "payload": [1]}', "image_name is no JSON"),
+        ({"chunk_id": 1, "image_name": 7, "payload": [1]}, "image_name has to be text"),
+        ({"chunk_id": 1, "image_name": ["a"], "payload": [1]}, "image_name has to be text"),
         ({}, "neither"),
         (b"[]", "not a JSON object"),
         (b"\x01\x00", "ends early"),
@@ -157,6 +160,61 @@ def test_a_camera_cannot_speak_for_another_in_the_body() -> None:
     body = {"device_id": "AA:BB:CC:DD:EE:02", "status": "alive", "pendingImg": 0}
     with pytest.raises(Wrong, match="and the topic"):
         esp32cam("status", body)
+
+
+@pytest.mark.parametrize("said", [b'"\xff"', b"7", b"[]"])
+def test_a_chunk_says_whose_it_is_in_plain_text_or_not_at_all(said: bytes) -> None:
+    with pytest.raises(Wrong, match="device_id"):
+        esp32cam("data", b'{"chunk_id": 1, "payload": [1], "device_id": ' + said + b"}")
+
+
+@pytest.mark.req("DB2-12")
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"image_name": "a.jpg"},
+        {"image_name": "a.jpg", "image_size": -1, "max_chunk_size": 0},
+        {"image_name": "a.jpg", "image_size": None, "total_chunks_count": 0},
+    ],
+)
+def test_a_camera_that_took_no_image_says_so_without_the_words_of_one(more: Any) -> None:
+    found = esp32cam("data", {"device_id": MAC, "error": "sensor", **more})
+    assert isinstance(found, Metadata)
+    assert (found.error, found.total_chunks, found.image_size) == ("sensor", 0, None)
+    assert found.image_name == more.get("image_name", "no-image")
+
+
+@pytest.mark.parametrize("said", [0, None, False, ""])
+def test_no_error_is_no_excuse_for_an_announcement_without_sizes(said: Any) -> None:
+    with pytest.raises(Wrong):
+        esp32cam("data", {"device_id": MAC, "image_name": "a.jpg", "error": said})
+
+
+@pytest.mark.req("DB2-11")
+def test_of_a_hello_what_fits_is_kept_and_the_rest_is_noted() -> None:
+    odd = {"alive": 1, "battery_voltage": 1e300, "wifi_rssi": -60, "firmware": "v" * 200_000}
+    hello = standard("status", {**odd, "pending_count": 2})
+    assert isinstance(hello, Hello)
+    assert (hello.pending_count, hello.battery_voltage, hello.wifi_rssi) == (2, None, -60)
+    assert hello.firmware is None
+    assert [reason.partition(" ")[0] for reason in hello.noted] == ["battery_voltage", "firmware"]
+    assert max(map(len, hello.noted)) < 200
+
+
+@pytest.mark.parametrize("dialect", [standard, esp32cam])
+def test_of_an_announcement_what_fits_is_kept_and_the_rest_is_noted(dialect: Any) -> None:
+    said = {"image_name": "a.jpg", "total_chunks": 1, "image_size": 9, "max_chunk_size": 9}
+    odd = {"temperature": "1e300", "humidity": -7e9, "note": "n" * 400_000,
+           "location": {"x": ["y" * 2000]}, "pressure": 10**400}  # fmt: skip
+    many = {f"f{n}": "z" * 500 for n in range(100)}
+    found = dialect("data", {**said, **odd, **many, "wifi_rssi": -70, "seen": "hens"})
+    assert isinstance(found, Metadata)
+    assert {**said, "wifi_rssi": -70, "seen": "hens"}.items() <= found.said.items()
+    assert not odd.keys() & found.said.keys()
+    assert len(json.dumps(found.said)) < 9_000
+    assert len("".join(found.noted)) < 9_000
+    assert any("note has 400000 characters" in reason for reason in found.noted)
 
 
 @pytest.mark.parametrize(

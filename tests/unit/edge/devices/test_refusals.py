@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.devices import refusals
-from farmiq.edge.devices.refusals import FORM, LOGIN, MOST_SENDERS, PERMISSION, Refusal
+from farmiq.edge.devices.refusals import MOST_SENDERS
+from farmiq.plumbing import broker_log
+from farmiq.plumbing.broker_log import FORM, LOGIN, PERMISSION, Refusal
 
 HEAD = "[27362] 2026/11/15 12:51:03.252939 [ERR] "
 PUBLISH = HEAD + (
@@ -19,7 +21,7 @@ AGAIN = HEAD + '10.0.0.9:48736 - mid:186 - "x" - unable to connect: authenticati
 
 
 def test_a_refused_publish_and_subscription_name_the_sender() -> None:
-    publish, subscribe = refusals.read(PUBLISH), refusals.read(SUBSCRIBE)
+    publish, subscribe = broker_log.read(PUBLISH), broker_log.read(SUBSCRIBE)
     assert publish is not None
     assert subscribe is not None
     assert (publish.kind, publish.sender) == (PERMISSION, "10.0.0.7")
@@ -29,10 +31,10 @@ def test_a_refused_publish_and_subscription_name_the_sender() -> None:
 
 
 def test_a_refused_login_is_told_once() -> None:
-    found = refusals.read(LOGGED_OUT)
+    found = broker_log.read(LOGGED_OUT)
     assert found is not None
     assert (found.kind, found.sender) == (LOGIN, "10.0.0.9")
-    assert refusals.read(AGAIN) is None
+    assert broker_log.read(AGAIN) is None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_a_refused_login_is_told_once() -> None:
     ],
 )
 def test_what_is_too_large_or_no_topic_is_told(words: str) -> None:
-    found = refusals.read(HEAD + f'10.0.0.7:58754 - mid:25 - "scale-7" - {words}')
+    found = broker_log.read(HEAD + f'10.0.0.7:58754 - mid:25 - "scale-7" - {words}')
     assert found is not None
     assert (found.kind, found.sender) == (FORM, "10.0.0.7")
     assert words in found.words
@@ -54,11 +56,11 @@ def test_what_is_too_large_or_no_topic_is_told(words: str) -> None:
 
 def test_other_lines_tell_nothing() -> None:
     for line in ("", "[1] [INF] Server is ready", PUBLISH.replace("[ERR]", "[INF]")):
-        assert refusals.read(line) is None
+        assert broker_log.read(line) is None
 
 
 def test_refusals_of_one_sender_are_one_alert_with_a_count() -> None:
-    found = [refusals.read(line) for line in (PUBLISH, PUBLISH, SUBSCRIBE, LOGGED_OUT)]
+    found = [broker_log.read(line) for line in (PUBLISH, PUBLISH, SUBSCRIBE, LOGGED_OUT)]
     counts = refusals.alerts(each for each in found if each)
     assert sorted((one.kind, one.subject, count) for one, count in counts.items()) == [
         (LOGIN, "10.0.0.9", 1),
@@ -78,7 +80,7 @@ def test_a_crowd_of_senders_shares_an_alert() -> None:
 def test_no_name_breaks_the_reading_nor_the_alert(name: str) -> None:
     line = HEAD + f'10.0.0.7:4 - mid:40 - "{name}" - Publish Violation - Subject "{name}"'
     for each in line.splitlines():
-        found = refusals.read(each)
+        found = broker_log.read(each)
         if found is not None:
             assert found.words.isprintable()
-            assert len(found.words) <= refusals.MOST_WORDS
+            assert len(found.words) <= broker_log.MOST_WORDS

@@ -1,0 +1,182 @@
+"""What was refused of cameras, as people look at it: chosen, tried again, given up. Its SQL."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import class_row
+
+from farmiq.cloud.camera.gateway import store
+from farmiq.plumbing import db
+
+# The name under which deeds stand among those of the bus (dead_letter_actions).
+PILE = "camera_quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which rows are meant; what is None does not choose."""
+
+    ids: tuple[UUID, ...] | None = None
+    kind: str | None = None
+    mac: str | None = None
+    reason: str | None = None
+    older_than_hours: float | None = None
+
+    @property
+    def everything(self) -> bool:
+        return self == Which()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One message, without its bytes."""
+
+    quarantine_id: UUID
+    mac: str | None
+    topic: str
+    kind: str
+    reasons: list[str]
+    raw_size_bytes: int
+    truncated: bool
+    received_count: int
+    first_received_at: datetime
+    last_received_at: datetime
+    redriven_count: int
+    last_redriven_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A row whose lock is ours until the transaction ends."""
+
+    quarantine_id: UUID
+    topic: str
+    raw: bytes
+    came_at: datetime
+
+
+_CHOSEN = """
+  (%(ids)s::uuid[] is null or q.quarantine_id = any(%(ids)s::uuid[]))
+  and (%(kind)s::text is null or q.kind = %(kind)s)
+  and (%(mac)s::text is null or q.mac = %(mac)s)
+  and (%(reason)s::text is null
+    or position(lower(%(reason)s) in lower(array_to_string(q.reasons, e'\\n'))) > 0)
+  and (%(older)s::float8 is null
+    or q.last_received_at < (select fn_now()) - %(older)s * interval '1 hour')
+"""
+_ROW = """
+  q.quarantine_id, q.mac, q.topic, q.kind, q.reasons, q.raw_size_bytes,
+  q.raw_size_bytes > octet_length(q.raw) as truncated, q.received_count, q.first_received_at,
+  q.last_received_at, q.redriven_count, q.last_redriven_at
+"""
+
+
+async def newest(connection: db.Connection, which: Which, *, most: int) -> list[Row]:
+    async with connection.cursor(row_factory=class_row(Row)) as cursor:
+        await cursor.execute(
+            f"select {_ROW} from camera_quarantine q where {_CHOSEN} "  # noqa: S608 - ours, above
+            "order by q.last_received_at desc, q.quarantine_id desc limit %(most)s",
+            {**_choice(which), "most": most},
+        )
+        return await cursor.fetchall()
+
+
+async def find(connection: db.Connection, quarantine_id: UUID) -> tuple[Row, bytes] | None:
+    """One row and its bytes."""
+    found = await newest(connection, Which(ids=(quarantine_id,)), most=1)
+    raw = await db.fetch_value(
+        connection, "select raw from camera_quarantine where quarantine_id = %s", quarantine_id
+    )
+    return (found[0], bytes(raw)) if found and raw is not None else None
+
+
+async def counts(connection: db.Connection, which: Which) -> list[dict[str, Any]]:
+    """Rows and messages by kind, most rows first."""
+    cursor = await connection.execute(
+        f"select q.kind, count(*), sum(q.received_count)::bigint from camera_quarantine q "  # noqa: S608
+        f"where {_CHOSEN} group by 1 order by 2 desc, 1",
+        _choice(which),
+    )
+    rows = await cursor.fetchall()
+    return [{"kind": kind, "rows": number, "messages": messages} for kind, number, messages in rows]
+
+
+async def chosen(connection: db.Connection, which: Which, *, most: int) -> list[tuple[UUID, bool]]:
+    """(row, whether its bytes were cut short), in the order in which they came."""
+    cursor = await connection.execute(
+        f"""
+        select q.quarantine_id, q.raw_size_bytes > octet_length(q.raw)
+        from camera_quarantine q where {_CHOSEN} order by q.quarantine_id limit %(most)s
+        """,  # noqa: S608
+        {**_choice(which), "most": most},
+    )
+    return [(row[0], row[1]) for row in await cursor.fetchall()]
+
+
+async def hold(tx: db.Connection, quarantine_id: UUID) -> Held | None:
+    """None if it is gone, cut short, or somebody else's just now."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select quarantine_id, topic, raw, first_received_at from camera_quarantine
+        where quarantine_id = %s and raw_size_bytes = octet_length(raw)
+        for update skip locked
+        """,
+        quarantine_id,
+    )
+    return Held(rows[0][0], rows[0][1], bytes(rows[0][2]), rows[0][3]) if rows else None
+
+
+async def still(
+    tx: db.Connection, quarantine_id: UUID, *, kind: str, reasons: Sequence[str]
+) -> None:
+    """It was tried again and refused again: it stays, with the reasons of today."""
+    await tx.execute(
+        """
+        update camera_quarantine set kind = %s, reasons = %s,
+          redriven_count = redriven_count + 1, last_redriven_at = fn_now()
+        where quarantine_id = %s
+        """,
+        (kind, store.storable(reasons), quarantine_id),
+    )
+
+
+async def note(
+    tx: db.Connection, wanted: Sequence[UUID], *, actor: str, action: str, outcome: str
+) -> None:
+    """Who did what, beside the deeds on dead letters; what is discarded keeps its bytes there."""
+    await tx.execute(
+        """
+        insert into dead_letter_actions (action_id, actor, action, queue, tenant_id, event_id,
+          event_type, reason, outcome, body_sha256, body)
+        select fn_uuid_v7(), %(actor)s, %(action)s, %(pile)s, c.tenant_id, q.quarantine_id::text,
+          q.kind, array_to_string(q.reasons, '; '), %(outcome)s, q.message_sha256,
+          case when %(action)s = 'discard' then q.raw end
+        from camera_quarantine q left join companies c on c.company_id = q.company_id
+        where q.quarantine_id = any(%(ids)s::uuid[])
+        """,
+        {
+            "actor": actor, "action": action, "pile": PILE, "outcome": outcome,
+            "ids": list(wanted),
+        },
+    )  # fmt: skip
+
+
+async def drop(tx: db.Connection, wanted: Sequence[UUID]) -> int:
+    cursor = await tx.execute(
+        "delete from camera_quarantine where quarantine_id = any(%s::uuid[])", (list(wanted),)
+    )
+    return cursor.rowcount
+
+
+def _choice(which: Which) -> dict[str, Any]:
+    return {
+        "ids": list(which.ids) if which.ids is not None else None,
+        "kind": which.kind,
+        "mac": which.mac,
+        "reason": which.reason,
+        "older": which.older_than_hours,
+    }

@@ -1,0 +1,61 @@
+"""What no company can be told of: cameras that nobody registered, and what the broker refused.
+
+For who runs the platform: a metric with one alert each, and few lines in the log, however many
+addresses somebody invents.
+"""
+
+import prometheus_client
+
+from farmiq.cloud.camera import strangers
+from farmiq.plumbing import broker_log, db, log
+from farmiq.plumbing.follow import Follower
+
+NAME = "cloud-camera-gateway"
+MOST_SENDERS = 200
+
+UNKNOWN = prometheus_client.Gauge(
+    "farmiq_cameras_unknown", "Cameras heard within a day that nobody registered"
+)
+BROKER_REFUSED = prometheus_client.Counter(
+    "farmiq_camera_broker_refusals_total", "What the cameras' broker says it refused", ["kind"]
+)
+
+
+class Strangers:
+    """Says so when there are twice as many as it said last: a thousand addresses are ten lines."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    async def look(self, pool: db.Pool) -> dict[str, object]:
+        async with pool.connection() as connection:
+            count = await strangers.count(connection)
+        UNKNOWN.set(count)
+        if count and count >= 2 * self._told:
+            log.get(NAME).warning("camera.unknown", count=count, reason="nobody registered them")
+            self._told = count
+        self._told = min(self._told, count)
+        return {}
+
+
+class Refusals:
+    """Reads the broker's log: each sender and kind of refusal is a line of ours, once."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._told: set[tuple[str, str]] = set()
+        follower.look()
+
+    async def look(self) -> dict[str, object]:
+        lines, skipped = self._follower.look()
+        found = [refusal for line in lines if (refusal := broker_log.read(line))]
+        for one in found:
+            BROKER_REFUSED.labels(kind=one.kind).inc()
+            matter = (one.kind, one.sender)
+            if matter not in self._told and len(self._told) < MOST_SENDERS:
+                self._told.add(matter)
+                told = f"{one.kind} by {one.sender}: {one.words}"
+                log.get(NAME).warning("camera.broker_refused", reason=told)
+        if skipped:
+            log.get(NAME).warning("camera.broker_log_skipped", count=skipped)
+        return {"refusals": len(found), "skipped": skipped} if found or skipped else {}

@@ -1,0 +1,50 @@
+"""Pure: what the log of a NATS server says it refused, and whom."""
+
+import re
+from dataclasses import dataclass
+
+MOST_WORDS = 200
+
+PERMISSION = "broker.permission"
+LOGIN = "broker.login"
+FORM = "broker.form"
+
+# [pid] date time [ERR] address:port - mid:40 - "client id" - Publish Violation - Subject "a.b"
+_VIOLATION = re.compile(
+    r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+ - "
+    r"(?P<client>.*) - (?P<what>Publish|Subscription) Violation - (?P<rest>.*)"
+)
+_LOGIN = re.compile(r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+.* - authentication error(?P<rest>.*)")
+# Too large, or no topic: the broker drops the connection, and most clients try the same again.
+_FORM = re.compile(
+    r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+ - (?P<client>.*) - "
+    r"(?P<rest>maximum payload exceeded.*|character not supported.*|invalid character in .*)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`sender` is the address it came from: the one thing that the sender does not choose."""
+
+    kind: str
+    sender: str
+    words: str
+
+
+def read(line: str) -> Refusal | None:
+    """What this line of a NATS server's log tells of, or None."""
+    if found := _VIOLATION.search(line):
+        did = "publish" if found["what"] == "Publish" else "subscribe"
+        what = f"client {found['client']} tried to {did}: {found['rest']}"
+        return Refusal(PERMISSION, found["host"], _printable(what))
+    if found := _LOGIN.search(line):
+        return Refusal(LOGIN, found["host"], _printable(f"no such login{found['rest']}"))
+    if found := _FORM.search(line):
+        return Refusal(
+            FORM, found["host"], _printable(f"client {found['client']}: {found['rest']}")
+        )
+    return None
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else "?" for sign in text)[:MOST_WORDS]
