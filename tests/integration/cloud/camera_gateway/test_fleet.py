@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from farmiq.cloud.camera import queueing
-from farmiq.cloud.camera.gateway import liveness, logins
-from farmiq.plumbing import db, mqtt
+from farmiq.cloud.camera.gateway import liveness, logins, watch
+from farmiq.plumbing import broker_log, db, mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
 from tests.until import until
@@ -43,6 +43,8 @@ async def test_a_camera_speaks_and_hears_under_its_own_address_alone(
     site: Site, pool: db.Pool
 ) -> None:
     await site.gateway()
+    told = watch.BROKER_REFUSED.labels(kind=broker_log.PERMISSION)
+    before = told._value.get()
     mine, other = (await site.camera()).mac, (await site.camera()).mac
     url = await login(pool, site, mine)
     spelled = ":".join(mine[at : at + 2] for at in range(0, 12, 2)).lower()
@@ -60,6 +62,8 @@ async def test_a_camera_speaks_and_hears_under_its_own_address_alone(
         await link.publish(f"device/{spelled}/status", b'{"alive":1,"pending_count":5}')
         await until(lambda: site.rows("select 1 from devices where pending_count = 5"))
     assert site.rows("select mac from devices where pending_count is not null") == [(mine,)]
+    # Four foreign subscriptions and a publish; the gateway reads of them in the broker's log.
+    await until(lambda: told._value.get() - before >= 5)
 
 
 async def test_a_login_that_is_replaced_or_revoked_ends(site: Site, pool: db.Pool) -> None:
