@@ -70,7 +70,7 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
         login_ = "login" if row["made_at"] and not row["revoked_at"] else "no login"
         typer.echo(
             f"{row['mac']}  {row['state'] or 'unknown':<7} seen {seen:<17} {login_:<8}  "
-            f"{row['dialect']:<8}  {row['company']}/{row['name']}"
+            f"{row['dialect']:<8}  {row['company']}/{row['name']}{_paused(row['paused_until'])}"
         )
     raise typer.Exit(3 if any(row["state"] == "silent" for row in rows) else 0)
 
@@ -136,6 +136,10 @@ def _moment(text: str | None) -> datetime | None:
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         terminal.fail(f"--at {text!r} is not a time such as 2026-05-31T06:00:00Z", code=2)
+
+
+def _paused(until_at: datetime | None) -> str:
+    return f"  paused until {until_at:%H:%M:%S}Z" if until_at else ""
 
 
 def _plain(mac: str) -> str:

@@ -122,6 +122,8 @@ def ls(
     for row in [] if as_json else rows:
         since = f"since {row['since']:%Y-%m-%d %H:%M:%S}Z" if row["since"] else ""
         where = f"{row['tenant_id']}/{row['farm_id']}/{row['barn_id']}/{row['device_id']}"
+        if until := row["paused_until"]:
+            since = f"{since}, paused until {until:%H:%M:%S}Z".lstrip(", ")
         typer.echo(f"{row['state']:<10} {where:<44} {row['kind']:<8} {since}")
     unwell = {"late", "offline", "error"}
     raise typer.Exit(3 if any(row["state"] in unwell for row in rows) else 0)

@@ -200,6 +200,26 @@ class CloudSettings(Settings):
         description="how long a weigh session waits for its image, and after its last event for "
         "any other part, until pages and the API show it as INCOMPLETE",
     )
+    broker_monitor_url: str | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_BROKER_MONITOR_URL",
+        description="monitoring endpoint of the cameras' broker (NATS), such as "
+        "http://127.0.0.1:8222, which tells how much each sends; without it none is paused",
+    )
+    camera_per_second: float = Field(
+        50,
+        alias="CAMERA_MESSAGES_PER_SECOND",
+        ge=0,
+        description="messages that a camera may send for ever; beyond them and the burst its login "
+        "is paused at the broker for a while; 0: none is",
+    )
+    camera_burst: float = Field(
+        5_000,
+        alias="CAMERA_MESSAGES_BURST",
+        ge=1,
+        description="messages that a camera may send at once: the chunks of its largest image, or "
+        "of several",
+    )
     camera_calendar_s: float = Field(
         60,
         alias="CAMERA_CALENDAR_SECONDS",

@@ -351,6 +351,25 @@ class EdgeSettings(Settings):
         alias="FARMIQ_EDGE_BROKER_LOG_FILE",
         description="log of the broker; what it refuses becomes a security alert",
     )
+    broker_monitor_url: str | None = Field(
+        None,
+        alias="FARMIQ_EDGE_BROKER_MONITOR_URL",
+        description="monitoring endpoint of the broker (NATS), such as http://127.0.0.1:8222: it "
+        "tells how much each device sends; without it nobody is paused",
+    )
+    device_per_second: float = Field(
+        200,
+        alias="DEVICE_MESSAGES_PER_SECOND",
+        ge=0,
+        description="messages that a device may send for ever; beyond them and the burst its login "
+        "is paused at the broker for a while; 0: nobody's is",
+    )
+    device_burst: float = Field(
+        4_000,
+        alias="DEVICE_MESSAGES_BURST",
+        ge=1,
+        description="messages that a device may send at once, such as its buffer after an outage",
+    )
     sync_heartbeat_s: float = Field(
         60,
         alias="SYNC_HEARTBEAT_SECONDS",

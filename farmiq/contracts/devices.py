@@ -54,7 +54,10 @@ class DeviceLogin(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RegisteredDevice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Where a device stands and how it is; `since` and `last_seen_at` by the edge's clock."""
+    """Where a device stands and how it is; `since` and `last_seen_at` by the edge's clock.
+
+    `paused_until`: it flooded, and the broker does not let it in before then.
+    """
 
     tenant_id: str
     farm_id: str
@@ -84,6 +87,7 @@ class RegisteredDevice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     uptime_s: float | None
     buffer_depth: int | None
     battery_v: float | None
+    paused_until: datetime | None
 
 
 class DevicePage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

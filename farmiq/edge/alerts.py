@@ -52,6 +52,16 @@ async def close(tx: db.Connection, *, kind: str, subject: str, by: str = "edge")
     return cursor.rowcount > 0
 
 
+async def close_unseen(tx: db.Connection, *, kind: str, seconds: float) -> int:
+    """Matters of this kind that did not come up again for so long are over."""
+    cursor = await tx.execute(
+        "update alerts set closed_at = fn_now(), closed_by = 'edge' where kind = %s "
+        "and closed_at is null and last_seen_at < (select fn_now()) - %s * interval '1 second'",
+        (kind, seconds),
+    )
+    return cursor.rowcount
+
+
 async def open_subjects(tx: db.Connection, kind: str) -> list[str]:
     """Subjects of the open alerts of a kind."""
     rows = await db.fetch_all(

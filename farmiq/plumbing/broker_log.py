@@ -14,6 +14,7 @@ _VIOLATION = re.compile(
     r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+ - "
     r"(?P<client>.*) - (?P<what>Publish|Subscription) Violation - (?P<rest>.*)"
 )
+_USER = re.compile(r' - User "(?P<login>.*)"$')
 _LOGIN = re.compile(r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+.* - authentication error(?P<rest>.*)")
 # Too large, or no topic: the broker drops the connection, and most clients try the same again.
 _FORM = re.compile(
@@ -29,6 +30,8 @@ class Refusal:
     kind: str
     sender: str
     words: str
+    # Whom it said it is, where the log tells.
+    login: str | None = None
 
 
 def read(line: str) -> Refusal | None:
@@ -38,7 +41,9 @@ def read(line: str) -> Refusal | None:
         what = f"client {found['client']} tried to {did}: {found['rest']}"
         return Refusal(PERMISSION, found["host"], _printable(what))
     if found := _LOGIN.search(line):
-        return Refusal(LOGIN, found["host"], _printable(f"no such login{found['rest']}"))
+        user = _USER.search(found["rest"])
+        words = _printable(f"no such login{found['rest']}")
+        return Refusal(LOGIN, found["host"], words, user and user["login"])
     if found := _FORM.search(line):
         return Refusal(
             FORM, found["host"], _printable(f"client {found['client']}: {found['rest']}")

@@ -70,11 +70,12 @@ class Broker:
     settings: Mapping[str, str] = field(default_factory=dict)
     log_variable: str = ""
     own_users_variable: str = ""
+    monitor_variable: str = ""
     patience_s: float = 30
 
     @property
     def ports(self) -> tuple[str, ...]:
-        return (self.name, f"{self.name}-nats")
+        return (self.name, f"{self.name}-nats", f"{self.name}-monitor")
 
     @property
     def passwords(self) -> tuple[str, ...]:
@@ -95,6 +96,7 @@ class Broker:
             store=place.folder / "store",
             mqtt_port=place.ports[self.name],
             nats_port=place.ports[f"{self.name}-nats"],
+            monitor_port=place.ports[f"{self.name}-monitor"],
             users=users,
             users_file=USERS_FILE if self.settings else None,
             sync=config.stack_mqtt_sync(),
@@ -130,6 +132,7 @@ class Broker:
             **{name: str(place.folder / file) for name, file in self.settings.items()},
             self.log_variable: str(place.log),
             self.own_users_variable: ",".join(variable(user) for user in self._users(place)),
+            self.monitor_variable: f"http://{HOST}:{place.ports[f'{self.name}-monitor']}",
         }
 
     def probe(self, urls: Mapping[str, str]) -> str:
@@ -162,20 +165,23 @@ def configuration(
     mqtt_port: int,
     nats_port: int,
     users: list[tuple[User, str]],
+    monitor_port: int | None = None,
     sync: str = "always",
     users_file: str | None = None,
 ) -> str:
     """Return the text of a broker's configuration file.
 
     With `users_file` the users are those of that file, which may change while the broker runs.
+    Whoever asks at `monitor_port` is told who is connected and how much each sent.
     """
+    monitor = "" if monitor_port is None else f'http: "{HOST}:{monitor_port}"\n'
     accounts = "\n".join(f"    {_user_text(user, password)}" for user, password in users)
     known = f"  users = [\n{accounts}\n  ]" if users_file is None else f'  include "{users_file}"'
     return f"""\
 server_name: {json.dumps(f"farmiq-{name}")}
 host: {HOST}
 port: {nats_port}
-pid_file: {json.dumps(str(store.parent / PID_FILE), ensure_ascii=False)}
+{monitor}pid_file: {json.dumps(str(store.parent / PID_FILE), ensure_ascii=False)}
 max_payload: {MAX_PAYLOAD_BYTES}
 
 jetstream {{

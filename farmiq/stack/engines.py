@@ -29,6 +29,7 @@ LIST: tuple[Engine, ...] = (
         },
         log_variable="FARMIQ_EDGE_BROKER_LOG_FILE",
         own_users_variable="FARMIQ_EDGE_BROKER_OWN_USERS",
+        monitor_variable="FARMIQ_EDGE_BROKER_MONITOR_URL",
     ),
     Postgres(
         name="postgres-edge",
@@ -63,6 +64,7 @@ LIST: tuple[Engine, ...] = (
         },
         log_variable="FARMIQ_CLOUD_BROKER_LOG_FILE",
         own_users_variable="FARMIQ_CLOUD_BROKER_OWN_USERS",
+        monitor_variable="FARMIQ_CLOUD_BROKER_MONITOR_URL",
     ),
     RabbitMQ(),
     Postgres(

@@ -8,8 +8,12 @@ from farmiq.plumbing.broker_users import Users
 
 
 def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -> Users:
+    async def version(tx: db.Connection) -> tuple[int, list[str]]:
+        """Pauses begin and end without a change of the registry."""
+        return await store.version(tx), await store.paused_logins(tx)
+
     async def make(tx: db.Connection) -> tuple[str, int]:
-        logins = await store.logins(tx)
+        logins = await store.logins(tx, paused=False)
         return permissions.nats_users(logins, own=own), len(logins)
 
-    return Users(pool, file, pid_file=pid_file, version=store.version, make=make)
+    return Users(pool, file, pid_file=pid_file, version=version, make=make)

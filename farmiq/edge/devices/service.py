@@ -10,18 +10,22 @@ import asyncio
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
+import httpx2
 import msgspec
 import prometheus_client
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, diary, outbox, retention
-from farmiq.edge.devices import api, desk, liveness, record, refusals, store
+from farmiq.edge.devices import api, desk, floods, liveness, record, refusals, store
 from farmiq.edge.devices import broker as broker_users
 from farmiq.messages import device as words
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
 from farmiq.plumbing import broker_log, chores, db, http, ids, log, mqtt
+from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_users import Users
+from farmiq.plumbing.flood import Flow
 from farmiq.plumbing.follow import Follower
 
 NAME = "edge-devices-registry"
@@ -29,6 +33,8 @@ NAME = "edge-devices-registry"
 # A device that was away when a command came, and keeps no session, gets it with a later try.
 COMMAND_AGAIN_S = 10.0
 MOST_COMMANDS = 100
+# The broker's log may tell a little late whom it refused.
+LOG_LATE_S = 10.0
 
 STATES = prometheus_client.Gauge(
     "farmiq_devices_by_state", "Registered devices that were heard, by how they are", ["state"]
@@ -47,6 +53,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             keep_session=False,
             tls=settings.tls,
         ) as broker,
+        httpx2.AsyncClient(trust_env=False) as web,
         asyncio.TaskGroup() as group,
     ):
         door.ready("devices.database", lambda: db.problem(pool))
@@ -76,12 +83,24 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             )
             door.ready("devices.users", lambda: users.problem)
             todo.append(chores.Chore("devices.users", 0.5, partial(_keep_users, users)))
+        if settings.broker_monitor_url is not None:
+            load = Load(web, settings.broker_monitor_url)
+            door.note("devices.load", lambda: load.problem)
+            todo.append(chores.Chore("devices.floods", 0.5, guard_of(settings, pool, load).look))
+            todo.append(chores.Chore("devices.calm", 30.0, partial(floods.calm, pool)))
         if settings.broker_log_file is not None:
             follower = Follower(settings.broker_log_file)
             follower.look()
             todo.append(chores.Chore("devices.refusals", 1.0, partial(watch, pool, follower)))
         for chore in todo:
             group.create_task(chores.keep_doing(chore))
+
+
+def guard_of(settings: EdgeSettings, pool: db.Pool, load: Load) -> Guard:
+    flow = Flow(settings.device_per_second, settings.device_burst)
+    pauser = floods.Pauser(pool, flow, writes_users=settings.broker_users_file is not None)
+    ours = unquote(urlsplit(settings.mqtt_url.get_secret_value()).username or "")
+    return Guard(load, flow, ours=ours, hold_back=pauser.hold_back)
 
 
 async def look_round(pool: db.Pool) -> dict[str, object]:
@@ -176,9 +195,13 @@ async def forget_states(pool: db.Pool, *, days: float) -> dict[str, object]:
 
 
 async def watch(pool: db.Pool, follower: Follower) -> dict[str, object]:
-    """What the broker refused becomes a security alert (C-107)."""
+    """What the broker refused becomes a security alert (C-107), unless we told it to."""
     lines, skipped = follower.look()
     found = [refusal for line in lines if (refusal := broker_log.read(line))]
+    if any(one.login for one in found):
+        async with db.transaction(pool) as tx:
+            paused = await store.paused_logins(tx, late_s=LOG_LATE_S)
+        found = [one for one in found if one.login not in paused]
     for one in found:
         REFUSED.labels(kind=one.kind).inc()
     raised = refusals.alerts(found)

@@ -18,6 +18,7 @@ from farmiq.edge.devices.liveness import Life
 from farmiq.edge.devices.permissions import Login
 from farmiq.messages.device import DeviceStatus
 from farmiq.plumbing import db
+from farmiq.plumbing.flood import Pause
 
 Key = tuple[str, str]
 
@@ -29,9 +30,11 @@ _SHOWN = """
         as state,
       case when d.revoked_at is not null then d.revoked_at else s.since end as since,
       s.last_seen_at, s.said_state, s.said_at, s.firmware_version, s.ip, s.signal_strength,
-      s.health, s.uptime_s, s.buffer_depth, s.battery_v
+      s.health, s.uptime_s, s.buffer_depth, s.battery_v,
+      case when p.until_at > fn_now() then p.until_at end as paused_until
     from devices d
     left join device_state s on s.tenant_id = d.tenant_id and s.device_id = d.device_id
+    left join device_pauses p on p.tenant_id = d.tenant_id and p.device_id = d.device_id
 """
 
 
@@ -100,17 +103,35 @@ async def rotate(tx: db.Connection, key: Key, secret: Secret) -> Device | None:
     return _device(rows[0]) if rows else None
 
 
-async def logins(tx: db.Connection) -> list[Login]:
-    """Who may connect to the broker."""
+async def logins(tx: db.Connection, *, paused: bool = True) -> list[Login]:
+    """Who may connect to the broker; without `paused` only who may now."""
     rows = await db.fetch_all(
         tx,
         """
         select tenant_id, farm_id, barn_id, device_id, station_id, kind, firmware, place, zone,
           wants_receipts, derive_intake, heartbeat_s, secret_bcrypt, secret_pbkdf2
-        from devices where revoked_at is null order by tenant_id, device_id
+        from devices d where revoked_at is null and (%s or not exists (
+          select from device_pauses p where p.tenant_id = d.tenant_id
+            and p.device_id = d.device_id and p.until_at > fn_now()))
+        order by tenant_id, device_id
         """,
+        paused,
     )
     return [Login(_device(row[:-2]), *row[-2:]) for row in rows]
+
+
+async def with_login(tx: db.Connection, broker_user: str) -> Device | None:
+    """The device that has this login at the broker, unless it is revoked."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select tenant_id, farm_id, barn_id, device_id, station_id, kind, firmware, place, zone,
+          wants_receipts, derive_intake, heartbeat_s
+        from devices where broker_user = %s and revoked_at is null
+        """,
+        broker_user,
+    )
+    return _device(rows[0]) if rows else None
 
 
 async def stations(tx: db.Connection, wanted: Sequence[tuple[str, ...]]) -> dict[Any, str]:
@@ -176,6 +197,49 @@ async def one(tx: db.Connection, key: Key) -> dict[str, Any] | None:
         tx, sql.SQL(_SHOWN) + sql.SQL("where d.tenant_id = %s and d.device_id = %s"), key
     )
     return rows[0] if rows else None
+
+
+# --- pauses
+
+
+async def paused_logins(tx: db.Connection, *, late_s: float = 0.0) -> list[str]:
+    """Logins that are paused now, or were until so many seconds ago."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select d.broker_user from device_pauses p
+        join devices d on d.tenant_id = p.tenant_id and d.device_id = p.device_id
+        where p.until_at > (select fn_now()) - %s * interval '1 second' order by 1
+        """,
+        late_s,
+    )
+    return [user for (user,) in rows]
+
+
+async def last_pause(tx: db.Connection, key: Key) -> tuple[datetime, Pause | None]:
+    """(now, the device's last pause, which may be over)."""
+    rows = await db.fetch_all(
+        tx,
+        "select until_at, in_a_row from device_pauses where tenant_id = %s and device_id = %s",
+        *key,
+    )
+    now: datetime = await db.fetch_value(tx, "select fn_now()")
+    return now, Pause(*rows[0]) if rows else None
+
+
+async def pause(tx: db.Connection, key: Key, pause: Pause) -> bool:
+    """False if somebody else has paused the device meanwhile."""
+    cursor = await tx.execute(
+        """
+        insert into device_pauses as p (tenant_id, device_id, until_at, in_a_row)
+        values (%s, %s, %s, %s)
+        on conflict on constraint device_pauses_pkey do update set
+          until_at = excluded.until_at, in_a_row = excluded.in_a_row
+        where p.until_at <= fn_now()
+        """,
+        (*key, pause.until_at, pause.in_a_row),
+    )
+    return cursor.rowcount > 0
 
 
 # --- how devices are

@@ -175,7 +175,7 @@ def test_each_bucket_is_closed_to_the_other_credential(root: Path) -> None:
 
 
 def test_a_given_engine_is_used_and_not_started(edge: stack.Stack, second_root: Path) -> None:
-    given = {key: url for key, url in edge.environment.items() if key.endswith("_URL")}
+    given = {key: url for key, url in edge.environment.items() if key.endswith("_MQTT_URL")}
     lines: list[str] = []
     with stack.start(second_root, engines=["mqtt-edge"], given=given, say=lines.append) as running:
         assert running.environment == given

@@ -5,6 +5,7 @@ back must let a whole fleet in again within seconds.
 """
 
 import secrets
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from farmiq import nats_users
 from farmiq.cloud.camera.gateway import dialects
 from farmiq.plumbing import db
 from farmiq.plumbing.broker_users import Users
+from farmiq.plumbing.flood import Pause
 
 _BCRYPT_COST = 4
+LOG_LATE_S = 10.0
 
 
 class NoCamera(Exception):  # noqa: N818 - what a person asked for is not there
@@ -60,20 +63,68 @@ async def ls(tx: db.Connection) -> list[dict[str, Any]]:
         tx,
         """
         select d.mac, d.device_name, d.dialect, c.name, d.last_seen_at, s.state, l.made_at,
-          l.revoked_at
+          l.revoked_at, case when l.paused_until > fn_now() then l.paused_until end
         from devices d join companies c on c.company_id = d.company_id
         left join camera_states s on s.device_id = d.device_id
         left join camera_logins l on l.device_id = d.device_id
         where d.is_active order by c.name, d.device_name
         """,
     )
-    names = ("mac", "name", "dialect", "company", "last_seen_at", "state", "made_at", "revoked_at")
+    names = (
+        "mac", "name", "dialect", "company", "last_seen_at", "state", "made_at", "revoked_at",
+        "paused_until",
+    )  # fmt: skip
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+async def last_pause(tx: db.Connection, mac: str) -> tuple[datetime, Pause | None] | None:
+    """(now, this camera's last pause, which may be over); None: no camera has such a login."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select fn_now(), l.paused_until, l.pauses
+        from camera_logins l join devices d on d.device_id = l.device_id
+        where d.mac = %s and d.is_active and l.revoked_at is null
+        """,
+        mac,
+    )
+    if not rows:
+        return None
+    now, until_at, pauses = rows[0]
+    return now, None if until_at is None else Pause(until_at, pauses)
+
+
+async def paused(pool: db.Pool) -> list[str]:
+    """Who is paused now, or was just now: the broker's log may tell a little late."""
+    async with pool.connection() as connection:
+        rows = await db.fetch_all(
+            connection,
+            """
+            select d.mac from camera_logins l join devices d on d.device_id = l.device_id
+            where l.paused_until > (select fn_now()) - %s * interval '1 second'
+            """,
+            LOG_LATE_S,
+        )
+    return [mac for (mac,) in rows]
+
+
+async def pause(tx: db.Connection, mac: str, pause: Pause) -> bool:
+    """False if somebody else has paused the camera meanwhile."""
+    cursor = await tx.execute(
+        """
+        update camera_logins l set paused_until = %s, pauses = %s
+        from devices d where d.device_id = l.device_id and d.mac = %s and d.is_active
+          and coalesce(l.paused_until <= fn_now(), true)
+        """,
+        (pause.until_at, pause.in_a_row, mac),
+    )
+    return cursor.rowcount > 0
 
 
 _ADMITTED = """
   from camera_logins l join devices d on d.device_id = l.device_id
   where d.is_active and l.revoked_at is null
+    and coalesce(l.paused_until <= (select fn_now()), true)
 """
 
 

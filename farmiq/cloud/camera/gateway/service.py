@@ -9,6 +9,7 @@ Two may run: one has the turn, the other takes over in mid-image under the same 
 import asyncio
 from collections import Counter
 
+import httpx2
 import prometheus_client
 from psycopg import conninfo
 
@@ -20,6 +21,7 @@ from farmiq.cloud.camera.gateway.steps import AWAY, WORKERS, Steps
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
+from farmiq.plumbing.broker_load import Load
 
 NAME = "cloud-camera-gateway"
 
@@ -52,6 +54,7 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
     async with (
         db.pool(url, name=NAME, most=WORKERS + 2) as pool,
         db.pool(url, name=f"{NAME}-desk", most=2) as desk,
+        httpx2.AsyncClient(trust_env=False) as web,
         asyncio.TaskGroup() as group,
     ):
         turn = lease.Turn(
@@ -64,7 +67,9 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         door.ready("camera.store", bucket.problem)
         door.ready("camera.turn", turn.problem)
         door.note("camera", turn.note)
-        for chore in upkeep.chores_of(desk, settings, door, is_active=turn.is_active):
+        monitor = settings.broker_monitor_url
+        load = Load(web, monitor) if monitor else None
+        for chore in upkeep.chores_of(desk, settings, door, load=load, is_active=turn.is_active):
             group.create_task(chores.keep_doing(chore))
         address = mqtt_url.get_secret_value()
         await turn.take_turns(lambda: _listen(settings, address, door, pool, bucket, turn))

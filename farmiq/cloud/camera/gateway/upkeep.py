@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
+from urllib.parse import unquote, urlsplit
 
-from farmiq.cloud.camera.gateway import commands, dialects, liveness, logins, watch
+from farmiq.cloud.camera.gateway import commands, dialects, floods, liveness, logins, watch
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, log, mqtt
+from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_users import Users
 from farmiq.plumbing.chores import Chore
+from farmiq.plumbing.flood import Flow
 from farmiq.plumbing.follow import Follower
 
 NAME = "cloud-camera-gateway"
@@ -46,16 +49,23 @@ _FORGET = (
 
 
 def chores_of(
-    pool: db.Pool, settings: CloudSettings, door: http.Door, *, is_active: Callable[[], bool]
+    pool: db.Pool,
+    settings: CloudSettings,
+    door: http.Door,
+    *,
+    load: Load | None,
+    is_active: Callable[[], bool],
 ) -> list[Chore]:
-    """Those that need no broker; of two gateways the one whose turn it is does them."""
+    """Those that need no MQTT; of two gateways the one whose turn it is does them."""
     todo = [
         Chore("camera.liveness", settings.camera_round_s, partial(liveness.look_round, pool)),
         Chore("camera.forget", 300.0, partial(forget, pool, days=settings.camera_days)),
         Chore("camera.unknown", settings.camera_round_s, partial(watch.Strangers().look, pool)),
     ]
     if settings.broker_log_file is not None:
-        refusals = watch.Refusals(Follower(settings.broker_log_file))
+        refusals = watch.Refusals(
+            Follower(settings.broker_log_file), paused=partial(logins.paused, pool)
+        )
         todo.append(Chore("camera.refusals", 1.0, refusals.look))
     if settings.broker_users_file is not None:
         users = logins.users(
@@ -66,7 +76,19 @@ def chores_of(
         )
         door.ready("camera.users", lambda: users.problem if is_active() else None)
         todo.append(Chore("camera.users", 1.0, partial(_keep_users, users)))
+    if load is not None:
+        door.note("camera.load", lambda: load.problem)
+        todo.append(Chore("camera.floods", 0.5, guard_of(settings, pool, load).look))
+        todo.append(Chore("camera.calm", 30.0, partial(floods.calm, pool)))
     return [Chore(chore.name, chore.every_s, partial(_in_turn, is_active, chore)) for chore in todo]
+
+
+def guard_of(settings: CloudSettings, pool: db.Pool, load: Load) -> Guard:
+    url = settings.mqtt_url.get_secret_value() if settings.mqtt_url else ""
+    flow = Flow(settings.camera_per_second, settings.camera_burst)
+    pauser = floods.Pauser(pool, flow, writes_users=settings.broker_users_file is not None)
+    ours = unquote(urlsplit(url).username or "")
+    return Guard(load, flow, ours=ours, hold_back=pauser.hold_back)
 
 
 async def _in_turn(is_active: Callable[[], bool], chore: Chore) -> dict[str, object]:

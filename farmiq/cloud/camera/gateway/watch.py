@@ -4,6 +4,8 @@ For who runs the platform: a metric with one alert each, and few lines in the lo
 addresses somebody invents.
 """
 
+from collections.abc import Awaitable, Callable, Collection
+
 import prometheus_client
 
 from farmiq.cloud.camera import strangers
@@ -39,16 +41,24 @@ class Strangers:
 
 
 class Refusals:
-    """Reads the broker's log: each sender and kind of refusal is a line of ours, once."""
+    """Reads the broker's log: each sender and kind of refusal is a line of ours, once.
 
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
+    Logins that are `paused` the broker refuses because we told it to.
+    """
+
+    def __init__(
+        self, follower: Follower, *, paused: Callable[[], Awaitable[Collection[str]]] | None = None
+    ) -> None:
+        self._follower, self._paused = follower, paused
         self._told: set[tuple[str, str]] = set()
         follower.look()
 
     async def look(self) -> dict[str, object]:
         lines, skipped = self._follower.look()
         found = [refusal for line in lines if (refusal := broker_log.read(line))]
+        if self._paused is not None and any(one.login for one in found):
+            paused = await self._paused()
+            found = [one for one in found if one.login not in paused]
         for one in found:
             BROKER_REFUSED.labels(kind=one.kind).inc()
             matter = (one.kind, one.sender)

@@ -9,7 +9,7 @@ create table device_alerts (
   image_id uuid constraint device_alerts_image_fkey references device_images (image_id),
   alert_type text not null constraint device_alerts_type_known check (alert_type in (
     'missed_wakes', 'high_failure_rate', 'low_battery', 'image_transmission_failed',
-    'clock_suspect', 'unassigned_device', 'device_silent', 'counters_differ')),
+    'clock_suspect', 'unassigned_device', 'device_silent', 'counters_differ', 'device_flooding')),
   alert_date date not null,
   message text not null,
   details jsonb not null default '{}',

@@ -1,5 +1,6 @@
 -- How cameras prove to the broker that they are themselves; the user is the MAC address. Only the
--- hash of the secret is kept.
+-- hash of the secret is kept. A camera that sent more than it may is not let in until paused_until;
+-- pauses counts those in a row.
 create table camera_logins (
   device_id uuid constraint camera_logins_pkey primary key,
   company_id uuid not null,
@@ -7,6 +8,8 @@ create table camera_logins (
   made_by text not null,
   made_at timestamptz not null,
   revoked_at timestamptz,
+  paused_until timestamptz,
+  pauses integer not null default 0,
   constraint camera_logins_device_fkey foreign key (device_id, company_id)
     references devices (device_id, company_id)
 );

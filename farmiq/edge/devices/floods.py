@@ -1,0 +1,71 @@
+"""Devices that flood the broker: their logins are paused there for a while.
+
+The broker has one order for all: whoever sends faster than we take makes the others wait. Nothing
+is dropped. What the broker has acknowledged is taken, and who speaks QoS 1 sends the rest later.
+"""
+
+from dataclasses import dataclass
+
+import prometheus_client
+
+from farmiq.edge import alerts
+from farmiq.edge.devices import store
+from farmiq.edge.devices.entry import Device
+from farmiq.plumbing import db, flood
+from farmiq.plumbing.flood import Flow
+
+KIND = "device.flood"
+
+PAUSES = prometheus_client.Counter(
+    "farmiq_devices_pauses_total", "Times that a device's login was paused because it flooded"
+)
+
+
+@dataclass(frozen=True)
+class Pauser:
+    """`writes_users`: whether we say who may connect."""
+
+    pool: db.Pool
+    flow: Flow
+    writes_users: bool
+
+    async def hold_back(self, user: str) -> float:
+        """Pause this login if that can be done; how long it is before it is counted again."""
+        async with db.transaction(self.pool) as tx:
+            return await self._hold_back(tx, user)
+
+    async def _hold_back(self, tx: db.Connection, user: str) -> float:
+        device = await store.with_login(tx, user)
+        if device is None or not self.writes_users:
+            who = user if device is None else _subject(device)
+            await alerts.raise_(tx, self._alert(who, "cannot be paused here, the others wait"))
+            return flood.LONGEST_PAUSE_S
+        now, before = await store.last_pause(tx, device.key)
+        pause = flood.following(before, now=now)
+        if not await store.pause(tx, device.key, pause):
+            return flood.FIRST_PAUSE_S
+        PAUSES.inc()
+        told = f"is paused until {pause.until_at:%H:%M:%S}Z, pause {pause.in_a_row} in a row"
+        await alerts.raise_(tx, self._alert(_subject(device), told))
+        return (pause.until_at - now).total_seconds()
+
+    def _alert(self, subject: str, told: str) -> alerts.Alert:
+        return alerts.Alert(
+            KIND,
+            subject,
+            "warning",
+            f"it sends more than {self.flow.per_second:g} messages a second, and has used up its "
+            f"burst of {self.flow.burst:g}: its login at the broker {told}. What it has sent is "
+            "taken; the rest it can send later. Mend the device, or raise "
+            "DEVICE_MESSAGES_PER_SECOND or DEVICE_MESSAGES_BURST if it is right to",
+        )
+
+
+async def calm(pool: db.Pool) -> dict[str, object]:
+    """Nobody need look any more at whoever has been calm for a while."""
+    async with db.transaction(pool) as tx:
+        return {"calm": await alerts.close_unseen(tx, kind=KIND, seconds=flood.CALM_S)}
+
+
+def _subject(device: Device) -> str:
+    return f"{device.tenant_id}/{device.farm_id}/{device.barn_id}/{device.device_id}"
