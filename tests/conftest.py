@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import argon2
 import psycopg
 import pytest
 from _pytest.nodeid import coerce_node_id
@@ -23,6 +24,7 @@ from hypothesis import settings
 from psycopg import sql
 
 from farmiq import stack
+from farmiq.cloud.identity import passwords
 from farmiq.plumbing import ids, migrations
 from farmiq.process import SQL
 from farmiq.stack import debian
@@ -35,6 +37,10 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 _engines = pytest.StashKey[Engines]()
+
+# What a hash costs is for test_passwords.py to look at; hundreds of tests only need to sign in.
+DEAR = passwords._hasher
+passwords._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
