@@ -1,6 +1,6 @@
 """Fixtures: real engines, isolated cheaply.
 
-A test gets a database of its own (copied from a migrated template), a vhost of its own on
+A test gets a database of its own (as a migrated template is), a vhost of its own on
 RabbitMQ and a broker of its own for MQTT, so tests run in any order and side by side.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import argon2
 import psycopg
 import pytest
 from _pytest.nodeid import coerce_node_id
@@ -23,10 +24,11 @@ from hypothesis import settings
 from psycopg import sql
 
 from farmiq import stack
+from farmiq.cloud.identity import passwords
 from farmiq.plumbing import ids, migrations
 from farmiq.process import SQL
 from farmiq.stack import debian
-from tests import devices, ports
+from tests import databases, devices, ports
 from tests.chaos.summary import fault_lines
 from tests.engines import Engines, state_dir
 
@@ -35,6 +37,10 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 _engines = pytest.StashKey[Engines]()
+
+# What a hash costs is for test_passwords.py to look at; hundreds of tests only need to sign in.
+DEAR = passwords._hasher
+passwords._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -110,7 +116,7 @@ def cloud_db(engines: dict[str, str]) -> Iterator[Database]:
 def empty_db(engines: dict[str, str]) -> Iterator[Callable[[str], Database]]:
     """Makes databases without a schema on the server of a site."""
     with contextlib.ExitStack() as made:
-        yield lambda site: made.enter_context(_copy(engines, site, template="template0"))
+        yield lambda site: made.enter_context(_without_schema(engines, site))
 
 
 @pytest.fixture
@@ -154,26 +160,23 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 def _database(engines: dict[str, str], site: str) -> Iterator[Database]:
-    with _copy(engines, site, template=_template(engines, site)) as database:
-        yield database
+    with databases.lend(_admin(engines, site), _template(engines, site)) as name:
+        yield _addresses(engines, site, name)
 
 
 @contextlib.contextmanager
-def _copy(engines: dict[str, str], site: str, *, template: str) -> Iterator[Database]:
-    name = f"test_{ids.new().hex}"
+def _without_schema(engines: dict[str, str], site: str) -> Iterator[Database]:
     with psycopg.connect(_admin(engines, site), autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("create database {} template {}").format(
-                sql.Identifier(name), sql.Identifier(template)
-            )
-        )
+        name = databases.copy(connection, "template0")
         try:
-            url = engines[f"FARMIQ_{site.upper()}_DB_URL"]
-            yield Database(_with_db(url, name), _with_db(_admin(engines, site), name))
+            yield _addresses(engines, site, name)
         finally:
-            connection.execute(
-                sql.SQL("drop database {} with (force)").format(sql.Identifier(name))
-            )
+            databases.drop(connection, name)
+
+
+def _addresses(engines: dict[str, str], site: str, name: str) -> Database:
+    url = engines[f"FARMIQ_{site.upper()}_DB_URL"]
+    return Database(databases.named(url, name), databases.named(_admin(engines, site), name))
 
 
 def _template(engines: dict[str, str], site: str) -> str:
@@ -186,18 +189,14 @@ def _template(engines: dict[str, str], site: str) -> str:
             known = connection.execute("select from pg_database where datname = %s", (name,))
             if known.fetchone() is None:
                 connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-                migrations.apply(_with_db(_admin(engines, site), name), SQL[site])
+                migrations.apply(databases.named(_admin(engines, site), name), SQL[site])
                 if site == "edge":
-                    devices.register_known(_with_db(_admin(engines, site), name))
+                    devices.register_known(databases.named(_admin(engines, site), name))
     return name
 
 
 def _admin(engines: dict[str, str], site: str) -> str:
     return engines[f"FARMIQ_{site.upper()}_DB_ADMIN_URL"]
-
-
-def _with_db(url: str, name: str) -> str:
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 def _rabbit(

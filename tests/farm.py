@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import psycopg
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from farmiq import services
 from farmiq.cloud import bus
@@ -32,6 +33,10 @@ STARTED = tuple(each for each in services.SERVICES if each.name not in ELSEWHERE
 
 TENANT = "hillside"
 PASSWORD = "a long enough password"
+
+# One for all: to make a client is dearer than to ask with it. No connection outlives its answer,
+# for services are killed.
+ask = httpx2.Client(timeout=5, limits=httpx2.Limits(max_keepalive_connections=0))
 
 
 @dataclass
@@ -65,7 +70,7 @@ class Farm:
     def ready(self, name: str) -> bool:
         assert self.running[name].poll() is None, self.log(name)
         try:
-            return httpx2.get(f"{self.url(name)}/readyz", timeout=5).status_code == 200
+            return ask.get(f"{self.url(name)}/readyz").status_code == 200
         except httpx2.HTTPError:
             return False
 
@@ -190,17 +195,16 @@ class Farm:
         self.running[name].terminate()
         self.running[name].wait(timeout=20)
 
-    def metric_by_process(self, name: str, **labels: str) -> dict[int, float]:
-        """A counter of each process by its pid: one that was started again counts from nothing."""
+    def samples_by_process(self) -> dict[int, list[Sample]]:
+        """What each process counts, by its pid: one that was started again counts from nothing."""
         return {
-            self.running[service.name].pid: sum(
-                sample.value
+            self.running[service.name].pid: [
+                sample
                 for family in text_string_to_metric_families(
-                    httpx2.get(f"{self.url(service.name)}/metrics", timeout=5).text
+                    ask.get(f"{self.url(service.name)}/metrics").text
                 )
                 for sample in family.samples
-                if sample.name == name and labels.items() <= sample.labels.items()
-            )
+            ]
             for service in STARTED
             if self.running[service.name].poll() is None
         }

@@ -22,6 +22,7 @@ from tests.weighing_farm import WeighingFarm
 # Everything waits briefly and in small portions, so that a round has work in hand and is short.
 IMPATIENT = {
     "INGRESS_BATCH_EVENTS": "160",
+    "INGRESS_LEASE_SECONDS": "2",
     "SYNC_BATCH_EVENTS": "40",
     "SYNC_LEASE_SECONDS": "3",
     "SYNC_TIMEOUT_SECONDS": "2",

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client.samples import Sample
+
 from farmiq import stack
 from farmiq.simulate.check import Findings
 from farmiq.stack import processes
@@ -79,6 +81,8 @@ class Battered:
 
     farm: Farm
     engines: stack.Stack
+    # Whether the last round left everything running, as all but a failed one do.
+    whole: bool = False
 
     async def counted_round(self, kind: str, **how: Any) -> Result:
         """Rounds until one counts: a fault may come when the victim has just nothing in hand."""
@@ -95,7 +99,7 @@ class Battered:
         *,
         fault: Callable[[], Awaitable[None]],
         repair: Callable[[], Awaitable[None]],
-        seconds: float = 5.0,
+        seconds: float = 3.0,
         without: str | None = None,
         busy: str | None = None,
     ) -> Result:
@@ -105,6 +109,7 @@ class Battered:
         held up for a moment before the fault, so that it has its hands full when it comes.
         """
         await self._fresh(without=without)
+        self.whole = False
         delivered_again = self._delivered_again()
         held = processes.look(self.farm.running[busy].pid) if busy else None
         if held is not None:
@@ -126,6 +131,7 @@ class Battered:
         assert _ended(simulator) == 0, self.farm.log("simulator")
         await self.farm.until_ready(*(service.name for service in STARTED))
         await self.farm.until_quiet()
+        self.whole = True
         edge, cloud = self.farm.findings()
         redelivered = grown(delivered_again, self._delivered_again())
         doubled = self.farm.doubled()
@@ -133,7 +139,7 @@ class Battered:
 
     async def _fresh(self, *, without: str | None) -> None:
         """All engines and services run, from empty tables and a new journal."""
-        for state in stack.states(self.engines.root):
+        for state in () if self.whole else stack.states(self.engines.root):
             if not state.healthy:
                 self.engines.kill(state.name)
                 self.engines.restart(state.name)
@@ -148,14 +154,22 @@ class Battered:
 
     def _delivered_again(self) -> Counter[int]:
         """How often something came again, by the process that saw it."""
-        seen: Counter[int] = Counter()
-        for name, labels in REDELIVERIES:
-            for process, count in self.farm.metric_by_process(name, **labels).items():
-                seen[process] += int(count)
-        return seen
+        return Counter(
+            {
+                process: sum(int(each.value) for each in samples if _came_again(each))
+                for process, samples in self.farm.samples_by_process().items()
+            }
+        )
 
     def _on_the_way(self) -> int:
         return len(self.farm.sent().events["sent"] - self.farm.in_the_cloud())
+
+
+def _came_again(sample: Sample) -> bool:
+    return any(
+        sample.name == name and labels.items() <= sample.labels.items()
+        for name, labels in REDELIVERIES
+    )
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> int:

@@ -38,9 +38,10 @@ def idle_farm(  # noqa: PLR0917 - what a whole farm stands on
         "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['cloud-ingestion']}",
         "FARMIQ_EDGE_KEY_FILE": str(tmp_path / "key.json"),
         "FARMIQ_EDGE_KEYS_FILE": str(tmp_path / "keys.json"),
-        # Leases end soon, so that a killed forwarder's events are free again within the test.
+        # Leases end soon, so that what a killed service held is free again within the test.
         "SYNC_LEASE_SECONDS": "3",
         "SYNC_TIMEOUT_SECONDS": "2",
+        "INGRESS_LEASE_SECONDS": "2",
     }
     farm = Farm(environment, tmp_path, edge_db, cloud_db, ports)
     yield farm

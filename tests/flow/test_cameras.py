@@ -104,7 +104,7 @@ async def test_twenty_images_that_nobody_heard_of_are_asked_for_one_by_one(
 ) -> None:
     """By a camera that sends old images only when it is told to; it speaks the standard dialect."""
     async with cameras.cameras(2, Faults(), pace=Pace(every_s=0.0)) as (_, camera):
-        camera.camera = Camera(Firmware(answer_s=0.05, tries=1, listens_s=0.0))
+        camera.camera = Camera(Firmware(answer_s=0.05, tries=1, listens_s=0.0, volunteers=False))
         await camera.live(wakes=20)
         assert camera.waiting == 20
         await cameras.start()

@@ -27,6 +27,7 @@ from farmiq.cloud.feed import service as feed
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.plumbing import amqp, consume, db, http
 from farmiq.plumbing.delivery import Properties
+from tests import typed
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_landing import kept, sample, written
 from tests.integration.plumbing.test_amqp import waiting
@@ -90,7 +91,15 @@ def run(
 
 
 async def dlq(cloud: CloudSite, *arguments: str, crash_at: str = "") -> Any:
-    answer = await asyncio.to_thread(run, cloud, *arguments, crash_at=crash_at)
+    answer: Any
+    if crash_at:
+        answer = await asyncio.to_thread(run, cloud, *arguments, crash_at=crash_at)
+    else:
+        addresses = {
+            "FARMIQ_AMQP_URL": url_of(cloud),
+            "FARMIQ_CLOUD_DB_URL": cloud.database.url,
+        }
+        answer = await asyncio.to_thread(typed.farmiq, "dlq", *arguments, **addresses)
     return answer.returncode, answer.stdout, answer.stderr
 
 

@@ -1,34 +1,27 @@
 """`farmiq media`, as people type it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from farmiq.plumbing import ids
+from tests import typed
 from tests.integration.edge.media.conftest import Edge, jpeg
 
 
 @pytest.fixture
 def farmiq(edge: Edge, engines: dict[str, str], tmp_path: Path) -> Any:
     environment = {
-        **os.environ,
         "FARMIQ_EDGE_DB_URL": edge.database.url,
         "FARMIQ_EDGE_S3_URL": engines["FARMIQ_EDGE_S3_URL"],
         "FARMIQ_STATE_DIR": str(tmp_path / "no stack"),
     }
 
     def run(*words: str, code: int = 0, **over: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "farmiq", "media", *words],
-            env={**environment, **over}, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        done = typed.farmiq("media", *words, **{**environment, **over})
         assert done.returncode == code, f"{words}: {done.stdout} {done.stderr}"
-        assert "Traceback" not in done.stderr
         return done.stdout + done.stderr
 
     return run

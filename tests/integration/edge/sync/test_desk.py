@@ -1,9 +1,6 @@
 """The outbox by hand: over HTTP with keys and roles, and at the command line."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
@@ -17,6 +14,7 @@ from farmiq.edge import access
 from farmiq.edge.sync import api
 from farmiq.edge.sync.watch import Watch
 from farmiq.plumbing import db, http, ids
+from tests import typed
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import event, force, owe, owe_many, rows
 
@@ -232,15 +230,8 @@ async def test_the_status_says_how_delivery_goes(
     assert states == {"t-1": "delivering", "t-2": "paused", "t-3": "idle"}
 
 
-def farmiq(database: Database, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "farmiq", "outbox", *arguments],
-        env={**os.environ, "FARMIQ_EDGE_DB_URL": database.url},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def farmiq(database: Database, *arguments: str) -> typed.Done:
+    return typed.farmiq("outbox", *arguments, FARMIQ_EDGE_DB_URL=database.url)
 
 
 async def test_the_commands_show_and_move(pool: db.Pool, edge_db: Database) -> None:

@@ -1,11 +1,17 @@
 import pytest
 
 from farmiq.cloud.identity import passwords
+from tests import conftest
+
+
+@pytest.fixture(autouse=True)
+def as_in_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "_hasher", conftest.DEAR)
 
 
 def test_a_hash_proves_its_password_only() -> None:
     kept = passwords.hashed("correct horse")
-    assert kept.startswith("$argon2id$")
+    assert kept.startswith("$argon2id$v=19$m=65536,t=3,p=4$")
     assert passwords.matches(kept, "correct horse")
     assert not passwords.matches(kept, "correct horsf")
 
