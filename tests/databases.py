@@ -1,6 +1,6 @@
 """Databases of a site: copied from a template, cleaned after a test and lent to the next one.
 
-To copy one costs the server thirty times what it costs to empty the few tables that a test wrote
+To copy one costs the server far more than to empty the few tables that a test wrote
 to. Only data is cleaned away: one whose catalogue a test changed is dropped.
 """
 

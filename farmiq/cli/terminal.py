@@ -28,7 +28,7 @@ def environment(stack: str | None) -> dict[str, str]:
     from farmiq import config as settings
 
     root = state_dir() / "stacks" / (stack or "demo")
-    # A service of a real site starts in two thirds of the time without all that runs stacks.
+    # A service of a real site starts sooner without all that runs stacks.
     if stack is None and not root.exists():
         return settings.environment()
     from farmiq.demo import provision
