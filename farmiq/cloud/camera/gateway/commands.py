@@ -7,7 +7,7 @@ from uuid import UUID
 from psycopg.rows import class_row
 
 from farmiq.cloud.camera.gateway import standard
-from farmiq.cloud.camera.gateway.store import Camera
+from farmiq.cloud.camera.gateway.cameras import Camera
 from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, NextWake, SendImage
 from farmiq.cloud.camera.telling import GATEWAY, MOST_QUEUED
 from farmiq.plumbing import db

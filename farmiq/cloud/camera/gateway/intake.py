@@ -12,9 +12,11 @@ from uuid import UUID
 import psycopg
 
 from farmiq import crash
-from farmiq.cloud.camera.gateway import chunks, commands, dialects, store, wire
+from farmiq.cloud.camera.gateway import cameras, chunks, commands, dialects, quarantine, store, wire
+from farmiq.cloud.camera.gateway.cameras import Camera
 from farmiq.cloud.camera.gateway.chunks import Pace
-from farmiq.cloud.camera.gateway.store import Camera, Refused, Row
+from farmiq.cloud.camera.gateway.quarantine import Refused
+from farmiq.cloud.camera.gateway.store import Row
 from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Place, Wrong
 from farmiq.plumbing import db
 
@@ -63,7 +65,7 @@ async def keep(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Outcome:
     async with db.transaction(pool) as tx:
         outcome = await effect(tx, sent, pace)
         if outcome.refused or outcome.noted:
-            await store.quarantine(tx, outcome.refused + outcome.noted)
+            await quarantine.keep(tx, outcome.refused + outcome.noted)
         crash.here("camera.before_commit")
     return outcome
 
@@ -71,7 +73,7 @@ async def keep(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Outcome:
 async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: Exception) -> Outcome:
     refused = Refused(topic, raw, "database", [f"cannot be kept: {db.first_line(error)}"])
     async with db.transaction(pool) as tx:
-        await store.quarantine(tx, [refused])
+        await quarantine.keep(tx, [refused])
     return Outcome(refused=(refused,))
 
 
@@ -85,9 +87,9 @@ async def effect(
     """
     known, refused = await _known(tx, sent)
     spoken = {camera.mac: (camera, place.spelling) for camera, place, _, _ in known}
-    await store.lock(tx, [camera.device_id for camera, _ in spoken.values()])
+    await cameras.lock(tx, [camera.device_id for camera, _ in spoken.values()])
     if came_at is None:
-        await store.heard(tx, list(spoken.values()))
+        await cameras.heard(tx, list(spoken.values()))
     device_ids = [camera.device_id for camera, _ in spoken.values()]
     desk = Desk(tx, pace, await store.now(tx), came_at=came_at)
     desk.rows = await store.transfers_of(tx, device_ids, recent_s=pace.timeout_s)
@@ -113,7 +115,7 @@ async def _known(
             placed.append((wire.place(topic), topic, raw))
         except Wrong as wrong:
             refused.append(Refused(topic, raw, wrong.kind, wrong.reasons))
-    found = await store.cameras(tx, sorted({place.mac for place, _, _ in placed}))
+    found = await cameras.by_mac(tx, sorted({place.mac for place, _, _ in placed}))
     known = []
     for place, topic, raw in placed:
         camera = found.get(place.mac)
@@ -160,7 +162,7 @@ class Desk:
         if self.came_at is not None:
             return
         self.waiting[camera.device_id] = hello.pending_count
-        await store.greeted(self.tx, camera, hello)
+        await cameras.greeted(self.tx, camera, hello)
         await commands.after_hello(self.tx, camera, hello.pending_count)
 
     async def finish(self) -> list[Refused]:
@@ -231,11 +233,11 @@ class Desk:
         """Refusals are undone by themselves: the rest of the transaction stands."""
         try:
             async with self.tx.transaction():
-                return await store.announce(self.tx, camera, said, waited=waited)
+                return await cameras.announce(self.tx, camera, said, waited=waited)
         except psycopg.Error as error:
             if error.sqlstate in {_NOT_REGISTERED, _NOT_IN_USE}:
                 why = db.first_line(error)
-                await store.alert_unassigned(self.tx, camera, why)
+                await cameras.alert_unassigned(self.tx, camera, why)
                 raise Wrong([why], kind="unassigned") from None
             if db.is_data_error(error):
                 raise Wrong([db.first_line(error)], kind="database") from None
@@ -261,7 +263,7 @@ class Desk:
             await self._remove(orphan)
         await self._make_room(camera)
         row = store.opened(camera, name=said.image_name, spelling=place.spelling, at=self.now)
-        if await store.is_complete(self.tx, image_id):
+        if await cameras.is_complete(self.tx, image_id):
             # Its transfer was forgotten long ago; the camera has not heard that it is safe.
             row.image_id, row.ended_at = image_id, self.now
             row.transfer = chunks.announced(row.transfer, said, now=self.now)

@@ -1,5 +1,6 @@
-"""What was refused of cameras, as people look at it: chosen, tried again, given up. Its SQL."""
+"""What was refused of cameras: kept with every reason, chosen, tried again, given up. Its SQL."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,11 +9,74 @@ from uuid import UUID
 
 from psycopg.rows import class_row
 
-from farmiq.cloud.camera.gateway import store
-from farmiq.plumbing import db
+from farmiq.cloud.camera.gateway.cameras import Camera
+from farmiq.plumbing import db, ids
 
 # The name under which deeds stand among those of the bus (dead_letter_actions).
 PILE = "camera_quarantine"
+MOST_RAW_BYTES = 16 * 1024
+_MOST_TOPIC = 512
+_MOST_REASONS = 30
+_MOST_REASON = 400
+_NUL = "\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message for quarantine."""
+
+    topic: str
+    raw: bytes
+    kind: str
+    reasons: list[str]
+    mac: str | None = None
+    camera: Camera | None = None
+
+
+async def keep(tx: db.Connection, refused: Sequence[Refused]) -> None:
+    """Keep the messages; the same bytes again only raise a count."""
+    rows = sorted(map(_columns, refused), key=lambda row: row["sha256"])
+    async with tx.cursor() as cursor:
+        await cursor.executemany(
+            """
+            insert into camera_quarantine as q (quarantine_id, company_id, device_id, mac, topic,
+              raw, raw_size_bytes, message_sha256, kind, reasons, first_received_at,
+              last_received_at)
+            values (%(id)s, %(company)s, %(device)s, %(mac)s, %(topic)s, %(raw)s, %(size)s,
+              %(sha256)s, %(kind)s, %(reasons)s, fn_now(), fn_now())
+            on conflict on constraint camera_quarantine_message_key do update set
+              received_count = q.received_count + 1, reasons = excluded.reasons,
+              kind = excluded.kind, company_id = excluded.company_id,
+              device_id = excluded.device_id, last_received_at = excluded.last_received_at
+            """,
+            rows,
+        )
+
+
+def _columns(one: Refused) -> dict[str, Any]:
+    topic = one.topic.encode("utf-8", "backslashreplace")
+    return {
+        "id": ids.new(),
+        "company": one.camera.company_id if one.camera else None,
+        "device": one.camera.device_id if one.camera else None,
+        "mac": one.mac,
+        "topic": topic.decode().replace(_NUL, "\\x00")[:_MOST_TOPIC],
+        "raw": one.raw[:MOST_RAW_BYTES],
+        "size": len(one.raw),
+        "sha256": hashlib.sha256(topic + b"\0" + one.raw).digest(),
+        "kind": one.kind,
+        "reasons": storable(one.reasons),
+    }
+
+
+def storable(reasons: Sequence[str]) -> list[str]:
+    """As many and as long as a person reads."""
+    more = len(reasons) - _MOST_REASONS
+    shown = [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
+    return [
+        each.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()[:_MOST_REASON]
+        for each in shown
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +204,7 @@ async def still(
           redriven_count = redriven_count + 1, last_redriven_at = fn_now()
         where quarantine_id = %s
         """,
-        (kind, store.storable(reasons), quarantine_id),
+        (kind, storable(reasons), quarantine_id),
     )
 
 

@@ -15,7 +15,7 @@ import prometheus_client
 import psycopg
 
 from farmiq import crash
-from farmiq.cloud.camera.gateway import chunks, commands, dialects, store
+from farmiq.cloud.camera.gateway import cameras, chunks, commands, dialects, store
 from farmiq.cloud.camera.gateway.chunks import (
     Acknowledge,
     Ask,
@@ -241,7 +241,7 @@ class Steps:
 
     async def _acknowledge(self, row: Row) -> None:
         async with db.transaction(self._pool) as tx:
-            next_wake, timezone = await store.next_wake(tx, row.device_id)
+            next_wake, timezone = await cameras.next_wake(tx, row.device_id)
             now = await store.now(tx)
         await self._tell(row, Stored(row.image_name, next_wake, timezone))
         ACKNOWLEDGED.inc()

@@ -1,6 +1,5 @@
-"""The gateway's SQL: cameras, transfers and their chunks, what was refused."""
+"""Transfers of images and their chunks, and how an image ends. SQL."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,31 +7,13 @@ from typing import Any
 from uuid import UUID
 
 from psycopg.rows import dict_row
-from psycopg.types.json import Jsonb
 
+from farmiq.cloud.camera.gateway.cameras import Camera
 from farmiq.cloud.camera.gateway.chunks import State, Transfer
-from farmiq.cloud.camera.gateway.wire import Hello, Metadata
 from farmiq.plumbing import db, ids, pg_binary
 
-MOST_RAW_BYTES = 16 * 1024
-_MOST_TOPIC = 512
-_MOST_REASONS = 30
-_MOST_REASON = 400
-_NUL = "\x00"
 # What decisions are made from; Transfer has the same names.
 _KNOWN = tuple(Transfer.__dataclass_fields__)
-
-
-@dataclass(frozen=True, slots=True)
-class Camera:
-    """A registered camera, in use or not."""
-
-    mac: str
-    device_id: UUID
-    company_id: UUID
-    dialect: str
-    is_active: bool
-    pending_count: int | None
 
 
 @dataclass(slots=True)
@@ -55,124 +36,9 @@ class Row:
     is_changed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A message for quarantine."""
-
-    topic: str
-    raw: bytes
-    kind: str
-    reasons: list[str]
-    mac: str | None = None
-    camera: Camera | None = None
-
-
 async def now(tx: db.Connection) -> datetime:
     found: datetime = await db.fetch_value(tx, "select fn_now()")
     return found
-
-
-# --- cameras
-
-
-async def cameras(tx: db.Connection, macs: Sequence[str]) -> dict[str, Camera]:
-    """Who has these addresses; of several that had one, the one in use."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select distinct on (d.mac) d.mac, d.device_id, d.company_id, d.dialect, d.is_active,
-          d.pending_count
-        from devices d where d.mac = any(%s::text[])
-        order by d.mac, d.is_active desc, d.created_at desc
-        """,
-        list(macs),
-    )
-    return {row[0]: Camera(*row) for row in rows}
-
-
-async def lock(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
-    """In one order, before anything else of these cameras."""
-    await tx.execute(
-        "select from devices where device_id = any(%s::uuid[]) order by device_id "
-        "for no key update",
-        (list(device_ids),),
-    )
-
-
-async def heard(tx: db.Connection, spoken: Sequence[tuple[Camera, str]]) -> None:
-    """These cameras, which are locked, were heard just now."""
-    device_ids = [camera.device_id for camera, _ in spoken]
-    await tx.execute(
-        "update devices set last_seen_at = (select fn_now()) where device_id = any(%s::uuid[])",
-        (device_ids,),
-    )
-    await tx.execute(
-        """
-        insert into camera_states (device_id, company_id, since, heard_at, spelling)
-        select s.device_id, s.company_id, clock.now, clock.now, s.spelling
-        from unnest(%s::uuid[], %s::uuid[], %s::text[]) as s(device_id, company_id, spelling),
-          (select fn_now() as now) clock
-        order by s.device_id
-        on conflict on constraint camera_states_pkey do update
-          set heard_at = excluded.heard_at, spelling = excluded.spelling
-        """,
-        (
-            device_ids,
-            [camera.company_id for camera, _ in spoken],
-            [spelling for _, spelling in spoken],
-        ),
-    )
-
-
-async def greeted(tx: db.Connection, camera: Camera, hello: Hello) -> None:
-    await tx.execute(
-        """
-        update devices set pending_count = %s, battery_voltage = coalesce(%s, battery_voltage),
-          wifi_rssi = coalesce(%s, wifi_rssi), firmware = coalesce(%s, firmware)
-        where device_id = %s
-        """,
-        (
-            hello.pending_count, hello.battery_voltage, hello.wifi_rssi, hello.firmware,
-            camera.device_id,
-        ),
-    )  # fmt: skip
-    await tx.execute(
-        "update camera_states set hello_at = fn_now() where device_id = %s", (camera.device_id,)
-    )
-
-
-async def announce(tx: db.Connection, camera: Camera, said: Metadata, *, waited: bool) -> UUID:
-    """The wake is written down, or found again: which image it is."""
-    telemetry = {**said.said, "pending": True} if waited else said.said
-    answer: dict[str, Any] = await db.fetch_value(
-        tx,
-        """
-        select fn_wake_ingestion_handler(device_id => %s, captured_at => %s, image_name => %s,
-          telemetry_data => %s)
-        """,
-        camera.device_id,
-        said.captured_at,
-        said.image_name,
-        Jsonb(telemetry),
-    )
-    return UUID(str(answer["image_id"]))
-
-
-async def is_complete(tx: db.Connection, image_id: UUID) -> bool:
-    status: str | None = await db.fetch_value(
-        tx, "select status from device_images where image_id = %s", image_id
-    )
-    return status == "complete"
-
-
-async def alert_unassigned(tx: db.Connection, camera: Camera, reason: str) -> None:
-    await tx.execute(
-        """
-        select fn_raise_alert(company_id => %s, alert_type => 'unassigned_device',
-          alert_date => fn_now()::date, message => %s, device_id => %s)
-        """,
-        (camera.company_id, reason, camera.device_id),
-    )
 
 
 # --- transfers
@@ -423,68 +289,6 @@ async def fail(tx: db.Connection, image_id: UUID, *, code: str, message: str) ->
         "select fn_image_failure_handler(image_id => %s, error_code => %s, error_message => %s)",
         (image_id, code, message),
     )
-
-
-async def next_wake(tx: db.Connection, device_id: UUID) -> tuple[datetime | None, str]:
-    """(when the camera is to wake, the zone of its site)."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select fn_device_next_wake(device_id => d.device_id), coalesce(s.timezone, 'UTC')
-        from devices d left join sites s on s.site_id = d.site_id where d.device_id = %s
-        """,
-        device_id,
-    )
-    return rows[0][0], rows[0][1]
-
-
-# --- what was refused
-
-
-async def quarantine(tx: db.Connection, refused: Sequence[Refused]) -> None:
-    """Keep the messages; the same bytes again only raise a count."""
-    rows = sorted(map(_columns, refused), key=lambda row: row["sha256"])
-    async with tx.cursor() as cursor:
-        await cursor.executemany(
-            """
-            insert into camera_quarantine as q (quarantine_id, company_id, device_id, mac, topic,
-              raw, raw_size_bytes, message_sha256, kind, reasons, first_received_at,
-              last_received_at)
-            values (%(id)s, %(company)s, %(device)s, %(mac)s, %(topic)s, %(raw)s, %(size)s,
-              %(sha256)s, %(kind)s, %(reasons)s, fn_now(), fn_now())
-            on conflict on constraint camera_quarantine_message_key do update set
-              received_count = q.received_count + 1, reasons = excluded.reasons,
-              kind = excluded.kind, company_id = excluded.company_id,
-              device_id = excluded.device_id, last_received_at = excluded.last_received_at
-            """,
-            rows,
-        )
-
-
-def _columns(one: Refused) -> dict[str, Any]:
-    topic = one.topic.encode("utf-8", "backslashreplace")
-    return {
-        "id": ids.new(),
-        "company": one.camera.company_id if one.camera else None,
-        "device": one.camera.device_id if one.camera else None,
-        "mac": one.mac,
-        "topic": topic.decode().replace(_NUL, "\\x00")[:_MOST_TOPIC],
-        "raw": one.raw[:MOST_RAW_BYTES],
-        "size": len(one.raw),
-        "sha256": hashlib.sha256(topic + b"\0" + one.raw).digest(),
-        "kind": one.kind,
-        "reasons": storable(one.reasons),
-    }
-
-
-def storable(reasons: Sequence[str]) -> list[str]:
-    """As many and as long as a person reads."""
-    more = len(reasons) - _MOST_REASONS
-    shown = [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
-    return [
-        each.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()[:_MOST_REASON]
-        for each in shown
-    ]
 
 
 async def _rows(tx: db.Connection, statement: str, args: Any) -> list[Row]:

@@ -1,0 +1,137 @@
+"""Cameras as the gateway knows them: who has an address, when it was heard, when it wakes. SQL."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from farmiq.cloud.camera.gateway.wire import Hello, Metadata
+from farmiq.plumbing import db
+
+
+@dataclass(frozen=True, slots=True)
+class Camera:
+    """A registered camera, in use or not."""
+
+    mac: str
+    device_id: UUID
+    company_id: UUID
+    dialect: str
+    is_active: bool
+    pending_count: int | None
+
+
+async def by_mac(tx: db.Connection, macs: Sequence[str]) -> dict[str, Camera]:
+    """Who has these addresses; of several that had one, the one in use."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select distinct on (d.mac) d.mac, d.device_id, d.company_id, d.dialect, d.is_active,
+          d.pending_count
+        from devices d where d.mac = any(%s::text[])
+        order by d.mac, d.is_active desc, d.created_at desc
+        """,
+        list(macs),
+    )
+    return {row[0]: Camera(*row) for row in rows}
+
+
+async def lock(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
+    """In one order, before anything else of these cameras."""
+    await tx.execute(
+        "select from devices where device_id = any(%s::uuid[]) order by device_id "
+        "for no key update",
+        (list(device_ids),),
+    )
+
+
+async def heard(tx: db.Connection, spoken: Sequence[tuple[Camera, str]]) -> None:
+    """These cameras, which are locked, were heard just now."""
+    device_ids = [camera.device_id for camera, _ in spoken]
+    await tx.execute(
+        "update devices set last_seen_at = (select fn_now()) where device_id = any(%s::uuid[])",
+        (device_ids,),
+    )
+    await tx.execute(
+        """
+        insert into camera_states (device_id, company_id, since, heard_at, spelling)
+        select s.device_id, s.company_id, clock.now, clock.now, s.spelling
+        from unnest(%s::uuid[], %s::uuid[], %s::text[]) as s(device_id, company_id, spelling),
+          (select fn_now() as now) clock
+        order by s.device_id
+        on conflict on constraint camera_states_pkey do update
+          set heard_at = excluded.heard_at, spelling = excluded.spelling
+        """,
+        (
+            device_ids,
+            [camera.company_id for camera, _ in spoken],
+            [spelling for _, spelling in spoken],
+        ),
+    )
+
+
+async def greeted(tx: db.Connection, camera: Camera, hello: Hello) -> None:
+    await tx.execute(
+        """
+        update devices set pending_count = %s, battery_voltage = coalesce(%s, battery_voltage),
+          wifi_rssi = coalesce(%s, wifi_rssi), firmware = coalesce(%s, firmware)
+        where device_id = %s
+        """,
+        (
+            hello.pending_count, hello.battery_voltage, hello.wifi_rssi, hello.firmware,
+            camera.device_id,
+        ),
+    )  # fmt: skip
+    await tx.execute(
+        "update camera_states set hello_at = fn_now() where device_id = %s", (camera.device_id,)
+    )
+
+
+async def announce(tx: db.Connection, camera: Camera, said: Metadata, *, waited: bool) -> UUID:
+    """The wake is written down, or found again: which image it is."""
+    telemetry = {**said.said, "pending": True} if waited else said.said
+    answer: dict[str, Any] = await db.fetch_value(
+        tx,
+        """
+        select fn_wake_ingestion_handler(device_id => %s, captured_at => %s, image_name => %s,
+          telemetry_data => %s)
+        """,
+        camera.device_id,
+        said.captured_at,
+        said.image_name,
+        Jsonb(telemetry),
+    )
+    return UUID(str(answer["image_id"]))
+
+
+async def is_complete(tx: db.Connection, image_id: UUID) -> bool:
+    status: str | None = await db.fetch_value(
+        tx, "select status from device_images where image_id = %s", image_id
+    )
+    return status == "complete"
+
+
+async def alert_unassigned(tx: db.Connection, camera: Camera, reason: str) -> None:
+    await tx.execute(
+        """
+        select fn_raise_alert(company_id => %s, alert_type => 'unassigned_device',
+          alert_date => fn_now()::date, message => %s, device_id => %s)
+        """,
+        (camera.company_id, reason, camera.device_id),
+    )
+
+
+async def next_wake(tx: db.Connection, device_id: UUID) -> tuple[datetime | None, str]:
+    """(when the camera is to wake, the zone of its site)."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select fn_device_next_wake(device_id => d.device_id), coalesce(s.timezone, 'UTC')
+        from devices d left join sites s on s.site_id = d.site_id where d.device_id = %s
+        """,
+        device_id,
+    )
+    return rows[0][0], rows[0][1]
