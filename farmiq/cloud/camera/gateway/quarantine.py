@@ -14,7 +14,9 @@ from farmiq.plumbing import db, ids
 
 # The name under which deeds stand among those of the bus (dead_letter_actions).
 PILE = "camera_quarantine"
-MOST_RAW_BYTES = 16 * 1024
+# Of a registered camera as much as at the edge (C-82); whoever else sends gets less of our disk.
+MOST_RAW_BYTES = 256 * 1024
+MOST_RAW_OF_STRANGERS = 16 * 1024
 _MOST_TOPIC = 512
 _MOST_REASONS = 30
 _MOST_REASON = 400
@@ -55,13 +57,14 @@ async def keep(tx: db.Connection, refused: Sequence[Refused]) -> None:
 
 def _columns(one: Refused) -> dict[str, Any]:
     topic = one.topic.encode("utf-8", "backslashreplace")
+    most = MOST_RAW_BYTES if one.camera else MOST_RAW_OF_STRANGERS
     return {
         "id": ids.new(),
         "company": one.camera.company_id if one.camera else None,
         "device": one.camera.device_id if one.camera else None,
         "mac": one.mac,
         "topic": topic.decode().replace(_NUL, "\\x00")[:_MOST_TOPIC],
-        "raw": one.raw[:MOST_RAW_BYTES],
+        "raw": one.raw[:most],
         "size": len(one.raw),
         "sha256": hashlib.sha256(topic + b"\0" + one.raw).digest(),
         "kind": one.kind,

@@ -109,6 +109,15 @@ def test_what_is_given_up_leaves_its_bytes_and_who_did_it(farm: Farm) -> None:
     assert "no message" in run("quarantine", "show", str(farm.company), code=1)
 
 
+def test_more_is_kept_of_a_registered_camera_than_of_a_stranger(farm: Farm) -> None:
+    registered(farm)
+    large = {"no": "image", "note": "n" * 100_000}
+    heard(farm, (DATA, large), ("device/112233445566/data", large))
+    assert farm.rows(
+        "select mac, octet_length(raw) = raw_size_bytes from camera_quarantine order by mac"
+    ) == [("112233445566", False), (MAC, True)]
+
+
 @pytest.mark.req("DB2-11", "DB2-20")
 def test_what_fits_is_kept_and_a_person_sees_what_was_not(farm: Farm) -> None:
     registered(farm)
