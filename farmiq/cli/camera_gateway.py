@@ -67,9 +67,10 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
         typer.echo("no cameras")
     for row in [] if as_json else rows:
         seen = f"{row['last_seen_at']:%Y-%m-%d %H:%M}Z" if row["last_seen_at"] else "never"
+        state = (row["state"] or "unknown") if row["last_seen_at"] else "unseen"
         login_ = "login" if row["made_at"] and not row["revoked_at"] else "no login"
         typer.echo(
-            f"{row['mac']}  {row['state'] or 'unknown':<7} seen {seen:<17} {login_:<8}  "
+            f"{row['mac']}  {state:<7} seen {seen:<17} {login_:<8}  "
             f"{row['dialect']:<8}  {row['company']}/{row['name']}{_paused(row['paused_until'])}"
         )
     raise typer.Exit(3 if any(row["state"] == "silent" for row in rows) else 0)

@@ -53,6 +53,15 @@ def test_it_tells_all_and_writes_nothing(farm: Farm) -> None:
     assert farm.value("select count(*)::int from device_schedule_changes") == 0
 
 
+@pytest.mark.req("DB2-02")
+def test_a_day_that_is_open_keeps_what_it_expects(farm: Farm) -> None:
+    site = farm.site()
+    early = farm.device(site, "0 8,16 * * *")
+    farm.call("fn_midnight_session_opener", site_id=site)
+    late = farm.device(site, "0 8,16 * * *")
+    assert (preview(farm, early)["expected_today"], preview(farm, late)["expected_today"]) == (2, 0)
+
+
 @pytest.mark.parametrize(
     ("instant", "hours", "tomorrow", "note"),
     [

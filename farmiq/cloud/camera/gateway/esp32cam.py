@@ -47,10 +47,10 @@ def read(place: Place, raw: bytes) -> Message:
 def _hello(place: Place, raw: bytes) -> Hello:
     plain = payload.whole(raw)
     said = payload.Reader(plain)
-    wrong = [*_identity(place, said.text("device_id"))]
-    if plain.get("status") != "alive":
-        wrong.append("status of a HELLO is alive")
-    return standard.hello(said.whole_number("pendingImg") or 0, said, wrong)
+    foreign = _identity(place, said.text("device_id"))
+    wrong = foreign if plain.get("status") == "alive" else [*foreign, "status of a HELLO is alive"]
+    count = said.whole_number("pendingImg") or 0
+    return standard.hello(count, said, wrong, kind=_kind(foreign))
 
 
 def _metadata(place: Place, raw: bytes) -> Metadata:
@@ -59,7 +59,8 @@ def _metadata(place: Place, raw: bytes) -> Metadata:
     said = payload.Reader(plain)
     name = said.text("image_name", needed=not error) or (NO_IMAGE if error else "")
     size, chunk_size, total = _sizes(said, error=bool(error))
-    wrong = [*_identity(place, said.text("device_id")), *said.wrong]
+    foreign = _identity(place, said.text("device_id"))
+    wrong = [*foreign, *said.wrong]
     if name:
         wrong += wire.name_problems(name)
     captured_at = None
@@ -68,7 +69,7 @@ def _metadata(place: Place, raw: bytes) -> Metadata:
     except Wrong as bad:
         wrong += bad.reasons
     if wrong:
-        raise Wrong(wrong)
+        raise Wrong(wrong, kind=_kind(foreign))
     kept, noted = bounds.kept(plain)
     return Metadata(
         image_name=name,
@@ -107,9 +108,9 @@ def _sizes(said: payload.Reader, *, error: bool) -> tuple[int | None, int | None
 def _chunk(place: Place, found: dict[str, msgspec.Raw]) -> Chunk:
     plain, wrong = payload.values(found, "device_id")
     said = payload.Reader(plain)
-    wrong += [*_identity(place, said.text("device_id")), *said.wrong]
-    if wrong:
-        raise Wrong(wrong, kind="security")
+    foreign = _identity(place, said.text("device_id"))
+    if wrong := [*wrong, *foreign, *said.wrong]:
+        raise Wrong(wrong, kind=_kind(foreign))
     return standard.chunk(found)
 
 
@@ -118,6 +119,11 @@ def _identity(place: Place, said: str | None) -> list[str]:
     if said is None or wire.plain_mac(said) == place.mac:
         return []
     return [f"device_id is {said[:40]!a}, and the topic {place.spelling}"]
+
+
+def _kind(foreign: list[str]) -> str:
+    """Whoever speaks for another camera is of interest for that alone."""
+    return "security" if foreign else "format"
 
 
 def answer(spelling: str, told: Answer) -> tuple[str, bytes]:
@@ -129,8 +135,9 @@ def answer(spelling: str, told: Answer) -> tuple[str, bytes]:
             body |= {"image_name": told.image_name, "missing_chunks": told.numbers}
         case Stored():
             channel = "ack"
-            until = _time_of_day(told.next_wake, told.timezone) if told.next_wake else None
-            body |= {"image_name": told.image_name, "ACK_OK": {"next_wake_time": until}}
+            at = told.next_wake
+            until = {"next_wake_time": _time_of_day(at, told.timezone)} if at else {}
+            body |= {"image_name": told.image_name, "ACK_OK": until}
         case SendImage():
             body["send_image"] = told.image_name
         case CaptureImage():

@@ -53,7 +53,9 @@ def _hello(raw: bytes) -> Hello:
     return hello(pending, said, [])
 
 
-def hello(pending_count: int, said: payload.Reader, wrong: list[str]) -> Hello:
+def hello(
+    pending_count: int, said: payload.Reader, wrong: list[str], *, kind: str = "format"
+) -> Hello:
     """Of either dialect. Raises Wrong."""
     noted: list[str] = []
     found = Hello(
@@ -66,7 +68,7 @@ def hello(pending_count: int, said: payload.Reader, wrong: list[str]) -> Hello:
     if not 0 <= pending_count <= wire.MOST_PENDING:
         wrong.append(f"no camera holds {payload.shown(pending_count)} images")
     if wrong:
-        raise Wrong(wrong)
+        raise Wrong(wrong, kind=kind)
     return replace(found, noted=tuple(noted))
 
 

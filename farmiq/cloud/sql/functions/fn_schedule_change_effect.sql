@@ -9,6 +9,7 @@ as $$
 #variable_conflict use_column
 declare
   camera record;
+  open_session uuid;
   today date;
   zone_today text;
   effective date;
@@ -35,7 +36,7 @@ begin
   elsif problem is not null then
     raise exception using errcode = 'invalid_parameter_value', message = problem;
   end if;
-  select s.session_date, s.timezone into today, zone_today
+  select s.session_id, s.session_date, s.timezone into open_session, today, zone_today
   from public.site_device_sessions s
   where s.session_id = public.fn_session_at(camera.site_id, public.fn_now());
   zone_today := coalesce(zone_today, camera.timezone);
@@ -56,9 +57,13 @@ begin
     'hours_from_now', round(extract(epoch from takes_effect_at - public.fn_now()) / 3600)::integer,
     'text', format('This change will take effect at midnight (%s from now)',
       public.fn_time_left(takes_effect_at - public.fn_now())),
-    'expected_today', (
+    -- What an open day expects of the camera is settled; one that came later owes it nothing.
+    'expected_today', case when open_session is null then (
       select count(*) from public.fn_wake_instants(
-        camera.wake_schedule_cron, zone_today, today)),
+        camera.wake_schedule_cron, zone_today, today))
+      else (select count(*) from public.expected_wakes w
+        where w.session_id = open_session
+          and w.device_id = fn_schedule_change_effect.device_id) end,
     'expected_tomorrow', (
       select count(*) from public.fn_wake_instants(
         fn_schedule_change_effect.new_wake_schedule_cron, camera.timezone, effective) w

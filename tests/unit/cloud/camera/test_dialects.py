@@ -99,6 +99,7 @@ def test_what_cameras_are_told() -> None:
         "ESP32CAM/aabb/ack",
         {**mine, "image_name": "a.jpg", "ACK_OK": {"next_wake_time": "5:30PM"}},
     )
+    assert told("esp32cam", Stored("a.jpg", None, bangkok))[1]["ACK_OK"] == {}
     assert told("esp32cam", CaptureImage()) == ("ESP32CAM/aabb/cmd", {**mine, "capture_image": 1})
     assert told("esp32cam", NextWake(AT, "UTC"))[1] == {**mine, "next_wake": "10:30AM"}
 
@@ -261,3 +262,25 @@ def test_a_clock_that_nobody_can_believe() -> None:
     assert wire.is_suspect(datetime(1970, 1, 1, tzinfo=UTC), AT)
     assert wire.is_suspect(None, AT)
     assert not wire.is_suspect(AT, AT)
+
+
+@pytest.mark.parametrize(
+    ("channel", "said"),
+    [
+        ("status", {"status": "alive", "pendingImg": 0}),
+        ("data", {"image_name": "a.jpg", "image_size": 9, "max_chunk_size": 9}),
+        ("data", {"image_name": "a.jpg", "chunk_id": 1, "payload": [1]}),
+    ],
+)
+def test_who_speaks_for_another_camera_is_told_apart_from_who_stammers(
+    channel: str, said: dict[str, object]
+) -> None:
+    place = wire.place(f"ESP32CAM/AABBCCDDEEFF/{channel}")
+    foreign = json.dumps({**said, "device_id": "112233445566"}).encode()
+    with pytest.raises(Wrong) as refused:
+        dialects.READ["esp32cam"](place, foreign)
+    assert refused.value.kind == "security"
+    odd = json.dumps({**said, "device_id": 7, "image_size": "x", "status": "dead"}).encode()
+    with pytest.raises(Wrong) as refused:
+        dialects.READ["esp32cam"](place, odd)
+    assert refused.value.kind == "format"
