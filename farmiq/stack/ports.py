@@ -45,9 +45,9 @@ def is_free(port: int) -> bool:
     return True
 
 
-def single(*, share: int = 0, of: int = 1) -> int:
+def single(*, share: int = 0, of: int = 1, but: Collection[int] = ()) -> int:
     """A free port outside all blocks; those who pick at the same time take different shares."""
-    mine = [port for port in SINGLE if port % of == share]
+    mine = [port for port in SINGLE if port % of == share and port not in but]
     for port in random.sample(mine, k=len(mine)):
         if is_free(port):
             return port
