@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,6 +122,15 @@ class CameraFarm:
         else:
             await asyncio.to_thread(self.engines.kill, name)
             await asyncio.to_thread(self.engines.restart, name)
+
+    @contextlib.contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        running = self.farm.running[name]
+        running.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            running.send_signal(signal.SIGCONT)
 
     async def until_in_mid_image(self, *, beyond: int = 0) -> None:
         """Some image is announced, some of its chunks are here, and not all."""

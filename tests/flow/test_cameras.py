@@ -19,6 +19,7 @@ from tests.camera_farm import GATEWAY, CameraFarm, farm_of
 from tests.conftest import Database
 from tests.engines import state_dir
 from tests.farm import TENANT
+from tests.until import until
 
 CAMERAS = 10
 FAULTS = replace(camera_faults.ALL, loop_wakes=5, looping=0.1)
@@ -68,6 +69,22 @@ async def test_the_gateway_is_killed_in_mid_image(cameras: CameraFarm) -> None:
         await cameras.kill(GATEWAY)
         await work
     await cameras.check(captured=CAMERAS)
+
+
+@pytest.mark.req("DB2-14")
+async def test_a_gateway_that_was_frozen_acknowledges_no_image_by_the_name_of_the_last(
+    cameras: CameraFarm,
+) -> None:
+    """Cameras repeat what nobody answers, and call every image the same."""
+    await cameras.start()
+    faults, hasty = Faults(same_names=1.0, looping=1.0, loop_wakes=2), Firmware(answer_s=3.0)
+    async with cameras.cameras(CAMERAS, faults, firmware=hasty) as made:
+        work = asyncio.create_task(fleet.simulate(made, wakes=1))
+        await cameras.until_in_mid_image()
+        with cameras.frozen(GATEWAY):
+            await until(lambda: min(each.wakes for each in made) > 1, within_s=60)
+        await work
+    await cameras.check(captured=3 * CAMERAS)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ class Camera:
     dialect: str
     is_active: bool
     pending_count: int | None
+    has_site: bool = True
 
 
 async def by_mac(tx: db.Connection, macs: Sequence[str]) -> dict[str, Camera]:
@@ -30,7 +31,7 @@ async def by_mac(tx: db.Connection, macs: Sequence[str]) -> dict[str, Camera]:
         tx,
         """
         select distinct on (d.mac) d.mac, d.device_id, d.company_id, d.dialect, d.is_active,
-          d.pending_count
+          d.pending_count, d.site_id is not null
         from devices d where d.mac = any(%s::text[])
         order by d.mac, d.is_active desc, d.created_at desc
         """,

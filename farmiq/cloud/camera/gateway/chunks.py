@@ -33,6 +33,8 @@ HEAD_BYTES = 1024
 # Fewer bytes, or fewer values among them, may stand in any image: its end, or what fills it up.
 TELLING_BYTES = 32
 TELLING_VALUES = 16
+# How soon it is looked again whether what was in hand has been dealt with.
+SOON = timedelta(seconds=0.1)
 # What is about how an image is sent, not about what it is.
 _CHUNKING = ("total_chunks", "chunk_size")
 
@@ -111,6 +113,29 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True)
+class Withhold:
+    """Its camera is no longer at this image: it would take ACK_OK for another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owed:
+    """An ACK_OK: whether it was ever sent, and what its camera has done since.
+
+    `other_…` is about images of the same name. `in_hand`: something of the camera was received and
+    not looked at yet.
+    """
+
+    told: int
+    heard_at: datetime
+    camera_heard_at: datetime
+    greeted_at: datetime | None = None
+    other_is_open: bool = False
+    other_announced_at: datetime | None = None
+    in_hand: bool = False
+    behind: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Compare:
     """Nobody announced these bytes: perhaps they are of an image that is stored already."""
 
@@ -132,6 +157,27 @@ def next_step(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
     if not transfer.is_announced:
         return _unannounced(transfer, now=now, pace=pace)
     return Assemble() if transfer.is_whole else _gaps(transfer, now=now, pace=pace)
+
+
+def acknowledgement(owed: Owed, *, now: datetime, pace: Pace) -> Acknowledge | Wait | Withhold:
+    """Whether ACK_OK may be sent now. It carries a name only, and the camera deletes by it.
+
+    Whoever waits for an answer is quiet. So a repeat, which may answer what was sent long ago, is
+    sent only to a camera that is; and so is everything after a time in which nobody listened.
+    """
+    moved_on = (owed.greeted_at, owed.other_announced_at)
+    if owed.other_is_open or any(at is not None and at > owed.heard_at for at in moved_on):
+        return Withhold()
+    if owed.in_hand:
+        return Wait(now + SOON)
+    quiet_at = owed.camera_heard_at + pace.round
+    hurried = owed.told == 0 and not owed.behind
+    return Acknowledge() if hurried or now >= quiet_at else Wait(quiet_at)
+
+
+def acknowledgement_due(told: int, *, now: datetime, pace: Pace) -> datetime:
+    """When to look at an ACK_OK that is owed from now on."""
+    return now + pace.round if told else now
 
 
 def _gaps(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:

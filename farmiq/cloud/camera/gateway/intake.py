@@ -162,8 +162,10 @@ class Desk:
         if self.came_at is not None:
             return
         self.waiting[camera.device_id] = hello.pending_count
+        self._withhold(camera)
         await cameras.greeted(self.tx, camera, hello)
-        await commands.after_hello(self.tx, camera, hello.pending_count)
+        if camera.has_site:
+            await commands.after_hello(self.tx, camera, hello.pending_count)
 
     async def finish(self) -> list[Refused]:
         """Write what has changed; what contradicts chunks that are here is refused."""
@@ -189,7 +191,7 @@ class Desk:
     async def _announced(self, camera: Camera, place: Place, said: Metadata) -> None:
         if repeat := self._other_chunks_of(camera, said):
             repeat.transfer = chunks.announced(repeat.transfer, said, now=self.now)
-            self._change(repeat, due_at=self.now)
+            self._owe(camera, repeat)
             return
         if self.came_at is not None and said.captured_at is None:
             said = replace(said, captured_at=self.came_at)
@@ -200,8 +202,9 @@ class Desk:
         await commands.answered_with(self.tx, camera, image_id)
         if row.transfer.state == "complete":
             row.transfer = chunks.announced(row.transfer, said, now=self.now)
-            self._change(row, due_at=self.now)
+            self._owe(camera, row)
             return
+        self._withhold(camera, said.image_name)
         if chunks.starts_over(row.transfer, said):
             await store.drop_chunks(self.tx, row.transfer_id)
         adopted = not row.transfer.is_announced
@@ -396,7 +399,7 @@ class Desk:
                 if row.transfer.rounds == 0 and chunks.is_same(*said):
                     return True
             elif chunks.is_repeat(*said):
-                self._change(stored, due_at=self.now)
+                self._owe(camera, stored)
                 return True
         return False
 
@@ -414,6 +417,21 @@ class Desk:
         if row.transfer_id not in self.digests:
             self.digests[row.transfer_id] = await store.digests(self.tx, row.transfer_id)
         return self.digests[row.transfer_id]
+
+    def _owe(self, camera: Camera, row: Row) -> None:
+        """ACK_OK once more; what came long ago asks for none."""
+        if self.came_at is not None:
+            return
+        self._withhold(camera, row.image_name)
+        row.transfer = replace(row.transfer, heard_at=self.now)
+        due_at = chunks.acknowledgement_due(row.told, now=self.now, pace=self.pace)
+        self._change(row, due_at=due_at)
+
+    def _withhold(self, camera: Camera, name: str | None = None) -> None:
+        """The camera is at another image now: no ACK_OK that is still owed is meant for it."""
+        for row in self._stored(camera, name):
+            if row.due_at is not None:
+                self._change(row, due_at=None)
 
     def _change(self, row: Row, *, due_at: datetime | None) -> None:
         row.due_at, row.is_changed = due_at, True

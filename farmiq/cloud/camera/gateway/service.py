@@ -17,6 +17,7 @@ from farmiq import crash
 from farmiq.cloud.camera.gateway import dialects, intake, upkeep
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.intake import Outcome
+from farmiq.cloud.camera.gateway.lag import Lag
 from farmiq.cloud.camera.gateway.steps import AWAY, WORKERS, Steps
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
@@ -97,14 +98,20 @@ async def _listen(  # noqa: PLR0917 - what it stands on
         ) as broker,
         asyncio.TaskGroup() as group,
     ):
-        steps = Steps(pool, broker, bucket, pace)
-        door_ = Intake(pool, broker, steps, pace)
+        door_ = Intake(pool, broker, pace)
+        lag = Lag(
+            hindered=lambda: bool(broker.problem() or door_.problem),
+            waiting=lambda: broker.waiting,
+            lasts_s=pace.round_s,
+        )
+        steps = Steps(pool, broker, bucket, pace, is_behind=lag.is_behind)
         checks = {
             "camera.broker": broker.problem,
             "camera.intake": lambda: door_.problem,
             "camera.steps": lambda: steps.problem,
         }
         with door.readying(checks):
+            group.create_task(lag.watch())
             for _ in range(WORKERS):
                 group.create_task(steps.work())
             sending = upkeep.sending(pool, broker, awake_s=settings.camera_awake_s)
@@ -113,6 +120,7 @@ async def _listen(  # noqa: PLR0917 - what it stands on
                 messages = await broker.batch(most=BATCH, linger_s=LINGER_S, most_bytes=BATCH_BYTES)
                 await turn.confirm()
                 await door_.take(messages)
+                steps.news.set()
 
 
 def pace_of(settings: CloudSettings) -> Pace:
@@ -126,8 +134,8 @@ def pace_of(settings: CloudSettings) -> Pace:
 class Intake:
     """Takes messages: commit, PUBACK, then whatever is due. `problem`: why nothing is committed."""
 
-    def __init__(self, pool: db.Pool, broker: mqtt.Client, steps: Steps, pace: Pace) -> None:
-        self._pool, self._broker, self._steps, self._pace = pool, broker, steps, pace
+    def __init__(self, pool: db.Pool, broker: mqtt.Client, pace: Pace) -> None:
+        self._pool, self._broker, self._pace = pool, broker, pace
         self.problem: str | None = None
 
     async def take(self, messages: list[mqtt.Message]) -> None:
@@ -135,7 +143,6 @@ class Intake:
         crash.here("camera.after_commit")
         self._broker.ack(messages)
         crash.here("camera.after_puback")
-        self._steps.news.set()
         TAKEN.labels(outcome="taken").inc(outcome.taken)
         TAKEN.labels(outcome="quarantined").inc(len(outcome.refused))
         kinds = Counter(one.kind for one in outcome.refused)

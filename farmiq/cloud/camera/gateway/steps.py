@@ -7,6 +7,7 @@ never before (C-64). Everything starts from the tables: whoever has the turn goe
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -26,6 +27,7 @@ from farmiq.cloud.camera.gateway.chunks import (
     Pace,
     Transfer,
     Wait,
+    Withhold,
 )
 from farmiq.cloud.camera.gateway.store import Row
 from farmiq.cloud.camera.gateway.wire import Answer, Missing, Stored
@@ -51,6 +53,9 @@ ROUNDS = prometheus_client.Counter(
 ACKNOWLEDGED = prometheus_client.Counter(
     "farmiq_camera_acknowledged_total", "ACK_OK sent, repeats included"
 )
+WITHHELD = prometheus_client.Counter(
+    "farmiq_camera_withheld_total", "ACK_OK not sent: the camera was at another image by then"
+)
 
 
 def object_key(row: Row) -> str:
@@ -66,9 +71,17 @@ class Steps:
     """Workers that do what is due; of one camera one thing at a time. `problem` says what fails."""
 
     def __init__(
-        self, pool: db.Pool, broker: mqtt.Client, bucket: objects.Bucket, pace: Pace
+        self,
+        pool: db.Pool,
+        broker: mqtt.Client,
+        bucket: objects.Bucket,
+        pace: Pace,
+        *,
+        is_behind: Callable[[], bool],
     ) -> None:
+        """`is_behind`: cameras may have said more than has been received."""
         self._pool, self._broker, self._bucket, self._pace = pool, broker, bucket, pace
+        self.is_behind = is_behind
         self._busy: set[UUID] = set()
         self._choosing = asyncio.Lock()
         self.news = asyncio.Event()
@@ -178,11 +191,16 @@ class Steps:
                 break
         async with db.transaction(self._pool) as tx:
             if same is not None:
-                await store.owe_acknowledgement(tx, same)
+                await cameras.lock(tx, [row.device_id])
             again = await store.transfer(tx, row.transfer_id)
             if again is None or again.transfer != row.transfer:
                 return
             if same is not None:
+                heard_at = row.transfer.heard_at
+                # No more came for a while: that is the quiet a repeat waits for.
+                await store.owe_acknowledgement(
+                    tx, same, heard_at=heard_at, due_at=await store.now(tx)
+                )
                 await store.remove(tx, row.transfer_id)
                 return
             after = replace(again.transfer, asked_at=await store.now(tx))
@@ -241,13 +259,36 @@ class Steps:
 
     async def _acknowledge(self, row: Row) -> None:
         async with db.transaction(self._pool) as tx:
-            next_wake, timezone = await cameras.next_wake(tx, row.device_id)
             now = await store.now(tx)
+            if not await self._may_acknowledge(tx, row, now):
+                return
+            next_wake, timezone = await cameras.next_wake(tx, row.device_id)
+            await store.telling(tx, row.transfer_id)
         await self._tell(row, Stored(row.image_name, next_wake, timezone))
         ACKNOWLEDGED.inc()
         crash.here("camera.after_ack")
         async with db.transaction(self._pool) as tx:
-            await store.acknowledged(tx, row.transfer_id, owed_since=now)
+            await store.told(tx, row.transfer_id, owed_since=now)
+
+    async def _may_acknowledge(self, tx: db.Connection, row: Row, now: datetime) -> bool:
+        """Decided while nothing of this camera is being taken; later, or never, if not now."""
+        await cameras.lock(tx, [row.device_id])
+        again = await store.transfer(tx, row.transfer_id)
+        if again is None or again.due_at is None:
+            return False
+        in_hand = any(f"/{again.spelling}/" in topic for topic in self._broker.in_hand())
+        owed = await store.owed(
+            tx, again, in_hand=in_hand, behind=self.is_behind(), days=self._pace.resume_days
+        )
+        match chunks.acknowledgement(owed, now=now, pace=self._pace):
+            case Wait() as wait:
+                await self._keep(tx, again, again.transfer, due_at=wait.until)
+            case Withhold():
+                WITHHELD.inc()
+                await self._keep(tx, again, again.transfer, due_at=None)
+            case Acknowledge():
+                return True
+        return False
 
     # --- the end without an image
 

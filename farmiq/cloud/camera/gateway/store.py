@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg.rows import dict_row
 
 from farmiq.cloud.camera.gateway.cameras import Camera
-from farmiq.cloud.camera.gateway.chunks import State, Transfer
+from farmiq.cloud.camera.gateway.chunks import Owed, State, Transfer
 from farmiq.plumbing import db, ids, pg_binary
 
 # What decisions are made from; Transfer has the same names.
@@ -32,6 +32,7 @@ class Row:
     due_at: datetime | None
     reason: str | None
     transfer: Transfer
+    told: int = 0
     is_new: bool = False
     is_changed: bool = False
 
@@ -45,7 +46,7 @@ async def now(tx: db.Connection) -> datetime:
 
 _SELECT = f"""
   select transfer_id, company_id, device_id, image_id, image_name, dialect, spelling,
-    announced_at, ended_at, due_at, reason, {", ".join(_KNOWN)}
+    announced_at, ended_at, due_at, reason, acknowledged_count as told, {", ".join(_KNOWN)}
   from camera_transfers
 """  # noqa: S608 - names of our own columns
 
@@ -137,15 +138,53 @@ async def postpone(tx: db.Connection, transfer_id: UUID, *, wait_s: float) -> No
     )
 
 
-async def acknowledged(tx: db.Connection, transfer_id: UUID, *, owed_since: datetime) -> None:
+async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days: float) -> Owed:
+    """What decides about this image's ACK_OK; its camera is locked."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select coalesce(s.heard_at, %(heard)s), s.hello_at, coalesce(o.is_open, false),
+          o.announced_at
+        from (
+          select bool_or(state = 'receiving') as is_open, max(announced_at) as announced_at
+          from camera_transfers
+          where device_id = %(device)s and image_name = %(name)s and transfer_id <> %(transfer)s
+            and total_chunks is not null
+            and opened_at > (select fn_now()) - %(days)s * interval '1 day') o
+        left join camera_states s on s.device_id = %(device)s
+        """,
+        {
+            "heard": row.transfer.heard_at, "device": row.device_id, "name": row.image_name,
+            "transfer": row.transfer_id, "days": days,
+        },
+    )  # fmt: skip
+    camera_heard_at, greeted_at, is_open, announced_at = rows[0]
+    return Owed(
+        told=row.told,
+        heard_at=row.transfer.heard_at,
+        camera_heard_at=camera_heard_at,
+        greeted_at=greeted_at,
+        other_is_open=is_open,
+        other_announced_at=announced_at,
+        in_hand=in_hand,
+        behind=behind,
+    )
+
+
+async def telling(tx: db.Connection, transfer_id: UUID) -> None:
+    """Counted before it is sent: who cannot know whether it arrived sends a repeat."""
+    await tx.execute(
+        "update camera_transfers set acknowledged_at = fn_now(), "
+        "acknowledged_count = acknowledged_count + 1 where transfer_id = %s",
+        (transfer_id,),
+    )
+
+
+async def told(tx: db.Connection, transfer_id: UUID, *, owed_since: datetime) -> None:
     """The camera was told; if it asked again meanwhile it is told again."""
     await tx.execute(
-        """
-        update camera_transfers set acknowledged_at = fn_now(),
-          acknowledged_count = acknowledged_count + 1,
-          due_at = case when due_at > %s then due_at end
-        where transfer_id = %s
-        """,
+        "update camera_transfers set due_at = case when due_at > %s then due_at end "
+        "where transfer_id = %s",
         (owed_since, transfer_id),
     )
 
@@ -246,9 +285,13 @@ async def stored_lately(tx: db.Connection, row: Row, *, recent_s: float) -> list
     return [(each[0], each[1]) for each in rows]
 
 
-async def owe_acknowledgement(tx: db.Connection, transfer_id: UUID) -> None:
+async def owe_acknowledgement(
+    tx: db.Connection, transfer_id: UUID, *, heard_at: datetime, due_at: datetime
+) -> None:
     await tx.execute(
-        "update camera_transfers set due_at = fn_now() where transfer_id = %s", (transfer_id,)
+        "update camera_transfers set heard_at = greatest(heard_at, %s), due_at = %s "
+        "where transfer_id = %s",
+        (heard_at, due_at, transfer_id),
     )
 
 

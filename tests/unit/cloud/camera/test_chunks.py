@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.camera.gateway import chunks, wire
 from farmiq.cloud.camera.gateway.chunks import (
+    Acknowledge,
     Ask,
     Assemble,
     Compare,
     Fail,
     Forget,
+    Owed,
     Pace,
     Transfer,
     Wait,
+    Withhold,
 )
 from farmiq.cloud.camera.gateway.wire import Metadata, Wrong
 
@@ -209,3 +212,59 @@ def test_missing_chunks_are_told_in_messages_that_a_small_device_can_take() -> N
 
 def _fields(transfer: Transfer) -> dict[str, object]:
     return {name: getattr(transfer, name) for name in Transfer.__dataclass_fields__}
+
+
+# --- ACK_OK
+
+
+def owed(**more: object) -> Owed:
+    known: dict[str, object] = {"told": 1, "heard_at": NOW, "camera_heard_at": NOW}
+    return Owed(**{**known, **more})  # type: ignore[arg-type]
+
+
+def answered(after_s: float, **more: object) -> object:
+    now = NOW + timedelta(seconds=after_s)
+    return chunks.acknowledgement(owed(**more), now=now, pace=PACE)
+
+
+LATER = NOW + timedelta(seconds=1)
+
+
+@pytest.mark.req("DB2-14")
+def test_the_first_ack_ok_is_sent_at_once_and_a_repeat_to_a_camera_that_is_quiet() -> None:
+    assert answered(0, told=0) == Acknowledge()
+    assert answered(4) == Wait(NOW + PACE.round)
+    assert answered(5) == Acknowledge()
+    assert answered(5, camera_heard_at=LATER) == Wait(LATER + PACE.round)
+
+
+@pytest.mark.req("DB2-14")
+def test_who_did_not_listen_for_a_while_sends_the_first_one_as_a_repeat() -> None:
+    assert answered(0, told=0, behind=True) == Wait(NOW + PACE.round)
+    assert answered(5, told=0, behind=True) == Acknowledge()
+
+
+@pytest.mark.req("DB2-14")
+@pytest.mark.parametrize("told", [0, 1])
+@pytest.mark.parametrize(
+    "since", [{"other_is_open": True}, {"other_announced_at": LATER}, {"greeted_at": LATER}]
+)
+def test_a_camera_at_another_image_of_that_name_or_woken_anew_hears_nothing(
+    told: int, since: dict[str, object]
+) -> None:
+    assert answered(60, told=told, **since) == Withhold()
+
+
+def test_what_was_before_the_last_sign_of_the_image_does_not_count() -> None:
+    assert answered(5, greeted_at=NOW, other_announced_at=NOW) == Acknowledge()
+
+
+@pytest.mark.parametrize("told", [0, 1])
+def test_what_is_in_hand_is_looked_at_first(told: int) -> None:
+    now = NOW + timedelta(seconds=60)
+    assert answered(60, told=told, in_hand=True) == Wait(now + chunks.SOON)
+
+
+def test_a_repeat_is_looked_at_when_a_camera_may_be_quiet() -> None:
+    assert chunks.acknowledgement_due(0, now=NOW, pace=PACE) == NOW
+    assert chunks.acknowledgement_due(2, now=NOW, pace=PACE) == NOW + PACE.round
