@@ -143,21 +143,23 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
     rows = await db.fetch_all(
         tx,
         """
-        select coalesce(s.heard_at, %(heard)s), s.hello_at, coalesce(o.is_open, false),
+        select coalesce(s.heard_at, %s), s.hello_at, coalesce(o.is_open, false),
           o.announced_at
         from (
           select bool_or(state = 'receiving') as is_open, max(announced_at) as announced_at
           from camera_transfers
-          where device_id = %(device)s and image_name = %(name)s and transfer_id <> %(transfer)s
+          where device_id = %s and image_name = %s and transfer_id <> %s
             and total_chunks is not null
-            and opened_at > (select fn_now()) - %(days)s * interval '1 day') o
-        left join camera_states s on s.device_id = %(device)s
+            and opened_at > (select fn_now()) - %s * interval '1 day') o
+        left join camera_states s on s.device_id = %s
         """,
-        {
-            "heard": row.transfer.heard_at, "device": row.device_id, "name": row.image_name,
-            "transfer": row.transfer_id, "days": days,
-        },
-    )  # fmt: skip
+        row.transfer.heard_at,
+        row.device_id,
+        row.image_name,
+        row.transfer_id,
+        days,
+        row.device_id,
+    )
     camera_heard_at, greeted_at, is_open, announced_at = rows[0]
     return Owed(
         told=row.told,
