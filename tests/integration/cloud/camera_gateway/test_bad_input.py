@@ -38,11 +38,13 @@ async def test_a_camera_that_stands_nowhere_is_noted_and_somebody_is_told(site: 
     site.farm.owner.execute("delete from device_assignments")
     site.farm.owner.execute("update devices set site_id = null")
     site.farm.owner.execute("delete from device_assignments")
-    await camera.hello()
+    await camera.hello(pending=1)
     await camera.announce(picture(1000), NAME, now())
     assert "assign it" in (await refused(site, "unassigned"))[0]
     assert site.rows("select alert_type from device_alerts") == [("unassigned_device",)]
     assert site.rows("select last_seen_at is not null from devices") == [(True,)]
+    # What it would send could not be taken.
+    assert site.rows("select name from camera_commands") == []
     with site.farm.person() as somebody:
         assert len(somebody.execute("select 1 from camera_quarantine").fetchall()) == 1
 
