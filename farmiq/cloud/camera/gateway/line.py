@@ -10,7 +10,7 @@ from farmiq.cloud.camera.gateway import wire
 from farmiq.cloud.camera.gateway.wire import Wrong
 from farmiq.plumbing.mqtt import Message
 
-# Of one camera in one transaction: an announcement costs as much as dozens of chunks.
+# Of one camera in one transaction: an announcement costs as much as many chunks.
 MOST_DEAR = 20
 
 

@@ -29,7 +29,7 @@ NAME = "cloud-camera-gateway"
 # What is held in memory does not grow with the number of cameras (P12).
 MOST_WAITING = 500
 MOST_WAITING_BYTES = 2 * 2**20
-# Among these the others come first; with what waits, no more than the broker lets be unacknowledged.
+# Among these the others come first. With what waits, fewer than the broker lets be unacknowledged.
 MOST_HELD = 3_000
 MOST_HELD_BYTES = 8 * 2**20
 BATCH = 200
