@@ -273,6 +273,9 @@ class Desk:
     async def _undo(self, error: psycopg.Error) -> None:
         """Back to the savepoint. There is none if it was a statement before it that failed."""
         try:
+            # After an error the server listens again when a pipeline ends.
+            async with self.tx.pipeline():
+                pass
             async with self.tx.pipeline():
                 await self.tx.execute("rollback to savepoint wake")
                 await self.tx.execute("release savepoint wake")
