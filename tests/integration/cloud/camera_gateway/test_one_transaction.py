@@ -72,9 +72,9 @@ async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement
 ) -> None:
     mac = (await site.camera()).mac
     topic, raw = announced(mac, 1)
-    with pytest.raises(psycopg.errors.DivisionByZero):
-        async with db.transaction(pool) as tx, tx.pipeline():
-            camera = (await cameras.by_mac(tx, [mac]))[mac]
-            await tx.execute("select 1 / 0")
+    async with db.transaction(pool) as tx, tx.pipeline():
+        camera = (await cameras.by_mac(tx, [mac]))[mac]
+        await tx.execute("select 1 / 0")
+        with pytest.raises(psycopg.errors.DivisionByZero):
             await intake.Desk(tx, Pace(), now()).take(camera, wire.place(topic), raw)
     assert site.rows("select count(*) from device_images") == [(0,)]
