@@ -113,8 +113,9 @@ async def _listen(  # noqa: PLR0917 - what it stands on
                 group.create_task(steps.work())
             sending = upkeep.sending(pool, broker, awake_s=settings.camera_awake_s)
             group.create_task(chores.keep_doing(sending))
-            line = Line()
+            line, before = Line(), cancelled_so_far()
             while True:
+                end_if_cancelled(beyond=before)
                 messages = await _next(broker, line)
                 await turn.confirm()
                 await door_.take(messages)
