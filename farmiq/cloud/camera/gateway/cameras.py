@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -23,6 +22,15 @@ class Camera:
     is_active: bool
     pending_count: int | None
     has_site: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """An announced image, as it was before this announcement."""
+
+    image_id: UUID
+    is_complete: bool
+    has_transfer: bool
 
 
 async def by_mac(tx: db.Connection, macs: Sequence[str]) -> dict[str, Camera]:
@@ -91,28 +99,30 @@ async def greeted(tx: db.Connection, camera: Camera, hello: Hello) -> None:
     )
 
 
-async def announce(tx: db.Connection, camera: Camera, said: Metadata, *, waited: bool) -> UUID:
-    """The wake is written down, or found again: which image it is."""
+async def announce(tx: db.Connection, camera: Camera, said: Metadata, *, waited: bool) -> Wake:
+    """The wake is written down, or found again: which image it is, and what was known of it.
+
+    The statement sees an image as it was before; a new one it does not see.
+    """
     telemetry = {**said.said, "pending": True} if waited else said.said
-    answer: dict[str, Any] = await db.fetch_value(
+    rows = await db.fetch_all(
         tx,
         """
-        select fn_wake_ingestion_handler(device_id => %s, captured_at => %s, image_name => %s,
-          telemetry_data => %s)
+        with wake as materialized (
+          select (fn_wake_ingestion_handler(device_id => %s, captured_at => %s, image_name => %s,
+            telemetry_data => %s) ->> 'image_id')::uuid as image_id)
+        select w.image_id,
+          exists (
+            select from device_images i where i.image_id = w.image_id and i.status = 'complete'),
+          exists (select from camera_transfers t where t.image_id = w.image_id)
+        from wake w
         """,
         camera.device_id,
         said.captured_at,
         said.image_name,
         Jsonb(telemetry),
     )
-    return UUID(str(answer["image_id"]))
-
-
-async def is_complete(tx: db.Connection, image_id: UUID) -> bool:
-    status: str | None = await db.fetch_value(
-        tx, "select status from device_images where image_id = %s", image_id
-    )
-    return status == "complete"
+    return Wake(*rows[0])
 
 
 async def alert_unassigned(tx: db.Connection, camera: Camera, reason: str) -> None:

@@ -1,5 +1,6 @@
 """What cameras are told to do: one send_image after another, anything else when they are awake."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
@@ -114,6 +115,19 @@ async def wanted_meanwhile(tx: db.Connection, *, awake_s: float) -> int:
         (GATEWAY, awake_s),
     )
     return cursor.rowcount
+
+
+async def asked(tx: db.Connection, device_ids: Sequence[UUID]) -> set[UUID]:
+    """Which of these cameras were, or are to be, asked for an image."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select distinct device_id from camera_commands
+        where device_id = any(%s::uuid[]) and name = 'send_image' and state in ('queued', 'sent')
+        """,
+        list(device_ids),
+    )
+    return {row[0] for row in rows}
 
 
 async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID) -> None:

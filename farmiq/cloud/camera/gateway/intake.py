@@ -13,7 +13,7 @@ import psycopg
 
 from farmiq import crash
 from farmiq.cloud.camera.gateway import cameras, chunks, commands, dialects, quarantine, store, wire
-from farmiq.cloud.camera.gateway.cameras import Camera
+from farmiq.cloud.camera.gateway.cameras import Camera, Wake
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.quarantine import Refused
 from farmiq.cloud.camera.gateway.store import Row
@@ -32,15 +32,22 @@ Sent = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`noted` are messages that were taken, but not all of what they say."""
+    """`noted` are messages that were taken, but not all of what they say.
+
+    `failed` has why an image failed, for each that did.
+    """
 
     taken: int = 0
     refused: tuple[Refused, ...] = ()
     noted: tuple[Refused, ...] = ()
+    failed: tuple[str, ...] = ()
 
     def __add__(self, other: "Outcome") -> "Outcome":
         return Outcome(
-            self.taken + other.taken, self.refused + other.refused, self.noted + other.noted
+            self.taken + other.taken,
+            self.refused + other.refused,
+            self.noted + other.noted,
+            self.failed + other.failed,
         )
 
 
@@ -83,8 +90,16 @@ async def effect(
     """What messages do, in the order in which they came.
 
     `came_at` is given for what came long ago and is tried once more: it tells nothing of how its
-    camera is now.
+    camera is now. What is only written is not waited for: a statement's error is raised by a later
+    one, and ends the transaction as it would have.
     """
+    async with tx.pipeline():
+        return await _effect(tx, sent, pace, came_at=came_at)
+
+
+async def _effect(
+    tx: db.Connection, sent: Sequence[Sent], pace: Pace, *, came_at: datetime | None
+) -> Outcome:
     known, refused = await _known(tx, sent)
     spoken = {camera.mac: (camera, place.spelling) for camera, place, _, _ in known}
     await cameras.lock(tx, [camera.device_id for camera, _ in spoken.values()])
@@ -93,6 +108,7 @@ async def effect(
     device_ids = [camera.device_id for camera, _ in spoken.values()]
     desk = Desk(tx, pace, await store.now(tx), came_at=came_at)
     desk.rows = await store.transfers_of(tx, device_ids, recent_s=pace.timeout_s)
+    desk.asked = await commands.asked(tx, device_ids)
     noted = []
     for camera, place, topic, raw in known:
         try:
@@ -101,7 +117,7 @@ async def effect(
         except Wrong as wrong:
             refused.append(Refused(topic, raw, wrong.kind, wrong.reasons, camera.mac, camera))
     refused += await desk.finish()
-    return Outcome(len(sent) - len(refused), tuple(refused), tuple(noted))
+    return Outcome(len(sent) - len(refused), tuple(refused), tuple(noted), tuple(desk.failed))
 
 
 async def _known(
@@ -129,7 +145,10 @@ async def _known(
 
 @dataclass(slots=True)
 class Desk:
-    """What one transaction knows and changes; `rows` are the transfers of its cameras."""
+    """What one transaction knows and changes; `rows` are the transfers of its cameras.
+
+    `asked` are cameras that were, or are to be, asked for an image.
+    """
 
     tx: db.Connection
     pace: Pace
@@ -140,6 +159,8 @@ class Desk:
     waiting: dict[UUID, int] = field(default_factory=dict)
     digests: dict[UUID, bytes] = field(default_factory=dict)
     came_at: datetime | None = None
+    asked: set[UUID] = field(default_factory=set)
+    failed: list[str] = field(default_factory=list)
 
     async def take(self, camera: Camera, place: Place, raw: bytes) -> list[str]:
         """What was not kept of it, and why. Raises Wrong for what cannot be taken at all."""
@@ -166,6 +187,7 @@ class Desk:
         await cameras.greeted(self.tx, camera, hello)
         if camera.has_site:
             await commands.after_hello(self.tx, camera, hello.pending_count)
+            self.asked.add(camera.device_id)
 
     async def finish(self) -> list[Refused]:
         """Write what has changed; what contradicts chunks that are here is refused."""
@@ -197,21 +219,23 @@ class Desk:
             said = replace(said, captured_at=self.came_at)
         pending = self.waiting.get(camera.device_id, camera.pending_count) or self.came_at
         waited = bool(pending) and wire.is_suspect(said.captured_at, self.now)
-        image_id = await self._record(camera, said, waited=waited)
-        row = await self._row_of(camera, place, said, image_id)
-        await commands.answered_with(self.tx, camera, image_id)
+        wake = await self._record(camera, said, waited=waited)
+        image_id = wake.image_id
+        row = await self._row_of(camera, place, said, wake)
+        if camera.device_id in self.asked:
+            await commands.answered_with(self.tx, camera, image_id)
         if row.transfer.state == "complete":
             row.transfer = chunks.announced(row.transfer, said, now=self.now)
             self._owe(camera, row)
             return
         self._withhold(camera, said.image_name)
         if chunks.starts_over(row.transfer, said):
-            await store.drop_chunks(self.tx, row.transfer_id)
-        adopted = not row.transfer.is_announced
+            await self._drop_chunks(row)
+        adopted = not row.transfer.is_announced and row.transfer.received_count > 0
         row.transfer = chunks.announced(row.transfer, said, now=self.now)
         row.image_id, row.image_name, row.spelling = image_id, said.image_name, place.spelling
         row.announced_at, row.ended_at, row.reason = self.now, None, None
-        if adopted and not row.is_new:
+        if adopted:
             await self._adopt(row)
         self._change(row, due_at=self.now if row.transfer.is_whole else self.now + self.pace.round)
         if said.error is not None:
@@ -232,12 +256,13 @@ class Desk:
                 return row
         return None
 
-    async def _record(self, camera: Camera, said: Metadata, *, waited: bool) -> UUID:
+    async def _record(self, camera: Camera, said: Metadata, *, waited: bool) -> Wake:
         """Refusals are undone by themselves: the rest of the transaction stands."""
+        await self.tx.execute("savepoint wake")
         try:
-            async with self.tx.transaction():
-                return await cameras.announce(self.tx, camera, said, waited=waited)
+            wake = await cameras.announce(self.tx, camera, said, waited=waited)
         except psycopg.Error as error:
+            await self._undo(error)
             if error.sqlstate in {_NOT_REGISTERED, _NOT_IN_USE}:
                 why = db.first_line(error)
                 await cameras.alert_unassigned(self.tx, camera, why)
@@ -245,11 +270,27 @@ class Desk:
             if db.is_data_error(error):
                 raise Wrong([db.first_line(error)], kind="database") from None
             raise
+        await self.tx.execute("release savepoint wake")
+        return wake
 
-    async def _row_of(self, camera: Camera, place: Place, said: Metadata, image_id: UUID) -> Row:
+    async def _undo(self, error: psycopg.Error) -> None:
+        """Back to the savepoint. There is none if it was a statement before it that failed."""
+        try:
+            # After an error the server listens again when a pipeline ends.
+            async with self.tx.pipeline():
+                pass
+            async with self.tx.pipeline():
+                await self.tx.execute("rollback to savepoint wake")
+                await self.tx.execute("release savepoint wake")
+        except psycopg.Error:
+            raise error from None
+
+    async def _row_of(self, camera: Camera, place: Place, said: Metadata, wake: Wake) -> Row:
         """The image's transfer: known, waiting for this announcement, or new."""
+        image_id = wake.image_id
         known = next((row for row in self.rows if row.image_id == image_id), None)
-        known = known or await store.transfer_of_image(self.tx, image_id)
+        if known is None and wake.has_transfer:
+            known = await store.transfer_of_image(self.tx, image_id)
         await self._overtake(camera, said.image_name, image_id, orphans=known is not None)
         if known is not None:
             if known not in self.rows:
@@ -266,7 +307,7 @@ class Desk:
             await self._remove(orphan)
         await self._make_room(camera)
         row = store.opened(camera, name=said.image_name, spelling=place.spelling, at=self.now)
-        if await cameras.is_complete(self.tx, image_id):
+        if wake.is_complete:
             # Its transfer was forgotten long ago; the camera has not heard that it is safe.
             row.image_id, row.ended_at = image_id, self.now
             row.transfer = chunks.announced(row.transfer, said, now=self.now)
@@ -301,8 +342,20 @@ class Desk:
     async def _flush(self, row: Row) -> None:
         """Chunks of this row that are not written yet: what follows looks at the table."""
         mine = [each for each in self.new_chunks if each[0] == row.transfer_id]
-        self.new_chunks = [each for each in self.new_chunks if each[0] != row.transfer_id]
+        self._unwrite(row)
+        if row.is_new:
+            await store.keep(self.tx, row)
+            row.is_new = False
         await store.keep_chunks(self.tx, mine)
+
+    async def _drop_chunks(self, row: Row) -> None:
+        """Of a row that is not written no chunk is."""
+        self._unwrite(row)
+        if not row.is_new:
+            await store.drop_chunks(self.tx, row.transfer_id)
+
+    def _unwrite(self, row: Row) -> None:
+        self.new_chunks = [each for each in self.new_chunks if each[0] != row.transfer_id]
 
     def _open(self, camera: Camera) -> list[Row]:
         """A camera's open images, the one announced first coming first."""
@@ -336,22 +389,24 @@ class Desk:
             await self._remove(row)
             return
         await store.fail(self.tx, row.image_id, code=code, message=message)
-        await commands.ended(self.tx, row.image_id, state="failed")
+        if row.device_id in self.asked:
+            await commands.ended(self.tx, row.image_id, state="failed")
+        self.failed.append(code)
         row.transfer = replace(row.transfer, state="failed")
         row.reason, row.ended_at = f"{code}: {message}", self.now
         self._change(row, due_at=self.now + timedelta(days=self.pace.resume_days))
 
     async def _drop(self, row: Row) -> None:
         """Its bytes are not kept any longer; it can come again from nothing."""
-        await self._flush(row)
-        await store.drop_chunks(self.tx, row.transfer_id)
+        await self._drop_chunks(row)
         row.transfer = chunks.bare(row.transfer)
         self._change(row, due_at=None)
 
     async def _remove(self, row: Row) -> None:
-        self.new_chunks = [each for each in self.new_chunks if each[0] != row.transfer_id]
+        self._unwrite(row)
         self.rows.remove(row)
-        await store.remove(self.tx, row.transfer_id)
+        if not row.is_new:
+            await store.remove(self.tx, row.transfer_id)
 
     # --- chunks
 
@@ -364,9 +419,6 @@ class Desk:
             name = chunk.image_name or ""
             row = store.opened(camera, name=name, spelling=place.spelling, at=self.now)
             self.rows.append(row)
-        if row.is_new:
-            await store.keep(self.tx, row)
-            row.is_new = False
         after = chunks.took(row.transfer, chunk.number, len(chunk.data), now=self.now)
         if after is None:
             topic = f"{place.root}/{place.spelling}/{place.channel}"

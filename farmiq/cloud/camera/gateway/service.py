@@ -18,7 +18,8 @@ from farmiq.cloud.camera.gateway import dialects, intake, upkeep
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.intake import Outcome
 from farmiq.cloud.camera.gateway.lag import Lag
-from farmiq.cloud.camera.gateway.steps import AWAY, WORKERS, Steps
+from farmiq.cloud.camera.gateway.line import Line
+from farmiq.cloud.camera.gateway.steps import AWAY, ENDED, WORKERS, Steps
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
@@ -27,8 +28,11 @@ from farmiq.plumbing.broker_load import Load
 NAME = "cloud-camera-gateway"
 
 # What is held in memory does not grow with the number of cameras (P12).
-MOST_WAITING = 2_000
-MOST_WAITING_BYTES = 8 * 2**20
+MOST_WAITING = 500
+MOST_WAITING_BYTES = 2 * 2**20
+# Among these the others come first. With what waits, fewer than the broker lets be unacknowledged.
+MOST_HELD = 3_000
+MOST_HELD_BYTES = 8 * 2**20
 BATCH = 200
 BATCH_BYTES = 2 * 2**20
 LINGER_S = 0.02
@@ -116,11 +120,23 @@ async def _listen(  # noqa: PLR0917 - what it stands on
                 group.create_task(steps.work())
             sending = upkeep.sending(pool, broker, awake_s=settings.camera_awake_s)
             group.create_task(chores.keep_doing(sending))
+            line, before = Line(), cancelled_so_far()
             while True:
-                messages = await broker.batch(most=BATCH, linger_s=LINGER_S, most_bytes=BATCH_BYTES)
+                end_if_cancelled(beyond=before)
+                messages = await _next(broker, line)
                 await turn.confirm()
                 await door_.take(messages)
                 steps.news.set()
+
+
+async def _next(broker: mqtt.Client, line: Line) -> list[mqtt.Message]:
+    """What is taken together; whoever has sent much does not fill it while others wait."""
+    line.forget_but(broker.connection)
+    while not line.count:
+        line.join(await broker.batch(most=BATCH, linger_s=LINGER_S, most_bytes=BATCH_BYTES))
+    while broker.waiting and line.count < MOST_HELD and line.bytes < MOST_HELD_BYTES:
+        line.join(await broker.batch(most=BATCH, linger_s=0.0, most_bytes=BATCH_BYTES))
+    return line.take(most=BATCH, most_bytes=BATCH_BYTES)
 
 
 def pace_of(settings: CloudSettings) -> Pace:
@@ -143,6 +159,8 @@ class Intake:
         crash.here("camera.after_commit")
         self._broker.ack(messages)
         crash.here("camera.after_puback")
+        for code in outcome.failed:
+            ENDED.labels(outcome=code.lower()).inc()
         TAKEN.labels(outcome="taken").inc(outcome.taken)
         TAKEN.labels(outcome="quarantined").inc(len(outcome.refused))
         kinds = Counter(one.kind for one in outcome.refused)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from farmiq.cloud.camera.gateway.steps import ENDED
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture, switched_on
 from tests.until import until
@@ -125,6 +126,8 @@ async def test_contradictions_are_refused_and_the_first_word_holds(site: Site) -
 @pytest.mark.req("DB2-12")
 async def test_a_thousand_open_images_keep_two_open_and_four_with_bytes(site: Site) -> None:
     await site.gateway()
+    counted = ENDED.labels(outcome="too_many_open")._value
+    before = counted.get()
     bad, good = await site.camera(encoding="base64"), await site.camera()
     for n in range(1000):
         image = picture(2_000, seed=n)
@@ -137,6 +140,7 @@ async def test_a_thousand_open_images_keep_two_open_and_four_with_bytes(site: Si
     count = "select count(*) from camera_transfers where state = "
     await until(lambda: site.rows(f"{count} 'failed'") == [(998,)], within_s=60)
     assert site.rows(f"{count} 'receiving'") == [(2,)]
+    await until(lambda: counted.get() - before == 998)
     ((held,),) = site.rows("select count(distinct transfer_id) from camera_chunks")
     assert held <= 4
     ((reasons,),) = site.rows(

@@ -1,0 +1,80 @@
+"""Messages of many cameras in one transaction: what one does wrong is its own matter."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from farmiq.cloud.camera.gateway import cameras, intake, wire
+from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.plumbing import db
+from tests.integration.cloud.camera_gateway.conftest import Site, now
+
+
+@pytest.fixture
+async def pool(site: Site) -> AsyncIterator[db.Pool]:
+    async with db.pool(site.environment["FARMIQ_CLOUD_DB_URL"], name="test") as opened:
+        yield opened
+
+
+def said(mac: str, **body: Any) -> intake.Sent:
+    return f"device/{mac}/data", json.dumps(body).encode()
+
+
+def announced(mac: str, number: int) -> intake.Sent:
+    at = (now() - timedelta(seconds=60 - number)).isoformat()
+    return said(mac, image_name=f"{number}.jpg", captured_at=at, total_chunks=2)
+
+
+def chunk(mac: str, number: int, chunk_id: int = 0) -> intake.Sent:
+    return said(mac, image_name=f"{number}.jpg", chunk_id=chunk_id, payload=[number] * 9)
+
+
+async def test_a_refusal_between_announcements_undoes_itself_alone(
+    site: Site, pool: db.Pool
+) -> None:
+    well, homeless = (await site.camera()).mac, (await site.camera()).mac
+    site.farm.owner.execute("update devices set site_id = null where mac = %s", (homeless,))
+    site.farm.owner.execute(
+        "delete from device_assignments a using devices d "
+        "where d.device_id = a.device_id and d.mac = %s",
+        (homeless,),
+    )
+    sent = [
+        message
+        for n in range(8)
+        for message in (announced(well, n), announced(homeless, n), chunk(well, n))
+    ]
+    outcome = await intake.keep(pool, sent, Pace())
+    assert (outcome.taken, [one.kind for one in outcome.refused]) == (16, ["unassigned"] * 8)
+    assert outcome.failed == (intake.TOO_MANY_OPEN,) * 6
+    assert site.rows("select image_name from device_images where status = 'receiving'") == [
+        ("6.jpg",), ("7.jpg",)
+    ]  # fmt: skip
+    assert site.rows("select count(*), sum(received_count) from camera_transfers") == [(8, 4)]
+    assert site.rows("select count(*) from camera_chunks") == [(4,)]
+
+
+async def test_chunks_before_their_announcement_count_in_the_same_transaction(
+    site: Site, pool: db.Pool
+) -> None:
+    mac = (await site.camera()).mac
+    await intake.keep(pool, [chunk(mac, 1), announced(mac, 1), chunk(mac, 1, 1)], Pace())
+    assert site.rows("select received_count, total_chunks from camera_transfers") == [(2, 2)]
+    assert site.rows("select count(*) from camera_chunks") == [(2,)]
+
+
+async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement(
+    site: Site, pool: db.Pool
+) -> None:
+    mac = (await site.camera()).mac
+    topic, raw = announced(mac, 1)
+    async with db.transaction(pool) as tx, tx.pipeline():
+        camera = (await cameras.by_mac(tx, [mac]))[mac]
+        await tx.execute("select 1 / 0")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await intake.Desk(tx, Pace(), now()).take(camera, wire.place(topic), raw)
+    assert site.rows("select count(*) from device_images") == [(0,)]
