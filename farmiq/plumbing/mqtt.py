@@ -87,7 +87,6 @@ class Client:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._waiting: deque[Message] = deque()
-        self._taken: list[Message] = []
         self._arrived = asyncio.Event()
         self._up = asyncio.Event()
         self._down = asyncio.Event()
@@ -115,9 +114,9 @@ class Client:
     def waiting_bytes(self) -> int:
         return self._waiting_bytes
 
-    def in_hand(self) -> Iterator[str]:
-        """Topics of what was received and not acknowledged yet."""
-        return (message.topic for message in (*self._taken, *self._waiting))
+    def waiting_topics(self) -> Iterator[str]:
+        """Of what was received and not taken yet."""
+        return (message.topic for message in self._waiting)
 
     @property
     def paused(self) -> bool:
@@ -156,14 +155,13 @@ class Client:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._arrived.wait()
-        taken = self._taken = self._take(most, most_bytes)
+        taken = self._take(most, most_bytes)
         self._resume_reading()
         # If the connection was lost during the linger, what waited is gone and will come again.
         return taken or await self.batch(most=most, linger_s=linger_s, most_bytes=most_bytes)
 
     def ack(self, messages: Iterable[Message]) -> None:
         """Tell the broker to forget these. Only ever called after the commit."""
-        self._taken = []
         current = [message for message in messages if message.connection == self._connection]
         if self._wire is not None and current:
             self._wire.send(mqtt_stream.acknowledgements(current))

@@ -4,7 +4,7 @@ What waits here has not been acknowledged, and each camera's messages keep their
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from farmiq.cloud.camera.gateway import wire
 from farmiq.cloud.camera.gateway.wire import Wrong
@@ -20,6 +20,7 @@ class Line:
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Message]] = {}
         self._here: set[tuple[int, int]] = set()
+        self._out: list[Message] = []
         self.count = self.bytes = 0
 
     def join(self, messages: Iterable[Message]) -> None:
@@ -54,7 +55,17 @@ class Line:
                         del self._waiting[camera]
                         break
         self._let_go(taken)
+        self._out = taken
         return taken
+
+    def settled(self) -> None:
+        """What was taken is committed."""
+        self._out = []
+
+    def topics(self) -> Iterator[str]:
+        """Of what is not committed yet."""
+        yield from (one.topic for one in self._out)
+        yield from (one.topic for each in self._waiting.values() for one in each)
 
     def _let_go(self, taken: list[Message]) -> None:
         """Whoever was served is last the next time."""

@@ -102,13 +102,16 @@ async def _listen(  # noqa: PLR0917 - what it stands on
         ) as broker,
         asyncio.TaskGroup() as group,
     ):
-        door_ = Intake(pool, broker, pace)
+        door_, line = Intake(pool, broker, pace), Line()
         lag = Lag(
             hindered=lambda: bool(broker.problem() or door_.problem),
-            waiting=lambda: broker.waiting,
+            waiting=lambda: broker.waiting + line.count,
             lasts_s=pace.round_s,
         )
-        steps = Steps(pool, broker, bucket, pace, is_behind=lag.is_behind)
+        steps = Steps(
+            pool, broker, bucket, pace,
+            in_hand=lambda: (*line.topics(), *broker.waiting_topics()), is_behind=lag.is_behind,
+        )  # fmt: skip
         checks = {
             "camera.broker": broker.problem,
             "camera.intake": lambda: door_.problem,
@@ -120,12 +123,13 @@ async def _listen(  # noqa: PLR0917 - what it stands on
                 group.create_task(steps.work())
             sending = upkeep.sending(pool, broker, awake_s=settings.camera_awake_s)
             group.create_task(chores.keep_doing(sending))
-            line, before = Line(), cancelled_so_far()
+            before = cancelled_so_far()
             while True:
                 end_if_cancelled(beyond=before)
                 messages = await _next(broker, line)
                 await turn.confirm()
                 await door_.take(messages)
+                line.settled()
                 steps.news.set()
 
 

@@ -7,7 +7,7 @@ never before (C-64). Everything starts from the tables: whoever has the turn goe
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -77,11 +77,15 @@ class Steps:
         bucket: objects.Bucket,
         pace: Pace,
         *,
+        in_hand: Callable[[], Iterable[str]],
         is_behind: Callable[[], bool],
     ) -> None:
-        """`is_behind`: cameras may have said more than has been received."""
+        """`in_hand`: topics of what was received and is not committed yet.
+
+        `is_behind`: cameras may have said more than has been received.
+        """
         self._pool, self._broker, self._bucket, self._pace = pool, broker, bucket, pace
-        self.is_behind = is_behind
+        self.in_hand, self.is_behind = in_hand, is_behind
         self._busy: set[UUID] = set()
         self._choosing = asyncio.Lock()
         self.news = asyncio.Event()
@@ -276,7 +280,7 @@ class Steps:
         again = await store.transfer(tx, row.transfer_id)
         if again is None or again.due_at is None:
             return False
-        in_hand = any(f"/{again.spelling}/" in topic for topic in self._broker.in_hand())
+        in_hand = any(f"/{again.spelling}/" in topic for topic in self.in_hand())
         owed = await store.owed(
             tx, again, in_hand=in_hand, behind=self.is_behind(), days=self._pace.resume_days
         )

@@ -55,3 +55,13 @@ def test_what_the_broker_sends_again_is_here_once_and_of_a_lost_connection_not_a
     line.forget_but(2)
     line.join([message(1, connection=2)])
     assert taken(line) == [0, 0, 1]
+
+
+def test_what_is_not_committed_is_in_hand() -> None:
+    line = line_of(message(1), message(2, OTHER))
+    both = {f"device/{MANY}/data", f"device/{OTHER}/data"}
+    assert set(line.topics()) == both
+    taken(line, most=1)
+    assert set(line.topics()) == both, "taken, and not yet committed"
+    line.settled()
+    assert set(line.topics()) == {f"device/{OTHER}/data"}
