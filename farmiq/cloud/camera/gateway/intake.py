@@ -4,7 +4,7 @@ All of it or nothing: what is acknowledged to the broker is in the database, and
 made from there. So another gateway goes on where this one stopped, in the middle of an image.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -28,6 +28,7 @@ CAMERA_ERROR = "CAMERA_ERROR"
 _NOT_YET = datetime.max.replace(tzinfo=UTC)
 
 Sent = tuple[str, bytes]
+Effect = Callable[[db.Connection, Sequence[Sent], Pace], Awaitable["Outcome"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,16 @@ async def keep_in_halves(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Out
 
 
 async def keep(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Outcome:
+    try:
+        return await _keep(pool, sent, pace, effect)
+    except psycopg.errors.PipelineAborted:
+        # A statement failed and another one said so: one at a time, it says itself what is wrong.
+        return await _keep(pool, sent, pace, _effect)
+
+
+async def _keep(pool: db.Pool, sent: Sequence[Sent], pace: Pace, take: Effect) -> Outcome:
     async with db.transaction(pool) as tx:
-        outcome = await effect(tx, sent, pace)
+        outcome = await take(tx, sent, pace)
         if outcome.refused or outcome.noted:
             await quarantine.keep(tx, outcome.refused + outcome.noted)
         crash.here("camera.before_commit")
@@ -98,7 +107,7 @@ async def effect(
 
 
 async def _effect(
-    tx: db.Connection, sent: Sequence[Sent], pace: Pace, *, came_at: datetime | None
+    tx: db.Connection, sent: Sequence[Sent], pace: Pace, *, came_at: datetime | None = None
 ) -> Outcome:
     known, refused = await _known(tx, sent)
     spoken = {camera.mac: (camera, place.spelling) for camera, place, _, _ in known}

@@ -72,9 +72,27 @@ async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement
 ) -> None:
     mac = (await site.camera()).mac
     topic, raw = announced(mac, 1)
-    async with db.transaction(pool) as tx, tx.pipeline():
-        camera = (await cameras.by_mac(tx, [mac]))[mac]
-        await tx.execute("select 1 / 0")
-        with pytest.raises(psycopg.errors.DivisionByZero):
+
+    async def behind_a_failure() -> None:
+        async with db.transaction(pool) as tx, tx.pipeline():
+            camera = (await cameras.by_mac(tx, [mac]))[mac]
+            await tx.execute("select 1 / 0")
             await intake.Desk(tx, Pace(), now()).take(camera, wire.place(topic), raw)
+
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await behind_a_failure()
     assert site.rows("select count(*) from device_images") == [(0,)]
+
+
+async def test_what_only_an_aborted_pipeline_tells_is_taken_one_by_one(
+    site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would look like a database that is away, and be tried for ever."""
+    mac = (await site.camera()).mac
+
+    async def aborted(*_: Any) -> intake.Outcome:
+        raise psycopg.errors.PipelineAborted("pipeline aborted")
+
+    monkeypatch.setattr(intake, "effect", aborted)
+    outcome = await intake.keep_in_halves(pool, [announced(mac, 1), announced("112233", 2)], Pace())
+    assert (outcome.taken, len(outcome.refused)) == (1, 1)
