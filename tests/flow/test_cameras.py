@@ -71,11 +71,15 @@ async def test_the_gateway_is_killed_in_mid_image(cameras: CameraFarm) -> None:
     await cameras.check(captured=CAMERAS)
 
 
+@pytest.mark.long
 @pytest.mark.req("DB2-14")
 async def test_a_gateway_that_was_frozen_acknowledges_no_image_by_the_name_of_the_last(
     cameras: CameraFarm,
 ) -> None:
-    """Cameras repeat what nobody answers, and call every image the same."""
+    """Cameras repeat what nobody answers, and call every image the same.
+
+    Not always true yet (README, limits): the more is running beside it, the more often it fails.
+    """
     await cameras.start()
     faults, hasty = Faults(same_names=1.0, looping=1.0, loop_wakes=2), Firmware(answer_s=3.0)
     async with cameras.cameras(CAMERAS, faults, firmware=hasty) as made:
