@@ -31,6 +31,18 @@ def following(before: Pause | None, *, now: datetime) -> Pause:
     return Pause(now + timedelta(seconds=lasts_s(in_a_row)), in_a_row)
 
 
+def told(flow: "Flow", pause: Pause | None) -> str:
+    """What people read of a sender; without a pause it could not be held back."""
+    held = "cannot be paused here, the others wait"
+    if pause is not None:
+        held = f"is paused until {pause.until_at:%H:%M:%S}Z, pause {pause.in_a_row} in a row"
+    return (
+        f"it sends more than {flow.per_second:g} messages a second, and has used up its burst of "
+        f"{flow.burst:g}: its login at the broker {held}. What it has sent is taken; the rest it "
+        "can send later"
+    )
+
+
 def lasts_s(in_a_row: int) -> float:
     return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(in_a_row - 1, 16)))
 

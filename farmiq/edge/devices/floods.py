@@ -12,7 +12,7 @@ from farmiq.edge import alerts
 from farmiq.edge.devices import store
 from farmiq.edge.devices.entry import Device
 from farmiq.plumbing import db, flood
-from farmiq.plumbing.flood import Flow
+from farmiq.plumbing.flood import Flow, Pause
 
 KIND = "device.flood"
 
@@ -38,25 +38,22 @@ class Pauser:
         device = await store.with_login(tx, user)
         if device is None or not self.writes_users:
             who = user if device is None else _subject(device)
-            await alerts.raise_(tx, self._alert(who, "cannot be paused here, the others wait"))
+            await alerts.raise_(tx, self._alert(who, None))
             return flood.LONGEST_PAUSE_S
         now, before = await store.last_pause(tx, device.key)
         pause = flood.following(before, now=now)
         if not await store.pause(tx, device.key, pause):
             return flood.FIRST_PAUSE_S
         PAUSES.inc()
-        told = f"is paused until {pause.until_at:%H:%M:%S}Z, pause {pause.in_a_row} in a row"
-        await alerts.raise_(tx, self._alert(_subject(device), told))
+        await alerts.raise_(tx, self._alert(_subject(device), pause))
         return (pause.until_at - now).total_seconds()
 
-    def _alert(self, subject: str, told: str) -> alerts.Alert:
+    def _alert(self, subject: str, pause: Pause | None) -> alerts.Alert:
         return alerts.Alert(
             KIND,
             subject,
             "warning",
-            f"it sends more than {self.flow.per_second:g} messages a second, and has used up its "
-            f"burst of {self.flow.burst:g}: its login at the broker {told}. What it has sent is "
-            "taken; the rest it can send later. Mend the device, or raise "
+            f"{flood.told(self.flow, pause)}. Mend the device, or raise "
             "DEVICE_MESSAGES_PER_SECOND or DEVICE_MESSAGES_BURST if it is right to",
         )
 

@@ -57,30 +57,21 @@ class Pauser:
             # A login that many cameras share is paused for none of them.
             SHARED.inc()
             log.get("cloud-camera-gateway").warning("camera.flood", name=user, reason="not paused")
-            await self._tell(tx, user, "cannot be paused here, the others wait")
+            await self._tell(tx, user, None)
             return flood.LONGEST_PAUSE_S
         now, before = found
         pause = flood.following(before, now=now)
         if not await logins.pause(tx, user, pause):
             return flood.FIRST_PAUSE_S
         PAUSES.inc()
-        await self._tell(tx, user, _until(pause))
+        await self._tell(tx, user, pause)
         return (pause.until_at - now).total_seconds()
 
-    async def _tell(self, tx: db.Connection, mac: str, told: str) -> None:
-        message = (
-            f"it sends more than {self.flow.per_second:g} messages a second, and has used up its "
-            f"burst of {self.flow.burst:g}: its login at the broker {told}. What it has sent is "
-            "taken; the rest it can send later"
-        )
-        await tx.execute(_TELL, {"mac": mac, "message": message})
+    async def _tell(self, tx: db.Connection, mac: str, pause: Pause | None) -> None:
+        await tx.execute(_TELL, {"mac": mac, "message": flood.told(self.flow, pause)})
 
 
 async def calm(pool: db.Pool) -> dict[str, object]:
     """Nobody need look any more at whoever has been calm for a while."""
     async with db.transaction(pool) as tx:
         return {"calm": (await tx.execute(_CALM, {"calm": flood.CALM_S})).rowcount}
-
-
-def _until(pause: Pause) -> str:
-    return f"is paused until {pause.until_at:%H:%M:%S}Z, pause {pause.in_a_row} in a row"

@@ -71,10 +71,10 @@ async def keep_in_halves(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Out
 
 async def keep(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Outcome:
     try:
-        return await _keep(pool, sent, pace, effect)
+        return await _keep(pool, sent, pace, _piped)
     except psycopg.errors.PipelineAborted:
         # A statement failed and another one said so: one at a time, it says itself what is wrong.
-        return await _keep(pool, sent, pace, _effect)
+        return await _keep(pool, sent, pace, effect)
 
 
 async def _keep(pool: db.Pool, sent: Sequence[Sent], pace: Pace, take: Effect) -> Outcome:
@@ -93,22 +93,20 @@ async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: Exception) ->
     return Outcome(refused=(refused,))
 
 
+async def _piped(tx: db.Connection, sent: Sequence[Sent], pace: Pace) -> Outcome:
+    """The same, and what is only written is not waited for: a later statement raises its error."""
+    async with tx.pipeline():
+        return await effect(tx, sent, pace)
+
+
 async def effect(
     tx: db.Connection, sent: Sequence[Sent], pace: Pace, *, came_at: datetime | None = None
 ) -> Outcome:
     """What messages do, in the order in which they came.
 
     `came_at` is given for what came long ago and is tried once more: it tells nothing of how its
-    camera is now. What is only written is not waited for: a statement's error is raised by a later
-    one, and ends the transaction as it would have.
+    camera is now.
     """
-    async with tx.pipeline():
-        return await _effect(tx, sent, pace, came_at=came_at)
-
-
-async def _effect(
-    tx: db.Connection, sent: Sequence[Sent], pace: Pace, *, came_at: datetime | None = None
-) -> Outcome:
     known, refused = await _known(tx, sent)
     spoken = {camera.mac: (camera, place.spelling) for camera, place, _, _ in known}
     await cameras.lock(tx, [camera.device_id for camera, _ in spoken.values()])

@@ -33,9 +33,12 @@ def chunk(mac: str, number: int, chunk_id: int = 0) -> intake.Sent:
     return said(mac, image_name=f"{number}.jpg", chunk_id=chunk_id, payload=[number] * 9)
 
 
+@pytest.mark.parametrize("piped", [True, False])
 async def test_a_refusal_between_announcements_undoes_itself_alone(
-    site: Site, pool: db.Pool
+    site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch, *, piped: bool
 ) -> None:
+    if not piped:
+        monkeypatch.setattr(intake, "_piped", intake.effect)
     well, homeless = (await site.camera()).mac, (await site.camera()).mac
     site.farm.owner.execute("update devices set site_id = null where mac = %s", (homeless,))
     site.farm.owner.execute(
@@ -93,6 +96,6 @@ async def test_what_only_an_aborted_pipeline_tells_is_taken_one_by_one(
     async def aborted(*_: Any) -> intake.Outcome:
         raise psycopg.errors.PipelineAborted("pipeline aborted")
 
-    monkeypatch.setattr(intake, "effect", aborted)
+    monkeypatch.setattr(intake, "_piped", aborted)
     outcome = await intake.keep_in_halves(pool, [announced(mac, 1), announced("112233", 2)], Pace())
     assert (outcome.taken, len(outcome.refused)) == (1, 1)
