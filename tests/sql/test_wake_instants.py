@@ -364,6 +364,7 @@ def test_what_cannot_be_reckoned_is_refused(
     zone=st.sampled_from(ZONES),
     after=st.datetimes(datetime(2010, 1, 1), datetime(2030, 1, 1)),  # noqa: DTZ001
 )
+@example("0 0 31 2 *", "UTC", datetime(2026, 1, 1))  # never  # noqa: DTZ001
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_next_wake_is_the_first_of_those_enumerated(
     connection: psycopg.Connection, cron: str, zone: str, after: datetime
@@ -374,7 +375,8 @@ def test_the_next_wake_is_the_first_of_those_enumerated(
         with n as (select fn_next_wake(%(cron)s, %(zone)s, %(after)s) as at)
         select n.at, n.at > %(after)s, n.at = any (array(
             select w.expected_at from generate_series(-1, 1) d,
-              fn_wake_instants(%(cron)s, %(zone)s, (n.at at time zone 'UTC')::date + d) w)),
+              fn_wake_instants(
+                %(cron)s, %(zone)s, (coalesce(n.at, %(after)s) at time zone 'UTC')::date + d) w)),
           (select min(w.expected_at) from generate_series(-1, 2) d, fn_wake_instants(
              %(cron)s, %(zone)s, (%(after)s::timestamptz at time zone 'UTC')::date + d) w
            where w.expected_at > %(after)s)
