@@ -49,7 +49,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
         door.ready("schema", schema.problem)
         for service in chosen:
             if service.site == site:
-                parts[service.name] = _run(service, own, door, schema)
+                parts[service.name] = _run(service, own, door.part(service.name), schema)
         parts[f"{site} http"] = http.serve(
             door, host=own.http_host, port=own.http_port, tls=own.tls
         )

@@ -6,6 +6,7 @@ Always there: /healthz (the process lives), /readyz (its parts work; names what 
 
 import asyncio
 import contextlib
+import copy
 import inspect
 import json
 import math
@@ -125,6 +126,7 @@ class Door:
     _checks: dict[str, Check] = field(default_factory=dict)
     _notes: dict[str, Check] = field(default_factory=dict)
     _asking: "dict[Check, asyncio.Task[str | None]]" = field(default_factory=dict)
+    _part: str | None = None
 
     def __post_init__(self) -> None:
         # The contract of the routes is `farmiq openapi`; what FastAPI would tell is not all of it.
@@ -144,9 +146,20 @@ class Door:
         self.app.add_api_route("/metrics", _metrics, include_in_schema=False)
         self.app.add_api_route("/version", self._version, include_in_schema=False)
 
+    def part(self, name: str) -> "Door":
+        """This door for one service: nobody is ready before it has said what it stands on.
+
+        Otherwise who asks in the first moment is told "ready", sends, and nobody listens yet.
+        """
+        self._checks[name] = lambda: "is starting"
+        own = copy.copy(self)
+        own._part = name
+        return own
+
     def ready(self, name: str, check: Check) -> None:
         """`check` returns what is wrong in a sentence, or None."""
         self._checks[name] = check
+        self._begun()
 
     @contextlib.contextmanager
     def readying(self, checks: Mapping[str, Check]) -> Iterator[None]:
@@ -161,6 +174,11 @@ class Door:
     def note(self, name: str, check: Check) -> None:
         """`check` returns what a person may want to know, though nothing is wrong, or None."""
         self._notes[name] = check
+        self._begun()
+
+    def _begun(self) -> None:
+        if self._part is not None:
+            self._checks.pop(self._part, None)
 
     async def problems(self) -> dict[str, str]:
         return await self._answers(self._checks)

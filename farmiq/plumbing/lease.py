@@ -38,6 +38,7 @@ class Turn:
     def __init__(self, pool: db.Pool, *, name: str, holder: str, lasts_s: float) -> None:
         self._pool, self._name, self._holder, self._lasts_s = pool, name, holder, lasts_s
         self._fence: int | None = None
+        self._working = False
         self._sure_until = 0.0
         self._lost = asyncio.Event()
         # The first time we inherit from whoever ran at our place before; who lost it queues up.
@@ -48,9 +49,15 @@ class Turn:
 
     def problem(self) -> str | None:
         """Standing by is no problem: there is somebody who works."""
-        if self._fence is not None or self._other is not None:
+        if self._fence is not None:
+            return None if self._working else "its turn has just come"
+        if self._other is not None:
             return None
         return self._away or "it is not known yet whose turn it is"
+
+    def begun(self) -> None:
+        """The work tells its own problems from now on."""
+        self._working = True
 
     def note(self) -> str | None:
         if self._fence is not None or self._other is None:
@@ -142,6 +149,7 @@ class Turn:
 
     async def _give_back(self) -> None:
         fence, self._fence, self._sure_until = self._fence, None, 0.0
+        self._working = False
         with contextlib.suppress(*db.UNAVAILABLE, TimeoutError):
             async with asyncio.timeout(_END_ROUND_S), db.transaction(self._pool) as tx:
                 await give_back(tx, self._name, self._holder, fence)

@@ -92,6 +92,7 @@ async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: 
         with door.readying(
             {"ingress.broker": broker.problem, "ingress.intake": lambda: intake.problem}
         ):
+            turn.begun()
             _show(broker, intake)
             group.create_task(intake.receipts.keep_sending())
             for lane in intake.lanes:

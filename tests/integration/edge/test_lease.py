@@ -84,6 +84,7 @@ class Worker:
 
     async def work(self) -> None:
         self.working = True
+        self.turn.begun()
         try:
             await asyncio.Event().wait()
         finally:
@@ -146,6 +147,23 @@ async def test_whoever_slept_through_its_lease_asks_before_it_goes_on(
     await until(turn._lost.is_set)
     assert not asking.done()
     asking.cancel()
+
+
+async def test_a_turn_that_came_is_a_problem_until_its_work_has_begun(
+    pool: db.Pool, tasks: asyncio.TaskGroup
+) -> None:
+    turn, begin = Turn(pool, name="door", holder="a", lasts_s=60), asyncio.Event()
+
+    async def work() -> None:
+        await begin.wait()
+        turn.begun()
+        await asyncio.Event().wait()
+
+    tasks.create_task(turn.take_turns(work))
+    await until(turn.is_active)
+    assert turn.problem() == "its turn has just come"
+    begin.set()
+    await until(lambda: turn.problem() is None)
 
 
 async def test_work_that_fails_fails_the_turn_and_gives_it_back(

@@ -212,6 +212,22 @@ async def test_readiness_is_told_while_services_come_and_go(
     assert (await client.get("/readyz")).status_code == 200
 
 
+async def test_a_service_that_is_starting_keeps_the_door_from_being_ready(
+    door: Door, client: httpx2.AsyncClient
+) -> None:
+    first, second = door.part("first"), door.part("second")
+
+    async def problems() -> Any:
+        return (await client.get("/readyz")).json()["problems"]
+
+    assert await problems() == {"first": "is starting", "second": "is starting"}
+    first.ready("first.broker", lambda: "not subscribed yet")
+    assert await problems() == {"first.broker": "not subscribed yet", "second": "is starting"}
+    first.ready("first.broker", lambda: None)
+    second.note("second", lambda: "off: nothing is set")
+    assert await problems() == {}
+
+
 async def test_metrics_count_requests_by_route_not_by_path(
     door: Door, client: httpx2.AsyncClient
 ) -> None:

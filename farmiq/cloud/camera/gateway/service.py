@@ -118,6 +118,7 @@ async def _listen(  # noqa: PLR0917 - what it stands on
             "camera.steps": lambda: steps.problem,
         }
         with door.readying(checks):
+            turn.begun()
             group.create_task(lag.watch())
             for _ in range(WORKERS):
                 group.create_task(steps.work())
