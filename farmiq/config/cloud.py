@@ -110,6 +110,13 @@ class CloudSettings(Settings):
         ge=1,
         description="a second gateway takes over when the first was silent for so long",
     )
+    camera_settle_s: float = Field(
+        7,
+        alias="CAMERA_SETTLE_SECONDS",
+        ge=0,
+        description="a gateway that takes over waits so long for what the last one left; longer "
+        "than the broker's ack_wait (5 s)",
+    )
     camera_missing_s: float = Field(
         5,
         alias="CAMERA_MISSING_SECONDS",

@@ -126,7 +126,7 @@ class Door:
     _checks: dict[str, Check] = field(default_factory=dict)
     _notes: dict[str, Check] = field(default_factory=dict)
     _asking: "dict[Check, asyncio.Task[str | None]]" = field(default_factory=dict)
-    _part: str | None = None
+    service: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         # The contract of the routes is `farmiq openapi`; what FastAPI would tell is not all of it.
@@ -147,13 +147,13 @@ class Door:
         self.app.add_api_route("/version", self._version, include_in_schema=False)
 
     def part(self, name: str) -> "Door":
-        """This door for one service: nobody is ready before it has said what it stands on.
+        """The same door for one service: nobody is ready before it has said what it stands on.
 
         Otherwise who asks in the first moment is told "ready", sends, and nobody listens yet.
         """
         self._checks[name] = lambda: "is starting"
         own = copy.copy(self)
-        own._part = name
+        own.service = name
         return own
 
     def ready(self, name: str, check: Check) -> None:
@@ -177,8 +177,8 @@ class Door:
         self._begun()
 
     def _begun(self) -> None:
-        if self._part is not None:
-            self._checks.pop(self._part, None)
+        if self.service is not None:
+            self._checks.pop(self.service, None)
 
     async def problems(self) -> dict[str, str]:
         return await self._answers(self._checks)

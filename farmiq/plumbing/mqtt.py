@@ -94,6 +94,8 @@ class Client:
         self._answered = asyncio.Event()
         self._why_down = "not connected yet"
         self._connection = 0
+        self._session_was_kept = False
+        self._resumed_at: float | None = None
         self._reading_paused = False
         self._closing = False
         self._wire: _Wire | None = None
@@ -127,6 +129,14 @@ class Client:
     def connection(self) -> int:
         """Another number than before means that the link was lost in between."""
         return self._connection
+
+    @property
+    def resumed_at(self) -> float | None:
+        """When this connection took up a session that the broker had kept, by the monotonic clock.
+
+        What the one before did not acknowledge comes again on it, perhaps after what is newer.
+        """
+        return self._resumed_at
 
     def problem(self) -> str | None:
         """Why nothing can arrive, in a sentence, or None."""
@@ -298,7 +308,8 @@ class Client:
         client.on_socket_register_write = self._on_register_write
         return client
 
-    def _on_connect(self, _c: Any, _u: Any, _flags: Any, reason: Any, _p: Any) -> None:
+    def _on_connect(self, _c: Any, _u: Any, flags: Any, reason: Any, _p: Any) -> None:
+        self._session_was_kept = bool(flags.session_present)
         if reason.is_failure:
             self._why_down = f"refused: {reason}"
             self._now_down()
@@ -319,6 +330,7 @@ class Client:
 
     def _now_up(self) -> None:
         self._log.info("mqtt.connected")
+        self._resumed_at = time.monotonic() if self._session_was_kept else None
         self._up.set()
         self._answered.set()
 

@@ -71,6 +71,8 @@ class Broker:
     log_variable: str = ""
     own_users_variable: str = ""
     monitor_variable: str = ""
+    # What is not acknowledged comes again after so long; None: ACK_WAIT_S.
+    ack_wait_s: int | None = None
     patience_s: float = 30
 
     @property
@@ -100,6 +102,7 @@ class Broker:
             users=users,
             users_file=USERS_FILE if self.settings else None,
             sync=config.stack_mqtt_sync(),
+            ack_wait_s=self.ack_wait_s or ACK_WAIT_S,
         )
         files.write_private(place.folder / "nats.conf", text)
         if self.settings:
@@ -168,6 +171,7 @@ def configuration(
     monitor_port: int | None = None,
     sync: str = "always",
     users_file: str | None = None,
+    ack_wait_s: int = ACK_WAIT_S,
 ) -> str:
     """Return the text of a broker's configuration file.
 
@@ -194,7 +198,7 @@ jetstream {{
 mqtt {{
   host: {HOST}
   port: {mqtt_port}
-  ack_wait: "{ACK_WAIT_S}s"
+  ack_wait: "{ack_wait_s}s"
   max_ack_pending: {MAX_ACK_PENDING}
 }}
 

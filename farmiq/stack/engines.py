@@ -41,6 +41,8 @@ LIST: tuple[Engine, ...] = (
     SeaweedFS(),
     Broker(
         name="mqtt-cloud",
+        # For so long, and a little, a gateway that takes over waits for what the last one left.
+        ack_wait_s=5,
         reader=User(
             name="gateway",
             variable="FARMIQ_CLOUD_MQTT_URL",

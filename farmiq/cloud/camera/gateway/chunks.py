@@ -33,8 +33,9 @@ HEAD_BYTES = 1024
 # Fewer bytes, or fewer values among them, may stand in any image: its end, or what fills it up.
 TELLING_BYTES = 32
 TELLING_VALUES = 16
-# How soon it is looked again whether what was in hand has been dealt with.
+# How soon it is looked again whether what was in hand, or left behind, has been dealt with.
 SOON = timedelta(seconds=0.1)
+CAUGHT_UP = timedelta(seconds=0.5)
 # What is about how an image is sent, not about what it is.
 _CHUNKING = ("total_chunks", "chunk_size")
 
@@ -162,17 +163,16 @@ def next_step(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
 def acknowledgement(owed: Owed, *, now: datetime, pace: Pace) -> Acknowledge | Wait | Withhold:
     """Whether ACK_OK may be sent now. It carries a name only, and the camera deletes by it.
 
-    Whoever waits for an answer is quiet. So a repeat, which may answer what was sent long ago, is
-    sent only to a camera that is; and so is everything after a time in which nobody listened.
+    Nothing is said before all that the camera may have said is known. And whoever waits for an
+    answer is quiet: a repeat, which may answer what was sent long ago, is only sent to one that is.
     """
     moved_on = (owed.greeted_at, owed.other_announced_at)
     if owed.other_is_open or any(at is not None and at > owed.heard_at for at in moved_on):
         return Withhold()
-    if owed.in_hand:
-        return Wait(now + SOON)
+    if owed.in_hand or owed.behind:
+        return Wait(now + (SOON if owed.in_hand else CAUGHT_UP))
     quiet_at = owed.camera_heard_at + pace.round
-    hurried = owed.told == 0 and not owed.behind
-    return Acknowledge() if hurried or now >= quiet_at else Wait(quiet_at)
+    return Acknowledge() if owed.told == 0 or now >= quiet_at else Wait(quiet_at)
 
 
 def acknowledgement_due(told: int, *, now: datetime, pace: Pace) -> datetime:

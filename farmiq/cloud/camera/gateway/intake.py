@@ -7,6 +7,7 @@ made from there. So another gateway goes on where this one stopped, in the middl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -27,7 +28,15 @@ OVERTAKEN = "OVERTAKEN"
 CAMERA_ERROR = "CAMERA_ERROR"
 _NOT_YET = datetime.max.replace(tzinfo=UTC)
 
-Sent = tuple[str, bytes]
+
+class Sent(NamedTuple):
+    """A message; `repeated`: the broker has brought it before, so it is older than it looks."""
+
+    topic: str
+    raw: bytes
+    repeated: bool = False
+
+
 Effect = Callable[[db.Connection, Sequence[Sent], Pace], Awaitable["Outcome"]]
 
 
@@ -63,7 +72,7 @@ async def keep_in_halves(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Out
         if isinstance(error, psycopg.Error) and not db.is_data_error(error):
             raise
         if len(sent) == 1:
-            return await _set_aside(pool, *sent[0], error)
+            return await _set_aside(pool, sent[0], error)
     half = len(sent) // 2
     first = await keep_in_halves(pool, sent[:half], pace)
     return first + await keep_in_halves(pool, sent[half:], pace)
@@ -86,8 +95,8 @@ async def _keep(pool: db.Pool, sent: Sequence[Sent], pace: Pace, take: Effect) -
     return outcome
 
 
-async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: Exception) -> Outcome:
-    refused = Refused(topic, raw, "database", [f"cannot be kept: {db.first_line(error)}"])
+async def _set_aside(pool: db.Pool, one: Sent, error: Exception) -> Outcome:
+    refused = Refused(one.topic, one.raw, "database", [f"cannot be kept: {db.first_line(error)}"])
     async with db.transaction(pool) as tx:
         await quarantine.keep(tx, [refused])
     return Outcome(refused=(refused,))
@@ -108,7 +117,7 @@ async def effect(
     camera is now.
     """
     known, refused = await _known(tx, sent)
-    spoken = {camera.mac: (camera, place.spelling) for camera, place, _, _ in known}
+    spoken = {camera.mac: (camera, place.spelling) for camera, place, _ in known}
     await cameras.lock(tx, [camera.device_id for camera, _ in spoken.values()])
     if came_at is None:
         await cameras.heard(tx, list(spoken.values()))
@@ -117,36 +126,37 @@ async def effect(
     desk.rows = await store.transfers_of(tx, device_ids, recent_s=pace.timeout_s)
     desk.asked = await commands.asked(tx, device_ids)
     noted = []
-    for camera, place, topic, raw in known:
+    for camera, place, one in known:
         try:
-            if reasons := await desk.take(camera, place, raw):
-                noted.append(Refused(topic, raw, "limits", reasons, camera.mac, camera))
+            if reasons := await desk.take(camera, place, one):
+                noted.append(Refused(one.topic, one.raw, "limits", reasons, camera.mac, camera))
         except Wrong as wrong:
-            refused.append(Refused(topic, raw, wrong.kind, wrong.reasons, camera.mac, camera))
+            why = (wrong.kind, wrong.reasons)
+            refused.append(Refused(one.topic, one.raw, *why, camera.mac, camera))
     refused += await desk.finish()
     return Outcome(len(sent) - len(refused), tuple(refused), tuple(noted), tuple(desk.failed))
 
 
 async def _known(
     tx: db.Connection, sent: Sequence[Sent]
-) -> tuple[list[tuple[Camera, Place, str, bytes]], list[Refused]]:
+) -> tuple[list[tuple[Camera, Place, Sent]], list[Refused]]:
     """Messages of registered cameras, and those of nobody we know."""
     refused: list[Refused] = []
-    placed: list[tuple[Place, str, bytes]] = []
-    for topic, raw in sent:
+    placed: list[tuple[Place, Sent]] = []
+    for one in sent:
         try:
-            placed.append((wire.place(topic), topic, raw))
+            placed.append((wire.place(one.topic), one))
         except Wrong as wrong:
-            refused.append(Refused(topic, raw, wrong.kind, wrong.reasons))
-    found = await cameras.by_mac(tx, sorted({place.mac for place, _, _ in placed}))
+            refused.append(Refused(one.topic, one.raw, wrong.kind, wrong.reasons))
+    found = await cameras.by_mac(tx, sorted({place.mac for place, _ in placed}))
     known = []
-    for place, topic, raw in placed:
+    for place, one in placed:
         camera = found.get(place.mac)
         if camera is None:
             why = f"no camera {place.mac} is registered: register it, or take it off the network"
-            refused.append(Refused(topic, raw, "unknown", [why], place.mac))
+            refused.append(Refused(one.topic, one.raw, "unknown", [why], place.mac))
         else:
-            known.append((camera, place, topic, raw))
+            known.append((camera, place, one))
     return known, refused
 
 
@@ -169,13 +179,13 @@ class Desk:
     asked: set[UUID] = field(default_factory=set)
     failed: list[str] = field(default_factory=list)
 
-    async def take(self, camera: Camera, place: Place, raw: bytes) -> list[str]:
+    async def take(self, camera: Camera, place: Place, one: Sent) -> list[str]:
         """What was not kept of it, and why. Raises Wrong for what cannot be taken at all."""
         dialect = dialects.dialect_of(place)
         if dialect != camera.dialect:
             why = f"camera {camera.mac} is registered with the dialect {camera.dialect}: it speaks"
             raise Wrong([f"{why} {dialect}"], kind="dialect")
-        match dialects.READ[dialect](place, raw):
+        match dialects.READ[dialect](place, one.raw):
             case Hello() as hello:
                 await self._greeted(camera, hello)
                 return list(hello.noted)
@@ -183,7 +193,7 @@ class Desk:
                 await self._announced(camera, place, said)
                 return list(said.noted)
             case Chunk() as chunk:
-                await self._chunk(camera, place, chunk)
+                await self._chunk(camera, place, chunk, repeated=one.repeated)
         return []
 
     async def _greeted(self, camera: Camera, hello: Hello) -> None:
@@ -323,9 +333,12 @@ class Desk:
         return row
 
     async def _overtake(self, camera: Camera, name: str, image_id: UUID, *, orphans: bool) -> None:
-        """Another image of this name ends with this one: its chunks could not be told apart."""
+        """Another image of this name ends with this one: its chunks could not be told apart.
+
+        One of which all chunks are here needs no more: it will be stored.
+        """
         for row in self._open(camera):
-            if row.image_name != name or row.image_id == image_id:
+            if row.image_name != name or row.image_id == image_id or row.transfer.is_whole:
                 continue
             if row.transfer.is_announced:
                 await self._give_up(row, OVERTAKEN, f"the camera took another image as {name}")
@@ -375,7 +388,7 @@ class Desk:
 
     async def _make_room(self, camera: Camera) -> None:
         """One image more: of those that are open the oldest give way (C-78)."""
-        is_open = self._open(camera)
+        is_open = [row for row in self._open(camera) if not row.transfer.is_whole]
         for row in is_open[: max(0, len(is_open) - chunks.MOST_OPEN + 1)]:
             await self._give_up(
                 row, TOO_MANY_OPEN, f"the camera began more than {chunks.MOST_OPEN} images at once"
@@ -417,9 +430,11 @@ class Desk:
 
     # --- chunks
 
-    async def _chunk(self, camera: Camera, place: Place, chunk: Chunk) -> None:
+    async def _chunk(
+        self, camera: Camera, place: Place, chunk: Chunk, *, repeated: bool = False
+    ) -> None:
         row = self._belongs_to(camera, chunk)
-        if await self._is_repeat(camera, chunk, row):
+        if await self._is_repeat(camera, chunk, row, repeated=repeated):
             return
         if row is None:
             await self._make_room(camera)
@@ -444,15 +459,19 @@ class Desk:
         fitting = [row for row in self._open(camera) if chunk.image_name in {None, row.image_name}]
         return max(fitting, key=lambda row: row.announced_at or _NOT_YET, default=None)
 
-    async def _is_repeat(self, camera: Camera, chunk: Chunk, row: Row | None) -> bool:
+    async def _is_repeat(
+        self, camera: Camera, chunk: Chunk, row: Row | None, *, repeated: bool
+    ) -> bool:
         """A chunk of an image that was just stored: its camera did not hear so, or the broker.
 
         While another image is on its way the camera hears nothing of it: an answer that some
-        firmware takes for the other image would delete that.
+        firmware takes for the other image would delete that. Nor of what the broker brings again.
         """
         for stored in self._stored(camera, chunk.image_name):
             known = await self._digests_of(stored)
             said = (known, stored.transfer, chunk.number, chunk.data)
+            if repeated and chunks.is_same(*said):
+                return True
             if row is not None and row.transfer.is_announced:
                 # Both may have this chunk; if this one has, it comes again when it is asked for.
                 if row.transfer.rounds == 0 and chunks.is_same(*said):

@@ -1,6 +1,7 @@
 """Whether cameras may have said more than has been received, so that an answer may come too late.
 
-So it is after a start, while nothing can be received or kept, and after the process was frozen.
+So it is after a start, while not all can be received or kept, and after the process was frozen;
+and from then on until as much was taken as waited when it had been free to take for a while.
 """
 
 import asyncio
@@ -13,20 +14,26 @@ FROZEN_S = 3.0
 
 
 class Lag:
-    """`hindered` says whether messages cannot be taken, `waiting` how many are not taken yet."""
+    """`hindered` says whether messages cannot be taken.
+
+    `waiting` is how many are not taken yet, `taken` how many were taken so far.
+    """
 
     def __init__(
         self,
         *,
         hindered: Callable[[], bool],
         waiting: Callable[[], int],
+        taken: Callable[[], int],
         lasts_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._hindered, self._waiting, self._lasts_s = hindered, waiting, lasts_s
-        self._clock = clock
+        self._hindered, self._waiting, self._taken = hindered, waiting, taken
+        self._lasts_s, self._clock = lasts_s, clock
         self._looked_at = self._since = clock()
         self._behind = True
+        # All that waited is dealt with when so many were taken.
+        self._due: int | None = None
 
     def is_behind(self) -> bool:
         return self._behind or self._was_away()
@@ -35,11 +42,12 @@ class Lag:
         return self._hindered() or self._clock() - self._looked_at > FROZEN_S
 
     def look(self) -> None:
-        """Behind until nothing has waited or stood in the way for long enough."""
         if self._was_away():
-            self._behind, self._since = True, self._clock()
-        elif self._waiting() == 0 and self._clock() - self._since >= self._lasts_s:
-            self._behind = False
+            self._behind, self._since, self._due = True, self._clock(), None
+        elif self._behind and self._clock() - self._since >= self._lasts_s:
+            if self._due is None:
+                self._due = self._taken() + self._waiting()
+            self._behind = self._taken() < self._due
         self._looked_at = self._clock()
 
     async def watch(self) -> None:

@@ -1,80 +1,135 @@
-"""Pure: whose messages are taken next. A camera that sends much waits for the others.
+"""Pure: whose messages are taken next, and in which order.
 
-What waits here has not been acknowledged, and each camera's messages keep their order.
+A camera that sends much waits for the others, and each camera's messages keep the order in which
+they were sent: names are used twice, so an old announcement after a new one would be taken for the
+camera's next image. What waits here has not been acknowledged.
+
+The broker brings again, a while later and after newer messages, what was not acknowledged in time:
+
+- On the same connection that is a copy of what is here, or was: it is left out.
+- To a new connection it brings what the last one left. Until all of that should have come, nothing
+  else is taken: a new chunk may belong to an announcement that comes again.
+- What comes later still, when newer messages of its camera were taken, is stale: it is dropped,
+  since the camera repeats whatever was not answered.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from farmiq.cloud.camera.gateway import wire
 from farmiq.cloud.camera.gateway.wire import Wrong
 from farmiq.plumbing.mqtt import Message
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 # Of one camera in one transaction: an announcement costs as much as many chunks.
 MOST_DEAR = 20
+# Deliveries of a connection that are known again: more than can be unacknowledged at once.
+MOST_KNOWN = 10_000
 
 
 class Line:
     """Messages in hand, by camera."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[Message]] = {}
-        self._here: set[tuple[int, int]] = set()
+        self._connection = -1
+        self._settled_at = 0.0
+        self._left: dict[str, deque[Message]] = {}
+        self._new: dict[str, deque[Message]] = {}
+        self._known: dict[int, int] = {}
+        self._went_on: dict[str, None] = {}
+        self._stale: list[Message] = []
         self._out: list[Message] = []
-        self.count = self.bytes = 0
+        self.count = self.bytes = self.taken = 0
+
+    def connected(self, connection: int, *, settled_at: float) -> None:
+        """What another connection brought comes again on this one, unless it came with QoS 0.
+
+        `settled_at`: when all that the last connection left should have come.
+        """
+        if connection == self._connection:
+            return
+        stay = [one for each in self._new.values() for one in each if not one.qos]
+        self._connection, self._settled_at = connection, settled_at
+        self._left, self._new, self._known, self._went_on = {}, {}, {}, {}
+        self._stale, self.count, self.bytes = [], 0, 0
+        self.join(stay)
+
+    def settles_for(self, now: float) -> float:
+        """Seconds for which what the last connection left may still come."""
+        return max(0.0, self._settled_at - now)
 
     def join(self, messages: Iterable[Message]) -> None:
-        """At the end. What the broker sends again because we were slow is here once."""
+        """At the end; what comes again is here once."""
         for one in messages:
-            if one.qos and _delivery(one) in self._here:
+            camera = _camera(one.topic)
+            if one.repeated and self._known.get(one.packet_id) == _content(one):
                 continue
-            self._here.add(_delivery(one))
-            self._waiting.setdefault(_camera(one.topic), deque()).append(one)
+            if one.qos:
+                _remember(self._known, one.packet_id, _content(one))
+            if one.repeated and camera in self._went_on:
+                self._stale.append(one)
+                continue
+            part = self._left if one.repeated else self._new
+            part.setdefault(camera, deque()).append(one)
             self.count, self.bytes = self.count + 1, self.bytes + len(one.payload)
 
-    def forget_but(self, connection: int) -> None:
-        """What another connection brought comes again on this one, unless it came with QoS 0."""
-        if any(each != connection for each, _ in self._here):
-            stay = [one for each in self._waiting.values() for one in each]
-            self._waiting, self._here, self.count, self.bytes = {}, set(), 0, 0
-            self.join(one for one in stay if not one.qos or one.connection == connection)
+    def stale(self) -> list[Message]:
+        """What was dropped since this was asked: the broker may forget it."""
+        found, self._stale = self._stale, []
+        return found
 
-    def take(self, *, most: int, most_bytes: int) -> list[Message]:
-        """An equal share for each camera, then of those that wait for longest what has room."""
+    def take(self, *, most: int, most_bytes: int, now: float) -> list[Message]:
+        """An equal share for each camera, then of those that wait for longest what has room.
+
+        Nothing, if all that is here has to wait for what the last connection left.
+        """
         taken: list[Message] = []
-        left, dear = most_bytes, dict.fromkeys(self._waiting, MOST_DEAR)
-        for share in (max(1, most // max(1, len(self._waiting))), most):
-            for camera in list(self._waiting):
+        waiting = dict.fromkeys([*self._left, *self._new])
+        left, dear = most_bytes, dict.fromkeys(waiting, MOST_DEAR)
+        for share in (max(1, most // max(1, len(waiting))), most):
+            for camera in waiting:
                 mine = 0
                 while len(taken) < most and left > 0 and mine < share and dear[camera]:
-                    one = self._waiting[camera].popleft()
+                    one = self._next_of(camera, now)
+                    if one is None:
+                        break
                     taken.append(one)
                     left, mine = left - len(one.payload), mine + 1
                     dear[camera] -= not is_chunk(one.payload)
-                    if not self._waiting[camera]:
-                        del self._waiting[camera]
-                        break
         self._let_go(taken)
         self._out = taken
         return taken
 
+    def _next_of(self, camera: str, now: float) -> Message | None:
+        if camera in self._left:
+            return _popped(self._left, camera)
+        if camera not in self._new or now < self._settled_at:
+            return None
+        _remember(self._went_on, camera, None)
+        return _popped(self._new, camera)
+
     def settled(self) -> None:
         """What was taken is committed."""
+        self.taken += len(self._out)
         self._out = []
 
     def topics(self) -> Iterator[str]:
         """Of what is not committed yet."""
         yield from (one.topic for one in self._out)
-        yield from (one.topic for each in self._waiting.values() for one in each)
+        for part in (self._left, self._new):
+            yield from (one.topic for each in part.values() for one in each)
 
     def _let_go(self, taken: list[Message]) -> None:
         """Whoever was served is last the next time."""
-        self._here.difference_update(map(_delivery, taken))
         self.count -= len(taken)
         self.bytes -= sum(len(one.payload) for one in taken)
         for camera in dict.fromkeys(_camera(one.topic) for one in taken):
-            if camera in self._waiting:
-                self._waiting[camera] = self._waiting.pop(camera)
+            for part in (self._left, self._new):
+                if camera in part:
+                    part[camera] = part.pop(camera)
 
 
 def is_chunk(raw: bytes) -> bool:
@@ -82,12 +137,27 @@ def is_chunk(raw: bytes) -> bool:
     return raw[:1] == b"\x01" or b'"chunk_id"' in raw
 
 
+def _popped(part: dict[str, deque[Message]], camera: str) -> Message:
+    one = part[camera].popleft()
+    if not part[camera]:
+        del part[camera]
+    return one
+
+
+def _remember(known: dict[K, V], key: K, value: V) -> None:
+    """The last ones of many."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > MOST_KNOWN:
+        del known[next(iter(known))]
+
+
+def _content(one: Message) -> int:
+    return hash((one.topic, one.payload))
+
+
 def _camera(topic: str) -> str:
     try:
         return wire.place(topic).mac
     except Wrong:
         return ""
-
-
-def _delivery(one: Message) -> tuple[int, int]:
-    return one.connection, one.packet_id

@@ -11,6 +11,7 @@ import psycopg
 
 from farmiq.cloud.camera.gateway import intake, quarantine
 from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.intake import Sent
 from farmiq.cloud.camera.gateway.quarantine import Held, Which
 from farmiq.plumbing import db
 from farmiq.plumbing.backoff import Backoff
@@ -95,7 +96,9 @@ async def _refusal(tx: db.Connection, held: Held, pace: Pace) -> tuple[str, list
     """Why the door does not take it, and of which kind that is; no reasons if it was taken."""
     try:
         async with tx.transaction():
-            outcome = await intake.effect(tx, [(held.topic, held.raw)], pace, came_at=held.came_at)
+            outcome = await intake.effect(
+                tx, [Sent(held.topic, held.raw)], pace, came_at=held.came_at
+            )
     except psycopg.Error as error:
         if not db.is_data_error(error):
             raise

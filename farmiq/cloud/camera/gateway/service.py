@@ -16,9 +16,9 @@ from psycopg import conninfo
 from farmiq import crash
 from farmiq.cloud.camera.gateway import dialects, intake, upkeep
 from farmiq.cloud.camera.gateway.chunks import Pace
-from farmiq.cloud.camera.gateway.intake import Outcome
+from farmiq.cloud.camera.gateway.hand import TAKEN, Hand
+from farmiq.cloud.camera.gateway.intake import Outcome, Sent
 from farmiq.cloud.camera.gateway.lag import Lag
-from farmiq.cloud.camera.gateway.line import Line
 from farmiq.cloud.camera.gateway.steps import AWAY, ENDED, WORKERS, Steps
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
@@ -27,21 +27,12 @@ from farmiq.plumbing.broker_load import Load
 
 NAME = "cloud-camera-gateway"
 
-# What is held in memory does not grow with the number of cameras (P12).
+# What is held in memory does not grow with the number of cameras (P12); see also hand.py.
 MOST_WAITING = 500
 MOST_WAITING_BYTES = 2 * 2**20
-# Among these the others come first. With what waits, fewer than the broker lets be unacknowledged.
-MOST_HELD = 3_000
-MOST_HELD_BYTES = 8 * 2**20
-BATCH = 200
-BATCH_BYTES = 2 * 2**20
-LINGER_S = 0.02
 # A gateway that is frozen in mid-transaction holds locks that the next one waits for.
 _IMPATIENT = "-c idle_in_transaction_session_timeout=10s"
 
-TAKEN = prometheus_client.Counter(
-    "farmiq_camera_messages_total", "Messages taken from cameras", ["outcome"]
-)
 REFUSED = prometheus_client.Counter(
     "farmiq_camera_refused_total", "Messages of cameras put into quarantine, by kind", ["kind"]
 )
@@ -102,15 +93,15 @@ async def _listen(  # noqa: PLR0917 - what it stands on
         ) as broker,
         asyncio.TaskGroup() as group,
     ):
-        door_, line = Intake(pool, broker, pace), Line()
+        door_, hand = Intake(pool, broker, pace), Hand(broker, settle_s=settings.camera_settle_s)
         lag = Lag(
-            hindered=lambda: bool(broker.problem() or door_.problem),
-            waiting=lambda: broker.waiting + line.count,
+            hindered=lambda: bool(broker.problem() or door_.problem or hand.lacks_some),
+            waiting=lambda: hand.waiting,
+            taken=lambda: hand.line.taken,
             lasts_s=pace.round_s,
         )
         steps = Steps(
-            pool, broker, bucket, pace,
-            in_hand=lambda: (*line.topics(), *broker.waiting_topics()), is_behind=lag.is_behind,
+            pool, broker, bucket, pace, in_hand=hand.topics, is_behind=lag.is_behind
         )  # fmt: skip
         checks = {
             "camera.broker": broker.problem,
@@ -127,21 +118,11 @@ async def _listen(  # noqa: PLR0917 - what it stands on
             before = cancelled_so_far()
             while True:
                 end_if_cancelled(beyond=before)
-                messages = await _next(broker, line)
+                messages = await hand.next()
                 await turn.confirm()
                 await door_.take(messages)
-                line.settled()
+                hand.line.settled()
                 steps.news.set()
-
-
-async def _next(broker: mqtt.Client, line: Line) -> list[mqtt.Message]:
-    """What is taken together; whoever has sent much does not fill it while others wait."""
-    line.forget_but(broker.connection)
-    while not line.count:
-        line.join(await broker.batch(most=BATCH, linger_s=LINGER_S, most_bytes=BATCH_BYTES))
-    while broker.waiting and line.count < MOST_HELD and line.bytes < MOST_HELD_BYTES:
-        line.join(await broker.batch(most=BATCH, linger_s=0.0, most_bytes=BATCH_BYTES))
-    return line.take(most=BATCH, most_bytes=BATCH_BYTES)
 
 
 def pace_of(settings: CloudSettings) -> Pace:
@@ -160,7 +141,8 @@ class Intake:
         self.problem: str | None = None
 
     async def take(self, messages: list[mqtt.Message]) -> None:
-        outcome = await self._until_committed([(one.topic, one.payload) for one in messages])
+        sent = [Sent(one.topic, one.payload, one.repeated) for one in messages]
+        outcome = await self._until_committed(sent)
         crash.here("camera.after_commit")
         self._broker.ack(messages)
         crash.here("camera.after_puback")
@@ -175,7 +157,7 @@ class Intake:
             if kind != "unknown":
                 log.get(NAME).warning("camera.refused", reason=kind, count=count)
 
-    async def _until_committed(self, sent: list[tuple[str, bytes]]) -> Outcome:
+    async def _until_committed(self, sent: list[Sent]) -> Outcome:
         """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
         backoff = Backoff(cap_s=5.0)
         before = cancelled_so_far()

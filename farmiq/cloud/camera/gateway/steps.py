@@ -245,7 +245,10 @@ class Steps:
         await self._acknowledge(again)
 
     async def _spoiled(self, transfer_id: UUID, wrong: list[str]) -> None:
-        """All chunks are here and the image is wrong: all are asked for again, or it has failed."""
+        """All chunks are here and the image is wrong: all are asked for again, or it has failed.
+
+        It has when the camera is at another image of its name: that one's chunks would come.
+        """
         async with db.transaction(self._pool) as tx:
             row = await store.transfer(tx, transfer_id)
             if row is None or not row.transfer.is_whole:
@@ -254,7 +257,7 @@ class Steps:
             await store.drop_chunks(tx, transfer_id)
             after = chunks.spoiled(row.transfer, now=now)
             row.reason = "; ".join(wrong)[:500]
-            if after.spoiled > chunks.MOST_SPOILED:
+            if after.spoiled > chunks.MOST_SPOILED or await store.is_overtaken(tx, row):
                 row.transfer = after
                 await self._fail(tx, row, Fail(CORRUPT, row.reason), now)
                 return

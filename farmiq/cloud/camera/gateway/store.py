@@ -146,7 +146,8 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
         select coalesce(s.heard_at, %s), s.hello_at, coalesce(o.is_open, false),
           o.announced_at
         from (
-          select bool_or(state = 'receiving') as is_open, max(announced_at) as announced_at
+          select bool_or(state = 'receiving' and received_count < total_chunks) as is_open,
+            max(announced_at) as announced_at
           from camera_transfers
           where device_id = %s and image_name = %s and transfer_id <> %s
             and total_chunks is not null
@@ -171,6 +172,20 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
         in_hand=in_hand,
         behind=behind,
     )
+
+
+async def is_overtaken(tx: db.Connection, row: Row) -> bool:
+    """Whether its camera has announced another image of this name since."""
+    found: bool = await db.fetch_value(
+        tx,
+        "select exists (select from camera_transfers where device_id = %s and image_name = %s "
+        "and transfer_id <> %s and announced_at > %s)",
+        row.device_id,
+        row.image_name,
+        row.transfer_id,
+        row.announced_at,
+    )
+    return found
 
 
 async def telling(tx: db.Connection, transfer_id: UUID) -> None:

@@ -21,7 +21,7 @@ async def pool(site: Site) -> AsyncIterator[db.Pool]:
 
 
 def said(mac: str, **body: Any) -> intake.Sent:
-    return f"device/{mac}/data", json.dumps(body).encode()
+    return intake.Sent(f"device/{mac}/data", json.dumps(body).encode())
 
 
 def announced(mac: str, number: int) -> intake.Sent:
@@ -74,13 +74,13 @@ async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement
     site: Site, pool: db.Pool
 ) -> None:
     mac = (await site.camera()).mac
-    topic, raw = announced(mac, 1)
+    sent = announced(mac, 1)
 
     async def behind_a_failure() -> None:
         async with db.transaction(pool) as tx, tx.pipeline():
             camera = (await cameras.by_mac(tx, [mac]))[mac]
             await tx.execute("select 1 / 0")
-            await intake.Desk(tx, Pace(), now()).take(camera, wire.place(topic), raw)
+            await intake.Desk(tx, Pace(), now()).take(camera, wire.place(sent.topic), sent)
 
     with pytest.raises(psycopg.errors.DivisionByZero):
         await behind_a_failure()

@@ -42,7 +42,7 @@ def heard(farm: Farm, *sent: tuple[str, Any]) -> None:
 
     async def take() -> None:
         async with db.pool(farm.database.url, name="test", most=2) as pool:
-            raw = [(topic, json.dumps(body).encode()) for topic, body in sent]
+            raw = [intake.Sent(topic, json.dumps(body).encode()) for topic, body in sent]
             await intake.keep_in_halves(pool, raw, Pace())
 
     asyncio.run(take())

@@ -239,9 +239,10 @@ def test_the_first_ack_ok_is_sent_at_once_and_a_repeat_to_a_camera_that_is_quiet
 
 
 @pytest.mark.req("DB2-14")
-def test_who_did_not_listen_for_a_while_sends_the_first_one_as_a_repeat() -> None:
-    assert answered(0, told=0, behind=True) == Wait(NOW + PACE.round)
-    assert answered(5, told=0, behind=True) == Acknowledge()
+@pytest.mark.parametrize("told", [0, 1])
+def test_who_may_not_have_heard_all_says_nothing(told: int) -> None:
+    now = NOW + timedelta(seconds=60)
+    assert answered(60, told=told, behind=True) == Wait(now + chunks.CAUGHT_UP)
 
 
 @pytest.mark.req("DB2-14")

@@ -5,10 +5,11 @@ from farmiq.cloud.camera.gateway.lag import FROZEN_S, Lag
 
 class World:
     def __init__(self) -> None:
-        self.now, self.hindered, self.waiting = 100.0, False, 0
+        self.now, self.hindered, self.waiting, self.taken = 100.0, False, 0, 0
         self.lag = Lag(
             hindered=lambda: self.hindered,
             waiting=lambda: self.waiting,
+            taken=lambda: self.taken,
             lasts_s=5.0,
             clock=lambda: self.now,
         )
@@ -20,12 +21,14 @@ class World:
         return self.lag.is_behind()
 
 
-def test_after_a_start_until_nothing_waits() -> None:
+def test_after_a_start_until_what_waited_is_taken_though_more_waits() -> None:
     world = World()
     assert world.runs(4)
-    world.waiting = 1
+    world.waiting = 3
     assert world.runs(10)
-    world.waiting = 0
+    world.waiting, world.taken = 9, 2
+    assert world.runs(1)
+    world.taken = 3
     assert not world.runs(1)
 
 

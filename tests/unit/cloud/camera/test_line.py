@@ -1,5 +1,8 @@
 """Whose messages the gateway takes next."""
 
+import pytest
+
+from farmiq.cloud.camera.gateway import line as module
 from farmiq.cloud.camera.gateway.line import MOST_DEAR, Line
 from farmiq.plumbing.mqtt import Message
 
@@ -7,22 +10,30 @@ MANY, OTHER = "AABBCCDDEE01", "AABBCCDDEE02"
 CHUNK, ANNOUNCEMENT = b'{"chunk_id": 1}', b'{"total_chunks": 1}'
 
 
-def message(number: int, mac: str = MANY, payload: bytes = CHUNK, **changes: int) -> Message:
-    said = {"qos": 1, "connection": 1, **changes}
+def message(
+    number: int,
+    mac: str = MANY,
+    payload: bytes = CHUNK,
+    *,
+    repeated: bool = False,
+    qos: int = 1,
+    connection: int = 1,
+) -> Message:
     return Message(
-        f"device/{mac}/data", payload, retained=False, repeated=False, packet_id=number,
-        size=len(payload), **said,
+        f"device/{mac}/data", payload, retained=False, repeated=repeated, packet_id=number,
+        size=len(payload), qos=qos, connection=connection,
     )  # fmt: skip
 
 
 def line_of(*messages: Message) -> Line:
     line = Line()
+    line.connected(1, settled_at=0.0)
     line.join(messages)
     return line
 
 
-def taken(line: Line, most: int = 200, most_bytes: int = 10**6) -> list[int]:
-    return [one.packet_id for one in line.take(most=most, most_bytes=most_bytes)]
+def taken(line: Line, most: int = 200, most_bytes: int = 10**6, now: float = 0.0) -> list[int]:
+    return [one.packet_id for one in line.take(most=most, most_bytes=most_bytes, now=now)]
 
 
 def test_another_camera_does_not_wait_for_one_that_has_sent_much() -> None:
@@ -47,14 +58,58 @@ def test_whoever_was_served_is_last_the_next_time() -> None:
     assert taken(line_of(message(1), message(2)), most_bytes=len(CHUNK)) == [1]
 
 
-def test_what_the_broker_sends_again_is_here_once_and_of_a_lost_connection_not_at_all() -> None:
-    line = line_of(message(1), message(2), message(1))
-    line.join([message(0, qos=0), message(0, qos=0)])
-    line.forget_but(1)
+def test_what_comes_again_on_a_connection_is_here_once_whether_or_not_it_was_taken() -> None:
+    again = message(1, repeated=True)
+    line = line_of(message(1), message(2), again)
+    assert taken(line) == [1, 2]
+    line.join([again])
+    line.settled()
+    line.join([again])
+    assert (taken(line), line.stale(), line.taken) == ([], [], 2)
+
+
+def test_a_number_that_is_used_again_names_another_message() -> None:
+    line = line_of(message(1))
+    line.join([message(1, payload=ANNOUNCEMENT, repeated=True), message(1)])
+    assert taken(line) == [1, 1, 1]
+
+
+def test_of_a_lost_connection_only_what_nobody_brings_again_stays() -> None:
+    line = line_of(message(1), message(2, repeated=True), message(0, qos=0), message(0, qos=0))
+    line.connected(1, settled_at=9.0)
     assert line.count == 4
-    line.forget_but(2)
-    line.join([message(1, connection=2)])
-    assert taken(line) == [0, 0, 1]
+    line.connected(2, settled_at=0.0)
+    line.join([message(1, connection=2, repeated=True)])
+    assert taken(line) == [1, 0, 0]
+
+
+@pytest.mark.req("DB2-14")
+def test_what_the_last_connection_left_comes_before_what_is_new() -> None:
+    """The broker brings it later: old announcements would be taken for the next image."""
+    line = Line()
+    line.connected(7, settled_at=12.0)
+    line.join([message(1), message(2, OTHER)])
+    assert (taken(line, now=2.0), line.settles_for(2.0), line.count) == ([], 10.0, 2)
+    line.join([message(3, payload=ANNOUNCEMENT, repeated=True), message(4, repeated=True)])
+    assert taken(line, now=11.0) == [3, 4]
+    assert taken(line, now=12.0) == [2, 1]
+    assert (line.settles_for(12.0), line.count) == (0.0, 0)
+
+
+@pytest.mark.req("DB2-14")
+def test_what_the_last_connection_left_and_comes_after_newer_messages_is_dropped() -> None:
+    line = line_of(message(1))
+    assert taken(line) == [1]
+    late = [message(n, mac, repeated=True) for n, mac in ((2, MANY), (3, OTHER))]
+    line.join(late)
+    assert (line.stale(), line.stale(), taken(line)) == ([late[0]], [], [3])
+
+
+def test_of_what_is_known_again_the_last_ones_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_KNOWN", 2)
+    line = line_of(message(1), message(2), message(3))
+    line.join([message(1, repeated=True), message(3, repeated=True)])
+    assert taken(line) == [1, 1, 2, 3]
 
 
 def test_what_is_not_committed_is_in_hand() -> None:
