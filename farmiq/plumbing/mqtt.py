@@ -94,7 +94,6 @@ class Client:
         self._answered = asyncio.Event()
         self._why_down = "not connected yet"
         self._connection = 0
-        self._session_was_kept = False
         self._resumed_at: float | None = None
         self._reading_paused = False
         self._closing = False
@@ -274,6 +273,7 @@ class Client:
     def _forget_connection(self) -> None:
         self._up.clear()
         self._connection += 1
+        self._resumed_at = None
         self._waiting.clear()
         self._waiting_bytes = 0
         self._stop_watching()
@@ -309,7 +309,8 @@ class Client:
         return client
 
     def _on_connect(self, _c: Any, _u: Any, flags: Any, reason: Any, _p: Any) -> None:
-        self._session_was_kept = bool(flags.session_present)
+        # What it left comes at once, before we have subscribed again.
+        self._resumed_at = time.monotonic() if flags.session_present else None
         if reason.is_failure:
             self._why_down = f"refused: {reason}"
             self._now_down()
@@ -330,7 +331,6 @@ class Client:
 
     def _now_up(self) -> None:
         self._log.info("mqtt.connected")
-        self._resumed_at = time.monotonic() if self._session_was_kept else None
         self._up.set()
         self._answered.set()
 

@@ -269,6 +269,20 @@ async def test_a_restarted_broker_is_found_again_and_the_session_goes_on(own: Br
         assert set(await take_until(gateway, "before", "after")) == {"before", "after"}
 
 
+async def test_who_takes_up_a_session_knows_it_before_the_first_message(own: Broker) -> None:
+    """What was left comes at once, and after newer messages: whoever needs an order must know."""
+    async with own.gateway() as gateway, own.device() as device:
+        await gateway.until_up()
+        assert gateway.resumed_at is None
+        await publish(device, "left")
+        await take(gateway, 1)
+    async with own.device() as device:
+        await publish(device, "newer")
+    async with own.gateway() as gateway:
+        await take(gateway, 1)
+        assert gateway.resumed_at is not None
+
+
 async def test_a_message_of_the_largest_size_arrives_whole(own: Broker) -> None:
     sent = [bytes([number]) * 256 * 1024 for number in range(3)]
     async with own.gateway() as gateway, own.device() as device:

@@ -49,10 +49,11 @@ class Line:
 
         `settled_at`: when all that the last connection left should have come.
         """
+        self._settled_at = settled_at
         if connection == self._connection:
             return
         stay = [one for each in self._new.values() for one in each if not one.qos]
-        self._connection, self._settled_at = connection, settled_at
+        self._connection = connection
         self._left, self._new, self._known, self._went_on = {}, {}, {}, {}
         self._stale, self.count, self.bytes = [], 0, 0
         self.join(stay)
