@@ -32,8 +32,8 @@ from tests import databases, devices, ports
 from tests.chaos.summary import fault_lines
 from tests.engines import Engines, state_dir
 
-# Speed is not what properties are about: a busy machine must not fail them. A fixture that lasts for
-# all examples is what their tests reckon with.
+# Speed is not what properties are about: a busy machine must not fail them. Their tests reckon with
+# a fixture that all examples share.
 settings.register_profile(
     "exploring",
     deadline=None,

@@ -191,6 +191,12 @@ async def test_batches_at_once_are_each_confirmed_for_themselves(
     assert await until(lambda: waiting(vhost, "work.queue")) == 1600
 
 
+async def fill(publisher: Publisher) -> None:
+    while True:
+        batch = outgoing(*(b"%d" % number for number in range(500)), key="full")
+        await publisher.publish(batch, timeout_s=60)
+
+
 async def test_a_full_queue_refuses_and_the_link_goes_on(publisher: Publisher, vhost: str) -> None:
     async with amqp.connection(vhost, name="test") as opened:
         channel = await opened.channel()
@@ -207,10 +213,7 @@ async def test_a_full_queue_refuses_and_the_link_goes_on(publisher: Publisher, v
         await (await channel.get_queue("full.queue")).bind("work", "full")
     # A queue says that it is full a moment after it is.
     with pytest.raises(BusDownError, match="nack"):
-        while True:
-            await publisher.publish(
-                outgoing(*(b"%d" % n for n in range(500)), key="full"), timeout_s=60
-            )
+        await fill(publisher)
 
     await publisher.publish(outgoing(b"2"), timeout_s=60)
 
