@@ -29,9 +29,9 @@ test: $(READY) ## all tests but the long ones, on real engines
 	@$(FARMIQ) stack fetch --browser
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(ARGS)
 
-test-long: $(READY) ## soak and fuzz runs
+test-long: $(READY) ## soak and fuzz runs, and the properties with examples of every run's own
 	@$(FARMIQ) stack fetch --browser
-	@$(PY) -m pytest -m long $(ARGS)
+	@$(PY) -m pytest -m "long or hypothesis" --hypothesis-profile=exploring $(ARGS)
 
 check: $(READY) ## style, types, import contracts
 	@$(VENV)/bin/ruff format --check .

@@ -100,6 +100,15 @@ class Mosquitto:
         )  # fmt: skip
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a SIGSTOP has reached all threads of a process."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
+    try:
+        return all(each.read_text().rpartition(")")[2].split()[0] == "T" for each in tasks)
+    except (FileNotFoundError, ProcessLookupError):  # a thread has just ended
+        return False
+
+
 @contextlib.contextmanager
 def nats(folder: Path) -> Iterator[Nats]:
     with stack.start(folder / "broker", engines=("mqtt-edge",), say=lambda _: None) as started:

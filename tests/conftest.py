@@ -20,7 +20,7 @@ import argon2
 import psycopg
 import pytest
 from _pytest.nodeid import coerce_node_id
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from farmiq import stack
@@ -32,9 +32,17 @@ from tests import databases, devices, ports
 from tests.chaos.summary import fault_lines
 from tests.engines import Engines, state_dir
 
-# Speed is not what properties are about: a busy machine must not fail them.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+# Speed is not what properties are about: a busy machine must not fail them. Their tests reckon with
+# a fixture that all examples share.
+settings.register_profile(
+    "exploring",
+    deadline=None,
+    derandomize=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+# The same examples in every run: what is found at random is found by `make test-long`.
+settings.register_profile("repeatable", settings.get_profile("exploring"), derandomize=True)
+settings.load_profile("repeatable")
 
 _engines = pytest.StashKey[Engines]()
 

@@ -19,7 +19,7 @@ from farmiq.plumbing import ids
 
 # Beyond this the dead rows of many tests would make the next ones slow.
 WORN_BYTES = 512 * 1024
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 _CATALOGUES = (
     "attrdef", "attribute", "class", "constraint", "default_acl", "depend", "description", "enum",
@@ -115,12 +115,11 @@ def _renamed(owner: Connection, clean: _Clean) -> _Clean:
 
 
 def _hang_up(owner: Connection, name: str) -> None:
-    """Return when nobody is connected to it any more."""
+    """Return when nobody is connected to it any more, also who was still connecting."""
     ends_at = time.monotonic() + PATIENCE_S
-    owner.execute(f"select pg_terminate_backend(pid) {_OTHERS}".encode(), (name,))
-    while owner.execute(f"select {_OTHERS} limit 1".encode(), (name,)).fetchone() is not None:
+    while owner.execute(f"select pg_terminate_backend(pid) {_OTHERS}".encode(), (name,)).fetchall():
         assert time.monotonic() < ends_at, f"somebody stays connected to {name}"
-        time.sleep(0.001)
+        time.sleep(0.002)
 
 
 def _cleaned(server: str, lent: _Clean) -> _Clean | None:

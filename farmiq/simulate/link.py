@@ -42,10 +42,15 @@ class Link:
         if self.refusing:
             writer.transport.abort()
             return
+        cuts = self.cuts
         try:
             far_reader, far_writer = await asyncio.open_connection(self.host, self.port)
         except OSError:
             writer.transport.abort()
+            return
+        if self.cuts != cuts:
+            for each in (writer, far_writer):
+                each.transport.abort()
             return
         self._open |= {writer, far_writer}
         relay = asyncio.current_task()

@@ -10,7 +10,8 @@ from farmiq.plumbing.http import CODES
 from tests import bad_input
 from tests.bad_input import Posted
 from tests.integration.cloud.conftest import event
-from tests.integration.cloud.test_ingestion import Client, client
+from tests.integration.cloud.test_ingestion import Client, client, ready
+from tests.until import until
 
 __all__ = ["client"]  # the fixture: a real route, database and bus
 
@@ -47,7 +48,7 @@ async def send(client: Client, *, seed: int, count: int) -> None:
     assert client.site.rows("select count(*) from ingestion_dedupe") == [(noted + len(healthy),)]
     known = {row[0] for row in client.site.rows("select event_id::text from ingestion_dedupe")}
     assert {each["event_id"] for each in healthy} <= known
-    assert not await client.door.problems()
+    await until(lambda: ready(client.door))
 
 
 @pytest.mark.req("XC-01")

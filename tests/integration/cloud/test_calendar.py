@@ -167,12 +167,13 @@ def ended(process: "subprocess.Popen[bytes]") -> bool:
 
 def shown(port: int, path: str, what: str) -> bool:
     try:
-        answer = httpx2.get(f"http://127.0.0.1:{port}{path}", timeout=10)
+        answer = httpx2.get(f"http://127.0.0.1:{port}{path}", timeout=60)
     except httpx2.HTTPError:
         return False
     return answer.status_code == 200 and what in answer.text
 
 
+@pytest.mark.timeout(600)
 async def test_killed_at_every_point_nothing_is_lost_or_doubled(
     farm: Farm, free_port: Callable[[], int]
 ) -> None:
@@ -197,9 +198,10 @@ async def test_killed_at_every_point_nothing_is_lost_or_doubled(
         await until(
             partial(shown, port, "/metrics", 'calendar_sites_failing{step="open"} 0.0'), within_s=90
         )
+        await until(lambda: farm.counters(wake["session_id"]) == (0, 1, 0))
     finally:
         living.terminate()
-        living.wait(timeout=30)
+        living.wait(timeout=60)
     assert farm.counters(wake["session_id"]) == (0, 1, 0)
     assert farm.rows(
         "select alert_type, count(*)::int from device_alerts group by 1 order by 1"

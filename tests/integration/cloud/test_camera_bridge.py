@@ -52,7 +52,7 @@ class Cloud:
         settings = self.settings
         assert settings.camera_bridge_url
         assert settings.camera_bridge_key_file
-        async with httpx2.AsyncClient(timeout=20) as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
             url = settings.camera_bridge_url + service.ROUTE
             key_file = settings.camera_bridge_key_file
             made = service.Bridge(settings, self.pool, client, url, key_file)
@@ -68,7 +68,7 @@ class Cloud:
         async def ready() -> bool:
             return "ingestion.bus" in door._checks and not await door.problems()
 
-        await until(ready, within_s=60)
+        await until(ready, within_s=90)
 
     def sign_in(self, tenant_id: str) -> dict[str, str]:
         owner = self.farm.owner
@@ -153,7 +153,7 @@ async def test_a_wake_is_in_its_farm_once_though_the_bridge_died_and_sent_it_twi
         assert len(ours.execute(READINGS).fetchall()) == 3
         assert theirs.execute(READINGS).fetchall() == []
     address = f"{cloud.environment['CAMERA_BRIDGE_URL']}/api/v1/media/images/{image_id}"
-    async with httpx2.AsyncClient(timeout=20) as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         shown = await client.get(address, headers=cloud.sign_in("farm"))
         hidden = await client.get(address, headers=cloud.sign_in("t-other"))
     assert (shown.status_code, shown.headers["content-type"]) == (200, "image/jpeg")

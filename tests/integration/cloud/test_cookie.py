@@ -51,7 +51,7 @@ async def test_cookies_are_secure_where_they_should(
     tasks.create_task(http.serve(door, host="127.0.0.1", port=port, tls=settings.tls))
     address = f"{'https' if https else 'http'}://localhost:{port}/sign-in"
     trusted = Tls(tmp_path / "authority.pem").client()
-    async with httpx2.AsyncClient(verify=trusted) as browser:
+    async with httpx2.AsyncClient(verify=trusted, timeout=60) as browser:
         await until(lambda: _answers(browser, address))
         cookie = (await browser.get(address)).headers["set-cookie"]
 

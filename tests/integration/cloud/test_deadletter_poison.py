@@ -15,12 +15,12 @@ from farmiq.cloud.feed import service as feed
 from farmiq.plumbing import amqp, consume, db, http
 from farmiq.plumbing.delivery import Properties
 from tests.integration.cloud.conftest import CloudSite
-from tests.integration.cloud.test_deadletter import PILE, bury, dlq, has, url_of
+from tests.integration.cloud.test_deadletter import PILE, bury, dlq, has, patient, url_of
 from tests.integration.cloud.test_landing import kept, sample, written
 from tests.integration.plumbing.test_poison import UNREADABLE, Raw
 from tests.until import until
 
-__all__ = ["bury"]  # a fixture
+__all__ = ["bury", "patient"]  # fixtures
 
 
 async def put(cloud: CloudSite, queue: str, *messages: tuple[bytes, Properties]) -> None:
@@ -49,16 +49,18 @@ async def test_a_poison_letter_is_counted_shown_and_redriven_without_what_nobody
     code, said, problem = await dlq(cloud, "ls", "--json")
     assert code == 3, problem
     assert [each["count"] for each in json.loads(said)] == [1]
+    await until(partial(has, url_of(cloud), PILE, 1))
     _, said, _ = await dlq(cloud, "show", "--body", "--json")
     shown = json.loads(said)
     assert shown["body"].encode() == poison
     assert (shown["origin"], shown["attempts"]) == (bus.FEED.queue, 1)
     assert shown["unreadable"] == "message_id 69642dfffe"
+    await until(partial(has, url_of(cloud), PILE, 1))
     code, said, problem = await dlq(cloud, "redrive", "--all", "--json")
     assert code == 0, problem
     assert "without what could not be read: message_id" in json.loads(said.splitlines()[0])["note"]
     await until(lambda: len(kept(cloud, "feed_events")) == 3)
-    assert await waiting_nowhere(cloud)
+    await until(partial(waiting_nowhere, cloud))
 
 
 async def waiting_nowhere(cloud: CloudSite) -> bool:
@@ -96,6 +98,7 @@ async def test_a_nul_in_a_property_does_not_keep_a_letter_where_it_is(cloud: Clo
     code, said, problem = await dlq(cloud, "redrive", "--all", "--json")
     assert code == 3, problem
     assert json.loads(said.splitlines()[-1]) == {"summary": {"failed": 3}}
+    await until(partial(has, url_of(cloud), PILE, 3))
     code, said, problem = await dlq(cloud, "discard", "--event-id", "ab")
     assert (code, said) == (0, "discarded 1\n"), problem
     assert cloud.rows(

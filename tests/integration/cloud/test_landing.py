@@ -28,6 +28,7 @@ from farmiq.messages.catalogue import BUS
 from farmiq.plumbing import amqp, db, http, ids
 from farmiq.plumbing import delivery as deliveries
 from tests.integration.cloud.conftest import CloudSite
+from tests.integration.cloud.test_ingestion import ready
 from tests.integration.plumbing.test_amqp import read_one, waiting
 from tests.unit.messages import samples
 from tests.until import until
@@ -108,7 +109,7 @@ async def test_an_event_of_every_type_lands_in_its_table_and_nothing_is_left_ove
     door = http.Door(title="test", version="0")
     sent = {kind: sample(kind) for kind in BUS}
     await publisher.publish(
-        [outgoing(kind, written(event)) for kind, event in sent.items()], timeout_s=20
+        [outgoing(kind, written(event)) for kind, event in sent.items()], timeout_s=60
     )
     for service in services.SERVICES:
         if any(name == service.name for name, _ in LANDINGS.values()):
@@ -117,13 +118,13 @@ async def test_an_event_of_every_type_lands_in_its_table_and_nothing_is_left_ove
     def stored() -> set[str]:
         return {event_id for table in TABLES.values() for event_id in kept(cloud, table)}
 
-    await until(lambda: stored() == {event["event_id"] for event in sent.values()}, within_s=60)
+    await until(lambda: stored() == {event["event_id"] for event in sent.values()}, within_s=90)
     assert await waiting(url, UNROUTED_QUEUE) == 0
     for work in bus.WORKS:
         await until(partial(_none_waiting, url, work.queue))
         assert await waiting(url, work.dead_letters) == 0
     _look_at_columns(cloud, sent)
-    assert await door.problems() == {}
+    await until(lambda: ready(door))
 
 
 def _look_at_columns(cloud: CloudSite, sent: dict[str, dict[str, Any]]) -> None:
@@ -217,7 +218,7 @@ async def test_poison_of_every_kind_is_dead_byte_for_byte_and_healthy_events_go_
     random.Random(7).shuffle(bodies)
     door = http.Door(title="test", version="0")
     tasks.create_task(landing.run(quick, door, found))
-    await publisher.publish([outgoing(kind, body) for body in bodies], timeout_s=30)
+    await publisher.publish([outgoing(kind, body) for body in bodies], timeout_s=60)
 
     await until(lambda: len(kept(cloud, TABLES[queue])) == 20)
     letters = [await read_one(url, found.work.dead_letters) for _ in poison]
@@ -234,17 +235,22 @@ async def test_poison_of_every_kind_is_dead_byte_for_byte_and_healthy_events_go_
 async def test_a_company_that_is_added_in_time_gets_its_event(
     cloud: CloudSite, quick: CloudSettings, publisher: amqp.Publisher, tasks: asyncio.TaskGroup
 ) -> None:
-    patient = quick.model_copy(update={"bus_retry_s": (0.01, 2.0)})
+    patient = quick.model_copy(update={"bus_retry_s": (0.01, 2.0, 5.0, 20.0)})
     door = http.Door(title="test", version="0")
     tasks.create_task(landing.run(patient, door, feed.LANDING))
     body = written(sample("feed.lot.received", tenant_id="t-new"))
-    await publisher.publish([outgoing("feed.lot.received", body)], timeout_s=20)
+    await publisher.publish([outgoing("feed.lot.received", body)], timeout_s=60)
     url = cloud.settings.amqp_url.get_secret_value()
-    await until(lambda: waiting(url, bus.FEED.retry(2.0)))
+    pauses = [bus.FEED.retry(seconds) for seconds in (2.0, 5.0, 20.0)]
+    await until(lambda: _any_waiting(url, pauses))
     with psycopg.connect(cloud.database.admin_url) as connection:
         add_company(connection, "t-new", name="New")
     await until(lambda: cloud.rows("select tenant_id from feed_events") == [("t-new",)])
     assert await waiting(url, bus.FEED.dead_letters) == 0
+
+
+async def _any_waiting(url: str, queues: list[str]) -> bool:
+    return any((await amqp.depths(url, queues)).values())
 
 
 class Process:
@@ -305,12 +311,12 @@ async def test_death_after_setting_aside_loses_nothing(
     url = cloud.settings.amqp_url.get_secret_value()
     healthy, poison = _lots(30), b"not an event"
     for body in (*healthy[:15], poison, *healthy[15:]):
-        await publisher.publish([outgoing("feed.lot.received", body)], timeout_s=20)
+        await publisher.publish([outgoing("feed.lot.received", body)], timeout_s=60)
     died = process.start(crash_at="consume.after_set_aside")
-    await until(lambda: died.poll() is not None, within_s=40)
+    await until(lambda: died.poll() is not None, within_s=90)
     assert died.returncode == -signal.SIGKILL
     process.start()
-    await until(lambda: _stored(cloud) == 30, within_s=40)
+    await until(lambda: _stored(cloud) == 30, within_s=90)
     await until(partial(_none_waiting, url, bus.FEED.queue))
     copies = await waiting(url, bus.FEED.dead_letters)
     assert copies in (1, 2)
@@ -327,16 +333,16 @@ async def test_a_consumer_killed_or_paused_in_its_work_is_taken_over(
     bodies = _lots(600)
     for start in range(0, 600, 50):
         part = [outgoing("feed.lot.received", body) for body in bodies[start : start + 50]]
-        await publisher.publish(part, timeout_s=20)
+        await publisher.publish(part, timeout_s=60)
         if start == 300:
-            await until(lambda: _stored(cloud) > 0, within_s=40)
+            await until(lambda: _stored(cloud) > 0, within_s=90)
             first.send_signal(sign)
     if sign == signal.SIGKILL:
         first.wait()
         process.start()
     else:
         first.send_signal(signal.SIGCONT)
-    await until(lambda: _stored(cloud) == 600, within_s=60)
+    await until(lambda: _stored(cloud) == 600, within_s=90)
     await until(partial(_none_waiting, url, bus.FEED.queue))
     assert await waiting(url, bus.FEED.dead_letters) == 0
     sent = sorted(json.loads(body)["event_id"] for body in bodies)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from farmiq.cloud import landing
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.cloud.media import service
 from farmiq.config import CloudSettings
-from farmiq.edge.media import carried
+from farmiq.edge.media import carried, carrying
 from farmiq.edge.media.carrying import Carrier
 from farmiq.messages.media import STORED
 from farmiq.plumbing import db, http, ids, objects, tokens
@@ -127,7 +128,7 @@ async def cloud(
 
     def connect() -> httpx2.AsyncClient:
         mounts = {"http://cloud.test": httpx2.ASGITransport(app=app)}
-        return httpx2.AsyncClient(mounts=mounts, timeout=20)
+        return httpx2.AsyncClient(mounts=mounts, timeout=60)
 
     async with (
         db.pool(cloud_db.url, name="test", most=6) as opened,
@@ -190,7 +191,11 @@ async def test_the_newest_go_first(cloud: Cloud) -> None:
     assert await cloud.carry() == 1
 
 
-async def test_a_cloud_that_is_away_costs_nothing_and_its_wait_is_kept(cloud: Cloud) -> None:
+async def test_a_cloud_that_is_away_costs_nothing_and_its_wait_is_kept(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(carrying, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     media_id = await cloud.edge.store(jpeg())
     acked(cloud.edge.database)
     cloud.instead += [PlainTextResponse("busy", 503, headers={"Retry-After": "1"})]
@@ -198,6 +203,7 @@ async def test_a_cloud_that_is_away_costs_nothing_and_its_wait_is_kept(cloud: Cl
     assert await cloud.carry() == 0, "it rests"
     assert cloud.edge.column("sync_count", media_id) == 0
     assert "503" in cloud.edge.column("sync_error", media_id)
+    clock[0] += 3600
 
     async def there() -> bool:
         await cloud.carry()

@@ -111,7 +111,7 @@ def test_the_command_says_why_and_fails(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=150,
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(

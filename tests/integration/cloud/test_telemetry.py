@@ -72,7 +72,7 @@ async def test_what_is_announced_names_the_company_by_its_id_alone(
     async with await psycopg.AsyncConnection.connect(cloud.database.url, autocommit=True) as ear:
         await ear.execute("listen telemetry_changed")
         await land(pool, bodies(event(), event()))
-        heard = [notice.payload async for notice in ear.notifies(timeout=10, stop_after=1)]
+        heard = [notice.payload async for notice in ear.notifies(timeout=60, stop_after=1)]
     assert heard == [company[0]]
 
 
@@ -96,7 +96,7 @@ async def test_poison_goes_to_the_dead_letters_with_its_bytes_and_the_rest_is_st
         for body in (*bodies(event()), poison, *bodies(event()))
     ]
     async with amqp.publisher(url, name="test", topology=TOPOLOGY) as publisher:
-        await publisher.publish(outgoing, timeout_s=10)
+        await publisher.publish(outgoing, timeout_s=60)
     await until(lambda: cloud.rows("select count(*) from telemetry_readings") == [(2,)])
 
     async def dead() -> bool:

@@ -18,8 +18,9 @@ from farmiq.plumbing import amqp, consume, http
 from farmiq.plumbing.delivery import Properties
 from tests.conftest import Database
 from tests.integration.cloud.conftest import CloudSite
+from tests.integration.cloud.test_ingestion import ready
 from tests.integration.cloud.test_landing import kept, outgoing, sample, written
-from tests.integration.plumbing.test_amqp import definitions, read_one, waiting
+from tests.integration.plumbing.test_amqp import definitions, read_one, says, waiting
 from tests.until import until
 
 pytestmark = pytest.mark.xdist_group("topology")  # logins are the broker's, not the vhost's
@@ -131,10 +132,10 @@ async def test_the_login_of_a_service_suffices_for_its_work_and_for_nothing_else
         healthy = sample("feed.lot.received")
         foreign = written(sample("feed.lot.received", tenant_id="t-unknown"))
         messages = [outgoing("feed.lot.received", each) for each in (written(healthy), foreign)]
-        await publisher.publish(messages, timeout_s=20)
+        await publisher.publish(messages, timeout_s=60)
     await until(lambda: kept(cloud, "feed_events") == [healthy["event_id"]])
     assert (await read_one(url, bus.FEED.dead_letters)).body == foreign
-    assert await door.problems() == {}
+    await until(lambda: ready(door))
 
     async with amqp.connection(logins["cloud-feed-service"], name="test") as opened:
         for attempt in (
@@ -161,6 +162,5 @@ async def test_a_service_that_may_create_nothing_says_what_is_missing(
         await (await opened.channel()).queue_delete(bus.BARN.queue)
     login = as_login(url, "cloud-ingestion", found["passwords"]["cloud-ingestion"])
     async with amqp.publisher(login, name="test", topology=bus.TOPOLOGY) as publisher:
-        problem = await publisher.problem()
-    assert problem is not None
-    assert f"there is no queue {bus.BARN.queue}: `farmiq topology apply` creates it" in problem
+        missing = f"there is no queue {bus.BARN.queue}: `farmiq topology apply` creates it"
+        await until(lambda: says(publisher, missing))

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.cloud.identity.accounts import add_company
@@ -89,9 +89,7 @@ async def state(pool: db.Pool, session_id: UUID) -> tuple[Any, ...]:
 
 
 @pytest.mark.req("SC-05", "RB-28")
-@settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=60)
 @given(data=st.data(), told=st.lists(facts(), min_size=1, max_size=7))
 async def test_the_cloud_reads_off_what_the_edge_does(
     pool: db.Pool, data: st.DataObject, told: list[Fact]

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.edge import outbox
@@ -84,10 +84,7 @@ orders = st.tuples(
 
 
 @pytest.mark.req("DD-01", "DD-02", "SC-05")
-@settings(
-    max_examples=25,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=25)
 @given(orders)
 def test_any_order_any_duplication_any_split_gives_the_same_tables(
     edge_db: Database, order: tuple[list[int], list[int], list[int], Any]

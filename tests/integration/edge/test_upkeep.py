@@ -7,7 +7,7 @@ from random import Random
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -131,9 +131,7 @@ async def seen(pool: db.Pool, device_id: str) -> store.Boot:
     return boot
 
 
-@hypothesis_settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@hypothesis_settings(max_examples=40)
 @given(
     seqs=st.sets(st.integers(-(2**53) + 1, 2**53 - 1) | st.integers(0, 80), min_size=1),
     rng=st.randoms(use_true_random=False),

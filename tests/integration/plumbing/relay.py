@@ -20,12 +20,14 @@ class Relay:
         self._server: asyncio.Server | None = None
 
     async def up(self) -> None:
+        self._link.heal()
         self._server = await asyncio.start_server(self._link.relay, "127.0.0.1", self._port_here)
 
     async def down(self) -> None:
         """Nobody listens any more, and what was connected is cut."""
         if self._server is not None:
             self._server.close()
+        self._link.refusing = True
         self._link.cut()
 
 

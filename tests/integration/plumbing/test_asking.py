@@ -53,7 +53,7 @@ async def dripping(writer: asyncio.StreamWriter) -> None:
 
 
 async def ask(url: str) -> asking.Said:
-    async with httpx2.AsyncClient(timeout=0.5) as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         return await asking.ask(client, "PUT", url, content=b"x", headers={})
 
 
@@ -66,7 +66,8 @@ async def test_the_answer_as_it_came(raw: bytes, value: object) -> None:
     assert (said.status, said.body, said.json()) == (200, raw, value)
 
 
-async def test_an_answer_that_drips_ends() -> None:
+async def test_an_answer_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "PARTS", 0.01)
     async with served(dripping) as url:
         with pytest.raises(TimeoutError):
             await ask(url)

@@ -86,15 +86,15 @@ def durable(tmp_path: Path) -> Iterator[Broker]:
 async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
     async with (
         mqtt.connected(url, backoff=Backoff(base_s=0.05, cap_s=0.2), **options) as client,
-        asyncio.timeout(60),
+        asyncio.timeout(150),
     ):
         await client.until_up()
         yield client
 
 
-async def take(client: Client, count: int, *, within_s: float = 20.0) -> list[Message]:
+async def take(client: Client, count: int) -> list[Message]:
     taken: list[Message] = []
-    async with asyncio.timeout(within_s):
+    async with asyncio.timeout(60):
         while len(taken) < count:
             taken += await client.batch(most=count - len(taken), linger_s=0.0)
     return taken
@@ -103,7 +103,7 @@ async def take(client: Client, count: int, *, within_s: float = 20.0) -> list[Me
 async def take_all(client: Client, *wanted: str) -> list[Message]:
     """Everything that came until all wanted ones had; a slow machine may see some of them twice."""
     taken: list[Message] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not set(wanted) <= set(names(taken)):
             taken += await client.batch(most=1, linger_s=0.0)
     return taken
@@ -112,7 +112,7 @@ async def take_all(client: Client, *wanted: str) -> list[Message]:
 async def take_until(client: Client, *wanted: str) -> list[str]:
     """The distinct names that came until all wanted ones had; each is acknowledged."""
     seen: dict[str, None] = {}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not set(wanted) <= set(seen):
             messages = await client.batch(most=1, linger_s=0.0)
             seen |= dict.fromkeys(names(messages))
@@ -193,8 +193,7 @@ async def test_what_was_published_survives_a_power_cut_of_the_broker(durable: Br
 
     await durable.restart()
     async with durable.gateway() as gateway:
-        got = set(names(await take(gateway, 50)))
-        assert got == set(sent)
+        assert set(names(await take_all(gateway, *sent))) == set(sent)
 
 
 async def test_a_killed_broker_is_found_again_and_nothing_acknowledged_is_lost(
@@ -341,7 +340,7 @@ async def test_large_messages_pause_reading_by_their_bytes(own: Broker) -> None:
         await until(lambda: gateway.waiting >= 3)
         assert gateway.waiting == 3
         taken: list[Message] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(taken) < len(sent):
                 batch = await gateway.batch(most=2, linger_s=0.0)
                 gateway.ack(batch)
@@ -360,6 +359,7 @@ async def test_a_publish_that_is_never_acknowledged_is_given_up(
     async with own.device() as device:
         processes.send(silent, signal.SIGSTOP)
         try:
+            await until(lambda: brokers.is_stopped(own.server.pid))
             with pytest.raises(Disconnected, match="no acknowledgement within"):
                 await device.publish(TOPIC, b"into the silence")
         finally:
@@ -421,9 +421,11 @@ async def test_who_vanishes_twice_leaves_two_wills(own: Broker) -> None:
         for time in (1, 2):
             await device.until_up()
             assert device._wire is not None
+            connection = device.connection
             device._wire.socket.shutdown(2)
             (said,) = await take(gateway, 1)
             assert said.payload == b"gone %d" % time
+            await until(lambda: device.connection != connection)  # noqa: B023 - awaited here
 
 
 # --- TLS
@@ -478,7 +480,7 @@ async def test_a_burst_over_tls_arrives_whole(secured: Secured) -> None:
         connected(secured.url, client_id="device-1", tls=secured.tls) as device,
     ):
         await publish(device, *sent)
-        messages = await take(gateway, len(sent), within_s=10)
+        messages = await take(gateway, len(sent))
         gateway.ack(messages)
 
         assert names(messages) == sent
@@ -494,7 +496,7 @@ async def test_a_pause_over_tls_loses_nothing(secured: Secured) -> None:
     ):
         await publish(device, *sent)
         taken: list[Message] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(taken) < len(sent):
                 batch = await gateway.batch(most=2, linger_s=0.0)
                 gateway.ack(batch)

@@ -102,7 +102,7 @@ async def test_a_cancellation_that_was_lost_ends_the_loop_that_tries_again() -> 
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
 
 
 async def test_what_a_task_group_left_behind_ends_no_loop() -> None:

@@ -65,7 +65,7 @@ def logged(text: str) -> list[dict[str, Any]]:
 )
 def test_one_that_ends_ends_all_with_1(what: str, why: str) -> None:
     with start(what) as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
 
     assert process.returncode == 1
     assert out.split("\n")[:4] == ["up a", "up b", "down a", "down b"]
@@ -80,7 +80,7 @@ def test_a_signal_ends_all_in_order_with_0(number: signal.Signals) -> None:
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in "ab"] == ["up a\n", "up b\n"]
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
 
     assert process.returncode == 0
     assert out == "down a\ndown b\n"
@@ -92,7 +92,7 @@ def test_a_cancellation_that_got_lost_is_repeated() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "up deaf\n"
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
 
     assert process.returncode == 0
     assert [line["event"] for line in logged(err)] == ["run.stopped"]

@@ -131,7 +131,12 @@ async def test_trend_summary_and_comparison_of_the_last_days(accounts: Accounts)
     with accounts.days() as days:
         site = days.site(days.program("P", "experimental"), "S", "UTC")
         camera = days.camera(site, "C")
-        (today,) = days.connection.execute("select (now() at time zone 'UTC')::date").fetchone()  # type: ignore[misc]
+        # The last noon: no midnight passes meanwhile.
+        days.connection.execute(
+            "insert into test_clock (ahead) select date_trunc('day', now() - interval '12 hours',"
+            " 'UTC') + interval '12 hours' - now()"
+        )
+        (today,) = days.connection.execute("select (fn_now() at time zone 'UTC')::date").fetchone()  # type: ignore[misc]
         session = days.day(site, today, {camera: 3})
         for index in (1, 2):
             days.wake(session, camera, index, temperature=10 * index, humidity=50)

@@ -40,7 +40,7 @@ class Gateways:
         process, port = self.running[name]
         assert process.poll() is None, (self._folder / f"{name}.log").read_text()
         try:
-            answer = httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=5)
+            answer = httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=10)
         except httpx2.HTTPError:
             return "away"
         if answer.status_code != 200:
@@ -55,7 +55,7 @@ class Gateways:
             return seen[-1] == state
 
         try:
-            await until(reached, within_s=40)
+            await until(reached, within_s=90)
         except AssertionError:
             raise AssertionError(f"{name} is {seen[-1]}, not {state}") from None
 

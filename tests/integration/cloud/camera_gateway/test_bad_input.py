@@ -124,6 +124,7 @@ async def test_contradictions_are_refused_and_the_first_word_holds(site: Site) -
 
 
 @pytest.mark.req("DB2-12")
+@pytest.mark.timeout(600)
 async def test_a_thousand_open_images_keep_two_open_and_four_with_bytes(site: Site) -> None:
     await site.gateway()
     counted = ENDED.labels(outcome="too_many_open")._value
@@ -138,7 +139,7 @@ async def test_a_thousand_open_images_keep_two_open_and_four_with_bytes(site: Si
     await good.wake(image, NAME, now())
     assert await site.stored(good) == image
     count = "select count(*) from camera_transfers where state = "
-    await until(lambda: site.rows(f"{count} 'failed'") == [(998,)], within_s=60)
+    await until(lambda: site.rows(f"{count} 'failed'") == [(998,)], within_s=120)
     assert site.rows(f"{count} 'receiving'") == [(2,)]
     await until(lambda: counted.get() - before == 998)
     ((held,),) = site.rows("select count(distinct transfer_id) from camera_chunks")

@@ -132,7 +132,7 @@ async def test_commands_wait_until_the_camera_is_awake(
 async def test_what_somebody_asks_for_again_is_sent_for_in_the_same_wake(
     site: Site,
 ) -> None:
-    await site.gateway(CAMERA_TIMEOUT_SECONDS="1", CAMERA_MISSING_SECONDS="0.1")
+    await site.gateway(CAMERA_TIMEOUT_SECONDS="4", CAMERA_MISSING_SECONDS="0.1")
     camera = await site.camera()
     image, at = picture(3_000), now()
     await camera.announce(image, "a.jpg", at)

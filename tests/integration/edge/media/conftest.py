@@ -231,7 +231,7 @@ def announcement(
 
 @pytest.fixture
 async def web() -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(timeout=20) as opened:
+    async with httpx2.AsyncClient(timeout=60) as opened:
         yield opened
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.edge.ingress import transaction
@@ -56,7 +56,7 @@ def late(rng: Random, *, now: datetime, count: int) -> list[Reading]:
 
 @pytest.mark.req("DB-04")
 @given(seed=st.integers(0, 2**32), zone=st.sampled_from(ZONES))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 def test_late_data_of_sixty_days_in_any_order_equals_a_full_recompute(
     edge_db: Database, seed: int, zone: str
 ) -> None:

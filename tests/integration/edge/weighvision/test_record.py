@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.edge.ingress import transaction
@@ -175,9 +175,7 @@ async def test_every_event_three_times_is_the_same_session(
 
 
 @pytest.mark.req("SC-05", "MD-06")
-@settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=25)
 @given(data=st.data())
 async def test_any_order_repetition_and_split_gives_the_same_session(
     pool: db.Pool, stations: Database, data: st.DataObject

