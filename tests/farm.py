@@ -36,7 +36,7 @@ PASSWORD = "a long enough password"
 
 # One for all: to make a client is dearer than to ask with it. No connection outlives its answer,
 # for services are killed.
-ask = httpx2.Client(timeout=5, limits=httpx2.Limits(max_keepalive_connections=0))
+ask = httpx2.Client(timeout=20, limits=httpx2.Limits(max_keepalive_connections=0))
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Farm:
 
     async def until_ready(self, *names: str) -> None:
         for name in names or tuple(self.running):
-            await until(partial(self.ready, name), within_s=40)
+            await until(partial(self.ready, name), within_s=120)
 
     def ready(self, name: str) -> bool:
         assert self.running[name].poll() is None, self.log(name)
@@ -97,7 +97,7 @@ class Farm:
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -177,7 +177,7 @@ class Farm:
             arrived = edge[0] + told >= self.sent().count("ok")
             return arrived and cloud == edge and told == delivered
 
-        await until(quiet, within_s=60)
+        await until(quiet, within_s=120)
 
     def empty_tables(self) -> None:
         """As on the first day; the services go on.
@@ -193,7 +193,7 @@ class Farm:
 
     def stop_one(self, name: str) -> None:
         self.running[name].terminate()
-        self.running[name].wait(timeout=20)
+        self.running[name].wait(timeout=60)
 
     def samples_by_process(self) -> dict[int, list[Sample]]:
         """What each process counts, by its pid: one that was started again counts from nothing."""

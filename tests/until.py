@@ -21,7 +21,7 @@ async def until(condition: Callable[[], Awaitable[T]], *, within_s: float = ...)
 async def until(condition: Callable[[], T], *, within_s: float = ...) -> T: ...
 
 
-async def until(condition: Callable[[], Any], *, within_s: float = 20.0) -> Any:
+async def until(condition: Callable[[], Any], *, within_s: float = 60.0) -> Any:
     """What `condition` says, as soon as it is true. Fails the test if it is not within the time."""
     ends_at = time.monotonic() + within_s
     while True:
