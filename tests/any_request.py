@@ -179,17 +179,17 @@ def running(
     def ready() -> bool:
         assert process.poll() is None, Path(log.name).read_text()
         try:
-            known = [httpx2.get(url + path).status_code for path in document["paths"]]
-            return 404 not in known and httpx2.get(f"{url}/readyz").status_code == 200
+            known = [httpx2.get(url + path, timeout=30).status_code for path in document["paths"]]
+            return 404 not in known and httpx2.get(f"{url}/readyz", timeout=30).status_code == 200
         except httpx2.HTTPError:
             return False
 
     try:
-        asyncio.run(until(ready, within_s=60))
+        asyncio.run(until(ready, within_s=120))
         yield
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)
 
 
 def assert_sound(found: Mapping[str, Tally]) -> None:

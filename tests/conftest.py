@@ -20,7 +20,7 @@ import argon2
 import psycopg
 import pytest
 from _pytest.nodeid import coerce_node_id
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from farmiq import stack
@@ -33,7 +33,7 @@ from tests.chaos.summary import fault_lines
 from tests.engines import Engines, state_dir
 
 # Speed is not what properties are about: a busy machine must not fail them.
-settings.register_profile("unhurried", deadline=None)
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
 _engines = pytest.StashKey[Engines]()

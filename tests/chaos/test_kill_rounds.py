@@ -95,7 +95,7 @@ async def test_death_at_a_crash_point(
 
     async def die_at(place: str) -> None:
         farm.start(victim, crash_at=place)
-        await until(lambda: farm.running[victim].poll() is not None, within_s=40)
+        await until(lambda: farm.running[victim].poll() is not None, within_s=90)
         assert farm.running[victim].returncode == -signal.SIGKILL, farm.log(victim)
 
     async def die_there() -> None:
@@ -139,13 +139,13 @@ async def test_death_in_partition_upkeep(battered: Battered, record_property: Re
                 (month,),
             )
         farm.start(victim, crash_at=point)
-        await until(lambda: farm.running[victim].poll() is not None, within_s=40)
+        await until(lambda: farm.running[victim].poll() is not None, within_s=90)
         assert farm.running[victim].returncode == -signal.SIGKILL, farm.log(victim)
         assert farm.edge(waiting) == [(100,)]
 
     async def start_again() -> None:
         farm.start(victim)
-        await until(lambda: farm.edge(waiting) == [(0,)], within_s=40)
+        await until(lambda: farm.edge(waiting) == [(0,)], within_s=90)
         (count,) = farm.edge("select count(*) from telemetry_raw where tenant_id = 'waiting'")
         assert count == (100,)
         with psycopg.connect(farm.edge_db.admin_url) as owner:

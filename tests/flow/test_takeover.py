@@ -52,9 +52,7 @@ def turns(farm: Farm) -> int:
 async def until_sent(farm: Farm, count: int) -> None:
     """So many, or as many as there will be."""
     await until(
-        lambda: (
-            farm.sent().count("sent") >= count or farm.running["simulator"].poll() is not None
-        )
+        lambda: farm.sent().count("sent") >= count or farm.running["simulator"].poll() is not None
     )
 
 

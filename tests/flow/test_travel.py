@@ -19,6 +19,8 @@ async def test_every_reading_arrives_once_and_can_be_traced(farm: Farm) -> None:
     simulator = farm.simulate("--barns", "3", "--interval", "0.2", "--seconds", "4")
     assert simulator.wait(timeout=120) == 0
     await farm.until_quiet()
+    owed = "select count(*) from sync_outbox where status <> 'acked'"
+    await until(lambda: farm.edge(owed) == [(0,)])
     edge, cloud = farm.findings()
     assert edge.sent > 100
     assert (edge.clean, cloud.clean) == (True, True)

@@ -132,7 +132,9 @@ async def seen(pool: db.Pool, device_id: str) -> store.Boot:
 
 
 @hypothesis_settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
 )
 @given(
     seqs=st.sets(st.integers(-(2**53) + 1, 2**53 - 1) | st.integers(0, 80), min_size=1),
