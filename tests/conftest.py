@@ -213,5 +213,5 @@ def _rabbit(
             "Content-Type": "application/json",
         },
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=90) as answer:  # noqa: S310
         answer.read()

@@ -1,5 +1,6 @@
 """A farm under test: every service a process of its own, killed and started at will."""
 
+import contextlib
 import json
 import os
 import signal
@@ -184,12 +185,12 @@ class Farm:
 
         What was taken before stays known at both doors: a broker may still bring it once more.
         """
-        _execute(self.edge_db, "truncate telemetry_raw, sync_outbox, quarantine")
-        _execute(self.edge_db, "truncate telemetry_agg, telemetry_dirty")
-        _execute(self.edge_db, "truncate telemetry_latest")
-        _execute(self.edge_db, "truncate sync_state, feed_intakes, barn_records, silo_states")
-        _execute(self.edge_db, "truncate device_seq, alerts, loss_ledger")
-        _execute(self.cloud_db, "truncate telemetry_readings, telemetry_latest")
+        _empty(self.edge_db, "telemetry_raw, sync_outbox, quarantine")
+        _empty(self.edge_db, "telemetry_agg, telemetry_dirty")
+        _empty(self.edge_db, "telemetry_latest")
+        _empty(self.edge_db, "sync_state, feed_intakes, barn_records, silo_states")
+        _empty(self.edge_db, "device_seq, alerts, loss_ledger")
+        _empty(self.cloud_db, "telemetry_readings, telemetry_latest")
 
     def stop_one(self, name: str) -> None:
         self.running[name].terminate()
@@ -259,9 +260,15 @@ def _contents(rows: list[tuple[Any, ...]]) -> list[tuple[str, str]]:
     return [(row[0], check.content(**dict(zip(_NAMES, row[1:], strict=True)))) for row in rows]
 
 
-def _execute(database: Database, query: str) -> None:
-    with psycopg.connect(database.admin_url) as connection:
-        connection.execute(query.encode())
+def _empty(database: Database, tables: str) -> None:
+    """A chore of a service may hold one of them and wait for another: then once more."""
+    while True:
+        with (
+            contextlib.suppress(psycopg.errors.DeadlockDetected),
+            psycopg.connect(database.admin_url) as connection,
+        ):
+            connection.execute(f"truncate {tables}".encode())
+            return
 
 
 def _rows(database: Database, query: str) -> list[tuple[Any, ...]]:
