@@ -30,19 +30,16 @@ TRIES = 3
 # The longest that a victim runs between two looks at its hands.
 STEP_S = 0.02
 
-# What a service holds when it is stopped now, by the site that knows. Whoever writes it down in
-# a transaction and is asked again for what it did not confirm: the transaction itself. Null while
-# the database still works at what it was told before.
-_OPEN = """
-    select case when bool_or(state = 'active') then null
-      else count(*) filter (where state = 'idle in transaction') end::int
-    from pg_stat_activity where application_name = '{}'
+# What a service that was stopped has in hand, by the site that knows: of whoever is asked again for
+# what it did not confirm, its open transactions. Nothing is known while the database still works at
+# what it was told; a backend that waits for its client, or for another one's lock, stays as it is.
+_KNOWN = """
+    select case when bool_or(state = 'active' and coalesce(wait_event_type, '')
+        not in ('Client', 'Lock')) then 0 else {} end::int
+    from pg_stat_activity where application_name = '{{}}'
 """
-_LEASED = """
-    select case when bool_or(state = 'active') then null
-      else (select count(*) from sync_outbox where claimed_by is not null) end::int
-    from pg_stat_activity where application_name = '{}'
-"""
+_OPEN = _KNOWN.format("count(xact_start)")
+_LEASED = _KNOWN.format("(select count(*) from sync_outbox where claimed_by is not null)")
 IN_HAND = {
     "edge-ingress-gateway": ("edge", _OPEN),
     "edge-sync-forwarder": ("edge", _LEASED),
@@ -138,15 +135,17 @@ class Battered:
         held = processes.look(self.farm.running[busy].pid) if busy else None
         if held is not None:
             processes.send(held, signal.SIGSTOP)
-        simulator = self.farm.simulate(*LOAD, str(seconds))
-        await until(lambda: self._on_the_way() >= 4 * UNRESOLVED, within_s=40)
-        if busy is not None and held is not None:
-            await self._seize(busy, held)
-        # Counted before the fault where the fault may take the table away that we count in.
-        unresolved = self._on_the_way() if held is not None else 0
-        await fault()
-        if held is not None:
-            processes.send(held, signal.SIGCONT)
+        try:
+            simulator = self.farm.simulate(*LOAD, str(seconds))
+            await until(lambda: self._on_the_way() >= 4 * UNRESOLVED)
+            if busy is not None and held is not None:
+                await self._seize(busy, held)
+            # Counted before the fault where the fault may take the table away that we count in.
+            unresolved = self._on_the_way() if held is not None else 0
+            await fault()
+        finally:
+            if held is not None:
+                processes.send(held, signal.SIGCONT)
         unresolved = unresolved or self._on_the_way()
         before = set(self.farm.sent().events["ok"])
         began = time.monotonic()
@@ -170,16 +169,14 @@ class Battered:
             await asyncio.sleep(run_s)
             processes.send(held, signal.SIGSTOP)
             await until(lambda: _is_stopped(held))
-            if await self._in_hand(service) or self._on_the_way() < UNRESOLVED:
+            if self._in_hand(service) or self._on_the_way() < UNRESOLVED:
                 return
             run_s = random.random() * STEP_S
 
-    async def _in_hand(self, service: str) -> int:
+    def _in_hand(self, service: str) -> int:
         site, query = IN_HAND[service]
         ask = self.farm.edge if site == "edge" else self.farm.cloud
-        ((count,),) = await until(
-            lambda: [row for row in ask(query.format(service)) if row[0] is not None]
-        )
+        ((count,),) = ask(query.format(service))
         return int(count)
 
     async def _fresh(self, *, without: str | None) -> None:
