@@ -1,5 +1,6 @@
 """A farm under test: every service a process of its own, killed and started at will."""
 
+import contextlib
 import json
 import os
 import signal
@@ -36,7 +37,7 @@ PASSWORD = "a long enough password"
 
 # One for all: to make a client is dearer than to ask with it. No connection outlives its answer,
 # for services are killed.
-ask = httpx2.Client(timeout=5, limits=httpx2.Limits(max_keepalive_connections=0))
+ask = httpx2.Client(timeout=20, limits=httpx2.Limits(max_keepalive_connections=0))
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Farm:
 
     async def until_ready(self, *names: str) -> None:
         for name in names or tuple(self.running):
-            await until(partial(self.ready, name), within_s=40)
+            await until(partial(self.ready, name), within_s=120)
 
     def ready(self, name: str) -> bool:
         assert self.running[name].poll() is None, self.log(name)
@@ -97,7 +98,7 @@ class Farm:
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -177,23 +178,23 @@ class Farm:
             arrived = edge[0] + told >= self.sent().count("ok")
             return arrived and cloud == edge and told == delivered
 
-        await until(quiet, within_s=60)
+        await until(quiet, within_s=120)
 
     def empty_tables(self) -> None:
         """As on the first day; the services go on.
 
         What was taken before stays known at both doors: a broker may still bring it once more.
         """
-        _execute(self.edge_db, "truncate telemetry_raw, sync_outbox, quarantine")
-        _execute(self.edge_db, "truncate telemetry_agg, telemetry_dirty")
-        _execute(self.edge_db, "truncate telemetry_latest")
-        _execute(self.edge_db, "truncate sync_state, feed_intakes, barn_records, silo_states")
-        _execute(self.edge_db, "truncate device_seq, alerts, loss_ledger")
-        _execute(self.cloud_db, "truncate telemetry_readings, telemetry_latest")
+        _empty(self.edge_db, "telemetry_raw, sync_outbox, quarantine")
+        _empty(self.edge_db, "telemetry_agg, telemetry_dirty")
+        _empty(self.edge_db, "telemetry_latest")
+        _empty(self.edge_db, "sync_state, feed_intakes, barn_records, silo_states")
+        _empty(self.edge_db, "device_seq, alerts, loss_ledger")
+        _empty(self.cloud_db, "telemetry_readings, telemetry_latest")
 
     def stop_one(self, name: str) -> None:
         self.running[name].terminate()
-        self.running[name].wait(timeout=20)
+        self.running[name].wait(timeout=60)
 
     def samples_by_process(self) -> dict[int, list[Sample]]:
         """What each process counts, by its pid: one that was started again counts from nothing."""
@@ -259,9 +260,15 @@ def _contents(rows: list[tuple[Any, ...]]) -> list[tuple[str, str]]:
     return [(row[0], check.content(**dict(zip(_NAMES, row[1:], strict=True)))) for row in rows]
 
 
-def _execute(database: Database, query: str) -> None:
-    with psycopg.connect(database.admin_url) as connection:
-        connection.execute(query.encode())
+def _empty(database: Database, tables: str) -> None:
+    """A chore of a service may hold one of them and wait for another: then once more."""
+    while True:
+        with (
+            contextlib.suppress(psycopg.errors.DeadlockDetected),
+            psycopg.connect(database.admin_url) as connection,
+        ):
+            connection.execute(f"truncate {tables}".encode())
+            return
 
 
 def _rows(database: Database, query: str) -> list[tuple[Any, ...]]:

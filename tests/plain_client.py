@@ -49,5 +49,5 @@ def run(
     }
     command = {"sh": ["bash", "-ec", program], "python": [sys.executable, "-c", program]}
     return subprocess.run(
-        command[language], env=environment, capture_output=True, text=True, timeout=60, check=False
+        command[language], env=environment, capture_output=True, text=True, timeout=120, check=False
     )

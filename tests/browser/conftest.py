@@ -21,7 +21,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 # A page may wait for its next second, or for a server that starts on a busy machine.
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=60_000)
 SCREENSHOTS = Path(__file__).parents[2] / "artefacts" / "screenshots"
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def until(true: Callable[[], bool], what: str, *, within_s: float = 20) -> None:
+def until(true: Callable[[], bool], what: str, *, within_s: float = 60) -> None:
     ends_at = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < ends_at, f"waited {within_s} s in vain: {what}"

@@ -46,8 +46,8 @@ class Served:
         if self._loop is not None and self._task is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._task.cancel)
-        self._thread.join(timeout=20)
-        assert not self._thread.is_alive(), "the console did not stop within 20 s"
+        self._thread.join(timeout=60)
+        assert not self._thread.is_alive(), "the console did not stop within 60 s"
         self._thread = None
 
     async def _run(self) -> None:
@@ -86,7 +86,7 @@ def streams(served: Served, cookie: str, count: int) -> Iterator[list[int]]:
     with contextlib.ExitStack() as opened:
         statuses = []
         for _ in range(count):
-            connection = client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+            connection = client.HTTPConnection("127.0.0.1", served.port, timeout=60)
             opened.callback(connection.close)
             connection.request("GET", "/live", headers={"Cookie": cookie})
             answer = connection.getresponse()

@@ -1,5 +1,6 @@
 """The page Latest readings: live, honest about age, and nobody else's business."""
 
+import contextlib
 import re
 from dataclasses import replace
 from typing import Any
@@ -46,8 +47,8 @@ def test_a_late_reading_is_grey_and_says_so(console: Served, page: Page, cloud_d
 def test_a_sensor_that_falls_silent_turns_late_before_our_eyes(
     console: Served, page: Page, cloud_db: Any
 ) -> None:
-    barns.report(cloud_db.url, barns.TEMPERATURE, every_s=10, ended_ago_s=14)
     person.open_live(page, console)
+    barns.report(cloud_db.url, barns.TEMPERATURE, every_s=10, ended_ago_s=14)
     row = person.row(page, barns.TEMPERATURE)
     expect(row.locator(".state")).to_have_text("Current")
     expect(page).to_have_title("Latest readings")
@@ -225,8 +226,12 @@ def test_one_sign_in_holds_ten_streams_at_most(console: Served, page: Page) -> N
     page.locator("#pill").click()
     person.expect_pill(page, "Paused")
     cookie = "; ".join(f"{found['name']}={found['value']}" for found in page.context.cookies())
-    with streams(console, cookie, 10) as answers:
-        assert answers == [200] * 10
+    with contextlib.ExitStack() as held:
+        # The page's own stream may not have ended yet where the console counts them.
+        for _ in range(10):
+            patience.until(
+                lambda: held.enter_context(streams(console, cookie, 1)) == [200], "a stream more"
+            )
         with streams(console, cookie, 1) as refused:
             assert refused == [429]
 

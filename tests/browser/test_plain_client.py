@@ -18,7 +18,7 @@ def test_what_mosquitto_pub_sends_appears_without_a_reload(
     for service in STARTED:
         idle_farm.start(service.name)
     for service in STARTED:
-        patience.until(partial(idle_farm.ready, service.name), service.name, within_s=60)
+        patience.until(partial(idle_farm.ready, service.name), service.name, within_s=120)
     console: Any = SimpleNamespace(url=idle_farm.url("cloud-console"))
     person.sign_in(page, console, email="p@hillside.farm", password=PASSWORD)
     person.expect_pill(page, "Live")

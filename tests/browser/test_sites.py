@@ -170,7 +170,7 @@ def taking(
 ) -> Iterator[tuple[Served, Camera, Farm]]:
     """A console beside a gateway that has little patience, and a camera on its broker."""
     barns.add_company(cloud_db.admin_url)
-    impatient = {"CAMERA_MISSING_SECONDS": "0.2", "CAMERA_TIMEOUT_SECONDS": "0.5"}
+    impatient = {"CAMERA_MISSING_SECONDS": "0.2", "CAMERA_TIMEOUT_SECONDS": "2"}
     with (
         stack.start(tmp_path / "b", engines=("mqtt-cloud",), say=lambda _: None) as broker,
         cameras.farm(cloud_db) as farm,

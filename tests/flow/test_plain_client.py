@@ -37,7 +37,7 @@ def key(farm: Farm) -> str:
 
 def ask(farm: Farm, service: str, path: str, key: str) -> Any:
     answer = httpx2.get(
-        f"{farm.url(service)}{path}", headers={"Authorization": f"Bearer {key}"}, timeout=10
+        f"{farm.url(service)}{path}", headers={"Authorization": f"Bearer {key}"}, timeout=30
     )
     assert answer.status_code == 200, answer.text
     return answer.json()

@@ -73,6 +73,8 @@ async def test_every_event_three_times_in_any_order_past_a_death(
     in_cloud = "select count(*)::int from weight_sessions where status = 'finalized' "
     in_cloud += "and missing = '{}'"
     await until(lambda: farm.cloud(in_cloud) == [(COUNT,)], within_s=90)
+    told = "select count(*)::int from weighvision_events"
+    await until(lambda: farm.cloud(told) == [(5 * COUNT,)])
     expected = {
         one.session_id: (80 + number / 10, 81 + number / 10, UUID(int=number))
         for number, (one, _) in enumerate(weighed)
@@ -83,6 +85,6 @@ async def test_every_event_three_times_in_any_order_past_a_death(
     assert {row[0]: row[1:] for row in found} == expected
     edge = farm.edge("select id, initial_weight_kg, final_weight_kg from weight_sessions")
     assert {row[0]: row[1:] for row in edge} == {key: row[:2] for key, row in expected.items()}
-    assert farm.cloud("select count(*)::int from weighvision_events") == [(5 * COUNT,)]
+    assert farm.cloud(told) == [(5 * COUNT,)]
     assert farm.edge("select count(*)::int from weight_session_events") == [(5 * COUNT,)]
     assert farm.edge("select count(*)::int from quarantine") == [(0,)]

@@ -52,10 +52,16 @@ class Snapshots:
     given: list[bytes] = field(default_factory=list)
     failing: bool = False
     url: str = ""
+    # Cleared while it is slow.
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.answers.set()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
+            await self.answers.wait()
             body = b"" if self.failing else picture(len(self.given) + 1)
             status = "503 Busy" if self.failing else "200 OK"
             if body:

@@ -49,7 +49,7 @@ class Station:
             env=self._environment(**others),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=False,
         )
 
@@ -79,7 +79,7 @@ class Station:
         for process in self.running:
             if process.poll() is None:
                 process.terminate()
-                process.wait(20)
+                process.wait(60)
 
     @property
     def notes(self) -> Path:

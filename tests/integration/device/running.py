@@ -41,8 +41,14 @@ class Running:
     async def counts(self) -> dict[str, int]:
         return await self.book.buffer.do(store.tally)
 
+    async def until_refused(self, count: int) -> None:
+        async def refused() -> bool:
+            return (await self.counts())["refused"] >= count
+
+        await until(refused)
+
     async def until_stored(self, count: int) -> None:
         async def stored() -> bool:
             return (await self.counts())["stored"] >= count
 
-        await until(stored, within_s=40)
+        await until(stored, within_s=120)

@@ -26,7 +26,7 @@ async def test_a_weighing_arrives_in_the_documented_order(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     agent = Running()
-    await agent.begin(tasks, tmp_path, edge)
+    await agent.begin(tasks, tmp_path, edge, AGENT_PICTURE_PATIENCE_SECONDS=120)
     session_id = await station.weighing(agent.book)
     await agent.until_stored(5)
     arrived = edge.gateway.arrived

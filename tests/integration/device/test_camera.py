@@ -48,7 +48,7 @@ def http(status: str, body: bytes = b"", **headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def shot(url: str, *, timeout_s: float = 5.0) -> camera.Shot:
+async def shot(url: str, *, timeout_s: float = 60.0) -> camera.Shot:
     there = camera.camera(url, timeout_s=timeout_s)
     try:
         return await there.take()
@@ -233,7 +233,7 @@ async def test_who_asks_the_folder_for_now_gets_no_old_picture(tmp_path: Path) -
     there = Folder(tmp_path, timeout_s=0.1, look_s=0.005)
     with pytest.raises(CameraError, match="no new picture"):
         await there.take()
-    there.timeout_s, there._seen = 5.0, {}
+    there.timeout_s, there._seen = 60.0, {}
     asking = asyncio.create_task(there.take())
     await until(lambda: there._seen)
     (tmp_path / "new.jpg").write_bytes(picture(2))

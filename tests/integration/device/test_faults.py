@@ -94,8 +94,7 @@ async def test_without_a_receipt_nothing_is_stored_and_the_same_bytes_come_again
     agent = Running()
     await agent.begin(tasks, tmp_path, edge, AGENT_RECEIPT_SECONDS=0.5)
     await station.weighing(agent.book, pictures=0)
-    await until(lambda: len(edge.gateway.arrived) >= 8)
-    assert len(edge.gateway.distinct()) == 4
+    await until(lambda: len(edge.gateway.arrived) >= 8 and len(edge.gateway.distinct()) == 4)
     assert (await agent.counts())["stored"] == 0
     edge.gateway.silent = False
     await agent.until_stored(4)
@@ -121,6 +120,7 @@ async def test_what_the_edge_refuses_is_shown_not_sent_again_and_can_be_redriven
     await agent.begin(tasks, tmp_path, edge)
     session_id = await station.weighing(agent.book, pictures=0)
     await agent.until_stored(3)
+    await agent.until_refused(1)
     ((shown,), counts) = await agent.book.buffer.do(
         lambda tx: (store.sessions_with_problem(tx, most=9), store.tally(tx))
     )
@@ -210,7 +210,7 @@ async def test_a_login_that_is_refused_is_an_alarm(
                 found = (await http.get("/status.json")).json()
             except httpx2.HTTPError:
                 return None  # the page is not up yet
-            return "login_refused" in found["alarms"] and found
+            return "login_refused" in found["alarms"] and not found["connected"] and found
 
         found = await until(said)
     assert ("subscription" in found["alarms"]["login_refused"]["text"]) == (what != "login")
@@ -225,7 +225,16 @@ async def test_the_page_shows_what_is_wrong(
     await agent.begin(tasks, tmp_path, edge, AGENT_STATUS_PORT=port)
     await station.weighing(agent.book, pictures=0)
     await agent.until_stored(3)
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    await agent.until_refused(1)
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+
+        async def up() -> Any:
+            try:
+                return (await http.get("/status.json")).json()["connected"]
+            except httpx2.HTTPError:
+                return None  # the page is not up yet
+
+        await until(up)
         page = await http.get("/")
         said = (await http.get("/status.json")).json()
         assert (await http.get("/else")).status_code == 404
@@ -283,7 +292,7 @@ async def test_a_picture_that_is_refused_three_times_has_failed_and_is_not_lost(
     await station.weighing(agent.book)
     await agent.until_stored(4)
     assert edge.gateway.types()["weighvision.image.captured"] == 0
-    (shown,) = await agent.book.buffer.do(lambda tx: store.failed_images(tx, most=9))
+    (shown,) = await until(lambda: agent.book.buffer.do(lambda tx: store.failed_images(tx, most=9)))
     assert shown["attempts"] == 3
     assert "VALIDATION_ERROR" in shown["problem"]
     await until(lambda: "uploads_failed" in (_says(edge, "alarms") or []))

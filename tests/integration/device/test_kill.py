@@ -39,26 +39,26 @@ async def test_killed_at(point: str, weigh_station: Station) -> None:
     """Three weighings, killed at the point in the second; a new agent brings all of it."""
     await _run_until_killed(point, weigh_station)
     weigh_station.start(sessions=1)
-    await until(lambda: any(each["kept"] == "done" for each in weigh_station.kept()), within_s=30)
-    await until(lambda: _everything_arrived(weigh_station), within_s=40)
+    await until(lambda: any(each["kept"] == "done" for each in weigh_station.kept()), within_s=90)
+    await until(lambda: _everything_arrived(weigh_station), within_s=90)
     assert weigh_station.doubled() == [], weigh_station.log()
     _check_pictures(weigh_station)
-    _check_numbers(weigh_station)
+    await _check_numbers(weigh_station)
 
 
 async def _run_until_killed(point: str, weigh_station: Station) -> None:
     compacting = point == "agent.in_compact"
     if compacting:
         first = weigh_station.start(sessions=2, AGENT_STORED_HOURS=0)
-        await until(lambda: len(weigh_station.edge.gateway.distinct()) >= 12, within_s=30)
+        await until(lambda: len(weigh_station.edge.gateway.distinct()) >= 12, within_s=90)
         first.terminate()
-        first.wait(20)
+        first.wait(60)
     process = weigh_station.start(
         crash_at=point if compacting else f"{point}:2",
         pictures=2,
         AGENT_STORED_HOURS=0 if compacting else 24,
     )
-    await until(lambda: process.poll() is not None, within_s=40)
+    await until(lambda: process.poll() is not None, within_s=90)
     assert killed(process), weigh_station.log()
 
 
@@ -71,7 +71,7 @@ async def test_the_station_is_offline_when_it_is_gone_however_it_went(
     await until(lambda: statuses and statuses[-1].body["payload"]["state"] == "online")
     process.send_signal(how)
     await until(lambda: statuses[-1].body["payload"]["state"] == "offline")
-    assert process.wait(20) == (0 if how is signal.SIGTERM else -how)
+    assert process.wait(60) == (0 if how is signal.SIGTERM else -how)
 
 
 async def test_the_command_runs_the_agent_and_its_status_is_good(
@@ -86,9 +86,9 @@ async def test_the_command_runs_the_agent_and_its_status_is_good(
         answered.append(json.loads(found.stdout or "{}"))
         return found.returncode == 0 and answered[-1]["connected"] is True
 
-    await until(lambda: asyncio.to_thread(good), within_s=40)
+    await until(lambda: asyncio.to_thread(good), within_s=90)
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert answered[-1]["station_id"] == "s-1"
     gone = await asyncio.to_thread(weigh_station.ask, "status", AGENT_STATUS_PORT=port)
     assert gone.returncode == 3
@@ -102,20 +102,20 @@ async def test_killed_while_dropping(weigh_station: Station) -> None:
     process = weigh_station.start(
         crash_at="agent.in_dropping:3", sessions=6, weights=9, pictures=1, **away
     )
-    await until(lambda: process.poll() is not None, within_s=40)
+    await until(lambda: process.poll() is not None, within_s=90)
     assert killed(process), weigh_station.log()
     weigh_station.start(sessions=1, weights=1, AGENT_BUFFER_EVENTS=40)
-    await until(lambda: any(each["kept"] == "done" for each in weigh_station.kept()), within_s=30)
+    await until(lambda: any(each["kept"] == "done" for each in weigh_station.kept()), within_s=90)
     gateway = weigh_station.edge.gateway
 
     def told() -> int:
         lines = gateway.of("device.buffer.dropped")
         return sum(int(each.body["payload"]["count"]) for each in lines)
 
-    await until(lambda: told() == len(weigh_station.missing()) > 0, within_s=40)
+    await until(lambda: told() == len(weigh_station.missing()) > 0, within_s=90)
     assert {each["kept"] for each in weigh_station.missing()} == {"weight"}
     assert weigh_station.doubled() == []
-    _check_numbers(weigh_station, dropped=told())
+    await _check_numbers(weigh_station, dropped=told())
 
 
 def _check_pictures(weigh_station: Station) -> None:
@@ -127,8 +127,15 @@ def _check_pictures(weigh_station: Station) -> None:
     assert {each.body["payload"]["media_id"] for each in announced} <= set(objects)
 
 
-def _check_numbers(weigh_station: Station, *, dropped: int = 0) -> None:
-    """No seq twice, and none missing but those of the ledger."""
-    numbers = sorted(each.body["seq"] for each in weigh_station.edge.gateway.distinct().values())
-    assert len(set(numbers)) == len(numbers)
-    assert numbers[-1] - len(numbers) == dropped
+async def _check_numbers(weigh_station: Station, *, dropped: int = 0) -> None:
+    """No seq twice, and none missing but those of the ledger.
+
+    What nobody was told is kept, for the agent died first, may come after all that somebody was.
+    """
+
+    def numbers() -> list[int]:
+        arrived = weigh_station.edge.gateway.distinct().values()
+        return sorted(each.body["seq"] for each in arrived)
+
+    await until(lambda: numbers()[-1] - len(numbers()) == dropped)
+    assert len(set(numbers())) == len(numbers())

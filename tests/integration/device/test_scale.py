@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -116,9 +116,9 @@ class Server:
         await self._server.wait_closed()
 
 
-async def test_lines_over_tcp_and_a_server_that_restarts() -> None:
+async def test_lines_over_tcp_and_a_server_that_restarts(free_port: Callable[[], int]) -> None:
     server = Server()
-    await server.start()
+    await server.start(free_port())
     there = quick(scale.port(f"tcp://127.0.0.1:{server.port}"), "ohaus")
     async with hearing(there) as heard:
         await until(lambda: server.writers)

@@ -47,7 +47,7 @@ def retained(url: str, topic: str) -> tuple[bytes, bool, int] | None:
     client.connect(*mqtt.address(url))
     client.subscribe(topic, qos=1)
     client.loop_start()
-    heard.wait(10)
+    heard.wait(60)
     client.disconnect()
     client.loop_stop()
     return told[0] if told else None
@@ -72,7 +72,7 @@ async def test_all_is_qos_1_the_status_is_retained_and_no_second_brings_more_tha
         weigher = Station(tmp_path, edge)
         weigher.start_command(AGENT_MQTT_URL=url)
         try:
-            await until(lambda: len(edge.gateway.distinct()) >= BACKLOG, within_s=60)
+            await until(lambda: len(edge.gateway.distinct()) >= BACKLOG, within_s=90)
             told = await asyncio.to_thread(retained, edge.gateway_url, _status())
         finally:
             weigher.stop()

@@ -22,12 +22,12 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
 
 async def take(pool: db.Pool, holder: str, *, heir: bool = False) -> int | None:
     async with db.transaction(pool) as tx:
-        return await lease.take(tx, "door", holder, lasts_s=60, heir=heir)
+        return await lease.take(tx, "door", holder, lasts_s=3600, heir=heir)
 
 
 async def renew(pool: db.Pool, holder: str, fence: int | None) -> bool:
     async with db.transaction(pool) as tx:
-        return await lease.renew(tx, "door", holder, fence, lasts_s=60)
+        return await lease.renew(tx, "door", holder, fence, lasts_s=3600)
 
 
 async def test_one_has_it_and_the_other_waits_until_it_runs_out(
@@ -35,9 +35,9 @@ async def test_one_has_it_and_the_other_waits_until_it_runs_out(
 ) -> None:
     assert await take(pool, "a") == 1
     assert await take(pool, "b") is None
-    ahead(edge_db, seconds=59)
+    ahead(edge_db, minutes=55)
     assert await take(pool, "b") is None
-    ahead(edge_db, seconds=61)
+    ahead(edge_db, minutes=61)
     assert await take(pool, "b") == 2
     assert not await renew(pool, "a", 1)
     assert await renew(pool, "b", 2)
@@ -45,7 +45,7 @@ async def test_one_has_it_and_the_other_waits_until_it_runs_out(
 
 async def test_renewed_late_is_renewed_if_nobody_took_it(pool: db.Pool, edge_db: Database) -> None:
     assert await take(pool, "a") == 1
-    ahead(edge_db, seconds=300)
+    ahead(edge_db, hours=5)
     assert await renew(pool, "a", 1)
     assert await take(pool, "b") is None
 
@@ -78,8 +78,8 @@ async def test_many_ask_at_once_and_one_gets_it(pool: db.Pool) -> None:
 class Worker:
     """Somebody with a turn of its own, and whether it works now."""
 
-    def __init__(self, pool: db.Pool, holder: str) -> None:
-        self.turn = Turn(pool, name="door", holder=holder, lasts_s=1)
+    def __init__(self, pool: db.Pool, holder: str, *, lasts_s: float = 1) -> None:
+        self.turn = Turn(pool, name="door", holder=holder, lasts_s=lasts_s)
         self.working = False
 
     async def work(self) -> None:
@@ -97,7 +97,7 @@ class Worker:
 async def test_a_standby_takes_over_when_the_first_stops(
     pool: db.Pool, tasks: asyncio.TaskGroup
 ) -> None:
-    first, second = Worker(pool, "a"), Worker(pool, "b")
+    first, second = (Worker(pool, name, lasts_s=60) for name in ("a", "b"))
     assert first.turn.problem() is not None
     running = first.start(tasks)
     await until(lambda: first.working)

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from uuid import UUID
 
+import pytest
+
 from farmiq import stack
 from farmiq.config import EdgeSettings
 from farmiq.edge.devices import floods
@@ -22,6 +24,7 @@ from tests.integration.edge.test_quarantine import ahead
 from tests.until import until
 
 FLOODS, HEALTHY = (Place("t-1", "f-1", "b-1", name) for name in ("loop", "well"))
+PAUSE_S = 3600.0
 PAUSED = "select until_at > fn_now(), in_a_row from device_pauses where device_id = 'loop'"
 
 
@@ -55,7 +58,11 @@ async def test_a_device_that_floods_is_paused_and_the_others_are_not(
     broker: stack.Stack,
     free_port: Callable[[], int],
     tasks: asyncio.TaskGroup,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The first pause lasts until the test ends it.
+    for name in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
+        monkeypatch.setattr(flood, name, PAUSE_S)
     logins = register(edge_db.admin_url, [at(FLOODS), at(HEALTHY)])
     settings = EdgeSettings.load(
         {
@@ -89,7 +96,7 @@ async def test_a_device_that_floods_is_paused_and_the_others_are_not(
             one.cancel()
         await asyncio.gather(*flooding, return_exceptions=True)
 
-        ahead(edge_db, seconds=11)
+        ahead(edge_db, seconds=PAUSE_S + 1)
         last = await send(loop, FLOODS)
         assert well.connection == connection
 
@@ -102,7 +109,7 @@ async def test_a_device_that_floods_is_paused_and_the_others_are_not(
     assert found[0][0] == found[0][1]
     told = "select kind, subject, seen_count from alerts where closed_at is null"
     assert rows(edge_db, told) == [("device.flood", "t-1/f-1/b-1/loop", 1)]
-    ahead(edge_db, seconds=flood.CALM_S + 30)
+    ahead(edge_db, seconds=PAUSE_S + flood.CALM_S + 30)
     async with db.pool(edge_db.url, name="test") as pool:
         await floods.calm(pool)
     assert rows(edge_db, told + " and kind = 'device.flood'") == []

@@ -1,6 +1,7 @@
 """S-01: a device speaks under its own name and hears its own topics, on a real broker."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -224,7 +225,7 @@ async def _subscribe(link: mqtt.Client, topic: str) -> list[int]:
     link._paho.on_subscribe = note
     link._paho.subscribe(topic, 1)
     try:
-        return await asyncio.wait_for(answered, 10)
+        return await asyncio.wait_for(answered, 60)
     finally:
         link._paho.on_subscribe = usual
 
@@ -235,8 +236,9 @@ async def test_a_retained_message_and_a_will_under_a_foreign_name_reach_nobody(g
     async with gate.connected(one, will=will) as link:
         await link.until_up()
         await link.publish(topics.status(other.where), b"forged", retain=True)
+        connection = link.connection
         link._wire.socket.shutdown(2)
-        await until(lambda: link.problem() is not None)
+        await until(lambda: link.problem() is not None or link.connection != connection)
     mine = mqtt.Will(topics.status(one.where), b"own will")
     async with gate.connected(one, will=mine) as link:
         await link.until_up()
@@ -244,9 +246,18 @@ async def test_a_retained_message_and_a_will_under_a_foreign_name_reach_nobody(g
         await until(lambda: any(body == b"own will" for _, body in gate.heard))
     assert not any(b"forged" in body for _, body in gate.heard)
     url = gate.broker.environment["FARMIQ_EDGE_MQTT_URL"]
-    async with mqtt.connected(url, client_id="later", topics=["iot/status/#"]) as later:
-        kept = [each.payload for each in await later.batch(most=10, linger_s=0.5)]
-    assert kept == [b"own will"]
+
+    async def kept() -> list[bytes]:
+        """What a newcomer is told; the broker may keep it a moment after it has passed it on."""
+        async with mqtt.connected(
+            url, client_id=f"later-{ids.new().hex}", topics=["iot/status/#"], keep_session=False
+        ) as later:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    return [each.payload for each in await later.batch(most=10, linger_s=0.5)]
+        return []
+
+    assert await until(kept) == [b"own will"]
 
 
 async def test_a_revoked_device_is_cut_and_the_others_stay(gate: Gate) -> None:
@@ -256,7 +267,7 @@ async def test_a_revoked_device_is_cut_and_the_others_stay(gate: Gate) -> None:
         await two.until_up()
         connection = two._connection
         gate.admit(PEOPLE[1:])
-        await until(lambda: one.problem() is not None, within_s=5)
+        await until(lambda: one.problem() is not None)
         await until(lambda: "refused" in (one.problem() or ""))
         await two.publish(topics.status(stays.where), b"here")
         assert (two._connection, gate.listener.problem()) == (connection, None)
@@ -298,10 +309,11 @@ async def test_what_the_broker_refuses_becomes_a_security_alert(
     gate: Gate, edge_db: Database
 ) -> None:
     follower = Follower(Path(gate.broker.environment["FARMIQ_EDGE_BROKER_LOG_FILE"]))
-    follower.look()
     async with db.pool(edge_db.url, name="test") as pool:
         async with gate.connected(PEOPLE[0]) as link:
             await link.until_up()
+            # Until the broker has read who may come in, it refuses everybody.
+            follower.look()
             for _ in range(5):
                 await link.publish(topics.status(PEOPLE[1].where), b"forged")
         found = 0

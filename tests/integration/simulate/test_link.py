@@ -63,7 +63,7 @@ async def say(link: Link, line: bytes) -> bytes:
     async with connected(link) as (reader, writer):
         writer.write(line)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return await reader.readline()
         except ConnectionError:
             return b""

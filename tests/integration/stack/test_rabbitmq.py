@@ -16,7 +16,7 @@ async def publish(url: str) -> None:
         channel = await connection.channel(on_return_raises=True)
         await channel.declare_queue("kept", durable=True, arguments={"x-queue-type": "quorum"})
         message = aio_pika.Message(b"7", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
-        await channel.default_exchange.publish(message, "kept", timeout=10)
+        await channel.default_exchange.publish(message, "kept", timeout=60)
 
 
 async def until_written_down(root: Path) -> None:
@@ -25,7 +25,7 @@ async def until_written_down(root: Path) -> None:
     A broker killed within the first second of a new quorum queue forgets it (seen with 3.10.8).
     """
     names = root / "rabbitmq/mnesia/farmiq@localhost/quorum/farmiq@localhost/names.dets"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while b"farmiq_kept" not in names.read_bytes():  # noqa: ASYNC110 a file sets no event
             await asyncio.sleep(0.05)
 
@@ -34,7 +34,7 @@ async def fetch(url: str) -> bytes:
     async with await aio_pika.connect(url) as connection:
         channel = await connection.channel()
         queue = await channel.get_queue("kept")
-        message = await queue.get(timeout=10)
+        message = await queue.get(timeout=60)
         assert message is not None
         await message.ack()
         return message.body
