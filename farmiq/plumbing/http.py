@@ -265,6 +265,8 @@ class _Protocol(H11Protocol):
 
     within_s = 60.0
     _hurry: asyncio.TimerHandle | None = None
+    # Runs while a request is answered whose body still comes.
+    _rest: asyncio.TimerHandle | None = None
     # How much is still read and dropped after such an answer, None before it.
     _dropping: int | None = None
 
@@ -287,10 +289,16 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._calm()
+        self._wait_for_rest(needed=False)
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """A head that has begun has to end; what comes after it is the route's to wait for."""
+        """A head that has begun has to end; what comes after it is the route's to wait for.
+
+        What comes after the answer nobody waits for: it has to end as well.
+        """
+        answered = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        self._wait_for_rest(needed=answered and not self.transport.is_closing())
         if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
             self._calm()
         elif self._hurry is None and self.conn.trailing_data[0]:
@@ -300,6 +308,13 @@ class _Protocol(H11Protocol):
         if self._hurry is not None:
             self._hurry.cancel()
             self._hurry = None
+
+    def _wait_for_rest(self, *, needed: bool) -> None:
+        if needed and self._rest is None:
+            self._rest = self.loop.call_later(self.within_s, self.transport.close)
+        elif not needed and self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
 
     def _too_slow(self) -> None:
         if self.conn.trailing_data[0]:

@@ -128,6 +128,21 @@ async def test_who_does_not_come_to_an_end_is_told_so_and_hung_up_on(
     assert json.loads(b'{"error"' + body)["error"]["code"] == "REQUEST_TIMEOUT"
 
 
+async def test_who_is_answered_and_does_not_come_to_an_end_is_hung_up_on(
+    free_port: Callable[[], int],
+) -> None:
+    door = Door(title="farmiq test", version="1.2.3", request_within_s=1.0)
+    port = free_port()
+    said = b"POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
+    async with serving(door, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said + b"123456789" + said + b"12345")
+        answered = await reader.read()
+        writer.close()
+
+    assert answered.count(b"HTTP/1.1 404 ") == 2, "the first has ended, and is not hurried"
+
+
 async def test_who_says_nothing_is_hung_up_on(free_port: Callable[[], int]) -> None:
     door = Door(title="farmiq test", version="1.2.3", request_within_s=0.2)
     port = free_port()
