@@ -1,13 +1,12 @@
 """`farmiq camera-gateway quarantine`: what cameras sent and could not be taken."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 
-from farmiq.cli import terminal
+from farmiq.cli import held, terminal
+from farmiq.cli.held import All, DryRun, Id, Ids, Limit, OlderThan, Reason
 from farmiq.cli.terminal import AsJson, StackName
 
 app = typer.Typer(
@@ -19,7 +18,6 @@ app = typer.Typer(
     ),
 )
 
-Ids = Annotated[list[UUID] | None, typer.Argument(help="Ids as `ls` shows them.")]
 Kind = Annotated[
     str | None,
     typer.Option(
@@ -28,13 +26,8 @@ Kind = Annotated[
     ),
 ]
 Mac = Annotated[str | None, typer.Option("--mac", help="Of this camera.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Text that a reason contains.")]
-OlderThan = Annotated[
-    float | None, typer.Option("--older-than", min=0, help="Last received so many hours ago.")
-]
-All = Annotated[bool, typer.Option("--all", help="All of them; needed if nothing else chooses.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
+DATABASE = "FARMIQ_CLOUD_DB_URL"
+CHOICE = "--kind, --mac, --reason"
 _EMPTY = "no messages of cameras in quarantine"
 
 
@@ -74,9 +67,9 @@ def ls(
                 await quarantine.counts(connection, which),
             )
 
-    rows, counts = _run(stack, look)
+    rows, counts = held.on_a_pool(stack, DATABASE, look)
     if as_json:
-        terminal.print_json(rows if unknown else {"rows": _plain(rows), "counts": counts})
+        terminal.print_json(rows if unknown else {"rows": held.plain(rows), "counts": counts})
     elif not rows:
         typer.echo("no unknown cameras" if unknown else _EMPTY)
     elif unknown:
@@ -87,41 +80,18 @@ def ls(
 
 
 @app.command("show")
-def show(
-    quarantine_id: Annotated[UUID, typer.Argument(help="As `ls` shows it.")],
-    *,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+def show(quarantine_id: Id, *, stack: StackName = None, as_json: AsJson = False) -> None:
     """Show one message: topic, times, every reason, and its bytes."""
-    from base64 import b64encode
-
     from farmiq.cloud.camera.gateway import quarantine
 
     async def look(pool: Any) -> Any:
         async with pool.connection() as connection:
             return await quarantine.find(connection, quarantine_id)
 
-    found = _run(stack, look)
+    found = held.on_a_pool(stack, DATABASE, look)
     if found is None:
         terminal.fail(f"there is no message {quarantine_id}; `… quarantine ls` shows them")
-    row, raw = found
-    if as_json:
-        terminal.print_json({**_plain([row])[0], "raw_base64": b64encode(raw).decode()})
-        return
-    typer.echo(f"topic     {row.topic}\nkind      {row.kind}")
-    typer.echo(
-        f"received  {row.received_count} times, "
-        f"{row.first_received_at:%Y-%m-%d %H:%M:%S} to {row.last_received_at:%Y-%m-%d %H:%M:%S}Z"
-    )
-    if row.last_redriven_at:
-        typer.echo(f"redriven  {row.redriven_count} times, last {row.last_redriven_at:%H:%M:%S}Z")
-    for reason in row.reasons:
-        typer.echo(f"reason    {reason}")
-    cut = ", cut short: it cannot be redriven" if row.truncated else ""
-    typer.echo(f"bytes     {row.raw_size_bytes}{cut}\n")
-    # Escaped: whatever a stranger sent must not steer this terminal.
-    typer.echo(raw.decode("utf-8", "backslashreplace").encode("unicode_escape").decode())
+    held.print_one(*found, as_json=as_json)
 
 
 @app.command("redrive")
@@ -148,16 +118,17 @@ def redrive(
     from farmiq.cloud.camera.gateway.chunks import Pace
 
     which = _which(ids, kind, mac, reason, older_than)
-    _careful(which, everything=everything)
-    result = _run(
+    held.careful(which, everything=everything, options=CHOICE)
+    result = held.on_a_pool(
         stack,
+        DATABASE,
         lambda pool: work.redrive(
             pool, which, pace=Pace(), actor=terminal.actor(), most=limit, dry_run=dry_run
         ),
     )
     cut = f"; {result.truncated} cannot be: their bytes were cut short" * bool(result.truncated)
     if as_json:
-        _print_result(result)
+        terminal.print_json(held.plain([result])[0])
     elif not result.chosen and not ids:
         typer.echo(_EMPTY)
     elif dry_run:
@@ -187,15 +158,13 @@ def discard(
     from farmiq.cloud.camera.gateway import redrive as work
 
     which = _which(ids, kind, mac, reason, older_than)
-    _careful(which, everything=everything)
-    result = _run(
+    held.careful(which, everything=everything, options=CHOICE)
+    result = held.on_a_pool(
         stack,
+        DATABASE,
         lambda pool: work.discard(pool, which, actor=terminal.actor(), most=limit, dry_run=dry_run),
     )
-    if as_json:
-        _print_result(result)
-    else:
-        typer.echo(f"{result.chosen} would go" if dry_run else f"{result.gone} discarded")
+    held.print_discarded(result, dry_run=dry_run, as_json=as_json)
 
 
 def _which(
@@ -209,8 +178,7 @@ def _which(
     from farmiq.cloud.camera.mac import normal
     from farmiq.cloud.camera.refusals import KINDS
 
-    if kind is not None and kind not in KINDS:
-        terminal.fail(f"{kind!r} is no kind; choose {', '.join(KINDS)}", code=2)
+    held.known_kind(kind, KINDS)
     try:
         address = normal(mac) if mac else None
     except ValueError as error:
@@ -218,42 +186,8 @@ def _which(
     return quarantine.Which(tuple(ids) if ids else None, kind, address, reason, older_than)
 
 
-def _careful(which: Any, *, everything: bool) -> None:
-    if which.everything and not everything:
-        terminal.fail("name ids, choose with --kind, --mac, --reason, or say --all", code=2)
-
-
-def _run(stack: str | None, work: Callable[[Any], Awaitable[Any]]) -> Any:
-    """`work` on a pool of the cloud's database."""
-    import psycopg
-
-    from farmiq.plumbing import db, log
-
-    log.configure("error")
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_URL")
-    psycopg.connect(url, connect_timeout=5).close()  # its own words if it cannot be reached
-
-    async def on_a_pool() -> Any:
-        async with db.pool(url, name="farmiq camera-gateway", most=2) as pool:
-            return await work(pool)
-
-    return asyncio.run(on_a_pool())
-
-
-def _plain(rows: list[Any]) -> list[dict[str, Any]]:
-    from dataclasses import asdict
-
-    return [asdict(row) for row in rows]
-
-
 def _print_rows(rows: list[Any], counts: list[dict[str, Any]]) -> None:
-    for row in rows:
-        times = f" ({row.received_count} times)" if row.received_count > 1 else ""
-        more = f" and {len(row.reasons) - 1} more" if len(row.reasons) > 1 else ""
-        typer.echo(
-            f"{row.quarantine_id}  {row.last_received_at:%Y-%m-%d %H:%M}Z  {row.kind:<10} "
-            f"{row.topic[:120]}{times}\n    {row.reasons[0]}{more}"
-        )
+    held.print_rows(rows)
     typer.echo()
     for each in counts:
         typer.echo(f"{each['rows']:>8}  {each['kind']}")
@@ -266,7 +200,3 @@ def _print_strangers(rows: list[dict[str, Any]]) -> None:
             f"{row['mac']}  {row['messages']:>6} messages  "
             f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}Z  {row['topic'][:120]}"
         )
-
-
-def _print_result(result: Any) -> None:
-    terminal.print_json(_plain([result])[0])

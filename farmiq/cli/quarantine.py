@@ -1,13 +1,12 @@
 """`farmiq quarantine`: messages that could not be taken at the edge, and what becomes of them."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 
-from farmiq.cli import terminal
+from farmiq.cli import held, terminal
+from farmiq.cli.held import All, DryRun, Id, Ids, Limit, OlderThan, Reason
 from farmiq.cli.terminal import AsJson, StackName
 
 app = typer.Typer(
@@ -20,22 +19,17 @@ app = typer.Typer(
     ),
 )
 
-Ids = Annotated[list[UUID] | None, typer.Argument(help="Ids as `ls` shows them.")]
 Kind = Annotated[
     str | None,
     typer.Option("--kind", help="security, conflict, format, not_recorded, database or size."),
 ]
-Reason = Annotated[str | None, typer.Option("--reason", help="Text that a reason contains.")]
 Topic = Annotated[str | None, typer.Option("--topic", help="How the topic begins.")]
-OlderThan = Annotated[
-    float | None, typer.Option("--older-than", min=0, help="Last received so many hours ago.")
-]
 NewerThan = Annotated[
     float | None, typer.Option("--newer-than", min=0, help="Received in the last so many hours.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All of them; needed if nothing else chooses.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
+
+DATABASE = "FARMIQ_EDGE_DB_URL"
+CHOICE = "--kind, --reason, --topic"
 
 
 @app.command("ls")
@@ -62,57 +56,30 @@ def ls(
                 await quarantine.counts(connection, which),
             )
 
-    rows, counts = _run(stack, look)
+    rows, counts = held.on_a_pool(stack, DATABASE, look)
     if as_json:
-        from dataclasses import asdict
-
-        terminal.print_json({"rows": [asdict(row) for row in rows], "counts": counts})
+        terminal.print_json({"rows": held.plain(rows), "counts": counts})
     elif not rows:
         typer.echo("no messages in quarantine")
     else:
-        _print_rows(rows)
+        held.print_rows(rows)
         _print_counts(counts)
     raise typer.Exit(3 if rows else 0)
 
 
 @app.command("show")
-def show(
-    quarantine_id: Annotated[UUID, typer.Argument(help="As `ls` shows it.")],
-    *,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+def show(quarantine_id: Id, *, stack: StackName = None, as_json: AsJson = False) -> None:
     """Show one message: topic, times, every reason, and its bytes."""
-    from base64 import b64encode
-    from dataclasses import asdict
-
     from farmiq.edge.ingress import quarantine
 
     async def look(pool: Any) -> Any:
         async with pool.connection() as connection:
             return await quarantine.find(connection, quarantine_id)
 
-    found = _run(stack, look)
+    found = held.on_a_pool(stack, DATABASE, look)
     if found is None:
         terminal.fail(f"there is no message {quarantine_id}; `farmiq quarantine ls` shows them")
-    row, raw = found
-    if as_json:
-        terminal.print_json({**asdict(row), "raw_base64": b64encode(raw).decode()})
-        return
-    typer.echo(f"topic     {row.topic}")
-    typer.echo(f"kind      {row.kind}")
-    typer.echo(
-        f"received  {row.received_count} times, "
-        f"{row.first_received_at:%Y-%m-%d %H:%M:%S} to {row.last_received_at:%Y-%m-%d %H:%M:%S}Z"
-    )
-    if row.last_redriven_at:
-        typer.echo(f"redriven  {row.redriven_count} times, last {row.last_redriven_at:%H:%M:%S}Z")
-    for reason in row.reasons:
-        typer.echo(f"reason    {reason}")
-    cut = ", cut short: it cannot be redriven" if row.truncated else ""
-    typer.echo(f"bytes     {row.raw_size_bytes}{cut}\n")
-    # Escaped: whatever a stranger sent must not steer this terminal.
-    typer.echo(raw.decode("utf-8", "backslashreplace").encode("unicode_escape").decode())
+    held.print_one(*found, as_json=as_json)
 
 
 @app.command("redrive")
@@ -141,10 +108,11 @@ def redrive(
     from farmiq.edge.ingress import transaction
 
     which = _which(ids, kind, reason, topic, older_than, newer_than)
-    _careful(which, everything=everything)
+    held.careful(which, everything=everything, options=CHOICE)
     crash.arm(config.crash_at())
-    result = _run(
+    result = held.on_a_pool(
         stack,
+        DATABASE,
         lambda pool: work.redrive(
             work.Redriver(pool, transaction.effect, terminal.actor()),
             which,
@@ -153,7 +121,7 @@ def redrive(
         ),
     )
     if as_json:
-        _print_result(result)
+        terminal.print_json(held.plain([result])[0])
     elif dry_run:
         fit = result.chosen - result.truncated - result.conflicts
         typer.echo(f"{fit} of {result.chosen} would be tried" + _unfit(result))
@@ -184,9 +152,10 @@ def discard(
     from farmiq.edge.ingress import redrive as work
 
     which = _which(ids, kind, reason, topic, older_than, newer_than)
-    _careful(which, everything=everything)
-    result = _run(
+    held.careful(which, everything=everything, options=CHOICE)
+    result = held.on_a_pool(
         stack,
+        DATABASE,
         lambda pool: work.discard(
             pool,
             which,
@@ -196,10 +165,7 @@ def discard(
             dry_run=dry_run,
         ),
     )
-    if as_json:
-        _print_result(result)
-    else:
-        typer.echo(f"{result.chosen} would go" if dry_run else f"{result.gone} discarded")
+    held.print_discarded(result, dry_run=dry_run, as_json=as_json)
 
 
 def _which(  # noqa: PLR0917 - what the commands share
@@ -213,53 +179,14 @@ def _which(  # noqa: PLR0917 - what the commands share
     from farmiq.edge.ingress import refusals
     from farmiq.edge.ingress.quarantine import Which
 
-    if kind is not None and kind not in refusals.KINDS:
-        terminal.fail(f"{kind!r} is no kind; choose {', '.join(refusals.KINDS)}", code=2)
+    held.known_kind(kind, refusals.KINDS)
     return Which(tuple(ids) if ids else None, kind, reason, topic, older_than, newer_than)
-
-
-def _careful(which: Any, *, everything: bool) -> None:
-    if which.everything and not everything:
-        terminal.fail("name ids, choose with --kind, --reason, --topic, or say --all", code=2)
-
-
-def _run(stack: str | None, work: Callable[[Any], Awaitable[Any]]) -> Any:
-    """`work` on a pool of the edge's database."""
-    import psycopg
-
-    from farmiq.plumbing import db, log
-
-    log.configure("error")
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
-    psycopg.connect(url, connect_timeout=5).close()  # its own words if it cannot be reached
-
-    async def on_a_pool() -> Any:
-        async with db.pool(url, name="farmiq quarantine", most=2) as pool:
-            return await work(pool)
-
-    return asyncio.run(on_a_pool())
-
-
-def _print_rows(rows: list[Any]) -> None:
-    for row in rows:
-        times = f" ({row.received_count} times)" if row.received_count > 1 else ""
-        more = f" and {len(row.reasons) - 1} more" if len(row.reasons) > 1 else ""
-        typer.echo(
-            f"{row.quarantine_id}  {row.last_received_at:%Y-%m-%d %H:%M}Z  {row.kind:<12} "
-            f"{row.topic[:120]}{times}\n    {row.reasons[0]}{more}"
-        )
 
 
 def _print_counts(counts: list[dict[str, Any]]) -> None:
     typer.echo()
     for each in counts:
         typer.echo(f"{each['rows']:>8}  {each['kind']:<12}  {each['reason']}")
-
-
-def _print_result(result: Any) -> None:
-    from dataclasses import asdict
-
-    terminal.print_json(asdict(result))
 
 
 def _unfit(result: Any) -> str:
