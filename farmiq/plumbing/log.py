@@ -6,7 +6,7 @@ The allow-list below is what keeps that promise: a field that is not on it is no
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -30,19 +30,30 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
         structlog.processors.format_exc_info,
         _only_allowed,
     ]
+    into = stream or cast(TextIO, _StandardError())
     structlog.configure(
         processors=[*shared, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=stream or sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=into),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = logging.StreamHandler(into)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processor=structlog.processors.JSONRenderer(), foreign_pre_chain=shared
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+class _StandardError:
+    """Whatever it is now: it may have been replaced, and closed, since logging was configured."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def get(service: str) -> Logger:

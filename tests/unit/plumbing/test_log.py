@@ -1,5 +1,6 @@
 """Logs: every line is JSON, and of an event nothing but id, type and trace."""
 
+import contextlib
 import io
 import json
 import logging
@@ -130,3 +131,20 @@ def test_a_level_keeps_quieter_lines_out() -> None:
         root.handlers, root.level = handlers, level
 
     assert [json.loads(line)["event"] for line in written.getvalue().splitlines()] == ["loud"]
+
+
+@pytest.mark.usefixtures("lines")
+def test_standard_error_may_be_replaced_and_closed_meanwhile() -> None:
+    """As it is for a command that was called within another program."""
+    first, second = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stderr(first):
+        log.configure("warning")
+        kept = log.get("test")
+    first.close()
+    with contextlib.redirect_stderr(second):
+        kept.warning("still.told")
+        logging.getLogger("library").warning("too")
+    assert [json.loads(line)["event"] for line in second.getvalue().splitlines()] == [
+        "still.told",
+        "too",
+    ]
