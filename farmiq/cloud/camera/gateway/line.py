@@ -7,14 +7,16 @@ camera's next image. What waits here has not been acknowledged.
 The broker brings again, a while later and after newer messages, what was not acknowledged in time:
 
 - On the same connection that is a copy of what is here, or was: it is left out.
-- To a new connection it brings what the last one left. Until all of that should have come, nothing
-  else is taken: a new chunk may belong to an announcement that comes again.
+- To a new connection it brings what the last one left, in any order, among newer messages. Nothing
+  is taken until all of that should have come: first what was left, by the numbers that the broker
+  gave it when it first sent it, then what is new.
 - What comes later still, when newer messages of its camera were taken, is stale: it is dropped,
   since the camera repeats whatever was not answered.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TypeVar
 
 from farmiq.cloud.camera.gateway import wire
@@ -28,6 +30,7 @@ V = TypeVar("V")
 MOST_DEAR = 20
 # Deliveries of a connection that are known again: more than can be unacknowledged at once.
 MOST_KNOWN = 10_000
+PACKET_IDS = 65_535
 
 
 class Line:
@@ -36,6 +39,7 @@ class Line:
     def __init__(self) -> None:
         self._connection = -1
         self._settled_at = 0.0
+        self._in_order = False
         self._left: dict[str, deque[Message]] = {}
         self._new: dict[str, deque[Message]] = {}
         self._known: dict[int, int] = {}
@@ -55,6 +59,7 @@ class Line:
         stay = [one for each in self._new.values() for one in each if not one.qos]
         self._connection = connection
         self._left, self._new, self._known, self._went_on = {}, {}, {}, {}
+        self._in_order = False
         self._stale, self.count, self.bytes = [], 0, 0
         self.join(stay)
 
@@ -85,8 +90,11 @@ class Line:
     def take(self, *, most: int, most_bytes: int, now: float) -> list[Message]:
         """An equal share for each camera, then of those that wait for longest what has room.
 
-        Nothing, if all that is here has to wait for what the last connection left.
+        Nothing, while what the last connection left may still come.
         """
+        if now < self._settled_at:
+            return []
+        self._put_in_order()
         taken: list[Message] = []
         waiting = dict.fromkeys([*self._left, *self._new])
         left, dear = most_bytes, dict.fromkeys(waiting, MOST_DEAR)
@@ -94,7 +102,7 @@ class Line:
             for camera in waiting:
                 mine = 0
                 while len(taken) < most and left > 0 and mine < share and dear[camera]:
-                    one = self._next_of(camera, now)
+                    one = self._next_of(camera)
                     if one is None:
                         break
                     taken.append(one)
@@ -104,10 +112,18 @@ class Line:
         self._out = taken
         return taken
 
-    def _next_of(self, camera: str, now: float) -> Message | None:
+    def _put_in_order(self) -> None:
+        """What was left, once: what comes later is not sorted in."""
+        if not self._in_order:
+            ranks = _ranks(one.packet_id for each in self._left.values() for one in each)
+            for camera, left in self._left.items():
+                self._left[camera] = deque(sorted(left, key=lambda one: ranks[one.packet_id]))
+            self._in_order = True
+
+    def _next_of(self, camera: str) -> Message | None:
         if camera in self._left:
             return _popped(self._left, camera)
-        if camera not in self._new or now < self._settled_at:
+        if camera not in self._new:
             return None
         _remember(self._went_on, camera, None)
         return _popped(self._new, camera)
@@ -131,6 +147,14 @@ class Line:
             for part in (self._left, self._new):
                 if camera in part:
                     part[camera] = part.pop(camera)
+
+
+def _ranks(packet_ids: Iterable[int]) -> dict[int, int]:
+    """Where each number stands. They begin again after the largest: the widest gap is the start."""
+    found = sorted(set(packet_ids))
+    gaps = [(each - before) % PACKET_IDS for before, each in pairwise([*found[-1:], *found])]
+    start = gaps.index(max(gaps)) if gaps else 0
+    return {each: rank for rank, each in enumerate([*found[start:], *found[:start]])}
 
 
 def is_chunk(raw: bytes) -> bool:

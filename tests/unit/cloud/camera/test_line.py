@@ -83,17 +83,26 @@ def test_of_a_lost_connection_only_what_nobody_brings_again_stays() -> None:
     assert taken(line) == [1, 0, 0]
 
 
-@pytest.mark.req("DB2-14")
-def test_what_the_last_connection_left_comes_before_what_is_new() -> None:
-    """The broker brings it later: old announcements would be taken for the next image."""
+def settling(*messages: Message) -> Line:
     line = Line()
     line.connected(7, settled_at=12.0)
-    line.join([message(1), message(2, OTHER)])
-    assert (taken(line, now=2.0), line.settles_for(2.0), line.count) == ([], 10.0, 2)
-    line.join([message(3, payload=ANNOUNCEMENT, repeated=True), message(4, repeated=True)])
-    assert taken(line, now=11.0) == [3, 4]
-    assert taken(line, now=12.0) == [2, 1]
+    line.join(messages)
+    return line
+
+
+@pytest.mark.req("DB2-14")
+def test_what_the_last_connection_left_comes_first_and_as_it_was_sent() -> None:
+    """The broker brings it in any order: old announcements would be taken for the next image."""
+    left = [message(n, payload=b"%d" % n, repeated=True) for n in (30, 40, 10, 20)]
+    line = settling(message(50), *left[:2], message(51, OTHER), *left[2:])
+    assert (taken(line, now=2.0), line.settles_for(2.0), line.count) == ([], 10.0, 6)
+    assert taken(line, now=12.0) == [10, 20, 30, 40, 50, 51]
     assert (line.settles_for(12.0), line.count) == (0.0, 0)
+
+
+def test_the_brokers_numbers_begin_again_after_the_largest() -> None:
+    left = (message(n, payload=b"%d" % n, repeated=True) for n in (3, 65_530, 200, 65_535))
+    assert taken(settling(*left), now=12.0) == [65_530, 65_535, 3, 200]
 
 
 @pytest.mark.req("DB2-14")
