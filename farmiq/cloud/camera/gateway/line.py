@@ -39,7 +39,7 @@ class Line:
     def __init__(self) -> None:
         self._connection = -1
         self._settled_at = 0.0
-        self._in_order = False
+        self._in_order = True
         self._left: dict[str, deque[Message]] = {}
         self._new: dict[str, deque[Message]] = {}
         self._known: dict[int, int] = {}
@@ -59,7 +59,6 @@ class Line:
         stay = [one for each in self._new.values() for one in each if not one.qos]
         self._connection = connection
         self._left, self._new, self._known, self._went_on = {}, {}, {}, {}
-        self._in_order = False
         self._stale, self.count, self.bytes = [], 0, 0
         self.join(stay)
 
@@ -93,6 +92,7 @@ class Line:
         Nothing, while what the last connection left may still come.
         """
         if now < self._settled_at:
+            self._in_order = False
             return []
         self._put_in_order()
         taken: list[Message] = []

@@ -85,8 +85,11 @@ def test_of_a_lost_connection_only_what_nobody_brings_again_stays() -> None:
 
 def settling(*messages: Message) -> Line:
     line = Line()
+    line.connected(7, settled_at=0.0)  # the last one is lost, the next one has not answered yet
+    assert taken(line) == []
     line.connected(7, settled_at=12.0)
     line.join(messages)
+    assert taken(line) == []
     return line
 
 
