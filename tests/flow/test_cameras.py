@@ -22,8 +22,6 @@ from tests.farm import TENANT
 from tests.until import until
 
 CAMERAS = 10
-# Of cameras that wait half a second: longer than the broker's ack_wait.
-WAKES_IN_VAIN = 6
 FAULTS = replace(camera_faults.ALL, loop_wakes=5, looping=0.1)
 
 
@@ -75,21 +73,25 @@ async def test_the_gateway_is_killed_in_mid_image(cameras: CameraFarm) -> None:
 
 @pytest.mark.req("DB2-14")
 @pytest.mark.parametrize("then_killed", [False, True])
+@pytest.mark.parametrize(
+    ("count", "images", "in_vain"), [(5, 2, 4), pytest.param(10, 3, 6, marks=pytest.mark.long)]
+)
 async def test_a_gateway_that_was_frozen_takes_no_image_for_another_of_its_name(
-    cameras: CameraFarm, *, then_killed: bool
+    cameras: CameraFarm, count: int, images: int, in_vain: int, *, then_killed: bool
 ) -> None:
     """Cameras repeat what nobody answers, call every image the same, and go on to the next.
 
-    What the frozen one had not taken the broker brings again, after what is newer.
+    What the frozen one had not taken the broker brings again, after what is newer: it is frozen for
+    `in_vain` wakes of cameras that wait half a second, which is longer than ack_wait.
     """
     await cameras.start()
-    faults = Faults(same_names=1.0, looping=1.0, loop_wakes=2)
-    hasty, patient = Firmware(answer_s=0.5), Firmware(answer_s=30.0)
-    async with cameras.cameras(CAMERAS, faults, firmware=hasty) as made:
+    faults = Faults(same_names=1.0, looping=1.0, loop_wakes=images - 1)
+    hasty, patient = Firmware(answer_s=0.5), Firmware(answer_s=12.0)
+    async with cameras.cameras(count, faults, firmware=hasty) as made:
         work = asyncio.create_task(fleet.simulate(made, wakes=1))
         await cameras.until_in_mid_image()
         with cameras.frozen(GATEWAY):
-            await until(lambda: min(each.wakes for each in made) >= WAKES_IN_VAIN)
+            await until(lambda: min(each.wakes for each in made) >= in_vain)
             if then_killed:
                 cameras.farm.kill(GATEWAY)
         for each in made:
@@ -97,7 +99,7 @@ async def test_a_gateway_that_was_frozen_takes_no_image_for_another_of_its_name(
         if then_killed:
             await cameras.start()
         await work
-    await cameras.check(captured=3 * CAMERAS)
+    await cameras.check(captured=images * count)
 
 
 @pytest.fixture

@@ -23,11 +23,14 @@ POINTS = [
 
 
 def accounts(site: Site) -> list[tuple[int, ...]]:
+    """Chunks are those of an image: one that comes again after the end waits for an announcement."""
     return site.rows(
         """
         select (select count(*) from device_images), (select count(*) from device_images
           where status = 'complete'), (select count(*) from device_wake_payloads),
-          (select count(*) from petri_observations), (select count(*) from camera_chunks),
+          (select count(*) from petri_observations),
+          (select count(*) from camera_chunks join camera_transfers using (transfer_id)
+          where image_id is not null),
           (select completed_wake_count from site_device_sessions)
         """
     )
