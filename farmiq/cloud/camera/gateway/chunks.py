@@ -21,6 +21,8 @@ State = Literal["receiving", "complete", "failed"]
 # Open images per camera, and images whose bytes are kept at all (C-78).
 MOST_OPEN = 2
 MOST_KEPT = 4
+# Images of a camera that are here whole and wait to be stored: the bucket may be away for days.
+MOST_WHOLE = 32
 # Rounds of missing_chunks that brought nothing, and rounds in all (C-68).
 MOST_IN_VAIN = 3
 MOST_ROUNDS = 30

@@ -388,10 +388,15 @@ class Desk:
 
     async def _make_room(self, camera: Camera) -> None:
         """One image more: of those that are open the oldest give way (C-78)."""
-        is_open = [row for row in self._open(camera) if not row.transfer.is_whole]
-        for row in is_open[: max(0, len(is_open) - chunks.MOST_OPEN + 1)]:
+        parts = [row for row in self._open(camera) if not row.transfer.is_whole]
+        whole = [row for row in self._open(camera) if row.transfer.is_whole]
+        for row in parts[: max(0, len(parts) - chunks.MOST_OPEN + 1)]:
             await self._give_up(
                 row, TOO_MANY_OPEN, f"the camera began more than {chunks.MOST_OPEN} images at once"
+            )
+        for row in whole[: max(0, len(whole) - chunks.MOST_WHOLE + 1)]:
+            await self._give_up(
+                row, TOO_MANY_OPEN, f"more than {chunks.MOST_WHOLE} images waited to be stored"
             )
         failed = [
             row
@@ -457,7 +462,12 @@ class Desk:
         One that has failed takes no chunk before it is announced again: cameras use names twice.
         """
         fitting = [row for row in self._open(camera) if chunk.image_name in {None, row.image_name}]
-        return max(fitting, key=lambda row: row.announced_at or _NOT_YET, default=None)
+        # Two may be announced in one transaction: the first one is whole then, and needs no more.
+        return max(
+            reversed(fitting),
+            key=lambda row: (row.announced_at or _NOT_YET, not row.transfer.is_whole),
+            default=None,
+        )
 
     async def _is_repeat(
         self, camera: Camera, chunk: Chunk, row: Row | None, *, repeated: bool

@@ -47,7 +47,8 @@ class Lag:
         elif self._behind and self._clock() - self._since >= self._lasts_s:
             if self._due is None:
                 self._due = self._taken() + self._waiting()
-            self._behind = self._taken() < self._due
+            # What proves to be a copy waits, and is never taken.
+            self._behind = self._waiting() > 0 and self._taken() < self._due
         self._looked_at = self._clock()
 
     async def watch(self) -> None:

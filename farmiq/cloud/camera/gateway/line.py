@@ -53,7 +53,8 @@ class Line:
 
         `settled_at`: when all that the last connection left should have come.
         """
-        self._settled_at = settled_at
+        if settled_at != self._settled_at:
+            self._settled_at, self._in_order = settled_at, False
         if connection == self._connection:
             return
         stay = [one for each in self._new.values() for one in each if not one.qos]
@@ -92,7 +93,6 @@ class Line:
         Nothing, while what the last connection left may still come.
         """
         if now < self._settled_at:
-            self._in_order = False
             return []
         self._put_in_order()
         taken: list[Message] = []
@@ -125,8 +125,11 @@ class Line:
             return _popped(self._left, camera)
         if camera not in self._new:
             return None
-        _remember(self._went_on, camera, None)
-        return _popped(self._new, camera)
+        one = _popped(self._new, camera)
+        if one.qos:
+            # QoS 0 may be taken while there is no connection, before what the last one left comes.
+            _remember(self._went_on, camera, None)
+        return one
 
     def settled(self) -> None:
         """What was taken is committed."""

@@ -121,7 +121,10 @@ class Steps:
             return False
         async with self._choosing:
             async with db.transaction(self._pool) as tx:
-                found = await store.next_due(tx, busy=list(self._busy))
+                # Hundreds of answers that nobody may have yet would keep us from catching up.
+                found = await store.next_due(
+                    tx, busy=list(self._busy), answering=not self.is_behind()
+                )
             if found is None:
                 return False
             transfer_id, device_id = found
@@ -251,7 +254,7 @@ class Steps:
         """
         async with db.transaction(self._pool) as tx:
             row = await store.transfer(tx, transfer_id)
-            if row is None or not row.transfer.is_whole:
+            if row is None or row.transfer.state != "receiving" or not row.transfer.is_whole:
                 return
             now = await store.now(tx)
             await store.drop_chunks(tx, transfer_id)
@@ -271,6 +274,9 @@ class Steps:
                 return
             next_wake, timezone = await cameras.next_wake(tx, row.device_id)
             await store.telling(tx, row.transfer_id)
+        # A process may be frozen in a commit: what was decided before it may not hold any more.
+        if self.is_behind() or self._is_in_hand(row):
+            return
         await self._tell(row, Stored(row.image_name, next_wake, timezone))
         ACKNOWLEDGED.inc()
         crash.here("camera.after_ack")
@@ -283,9 +289,12 @@ class Steps:
         again = await store.transfer(tx, row.transfer_id)
         if again is None or again.due_at is None:
             return False
-        in_hand = any(f"/{again.spelling}/" in topic for topic in self.in_hand())
         owed = await store.owed(
-            tx, again, in_hand=in_hand, behind=self.is_behind(), days=self._pace.resume_days
+            tx,
+            again,
+            in_hand=self._is_in_hand(again),
+            behind=self.is_behind(),
+            days=self._pace.resume_days,
         )
         match chunks.acknowledgement(owed, now=now, pace=self._pace):
             case Wait() as wait:
@@ -296,6 +305,10 @@ class Steps:
             case Acknowledge():
                 return True
         return False
+
+    def _is_in_hand(self, row: Row) -> bool:
+        """Whether something of its camera was received and is not committed yet."""
+        return any(f"/{row.spelling}/" in topic for topic in self.in_hand())
 
     # --- the end without an image
 

@@ -82,16 +82,23 @@ async def transfer(tx: db.Connection, transfer_id: UUID) -> Row | None:
     return rows[0] if rows else None
 
 
-async def next_due(tx: db.Connection, *, busy: Sequence[UUID]) -> tuple[UUID, UUID] | None:
-    """(transfer, camera) of what has been due for longest, if its camera is not being served."""
+async def next_due(
+    tx: db.Connection, *, busy: Sequence[UUID], answering: bool = True
+) -> tuple[UUID, UUID] | None:
+    """(transfer, camera) of what has been due for longest, if its camera is not being served.
+
+    Without `answering` no ACK_OK that is owed is among it.
+    """
     rows = await db.fetch_all(
         tx,
         """
         select transfer_id, device_id from camera_transfers
         where due_at <= (select fn_now()) and device_id <> all(%s::uuid[])
+          and (%s or state <> 'complete')
         order by due_at limit 1
         """,
         list(busy),
+        answering,
     )
     return (rows[0][0], rows[0][1]) if rows else None
 
@@ -139,21 +146,27 @@ async def postpone(tx: db.Connection, transfer_id: UUID, *, wait_s: float) -> No
 
 
 async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days: float) -> Owed:
-    """What decides about this image's ACK_OK; its camera is locked."""
+    """What decides about this image's ACK_OK; its camera is locked.
+
+    Another image that is whole needs no more, but if it came last the camera waits for that one: it
+    must not hear ACK_OK before that is stored. What is taken together has one time.
+    """
     rows = await db.fetch_all(
         tx,
         """
         select coalesce(s.heard_at, %s), s.hello_at, coalesce(o.is_open, false),
           o.announced_at
         from (
-          select bool_or(state = 'receiving' and received_count < total_chunks) as is_open,
-            max(announced_at) as announced_at
+          select max(announced_at) as announced_at,
+            bool_or(state = 'receiving'
+              and (received_count < total_chunks or announced_at >= %s)) as is_open
           from camera_transfers
           where device_id = %s and image_name = %s and transfer_id <> %s
             and total_chunks is not null
             and opened_at > (select fn_now()) - %s * interval '1 day') o
         left join camera_states s on s.device_id = %s
         """,
+        row.transfer.heard_at,
         row.transfer.heard_at,
         row.device_id,
         row.image_name,
@@ -175,11 +188,11 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
 
 
 async def is_overtaken(tx: db.Connection, row: Row) -> bool:
-    """Whether its camera has announced another image of this name since."""
+    """Whether its camera has announced another image of this name since, or together with it."""
     found: bool = await db.fetch_value(
         tx,
         "select exists (select from camera_transfers where device_id = %s and image_name = %s "
-        "and transfer_id <> %s and announced_at > %s)",
+        "and transfer_id <> %s and announced_at >= %s)",
         row.device_id,
         row.image_name,
         row.transfer_id,

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq.cloud.camera.gateway import cameras, intake, wire
+from farmiq.cloud.camera.gateway import cameras, chunks, intake, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
@@ -68,6 +68,18 @@ async def test_chunks_before_their_announcement_count_in_the_same_transaction(
     await intake.keep(pool, [chunk(mac, 1), announced(mac, 1), chunk(mac, 1, 1)], Pace())
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(2, 2)]
     assert site.rows("select count(*) from camera_chunks") == [(2,)]
+
+
+async def test_of_images_that_wait_whole_to_be_stored_the_newest_are_kept(
+    site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "MOST_WHOLE", 3)
+    mac = (await site.camera()).mac
+    for n in range(5):
+        await intake.keep(pool, [announced(mac, n), chunk(mac, n), chunk(mac, n, 1)], Pace())
+    whole = "select image_name from camera_transfers where state = 'receiving' order by 1"
+    assert site.rows(whole) == [("2.jpg",), ("3.jpg",), ("4.jpg",)]
+    assert site.rows("select count(*) from device_images where status = 'failed'") == [(2,)]
 
 
 async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement(

@@ -32,6 +32,14 @@ def test_after_a_start_until_what_waited_is_taken_though_more_waits() -> None:
     assert not world.runs(1)
 
 
+def test_what_waited_and_proved_to_be_a_copy_is_not_waited_for() -> None:
+    world = World()
+    world.waiting = 3
+    assert world.runs(6)
+    world.waiting = 0
+    assert not world.runs(1)
+
+
 def test_frozen_it_knows_at_once_and_for_a_while() -> None:
     world = World()
     assert not world.runs(5)

@@ -117,6 +117,25 @@ def test_what_the_last_connection_left_and_comes_after_newer_messages_is_dropped
     assert (line.stale(), line.stale(), taken(line)) == ([late[0]], [], [3])
 
 
+def test_what_came_with_qos_0_and_is_taken_between_connections_makes_nothing_stale() -> None:
+    line = line_of(message(0, qos=0))
+    line.connected(2, settled_at=0.0)
+    assert taken(line) == [0]
+    line.connected(2, settled_at=9.0)
+    left = message(1, payload=ANNOUNCEMENT, repeated=True, connection=2)
+    line.join([left])
+    assert (taken(line, now=9.0), line.stale()) == ([1], [])
+
+
+@pytest.mark.req("DB2-14")
+def test_what_was_left_is_put_in_order_though_nobody_asked_before_all_had_come() -> None:
+    """A transaction may last for longer than that."""
+    line = Line()
+    line.connected(7, settled_at=12.0)
+    line.join(message(n, payload=b"%d" % n, repeated=True) for n in (3, 4, 1, 2))
+    assert taken(line, now=13.0) == [1, 2, 3, 4]
+
+
 def test_of_what_is_known_again_the_last_ones_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_KNOWN", 2)
     line = line_of(message(1), message(2), message(3))
