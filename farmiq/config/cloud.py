@@ -111,11 +111,11 @@ class CloudSettings(Settings):
         description="a second gateway takes over when the first was silent for so long",
     )
     camera_settle_s: float = Field(
-        7,
+        12,
         alias="CAMERA_SETTLE_SECONDS",
         ge=0,
         description="a gateway that takes over waits so long for what the last one left; longer "
-        "than the broker's ack_wait (5 s)",
+        "than the broker's ack_wait (ours: 5 s, 10 s in a session that began before 0.1.0)",
     )
     camera_missing_s: float = Field(
         5,

@@ -14,6 +14,9 @@ from farmiq.plumbing import mqtt
 # Among these the others come first. With what waits, fewer than the broker lets be unacknowledged.
 MOST_HELD = 3_000
 MOST_HELD_BYTES = 8 * 2**20
+# While nothing is taken yet: all that the broker lets be unacknowledged, or what was left waits
+# behind what is new.
+MOST_SETTLING_BYTES = 48 * 2**20
 BATCH = 200
 BATCH_BYTES = 2 * 2**20
 LINGER_S = 0.02
@@ -78,4 +81,6 @@ class Hand:
 
     @property
     def _is_full(self) -> bool:
+        if time.monotonic() < self._settled_at:
+            return self.line.bytes >= MOST_SETTLING_BYTES
         return self.line.count >= MOST_HELD or self.line.bytes >= MOST_HELD_BYTES

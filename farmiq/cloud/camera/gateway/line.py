@@ -43,6 +43,7 @@ class Line:
         self._left: dict[str, deque[Message]] = {}
         self._new: dict[str, deque[Message]] = {}
         self._known: dict[int, int] = {}
+        self._first_new: int | None = None
         self._went_on: dict[str, None] = {}
         self._stale: list[Message] = []
         self._out: list[Message] = []
@@ -58,7 +59,7 @@ class Line:
         if connection == self._connection:
             return
         stay = [one for each in self._new.values() for one in each if not one.qos]
-        self._connection = connection
+        self._connection, self._first_new = connection, None
         self._left, self._new, self._known, self._went_on = {}, {}, {}, {}
         self._stale, self.count, self.bytes = [], 0, 0
         self.join(stay)
@@ -75,12 +76,20 @@ class Line:
                 continue
             if one.qos:
                 _remember(self._known, one.packet_id, _content(one))
-            if one.repeated and camera in self._went_on:
+            was_left = one.repeated and not self._is_of_this_connection(one)
+            if was_left and camera in self._went_on:
                 self._stale.append(one)
                 continue
-            part = self._left if one.repeated else self._new
+            if one.qos and not one.repeated and self._first_new is None:
+                self._first_new = one.packet_id
+            part = self._left if was_left else self._new
             part.setdefault(camera, deque()).append(one)
             self.count, self.bytes = self.count + 1, self.bytes + len(one.payload)
+
+    def _is_of_this_connection(self, one: Message) -> bool:
+        """The broker may hold back what is too much, and bring it a first time as if again."""
+        first = self._first_new
+        return first is not None and (one.packet_id - first) % PACKET_IDS < PACKET_IDS // 2
 
     def stale(self) -> list[Message]:
         """What was dropped since this was asked: the broker may forget it."""

@@ -23,7 +23,7 @@ POINTS = [
 
 
 def accounts(site: Site) -> list[tuple[int, ...]]:
-    """Chunks are those of an image: one that comes again after the end waits for an announcement."""
+    """Chunks of images: one that comes again after the end waits for an announcement."""
     return site.rows(
         """
         select (select count(*) from device_images), (select count(*) from device_images

@@ -110,8 +110,8 @@ def test_the_brokers_numbers_begin_again_after_the_largest() -> None:
 
 @pytest.mark.req("DB2-14")
 def test_what_the_last_connection_left_and_comes_after_newer_messages_is_dropped() -> None:
-    line = line_of(message(1))
-    assert taken(line) == [1]
+    line = line_of(message(9))
+    assert taken(line) == [9]
     late = [message(n, mac, repeated=True) for n, mac in ((2, MANY), (3, OTHER))]
     line.join(late)
     assert (line.stale(), line.stale(), taken(line)) == ([late[0]], [], [3])
@@ -136,11 +136,19 @@ def test_what_was_left_is_put_in_order_though_nobody_asked_before_all_had_come()
     assert taken(line, now=13.0) == [1, 2, 3, 4]
 
 
+def test_what_this_connection_had_to_wait_for_is_never_stale() -> None:
+    """The broker holds back what is too much, and brings it a first time as if again."""
+    line = line_of(message(9))
+    assert taken(line) == [9]
+    line.join([message(20, repeated=True), message(8, repeated=True)])
+    assert (taken(line), [one.packet_id for one in line.stale()]) == ([20], [8])
+
+
 def test_of_what_is_known_again_the_last_ones_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_KNOWN", 2)
     line = line_of(message(1), message(2), message(3))
     line.join([message(1, repeated=True), message(3, repeated=True)])
-    assert taken(line) == [1, 1, 2, 3]
+    assert taken(line) == [1, 2, 3, 1]
 
 
 def test_what_is_not_committed_is_in_hand() -> None:
