@@ -93,9 +93,9 @@ class Forwarder:
             first = await store.contents(tx, plan.at_once)
             if tenant.level and len(rows) < asked:
                 await tenants.set_level(tx, tenant.tenant_id, before=tenant.level, level=0)
-        crash.here("sync.after_claim")
         if not rows:
             return 0, False
+        crash.here("sync.after_claim")
         RECLAIMED.inc(sum(row.reclaimed for row in rows))
         async with self._renewing(rows):
             trip = Trip(tenant, search_until=time.monotonic() + self._settings.sync_timeout_s)
