@@ -3,6 +3,10 @@
 Whoever holds the lease works and renews it; the others stand by and take it when it runs out or is
 given back. A holder that slept through its lease asks before it goes on, and steps back if
 another has it. While the database is away nobody can take the lease, so nobody loses it.
+
+A process that is frozen in mid-transaction keeps what it has locked. PostgreSQL ends such a session
+by idle_in_transaction_session_timeout, but not in the middle of a pipeline or of COPY: whoever has
+the turn ends those.
 """
 
 import asyncio
@@ -25,6 +29,8 @@ ACTIVE = prometheus_client.Gauge(
 _RENEWALS = 3
 _LOOK_S = 1.0
 _END_ROUND_S = 1.0
+# How long a session of the work may wait for its client within a transaction.
+FROZEN_S = 10.0
 
 
 def holder(port: int) -> str:
@@ -35,8 +41,12 @@ def holder(port: int) -> str:
 class Turn:
     """`take_turns(work)` runs `work` whenever, and only while, it is our turn."""
 
-    def __init__(self, pool: db.Pool, *, name: str, holder: str, lasts_s: float) -> None:
+    def __init__(
+        self, pool: db.Pool, *, name: str, holder: str, lasts_s: float, works_as: str = ""
+    ) -> None:
+        """`works_as` is what the sessions that do the work are called in the database."""
         self._pool, self._name, self._holder, self._lasts_s = pool, name, holder, lasts_s
+        self._works_as = works_as
         self._fence: int | None = None
         self._working = False
         self._sure_until = 0.0
@@ -135,6 +145,9 @@ class Turn:
         began = time.monotonic()
         async with db.transaction(self._pool) as tx:
             mine = await renew(tx, self._name, self._holder, self._fence, lasts_s=self._lasts_s)
+            ended = await end_frozen(tx, self._works_as) if mine and self._works_as else 0
+        if ended:
+            self._log.warning("turn.frozen_sessions_ended", count=ended)
         if mine:
             self._sure_until = began + self._lasts_s
         else:
@@ -198,6 +211,22 @@ async def renew(
         (lasts_s, name, holder, fence),
     )
     return cursor.rowcount > 0
+
+
+async def end_frozen(tx: db.Connection, works_as: str) -> int:
+    """How many sessions were ended that wait within a transaction for a client that is frozen."""
+    found: int = await db.fetch_value(
+        tx,
+        """
+        select count(pg_terminate_backend(pid)) from pg_stat_activity
+        where usename = current_user and application_name = %s and pid <> pg_backend_pid()
+          and xact_start is not null and wait_event_type = 'Client'
+          and greatest(query_start, state_change) < clock_timestamp() - %s * interval '1 second'
+        """,
+        works_as,
+        FROZEN_S,
+    )
+    return found
 
 
 async def give_back(tx: db.Connection, name: str, holder: str, fence: int | None) -> None:

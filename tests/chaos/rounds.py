@@ -70,6 +70,7 @@ class Result:
     edge: Findings
     cloud: Findings
     doubled: tuple[str, ...]
+    least: int = UNRESOLVED
 
     def check(self) -> None:
         assert self.doubled == ()
@@ -78,7 +79,7 @@ class Result:
 
     @property
     def proves_something(self) -> bool:
-        return self.unresolved >= UNRESOLVED and self.redelivered >= 1
+        return self.unresolved >= self.least and self.redelivered >= 1
 
     def summary(self) -> dict[str, object]:
         """For the line that `make test` prints of each kind of fault."""
@@ -123,11 +124,13 @@ class Battered:
         seconds: float = 3.0,
         without: str | None = None,
         busy: str | None = None,
+        least: int = UNRESOLVED,
     ) -> Result:
         """Load, `fault`, `repair`, quiet.
 
         `without` is a service that is stopped until the fault starts it. `busy` is one that is
-        frozen with its hands full, at any moment of its work, until the fault has come.
+        frozen with its hands full, at any moment of its work, until the fault has come. A round in
+        which fewer than `least` are on the way then does not count.
         """
         await self._fresh(without=without)
         self.whole = False
@@ -158,8 +161,8 @@ class Battered:
         self.whole = True
         edge, cloud = self.farm.findings()
         redelivered = grown(delivered_again, self._delivered_again())
-        doubled = self.farm.doubled()
-        return Result(kind, edge.sent, unresolved, redelivered, recovery_s, edge, cloud, doubled)
+        found = (edge, cloud, self.farm.doubled(), least)
+        return Result(kind, edge.sent, unresolved, redelivered, recovery_s, *found)
 
     async def _seize(self, service: str, held: Process) -> None:
         """Given up when so little is left on the way that the round cannot count any more."""

@@ -12,7 +12,7 @@ import pytest
 from farmiq import crash
 from farmiq.edge.telemetry import upkeep
 from farmiq.stack import processes
-from tests.chaos.rounds import Battered
+from tests.chaos.rounds import UNRESOLVED, Battered
 from tests.farm import STARTED
 from tests.until import until
 
@@ -62,6 +62,8 @@ ELSEWHERE = {
 }
 # Points that are only reached over what an earlier death left behind.
 AFTER_A_DEATH_AT = {"sync.after_sending": "sync.after_claim"}
+# By then only what the dead one had leased is left on the way.
+LEASED = 10
 # Points that are only reached while somebody else is slow.
 WHILE_SLOW = {"sync.after_renewal": "cloud-ingestion"}
 
@@ -112,7 +114,11 @@ async def test_death_at_a_crash_point(
         farm.start(victim)
 
     result = await battered.counted_round(
-        f"crash {point}", fault=die_there, repair=start_again, without=victim
+        f"crash {point}",
+        fault=die_there,
+        repair=start_again,
+        without=victim,
+        least=LEASED if point in AFTER_A_DEATH_AT else UNRESOLVED,
     )
     record_property("fault", result.summary())
 

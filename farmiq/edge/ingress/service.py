@@ -66,6 +66,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             name=settings.mqtt_client_id,
             holder=lease.holder(settings.http_port),
             lasts_s=settings.ingress_lease_s,
+            works_as=NAME,
         )
         door.ready("ingress.database", lambda: db.problem(pool))
         door.ready("ingress.turn", turn.problem)

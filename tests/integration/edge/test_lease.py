@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
+from psycopg import conninfo
 
 from farmiq.plumbing import db, lease
 from farmiq.plumbing.lease import Turn
@@ -164,6 +165,26 @@ async def test_a_turn_that_came_is_a_problem_until_its_work_has_begun(
     assert turn.problem() == "its turn has just come"
     begin.set()
     await until(lambda: turn.problem() is None)
+
+
+async def _work() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_who_has_the_turn_ends_sessions_that_wait_for_a_frozen_client(
+    pool: db.Pool, edge_db: Database, tasks: asyncio.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pipeline no timeout of PostgreSQL's does: what it has locked would stay so."""
+    monkeypatch.setattr(lease, "FROZEN_S", 0.5)
+    turn = Turn(pool, name="door", holder="a", lasts_s=1, works_as="worker")
+    url = conninfo.make_conninfo(edge_db.url, application_name="worker")
+    with psycopg.connect(url, autocommit=True) as idle, psycopg.connect(url) as frozen:
+        with pytest.raises(psycopg.OperationalError), frozen.pipeline():  # noqa: PT012
+            assert frozen.execute("select pg_advisory_xact_lock(7)").fetchone()
+            tasks.create_task(turn.take_turns(_work))
+            await until(lambda: rows(edge_db, "select pg_try_advisory_lock(7)") == [(True,)])
+            frozen.execute("select 1").fetchone()
+        assert idle.execute("select 1").fetchone() == (1,)
 
 
 async def test_work_that_fails_fails_the_turn_and_gives_it_back(

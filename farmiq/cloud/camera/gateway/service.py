@@ -58,6 +58,7 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
             name=settings.mqtt_client_id,
             holder=lease.holder(settings.http_port),
             lasts_s=settings.camera_lease_s,
+            works_as=NAME,
         )
         door.ready("camera.database", lambda: db.problem(desk))
         door.ready("camera.store", bucket.problem)
