@@ -51,8 +51,9 @@ class Chore:
 async def keep_doing(chore: Chore) -> None:
     """Rounds without end; a database that is away only delays them."""
     backoff = Backoff(cap_s=30.0)
+    before = cancelled_so_far()
     while True:
-        before = cancelled_so_far()
+        end_if_cancelled(beyond=before)
         try:
             if chore.daily is not None:
                 await _until_due(chore.daily)
@@ -76,6 +77,7 @@ async def keep_doing(chore: Chore) -> None:
                 error=db.first_line(error),
                 exc_info=not isinstance(error, psycopg.Error),
             )
+            end_if_cancelled(beyond=before)
             await backoff.wait()
             continue
         RUNS.labels(chore=chore.name, outcome="done").inc()
