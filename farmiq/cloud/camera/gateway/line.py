@@ -76,7 +76,7 @@ class Line:
                 continue
             if one.qos:
                 _remember(self._known, one.packet_id, _content(one))
-            was_left = one.repeated and not self._is_of_this_connection(one)
+            was_left = one.repeated and not (self._in_order and self._is_of_this_connection(one))
             if was_left and camera in self._went_on:
                 self._stale.append(one)
                 continue
@@ -87,7 +87,10 @@ class Line:
             self.count, self.bytes = self.count + 1, self.bytes + len(one.payload)
 
     def _is_of_this_connection(self, one: Message) -> bool:
-        """The broker may hold back what is too much, and bring it a first time as if again."""
+        """The broker may hold back what is too much, and bring it a first time as if again.
+
+        Not asked while what was left may come: a broker that was restarted numbers it anew.
+        """
         first = self._first_new
         return first is not None and (one.packet_id - first) % PACKET_IDS < PACKET_IDS // 2
 

@@ -103,6 +103,12 @@ def test_what_the_last_connection_left_comes_first_and_as_it_was_sent() -> None:
     assert (line.settles_for(12.0), line.count) == (0.0, 0)
 
 
+def test_what_was_left_comes_first_also_if_a_restarted_broker_numbers_it_later() -> (
+    None
+):
+    assert taken(settling(message(1), message(2, repeated=True)), now=12.0) == [2, 1]
+
+
 def test_the_brokers_numbers_begin_again_after_the_largest() -> None:
     left = (message(n, payload=b"%d" % n, repeated=True) for n in (3, 65_530, 200, 65_535))
     assert taken(settling(*left), now=12.0) == [65_530, 65_535, 3, 200]
