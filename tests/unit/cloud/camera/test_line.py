@@ -103,9 +103,7 @@ def test_what_the_last_connection_left_comes_first_and_as_it_was_sent() -> None:
     assert (line.settles_for(12.0), line.count) == (0.0, 0)
 
 
-def test_what_was_left_comes_first_also_if_a_restarted_broker_numbers_it_later() -> (
-    None
-):
+def test_what_was_left_comes_first_also_if_a_restarted_broker_numbers_it_later() -> None:
     assert taken(settling(message(1), message(2, repeated=True)), now=12.0) == [2, 1]
 
 
