@@ -24,7 +24,7 @@ from farmiq import crash
 from farmiq.plumbing import amqp, amqp_salvage, log
 from farmiq.plumbing import delivery as deliveries
 from farmiq.plumbing.amqp import Topology
-from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.delivery import Delivery, Properties
 from farmiq.plumbing.tls import Tls
 
@@ -111,13 +111,16 @@ class Consumer:
         self._log = log.get(route.queue)
         self._problem: str | None = "not connected yet"
         self._careful = _Careful()
+        self._cancelled = 0
 
     def problem(self) -> str | None:
         return self._problem and f"queue {self._route.queue}: {self._problem}"
 
     async def run(self) -> None:
         backoff = Backoff()
+        self._cancelled = cancelled_so_far()
         while True:
+            end_if_cancelled(beyond=self._cancelled)
             try:
                 async with amqp.connection(
                     self._url, name=self._route.queue, tls=self._tls
@@ -142,6 +145,8 @@ class Consumer:
         """For ever; one message at a time only until the danger seems to be over."""
         self._problem = None
         while most > 1 or self._careful:
+            # The library may have lost it while a connection came or went; nobody says it twice.
+            end_if_cancelled(beyond=self._cancelled)
             batch = await inbox.batch(most=most, linger_s=self._linger_s if most > 1 else 0.0)
             verdicts = await self._judged(batch)
             if verdicts:

@@ -7,7 +7,7 @@ import prometheus_client
 from farmiq.cloud import bus, topology
 from farmiq.config import CloudSettings
 from farmiq.plumbing import amqp, log
-from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 
 EVERY_S = 15.0
 # Half of a week's room is used up: days are left in which to act.
@@ -42,7 +42,9 @@ class Watch:
 
     async def run(self) -> None:
         backoff = Backoff()
+        before = cancelled_so_far()
         while True:
+            end_if_cancelled(beyond=before)
             try:
                 for queue, count in (await self.counts()).items():
                     self._tell(queue, count)

@@ -331,3 +331,27 @@ async def test_a_broker_that_goes_and_comes_is_used_again(
             await publisher.publish(outgoing(b"after"), timeout_s=60)
             await until(lambda: b"after" in got)
             assert consumer.problem() is None
+
+
+async def test_one_that_is_told_to_stop_while_its_connection_goes_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The library may raise an error of its own then, and say nothing of having been cancelled."""
+
+    @contextlib.asynccontextmanager
+    async def lost(*_: object, **__: object) -> AsyncIterator[None]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("it is closed") from None
+        yield
+
+    monkeypatch.setattr(amqp, "connection", lost)
+    monkeypatch.setattr(consume, "Backoff", partial(Backoff, base_s=0.0))
+    consumer = Counting("", route=ROUTE, topology=TOPOLOGY, handle=taking([]), is_outage=bool)
+    running = asyncio.create_task(consumer.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    done, _ = await asyncio.wait([running], timeout=60)
+    assert done
+    assert running.cancelled()
