@@ -11,13 +11,12 @@ from uuid import UUID
 
 from psycopg.rows import class_row
 
+from farmiq.cloud.console import strips
 from farmiq.cloud.console.site_day import Alert, Change, Shot
 from farmiq.cloud.console.sites import DAYS, Day, Site
 from farmiq.cloud.console.strips import GRACE, Camera, Stay, Wake
 from farmiq.plumbing import db
 
-# More wakes than these are not drawn; the counts of a day come from its session.
-MOST_WAKES = 50_000
 MOST_ALERTS = 50
 
 _SITE = """
@@ -104,7 +103,7 @@ async def day(connection: db.Connection, site_id: UUID, at: date) -> Day | None:
 
 
 async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[Wake]:
-    """What these days expect with what came of it, and what came besides."""
+    """What these days expect with what came of it, and what came besides; the earliest of it."""
     async with connection.cursor(row_factory=class_row(Wake), binary=True) as cursor:
         await cursor.execute(
             """
@@ -120,7 +119,7 @@ async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[
                 and p.wake_window_index = e.wake_window_index and not p.overage_flag
             order by at limit %(most)s
             """,
-            {"sessions": list(session_ids), "most": MOST_WAKES},
+            {"sessions": list(session_ids), "most": strips.MOST_WAKES},
         )
         return await cursor.fetchall()
 

@@ -95,10 +95,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
+    """`seen_until`: of more wakes than a page looks at, nothing after this is in it."""
+
     company: Company
     now: datetime
     rows: tuple[Row, ...]
     turns_at: datetime
+    seen_until: datetime | None
 
     @property
     def problems(self) -> int:
@@ -109,6 +112,8 @@ class View:
         count = len(self.rows)
         if not count:
             return "No sites yet"
+        if self.seen_until is not None:
+            return f"At least {self.problems} of {words.count(count, 'site')} need attention"
         if not self.problems:
             return "The only site is on track" if count == 1 else f"All {count} sites on track"
         if count == 1:
@@ -202,7 +207,20 @@ def view(
     )
     # Rows of sites that need somebody come first; within them the order stays.
     rows = tuple(sorted(rows, key=lambda row: not row.attention))
-    return View(company=company, now=now, rows=rows, turns_at=turns_at(sites, wakes, days, now=now))
+    return View(
+        company=company,
+        now=now,
+        rows=rows,
+        turns_at=turns_at(sites, wakes, days, now=now),
+        seen_until=_seen_until(wakes, now=now),
+    )
+
+
+def _seen_until(wakes: Sequence[Wake], *, now: datetime) -> datetime | None:
+    """What is due later may be left out: nobody has to do anything about it yet."""
+    if len(wakes) < strips.MOST_WAKES or wakes[-1].at + strips.GRACE > now:
+        return None
+    return wakes[-1].at
 
 
 def _row(

@@ -20,6 +20,8 @@ GRACE = timedelta(minutes=10)
 WINDOW = timedelta(hours=1)
 # More cells are folded, or nobody could tell one from the next.
 MOST_CELLS = 144
+# Of more wakes a page looks at the earliest; the counts of a day come from its session.
+MOST_WAKES = 50_000
 
 
 class State(StrEnum):

@@ -255,6 +255,22 @@ def test_sites_that_need_somebody_come_first() -> None:
 
 
 @pytest.mark.req("DB2-05")
+@pytest.mark.parametrize(
+    ("last_h", "sentence", "until"),
+    [
+        (3, "At least 0 of 1 site need attention", NOW - timedelta(hours=3)),
+        (0.1, "The only site is on track", None),
+    ],
+)
+def test_more_wakes_than_fit_are_told_unless_they_are_still_due(
+    monkeypatch: pytest.MonkeyPatch, last_h: float, sentence: str, until: datetime | None
+) -> None:
+    monkeypatch.setattr(strips, "MOST_WAKES", 2)
+    came = [wake(4, "complete"), wake(last_h, "complete")]
+    found = sites.view(COMPANY, [SITE], days=[day()], wakes=came, cameras=[camera()], now=NOW)
+    assert (found.sentence, found.seen_until) == (sentence, until)
+
+
 def test_a_session_in_the_words_of_the_document() -> None:
     found = view(*(wake(back, "complete") for back in (1, 2, 3, 4, 5)), wake(6, "failed"))
     assert found.heading == "Device Session: Jan 15, 2025"
