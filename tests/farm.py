@@ -32,6 +32,8 @@ ELSEWHERE |= {"cloud-deadletter-service", "cloud-edges-registry", "edge-media-st
 ELSEWHERE |= {"cloud-camera-calendar"}
 STARTED = tuple(each for each in services.SERVICES if each.name not in ELSEWHERE)
 
+Connection = psycopg.Connection[tuple[Any, ...]]
+
 TENANT = "hillside"
 PASSWORD = "a long enough password"
 
@@ -50,6 +52,8 @@ class Farm:
     cloud_db: Database
     ports: dict[str, int]
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    # One for all questions to a database: to connect costs both sides more than to ask.
+    asking: dict[str, Connection] = field(default_factory=dict)
 
     def start(self, name: str, *, crash_at: str = "", called: str = "") -> None:
         """Start a service, or a whole site; `called` is what a second one is known by here."""
@@ -103,10 +107,10 @@ class Farm:
         )
 
     def edge(self, query: str) -> list[tuple[Any, ...]]:
-        return _rows(self.edge_db, query)
+        return self._rows(self.edge_db.admin_url, query)
 
     def cloud(self, query: str) -> list[tuple[Any, ...]]:
-        return _rows(self.cloud_db, query)
+        return self._rows(self.cloud_db.admin_url, query)
 
     def sent(self) -> Tally:
         return Tally(self.journal).look()
@@ -220,6 +224,17 @@ class Farm:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for connection in self.asking.values():
+            connection.close()
+
+    def _rows(self, url: str, query: str) -> list[tuple[Any, ...]]:
+        """Asked once more of a server that was killed since it was asked last."""
+        if url in self.asking:
+            with contextlib.suppress(psycopg.OperationalError):
+                return self.asking[url].execute(query.encode()).fetchall()
+            self.asking.pop(url).close()
+        self.asking[url] = psycopg.connect(url, autocommit=True)
+        return self.asking[url].execute(query.encode()).fetchall()
 
     def _spawn(
         self, name: str, *command: str, extra: dict[str, str] | None = None
@@ -269,11 +284,6 @@ def _empty(database: Database, tables: str) -> None:
         ):
             connection.execute(f"truncate {tables}".encode())
             return
-
-
-def _rows(database: Database, query: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database.admin_url) as connection:
-        return connection.execute(query.encode()).fetchall()
 
 
 def log_lines(text: str) -> list[dict[str, Any]]:

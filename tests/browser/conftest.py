@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.browser import barns
+from tests.browser import barns, cameras
+from tests.browser.cameras import DAY, Shots, on
 from tests.browser.served import Served
 from tests.flow.conftest import idle_farm  # noqa: F401 - the whole way, for a test that looks at its end
 
@@ -45,6 +46,23 @@ def console(cloud_db: Any, engines: dict[str, str]) -> Iterator[Served]:
     served.start()
     yield served
     served.stop()
+
+
+@pytest.fixture
+def shots(
+    console: Served,  # noqa: ARG001 - the company is made with it
+    cloud_db: Any,
+    engines: dict[str, str],
+) -> Iterator[Shots]:
+    """The company of the console, on the afternoon of Jan 15, 2025 in Bangkok."""
+    with cameras.farm(cloud_db) as farm:
+        farm.at(on(DAY, 14))
+        yield Shots(farm, engines["FARMIQ_CLOUD_S3_URL"])
+
+
+@pytest.fixture
+def cloud_s3(engines: dict[str, str]) -> str:
+    return engines["FARMIQ_CLOUD_S3_URL"]
 
 
 @pytest.fixture

@@ -26,6 +26,11 @@ def open_live(page: Page, console: Served) -> None:
     expect_pill(page, "Live")
 
 
+def visit(page: Page, console: Served, path: str) -> None:
+    page.goto(f"{console.url}{path}")
+    expect_pill(page, "Live")
+
+
 def expect_pill(page: Page, words: str, *, within_s: float = 60) -> None:
     expect(page.locator("#pill")).to_have_text(
         re.compile(rf"^\s*{re.escape(words)}\s*$"), timeout=within_s * 1000

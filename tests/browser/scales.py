@@ -34,6 +34,10 @@ def today(hour: int, minute: int = 0) -> datetime:
     return day.replace(hour=hour, minute=minute, second=0, microsecond=0).astimezone(UTC)
 
 
+def day_of(weighing: "Weighing") -> str:
+    return f"{weighing.at.astimezone(ZONE):%Y-%m-%d}"
+
+
 @dataclass
 class Weighing:
     """One session; what it is told of is what `events` holds when it is landed."""

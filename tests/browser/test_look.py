@@ -1,50 +1,48 @@
 """Each page on a phone and on a wide screen, light and dark: accessible, and kept as a picture."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from itertools import product
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.browser import barns, person
+from tests.browser import barns, cameras, patience, person, scales
+from tests.browser.cameras import Shots
 from tests.browser.conftest import SCREENSHOTS
 from tests.browser.served import Served
 
-Theme = Literal["light", "dark"]
+WIDTHS = (360, 1180)
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 Keep = Callable[[str], None]
-
-
-@pytest.fixture(params=[360, 1180])
-def width(request: pytest.FixtureRequest) -> int:
-    found: int = request.param
-    return found
-
-
-@pytest.fixture(params=["light", "dark"])
-def theme(request: pytest.FixtureRequest) -> Theme:
-    found: Theme = request.param
-    return found
+# Of the images that are not folded away, those near the top.
+DRAWN = """[...document.images].filter(i => !i.closest("details:not([open])"))
+  .filter(i => i.getBoundingClientRect().top < 800)
+  .every(i => i.complete && i.naturalWidth)"""
 
 
 @pytest.fixture
-def page(browser: Browser, width: int, theme: Theme) -> Iterator[Page]:
-    context = browser.new_context(
-        viewport={"width": width, "height": 800}, color_scheme=theme, device_scale_factor=2
-    )
-    yield context.new_page()
-    context.close()
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """As sharp as a phone's."""
+    opened = browser.new_context(device_scale_factor=2)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
-def keep(page: Page, width: int, theme: Theme) -> Keep:
-    """Check what every page must be, and keep its picture."""
+def keep(page: Page) -> Keep:
+    """Check what every page must be on every screen, and keep its pictures."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
 
     def keep_as(name: str) -> None:
-        person.expect_accessible(page)
-        person.expect_no_sideways_scrolling(page)
-        page.mouse.move(0, 0)
-        page.screenshot(path=_picture(name, width, theme), full_page=True)
+        for width, theme in product(WIDTHS, THEMES):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.emulate_media(color_scheme=theme)
+            patience.until(lambda: bool(page.evaluate(DRAWN)), "the images in sight are drawn")
+            person.expect_accessible(page)
+            person.expect_no_sideways_scrolling(page)
+            page.mouse.move(0, 0)
+            page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{theme}.png", full_page=True)
 
     return keep_as
 
@@ -53,11 +51,6 @@ def keep(page: Page, width: int, theme: Theme) -> Keep:
 def _own_requests_only(console: Served, requested: list[str]) -> Iterator[None]:
     yield
     person.expect_own_requests_only(requested, console)
-
-
-def _picture(name: str, width: int, theme: Theme) -> Path:
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    return SCREENSHOTS / f"{name}-{width}-{theme}.png"
 
 
 def test_latest_readings(
@@ -93,3 +86,46 @@ def test_not_found(console: Served, page: Page, keep: Keep) -> None:
     assert answer.status == 404
     expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
     keep("not-found")
+
+
+def test_sites(
+    console: Served, page: Page, shots: Shots, keep: Keep, complaints: list[str]
+) -> None:
+    person.sign_in(page, console, email=cameras.TECHNICIAN)
+    person.visit(page, console, "/sites")
+    expect(page.get_by_text("This page waits for the first site")).to_be_visible()
+    keep("sites-empty")
+    barn = cameras.a_fortnight(shots)
+    person.visit(page, console, "/sites")
+    expect(page.locator(".sentence")).to_have_text("1 of 3 sites needs attention")
+    keep("sites")
+    person.visit(page, console, f"/sites/{barn.site}?camera={barn.busy}")
+    keep("site")
+    address = f"/sites/{barn.site}/cameras/{barn.busy}/schedule"
+    page.goto(f"{console.url}{address}?cron=0 */2 * * *")
+    expect(page.locator(".effect")).to_be_visible()
+    keep("schedule-preview")
+    page.get_by_role("button", name="Confirm the change").click()
+    person.expect_pill(page, "Live")
+    page.goto(f"{console.url}{address}?cron=0 8 * *")
+    expect(page.get_by_role("alert")).to_be_visible()
+    keep("schedule-refused")
+    # A page that says what is wrong with a schedule is told to the console as a failure: 422.
+    assert all("422" in said for said in complaints), complaints
+
+
+def test_weighings(  # noqa: PLR0917 - a farm, a person and what both leave
+    console: Served, page: Page, cloud_db: Any, cloud_s3: str, keep: Keep, complaints: list[str]
+) -> None:
+    person.sign_in(page, console)
+    person.visit(page, console, "/weighings")
+    expect(page.get_by_text("This page waits for the first weighing")).to_be_visible()
+    keep("weighings-empty")
+    told = scales.a_day(cloud_db.url, cloud_db.admin_url, cloud_s3)
+    person.visit(page, console, f"/weighings?day={scales.day_of(told[0])}")
+    expect(page.locator(".sentence")).to_contain_text("34 weighings")
+    expect(page.locator(".sentence")).to_contain_text("2 incomplete")
+    keep("weighings")
+    person.visit(page, console, f"/weighings/{told[31].session_id}")  # without its end
+    keep("weighing")
+    assert not complaints

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -15,27 +15,11 @@ from farmiq import stack
 from tests.browser import barns, cameras, patience, person
 from tests.browser.battery_camera import NAME, Camera
 from tests.browser.cameras import DAY, TECHNICIAN, Shots, on
-from tests.browser.conftest import SCREENSHOTS
 from tests.browser.served import Served
 from tests.sql.camera.farm import Farm
 
 Form = dict[str, str | float | bool]
 BO = "bo@example.com"
-SHOWN = """[...document.images].filter(i => !i.closest("details:not([open])"))
-  .filter(i => i.getBoundingClientRect().top < 800)
-  .every(i => i.complete && i.naturalWidth)"""
-
-
-@pytest.fixture
-def shots(
-    console: Served,  # noqa: ARG001 - the company is made with it
-    cloud_db: Any,
-    engines: dict[str, str],
-) -> Iterator[Shots]:
-    """The company of the console, on the afternoon of Jan 15, 2025 in Bangkok."""
-    with cameras.farm(cloud_db) as farm:
-        farm.at(on(DAY, 14))
-        yield Shots(farm, engines["FARMIQ_CLOUD_S3_URL"])
 
 
 @pytest.fixture
@@ -58,72 +42,13 @@ def sign_in(page: Page, console: Served, email: str = TECHNICIAN) -> None:
     expect(page.locator(".company")).to_be_visible()
 
 
-def visit(page: Page, console: Served, path: str) -> None:
-    page.goto(f"{console.url}{path}")
-    person.expect_pill(page, "Live")
-
-
-@pytest.fixture(params=[(360, "light"), (360, "dark"), (1180, "light"), (1180, "dark")])
-def screen(request: pytest.FixtureRequest) -> tuple[int, Literal["light", "dark"]]:
-    found: tuple[int, Literal["light", "dark"]] = request.param
-    return found
-
-
-def test_sites_on_every_screen(
-    browser: Browser, console: Served, shots: Shots, screen: Any
-) -> None:
-    """Accessible, no sideways scrolling, nothing from elsewhere, no complaint; kept as pictures."""
-    width, theme = screen
-    context = browser.new_context(
-        viewport={"width": width, "height": 800}, color_scheme=theme, device_scale_factor=2
-    )
-    page = context.new_page()
-    complaints: list[str] = []
-    requested: list[str] = []
-    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: requested.append(request.url))
-
-    def keep(name: str) -> None:
-        person.expect_accessible(page)
-        person.expect_no_sideways_scrolling(page)
-        page.mouse.move(0, 0)
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{theme}.png", full_page=True)
-
-    sign_in(page, console)
-    visit(page, console, "/sites")
-    expect(page.get_by_text("This page waits for the first site")).to_be_visible()
-    keep("sites-empty")
-    barn = cameras.a_fortnight(shots)
-    visit(page, console, "/sites")
-    expect(page.locator(".sentence")).to_have_text("1 of 3 sites needs attention")
-    keep("sites")
-    visit(page, console, f"/sites/{barn.site}?camera={barn.busy}")
-    patience.until(lambda: bool(page.evaluate(SHOWN)), "the images in sight are drawn")
-    keep("site")
-    address = f"/sites/{barn.site}/cameras/{barn.busy}/schedule"
-    page.goto(f"{console.url}{address}?cron=0 */2 * * *")
-    expect(page.locator(".effect")).to_be_visible()
-    keep("schedule-preview")
-    page.get_by_role("button", name="Confirm the change").click()
-    person.expect_pill(page, "Live")
-    page.goto(f"{console.url}{address}?cron=0 8 * *")
-    expect(page.get_by_role("alert")).to_be_visible()
-    keep("schedule-refused")
-    # A page that says what is wrong with a schedule is told to the console as a failure: 422.
-    assert all("422" in said for said in complaints), complaints
-    person.expect_own_requests_only(requested, console)
-    context.close()
-
-
 @pytest.mark.req("DB2-05")
 def test_a_session_in_the_words_of_the_document(
     console: Served, page: Page, six: tuple[UUID, UUID, UUID]
 ) -> None:
     site, _, _ = six
     sign_in(page, console)
-    visit(page, console, f"/sites/{site}")
+    person.visit(page, console, f"/sites/{site}")
     session = page.locator("#session")
     expect(session.get_by_role("heading")).to_have_text("Device Session: Jan 15, 2025")
     expect(session.locator(".counts")).to_have_text(
@@ -150,7 +75,7 @@ def test_a_camera_that_woke_too_often_says_so(console: Served, page: Page, shots
         shots.send(camera, on(DAY, 9, minute))
     shots.farm.at(on(DAY, 14))
     sign_in(page, console)
-    visit(page, console, f"/sites/{site}")
+    person.visit(page, console, f"/sites/{site}")
     summary = page.locator(f"#c-{camera} summary")
     expect(summary.locator(".says")).to_have_text("Device-002 (12 received / 10 expected) ⚠️")
     expect(page.locator(f"#c-{other} .says")).to_have_text("Device-003 (1 received / 1 expected)")
@@ -198,7 +123,7 @@ def test_a_failed_image_is_resent_and_turns_complete_without_a_reload(
     patience.until(lambda: farm.rows(status) == [("failed",)], "the gateway has given it up")
     ((failed, day),) = farm.rows("select image_id, original_capture_date from device_images")
     sign_in(page, console)
-    visit(page, console, f"/sites/{camera.site}?date={day}")
+    person.visit(page, console, f"/sites/{camera.site}?date={day}")
     loads: list[str] = []
     page.on("load", lambda _: loads.append(page.url))
     row = page.locator(f"#i-{failed}")
@@ -223,7 +148,7 @@ def test_a_viewer_only_looks(
 ) -> None:
     site, camera, failed = six
     sign_in(page, console, barns.EMAIL)
-    visit(page, console, f"/sites/{site}")
+    person.visit(page, console, f"/sites/{site}")
     expect(page.locator(f"#i-{failed} .state")).to_contain_text("failed")
     expect(page.get_by_role("button", name="Resend")).to_have_count(0)
     expect(page.get_by_role("link", name="Change schedule")).to_have_count(0)
@@ -258,7 +183,7 @@ def test_a_schedule_change_says_the_hours_of_its_site(
     # The same moment everywhere; in Chicago it is one in the night.
     shots.open_day(site, on(DAY, 14))
     sign_in(page, console)
-    visit(page, console, f"/sites/{site}")
+    person.visit(page, console, f"/sites/{site}")
     page.get_by_role("link", name="Change schedule").click()
     page.get_by_label("Wake times as cron").fill("*/45 * * * *")
     page.keyboard.press("Enter")
@@ -298,7 +223,7 @@ def test_what_falls_overdue_turns_by_itself(console: Served, page: Page, shots: 
     shots.farm.at(on(DAY, 14, 9) + timedelta(seconds=57))
     sign_in(page, console)
     shots.farm.at(on(DAY, 14, 9) + timedelta(seconds=57))
-    visit(page, console, "/sites")
+    person.visit(page, console, "/sites")
     expect(page.locator(".strip")).to_have_attribute("aria-label", "1 received, 1 overdue")
     expect(page.locator(".sentence")).to_have_text("The only site needs attention")
     # The camera comes back and says that nothing waits on it: then it is lost.
@@ -328,14 +253,14 @@ def test_a_moved_camera_and_a_new_zone_change_the_rest_of_the_day(
     shots.send(camera, on(DAY, 13), picture=False)
     shots.farm.at(on(DAY, 14))
     sign_in(page, console)
-    visit(page, console, "/sites")
+    person.visit(page, console, "/sites")
     row = page.locator(f"#s-{site}")
     expect(page.locator(".sentence")).to_have_text("All 2 sites on track")
     expect(row.locator(".strip")).to_have_attribute("aria-label", "1 received, 2 not owed")
     expect(row.locator(".local")).to_have_text("Jan 15, 2025, 14:00 in Asia/Bangkok (UTC+7)")
-    visit(page, console, f"/sites/{site}")
+    person.visit(page, console, f"/sites/{site}")
     expect(page.locator(".sentence")).to_have_text("Every owed wake was received today")
-    visit(page, console, f"/sites/{other}")
+    person.visit(page, console, f"/sites/{other}")
     expect(page.locator(f"#c-{camera} .standing")).to_contain_text("In touch")
     expect(page.locator(f"#c-{camera} .why")).to_have_text(
         "extra: the camera came after this day had opened; the next one expects it"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,78 +11,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from farmiq.messages import weighvision as words
 from tests.browser import barns, person, scales
-from tests.browser.conftest import SCREENSHOTS
 from tests.browser.scales import Weighing
 from tests.browser.served import Served
 
 BO = "bo@example.com"
 
 
-@pytest.fixture
-def cloud_s3(engines: dict[str, str]) -> str:
-    return engines["FARMIQ_CLOUD_S3_URL"]
-
-
-def day_of(weighing: Weighing) -> str:
-    return f"{weighing.at.astimezone(scales.ZONE):%Y-%m-%d}"
-
-
-def visit(page: Page, console: Served, path: str) -> None:
-    page.goto(f"{console.url}{path}")
-    person.expect_pill(page, "Live")
-
-
 def line(page: Page, weighing: Weighing) -> Any:
     return page.locator(f"#w-{weighing.session_id}")
-
-
-@pytest.fixture(params=[(360, "light"), (360, "dark"), (1180, "light"), (1180, "dark")])
-def screen(request: pytest.FixtureRequest) -> tuple[int, Literal["light", "dark"]]:
-    found: tuple[int, Literal["light", "dark"]] = request.param
-    return found
-
-
-def test_a_day_and_a_weighing_on_every_screen(
-    browser: Browser, console: Served, cloud_db: Any, cloud_s3: str, screen: Any
-) -> None:
-    """Accessible, no sideways scrolling, nothing from elsewhere, no complaint; kept as pictures."""
-    width, theme = screen
-    context = browser.new_context(
-        viewport={"width": width, "height": 800}, color_scheme=theme, device_scale_factor=2
-    )
-    page = context.new_page()
-    complaints: list[str] = []
-    requested: list[str] = []
-    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: requested.append(request.url))
-
-    def keep(name: str) -> None:
-        person.expect_accessible(page)
-        person.expect_no_sideways_scrolling(page)
-        page.mouse.move(0, 0)
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{theme}.png", full_page=True)
-
-    person.sign_in(page, console)
-    visit(page, console, "/weighings")
-    expect(page.get_by_text("This page waits for the first weighing")).to_be_visible()
-    keep("weighings-empty")
-    told = scales.a_day(cloud_db.url, cloud_db.admin_url, cloud_s3)
-    visit(page, console, f"/weighings?day={day_of(told[0])}")
-    expect(page.locator(".sentence")).to_contain_text("34 weighings")
-    expect(page.locator(".sentence")).to_contain_text("2 incomplete")
-    page.wait_for_function(
-        "[...document.images].filter(i => i.getBoundingClientRect().top < 800)"
-        ".every(i => i.complete && i.naturalWidth)"
-    )
-    keep("weighings")
-    visit(page, console, f"/weighings/{told[31].session_id}")  # without its end
-    page.wait_for_function("[...document.images].every(i => i.complete && i.naturalWidth)")
-    keep("weighing")
-    assert not complaints
-    person.expect_own_requests_only(requested, console)
-    context.close()
 
 
 def test_states_have_a_word_and_the_missing_part_is_named(
@@ -92,7 +28,7 @@ def test_states_have_a_word_and_the_missing_part_is_named(
         cloud_db.url, cloud_db.admin_url, cloud_s3
     )
     person.sign_in(page, console)
-    visit(page, console, f"/weighings?day={day_of(no_image)}")
+    person.visit(page, console, f"/weighings?day={scales.day_of(no_image)}")
     expect(page).to_have_title("(2) Weighings")
     expect(line(page, no_image).locator(".state")).to_have_text("Incomplete no image")
     expect(line(page, no_end).locator(".state")).to_have_text("Incomplete no end")
@@ -111,7 +47,7 @@ def test_a_weighing_appears_by_itself_and_its_image_follows(
     console: Served, page: Page, cloud_db: Any, cloud_s3: str
 ) -> None:
     person.sign_in(page, console)
-    visit(page, console, "/weighings")
+    person.visit(page, console, "/weighings")
     one = Weighing(datetime.now(UTC) - timedelta(seconds=3), 2.5)
     scales.land(cloud_db.url, one)
     expect(line(page, one).locator("b")).to_have_text("2.5 kg")
@@ -126,7 +62,7 @@ def test_an_open_weighing_says_what_is_not_there_yet(
     one = Weighing(datetime.now(UTC) - timedelta(seconds=9), 2.5).without(words.SESSION_FINALIZED)
     scales.land(cloud_db.url, one)
     person.sign_in(page, console)
-    visit(page, console, f"/weighings/{one.session_id}")
+    person.visit(page, console, f"/weighings/{one.session_id}")
     expect(page.locator(".sentence")).to_contain_text("Open")
     expect(page.locator(".lacking")).to_have_text("no end yet")
 
@@ -138,7 +74,7 @@ def test_arrow_keys_step_through_images_and_weighings(
     scales.land(cloud_db.url, first, second)
     scales.photograph(cloud_db.url, cloud_s3, first, second)
     person.sign_in(page, console)
-    visit(page, console, f"/weighings/{first.session_id}")
+    person.visit(page, console, f"/weighings/{first.session_id}")
     expect(page.locator("figcaption")).to_have_text("2.2 kg")
     for key, heading, weight in (
         ("ArrowRight", "Image 2 of 2", "2.2 kg"),
@@ -157,7 +93,7 @@ def test_it_works_without_a_script(browser: Browser, console: Served, cloud_db: 
     page = context.new_page()
     person.sign_in(page, console)
     page.get_by_role("link", name="Weighings").click()
-    page.get_by_label("Day", exact=True).fill(day_of(early[0]))
+    page.get_by_label("Day", exact=True).fill(scales.day_of(early[0]))
     page.get_by_role("button", name="Show").click()
     expect(page.locator(".weighings > li")).to_have_count(50)
     page.get_by_role("link", name="Older").click()
@@ -170,7 +106,7 @@ def test_it_works_without_a_script(browser: Browser, console: Served, cloud_db: 
 def test_csv_is_of_the_day_that_is_shown(console: Served, page: Page, cloud_db: Any) -> None:
     scales.land(cloud_db.url, *(Weighing(scales.today(5, n), 2.0 + n / 10) for n in range(3)))
     person.sign_in(page, console)
-    visit(page, console, f"/weighings?day={day_of(Weighing(scales.today(5, 0), 1))}")
+    person.visit(page, console, f"/weighings?day={scales.day_of(Weighing(scales.today(5, 0), 1))}")
     with page.expect_download() as got:
         page.get_by_role("link", name="CSV").click()
     head, *lines = got.value.path().read_text().splitlines()
@@ -207,7 +143,7 @@ def test_another_company_sees_nothing(
         assert page.request.get(f"{console.url}{path}").status == 200, path
         assert other_page.request.get(f"{console.url}{path}").status == 404, path
     for path in ("/weighings", "/weighings/rows", api):
-        asked = f"{console.url}{path}?day={day_of(ours)}"
+        asked = f"{console.url}{path}?day={scales.day_of(ours)}"
         assert str(ours.session_id) in page.request.get(asked).text()
         assert str(ours.session_id) not in other_page.request.get(asked).text()
         assert other_page.request.get(f"{asked}&company={company}").status == 404
