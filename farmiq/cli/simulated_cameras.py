@@ -28,8 +28,11 @@ def cameras(
         typer.Option(help="Of chunks: array, base64, binary or all.", rich_help_panel=_FLEET),
     ] = "all",
     seed: Annotated[
-        int, typer.Option(help="Another seed is another fleet.", rich_help_panel=_FLEET)
-    ] = 1,
+        int,
+        typer.Option(
+            help="Another seed is another fleet; 1 is the demo's.", rich_help_panel=_FLEET
+        ),
+    ] = 2,
     register: Annotated[
         str | None,
         typer.Option(

@@ -31,6 +31,8 @@ READY_S = 60.0
 DAY_S = 600.0
 CATCH_UP_S = 90.0
 CAMERAS = 6
+# Not the one of `farmiq simulate cameras`: that would take the logins of our cameras.
+FLEET_SEED = 1
 # Each wakes every five minutes, and one of them every minute.
 WAKES = ("*/5 * * * *", *(f"{minute}-59/5 * * * *" for minute in range(1, 5)))
 
@@ -170,7 +172,8 @@ def _fleet(root: Path) -> list[str]:
     Each run has a folder of its own: numbers on the cards begin at 1 again.
     """
     folder = root / "cameras" / str(time.time_ns())
-    options = ["--count", str(CAMERAS), "--register", provision.TENANT_ID, "--dir", str(folder)]
+    options = ["--count", str(CAMERAS), "--seed", str(FLEET_SEED)]
+    options += ["--register", provision.TENANT_ID, "--dir", str(folder)]
     options += [word for each in WAKES for word in ("--schedule", each)]
     faults = ["--loss", "0.1", "--duplicates", "0.05", "--reorder", "0.2", "--deaths", "0.05"]
     return [*options, *faults, "--weak", "0.2", "--every", "0", "--spread", "20"]

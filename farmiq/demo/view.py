@@ -30,7 +30,7 @@ async def show(farm: Farm) -> None:
             if console.is_terminal:
                 live.update(_screen(farm, figures), refresh=True)
             else:
-                console.print(_line(figures))
+                console.print(_line(figures), soft_wrap=True)
             await asyncio.sleep(REFRESH_S if console.is_terminal else 5 * REFRESH_S)
 
 
@@ -70,7 +70,8 @@ def _hops(figures: Figures) -> Table:
     queue = "?" if figures.queue_waiting is None else str(figures.queue_waiting)
     table.add_row(
         "cloud", f"{figures.cloud_stored}", queue, _age(figures.newest_age_s),
-        "stored in the cloud; the page shows it (oldest: age of the newest reading)",
+        f"of {figures.edge_readings} readings stored in the cloud; the page shows them (oldest: "
+        "age of the newest)",
     )  # fmt: skip
     table.add_row(
         "weighings", f"{figures.weighed_edge}",
@@ -91,7 +92,8 @@ def _line(figures: Figures) -> str:
     return (
         f"sent {figures.sent}  confirmed {figures.confirmed}  edge {figures.edge_stored}  "
         f"outbox {figures.outbox_waiting} (oldest {_age(figures.outbox_oldest_s) or '0 s'})  "
-        f"cloud {figures.cloud_stored}  weighings {figures.weighed_edge}/{figures.weighed_cloud}"
+        f"cloud {figures.cloud_stored} of {figures.edge_readings} readings  "
+        f"weighings {figures.weighed_edge}/{figures.weighed_cloud}"
     )
 
 

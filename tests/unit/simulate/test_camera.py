@@ -1,5 +1,6 @@
 """The firmware of a camera: whatever is lost on the way, an image is delivered or kept."""
 
+import inspect
 import itertools
 import json
 from collections import deque
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farmiq.cli import simulated_cameras
+from farmiq.demo import run as demo
 from farmiq.simulate import camera, camera_faults, camera_wire, fleet
 from farmiq.simulate.camera import (
     AckOk,
@@ -272,6 +275,15 @@ def test_the_same_seed_makes_the_same_fleet() -> None:
     standard = {kit.speech.encoding for kit in one if kit.speech.dialect == "standard"}
     assert standard == set(camera_wire.ENCODINGS)
     assert all(any(getattr(kit, name) for kit in one) for name in ("lost_clock", "loops"))
+
+
+def test_a_fleet_from_the_command_line_is_not_the_demos() -> None:
+    seed = inspect.signature(simulated_cameras.cameras).parameters["seed"].default
+    ours, theirs = (
+        {kit.mac for kit in camera_faults.fleet(2000, faults=Faults(seed=each))}
+        for each in (seed, demo.FLEET_SEED)
+    )
+    assert not ours & theirs
 
 
 @given(st.integers(), st.floats(0, 1))
