@@ -137,6 +137,40 @@ def test_a_resolved_alert_is_not_opened_by_the_same_failure_told_again(
     assert farm.counters(wake["session_id"]) == (0, 1, 0)
 
 
+@pytest.mark.req("FN-06", "FN-07")
+def test_the_alert_tells_of_an_image_that_is_missing_or_ends(farm: Farm, device: UUID) -> None:
+    morning, afternoon = farm.wake(device, EIGHT), farm.wake(device, FOUR, "IMG_002.jpg")
+    fail(farm, morning)
+    fail(farm, afternoon)
+    alert = "select message, image_id::text, resolved_at is null from device_alerts"
+    complete(farm, morning)
+    why = "IMG_002.jpg did not arrive: no chunk for five minutes"
+    assert farm.rows(alert) == [(why, afternoon["image_id"], True)]
+    complete(farm, afternoon)
+    assert farm.rows(alert) == [(why, afternoon["image_id"], False)]
+
+
+@pytest.mark.req("FN-06", "FN-07")
+def test_the_alert_of_a_camera_that_was_moved_tells_of_what_is_missing_elsewhere(
+    farm: Farm, device: UUID
+) -> None:
+    """One alert for the camera's day, though it stood at two sites."""
+    farm.at("2026-03-10T10:00:00+07:00")
+    morning = farm.wake(device, EIGHT)
+    fail(farm, morning)
+    there = farm.site()
+    farm.owner.execute("update devices set site_id = %s where device_id = %s", (there, device))
+    farm.at("2026-03-10T18:00:00+07:00")
+    afternoon = farm.wake(device, FOUR, "IMG_002.jpg")
+    assert afternoon["session_id"] != morning["session_id"]
+    assert fail(farm, afternoon)["alert_created"] is False
+    alert = "select image_id::text, resolved_at is null from device_alerts"
+    complete(farm, morning)
+    assert farm.rows(alert) == [(afternoon["image_id"], True)]
+    complete(farm, afternoon)
+    assert farm.rows(alert) == [(afternoon["image_id"], False)]
+
+
 def test_a_failure_after_completion_changes_nothing(farm: Farm, device: UUID) -> None:
     wake = farm.wake(device, EIGHT)
     complete(farm, wake)

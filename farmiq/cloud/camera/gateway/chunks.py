@@ -39,7 +39,7 @@ TELLING_VALUES = 16
 SOON = timedelta(seconds=0.1)
 CAUGHT_UP = timedelta(seconds=0.5)
 # What is about how an image is sent, not about what it is.
-_CHUNKING = ("total_chunks", "chunk_size")
+_CHUNKING = ("total_chunks", "chunk_size", "first_chunk_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ def announced(transfer: Transfer, said: Metadata, *, now: datetime) -> Transfer:
     """After an announcement. Raises Wrong if it contradicts one that is being worked on.
 
     A failed image begins where it stopped; if it is announced otherwise, from nothing. A stored one
-    may be announced in other chunks: its bytes are the same.
+    may be announced in other chunks: its bytes are the same. What is left out holds as it was said.
     """
     differences = _differences(transfer, said)
     if transfer.state == "complete":
@@ -221,14 +221,15 @@ def announced(transfer: Transfer, said: Metadata, *, now: datetime) -> Transfer:
     if transfer.state == "complete":
         return replace(transfer, heard_at=now)
     bare = not transfer.is_announced or differences
+    known = transfer if transfer.state == "receiving" else said
     return replace(
         transfer,
         state="receiving",
         total_chunks=said.total_chunks,
-        image_size=said.image_size,
-        chunk_size=said.chunk_size,
+        image_size=said.image_size or known.image_size,
+        chunk_size=said.chunk_size or known.chunk_size,
         first_chunk_id=said.first_chunk_id,
-        sha256=said.sha256,
+        sha256=said.sha256 or known.sha256,
         received=bytes((said.total_chunks + 7) // 8) if bare else transfer.received,
         received_count=0 if bare else transfer.received_count,
         received_bytes=0 if bare else transfer.received_bytes,
@@ -254,6 +255,7 @@ def _differences(transfer: Transfer, said: Metadata) -> list[str]:
         ("image_size", transfer.image_size, said.image_size),
         ("chunk_size", transfer.chunk_size, said.chunk_size),
         ("sha256", transfer.sha256, said.sha256),
+        ("first_chunk_id", transfer.first_chunk_id, said.first_chunk_id),
     )
     return [
         f"{name} of this image was {_shown(before)} and is {_shown(now)} now"

@@ -44,55 +44,87 @@ async def after_hello(tx: db.Connection, camera: Camera, pending_count: int) -> 
     What was asked for in an earlier wake and did not come is asked for anew. Images that nobody
     knows by name are asked for without one, where the dialect allows it.
     """
-    # What still waits to be asked for stays: a camera that says HELLO all the time costs no rows.
     await tx.execute(
         "update camera_commands set state = 'expired', ended_at = fn_now() "
-        "where device_id = %s and name = 'send_image' and state = any(%s)",
-        (camera.device_id, ["sent"] if pending_count > 0 else ["queued", "sent"]),
-    )
-    await _want(tx, camera.device_id, camera.company_id, failed=pending_count > 0)
-    cursor = await tx.execute(
-        "select count(*) from camera_commands "
-        "where device_id = %s and name = 'send_image' and state = 'queued'",
+        "where device_id = %s and name = 'send_image' and state = 'sent'",
         (camera.device_id,),
     )
-    (waiting,) = await cursor.fetchone() or (0,)
-    nameless = min(pending_count, MOST_QUEUED) - waiting
-    if nameless > 0 and camera.dialect == standard.NAME:
+    # What still waits to be asked for stays: a camera that says HELLO all the time costs no rows.
+    # Nor does one that changes its mind; what people asked for is theirs, whatever it says.
+    if pending_count == 0:
         await tx.execute(
-            """
-            insert into camera_commands (command_id, company_id, device_id, name, created_by,
-              created_at)
-            select fn_uuid_v7(), %s, %s, 'send_image', %s, fn_now() from generate_series(1, %s)
-            """,
-            (camera.company_id, camera.device_id, GATEWAY, nameless),
+            "delete from camera_commands where device_id = %s and name = 'send_image' "
+            "and state = 'queued' and created_by = %s",
+            (camera.device_id, GATEWAY),
         )
+    await _want(tx, camera.device_id, camera.company_id, failed=pending_count > 0)
+    if camera.dialect == standard.NAME:
+        await _want_nameless(tx, camera, min(pending_count, MOST_QUEUED))
+
+
+# When a camera was last asked for this image and said nothing of it: perhaps it has it no more.
+_IN_VAIN_AT = """
+  (select max(o.sent_at) from camera_commands o where o.image_id = i.image_id
+    and o.state = 'expired' and o.sent_at > coalesce(i.announced_at, i.created_at))
+"""
 
 
 async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed: bool) -> None:
     """Queue send_image for what is known by name and not queued already, oldest first.
 
+    What was asked for in vain comes last, or it would be asked for in every wake, and nothing else.
     Of what the camera itself could not take there is nothing to send.
     """
     await tx.execute(
-        """
+        f"""
+        with known as (
+          select i.image_id, i.image_name, i.captured_at, {_IN_VAIN_AT} as in_vain_at
+          from device_images i
+          where i.device_id = %(device)s and i.status <> 'complete'
+            and ((%(failed)s and i.status = 'failed'
+                and i.error_code is distinct from 'CAMERA_ERROR')
+              or i.resend_requested_at is not null)
+            and not exists (
+              select from camera_commands c
+              where c.device_id = i.device_id and c.image_id = i.image_id and c.state = 'queued')
+        ), wanted as (
+          select k.*, row_number() over (
+            order by k.in_vain_at nulls first, k.captured_at, k.image_id) as place
+          from known k order by place limit %(most)s)
         insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
           created_by, created_at)
-        select fn_uuid_v7(), %(company)s, %(device)s, 'send_image', i.image_id, i.image_name,
-          %(by)s, fn_now()
-        from device_images i
-        where i.device_id = %(device)s and i.status <> 'complete'
-          and ((%(failed)s and i.status = 'failed'
-              and i.error_code is distinct from 'CAMERA_ERROR')
-            or i.resend_requested_at is not null)
-          and not exists (
-            select from camera_commands c
-            where c.device_id = i.device_id and c.image_id = i.image_id and c.state = 'queued')
-        order by i.captured_at limit %(most)s
-        """,
+        select fn_uuid_v7(), %(company)s, %(device)s, 'send_image', w.image_id, w.image_name,
+          %(by)s, fn_now() + w.place * interval '1 microsecond'
+            + case when w.in_vain_at is null then interval '0' else interval '2 milliseconds' end
+        from wanted w
+        """.encode(),  # noqa: S608 - our own words
         {
             "company": company_id, "device": device_id, "by": GATEWAY, "failed": failed,
             "most": MOST_QUEUED,
+        },
+    )  # fmt: skip
+
+
+async def _want_nameless(tx: db.Connection, camera: Camera, pending_count: int) -> None:
+    """As many as the camera holds beyond those that it is asked for by name.
+
+    One that it was asked for in vain may not be among those it holds.
+    """
+    await tx.execute(
+        f"""
+        insert into camera_commands (command_id, company_id, device_id, name, created_by,
+          created_at)
+        select fn_uuid_v7(), %(company)s, %(device)s, 'send_image', %(by)s,
+          fn_now() + interval '1 millisecond'
+        from generate_series(1, %(pending)s - (
+          select count(*)::int from camera_commands c
+          left join device_images i on i.image_id = c.image_id
+          where c.device_id = %(device)s and c.name = 'send_image' and c.state = 'queued'
+            and (i.image_id is null or {_IN_VAIN_AT} is null)))
+        """.encode(),  # noqa: S608 - our own words
+        {
+            "company": camera.company_id, "device": camera.device_id, "by": GATEWAY,
+            "pending": pending_count,
         },
     )  # fmt: skip
 
@@ -131,7 +163,20 @@ async def asked(tx: db.Connection, device_ids: Sequence[UUID]) -> set[UUID]:
 
 
 async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID) -> None:
-    """An announcement came: a send_image without a name has got its image."""
+    """An announcement came: a send_image without a name has got its image.
+
+    It need not be asked for by name then.
+    """
+    await tx.execute(
+        """
+        delete from camera_commands c
+        where c.image_id = %s and c.state = 'queued' and c.created_by = %s and exists (
+          select from camera_commands o
+          where o.device_id = c.device_id and o.name = 'send_image' and o.state = 'sent'
+            and o.image_id is null)
+        """,
+        (image_id, GATEWAY),
+    )
     await tx.execute(
         """
         update camera_commands c set image_id = %(image)s

@@ -94,7 +94,7 @@ def _sizes(said: payload.Reader, *, error: bool) -> tuple[int | None, int | None
     size = said.whole_number("image_size", needed=not error)
     chunk_size = said.whole_number("max_chunk_size", needed=not error)
     total = 0
-    if chunk_size is not None and chunk_size < 1:
+    if chunk_size is not None and not 1 <= chunk_size <= wire.MOST_IMAGE_BYTES:
         said.wrong.append(f"no chunk has {payload.shown(chunk_size)} bytes")
     elif size is not None and chunk_size is not None:
         total = -(-size // chunk_size)

@@ -172,7 +172,7 @@ class Desk:
     now: datetime
     rows: list[Row] = field(default_factory=list)
     new_chunks: list[tuple[UUID, UUID, int, bytes]] = field(default_factory=list)
-    repeated: list[tuple[Row, Camera, str, int, bytes]] = field(default_factory=list)
+    repeated: list[tuple[Row, Camera, Sent, int, bytes]] = field(default_factory=list)
     waiting: dict[UUID, int] = field(default_factory=dict)
     digests: dict[UUID, bytes] = field(default_factory=dict)
     came_at: datetime | None = None
@@ -193,7 +193,7 @@ class Desk:
                 await self._announced(camera, place, said)
                 return list(said.noted)
             case Chunk() as chunk:
-                await self._chunk(camera, place, chunk, repeated=one.repeated)
+                await self._chunk(camera, place, chunk, one)
         return []
 
     async def _greeted(self, camera: Camera, hello: Hello) -> None:
@@ -217,11 +217,11 @@ class Desk:
         other = await store.differing(self.tx, asked)
         return [
             Refused(
-                topic, data, "conflict",
+                one.topic, one.raw, "conflict",
                 [f"chunk {number} of {row.image_name} is here with other bytes"],
                 camera.mac, camera,
             )
-            for row, camera, topic, number, data in self.repeated
+            for row, camera, one, number, _ in self.repeated
             if (row.transfer_id, number) in other
         ]  # fmt: skip
 
@@ -230,7 +230,7 @@ class Desk:
     async def _announced(self, camera: Camera, place: Place, said: Metadata) -> None:
         if repeat := self._other_chunks_of(camera, said):
             repeat.transfer = chunks.announced(repeat.transfer, said, now=self.now)
-            self._owe(camera, repeat)
+            self._owe(camera, place, repeat)
             return
         if self.came_at is not None and said.captured_at is None:
             said = replace(said, captured_at=self.came_at)
@@ -243,14 +243,15 @@ class Desk:
             await commands.answered_with(self.tx, camera, image_id)
         if row.transfer.state == "complete":
             row.transfer = chunks.announced(row.transfer, said, now=self.now)
-            self._owe(camera, row)
+            self._owe(camera, place, row)
             return
         self._withhold(camera, said.image_name)
         if chunks.starts_over(row.transfer, said):
             await self._drop_chunks(row)
         adopted = not row.transfer.is_announced and row.transfer.received_count > 0
         row.transfer = chunks.announced(row.transfer, said, now=self.now)
-        row.image_id, row.image_name, row.spelling = image_id, said.image_name, place.spelling
+        row.image_id, row.image_name = image_id, said.image_name
+        row.dialect, row.spelling = camera.dialect, place.spelling
         row.announced_at, row.ended_at, row.reason = self.now, None, None
         if adopted:
             await self._adopt(row)
@@ -287,8 +288,19 @@ class Desk:
             if db.is_data_error(error):
                 raise Wrong([db.first_line(error)], kind="database") from None
             raise
+        try:
+            self._check_contradiction(wake, said)
+        except Wrong:
+            await self._roll_back()
+            raise
         await self.tx.execute("release savepoint wake")
         return wake
+
+    def _check_contradiction(self, wake: Wake, said: Metadata) -> None:
+        """The first word about an image on its way holds: what is refused must not change it."""
+        for row in self.rows:
+            if row.image_id == wake.image_id and row.transfer.state == "receiving":
+                chunks.announced(row.transfer, said, now=self.now)
 
     async def _undo(self, error: psycopg.Error) -> None:
         """Back to the savepoint. There is none if it was a statement before it that failed."""
@@ -296,11 +308,19 @@ class Desk:
             # After an error the server listens again when a pipeline ends.
             async with self.tx.pipeline():
                 pass
-            async with self.tx.pipeline():
-                await self.tx.execute("rollback to savepoint wake")
-                await self.tx.execute("release savepoint wake")
+            await self._roll_back()
         except psycopg.Error:
             raise error from None
+
+    async def _roll_back(self) -> None:
+        """Back to the savepoint, in two steps.
+
+        When psycopg hears of a rollback it gives up its prepared statements, with whatever it sends
+        next: were that one which it prepares, it would believe in it and the server not know it.
+        """
+        async with self.tx.pipeline():
+            await self.tx.execute("rollback to savepoint wake")
+        await self.tx.execute("release savepoint wake")
 
     async def _row_of(self, camera: Camera, place: Place, said: Metadata, wake: Wake) -> Row:
         """The image's transfer: known, waiting for this announcement, or new."""
@@ -435,11 +455,9 @@ class Desk:
 
     # --- chunks
 
-    async def _chunk(
-        self, camera: Camera, place: Place, chunk: Chunk, *, repeated: bool = False
-    ) -> None:
+    async def _chunk(self, camera: Camera, place: Place, chunk: Chunk, one: Sent) -> None:
         row = self._belongs_to(camera, chunk)
-        if await self._is_repeat(camera, chunk, row, repeated=repeated):
+        if await self._is_repeat(camera, place, chunk, row, repeated=one.repeated):
             return
         if row is None:
             await self._make_room(camera)
@@ -448,8 +466,7 @@ class Desk:
             self.rows.append(row)
         after = chunks.took(row.transfer, chunk.number, len(chunk.data), now=self.now)
         if after is None:
-            topic = f"{place.root}/{place.spelling}/{place.channel}"
-            self.repeated.append((row, camera, topic, chunk.number, chunk.data))
+            self.repeated.append((row, camera, one, chunk.number, chunk.data))
             return
         row.transfer, row.spelling = after, place.spelling
         self.new_chunks.append((row.transfer_id, row.company_id, chunk.number, chunk.data))
@@ -470,7 +487,7 @@ class Desk:
         )
 
     async def _is_repeat(
-        self, camera: Camera, chunk: Chunk, row: Row | None, *, repeated: bool
+        self, camera: Camera, place: Place, chunk: Chunk, row: Row | None, *, repeated: bool
     ) -> bool:
         """A chunk of an image that was just stored: its camera did not hear so, or the broker.
 
@@ -487,7 +504,7 @@ class Desk:
                 if row.transfer.rounds == 0 and chunks.is_same(*said):
                     return True
             elif chunks.is_repeat(*said):
-                self._owe(camera, stored)
+                self._owe(camera, place, stored)
                 return True
         return False
 
@@ -506,10 +523,11 @@ class Desk:
             self.digests[row.transfer_id] = await store.digests(self.tx, row.transfer_id)
         return self.digests[row.transfer_id]
 
-    def _owe(self, camera: Camera, row: Row) -> None:
-        """ACK_OK once more; what came long ago asks for none."""
+    def _owe(self, camera: Camera, place: Place, row: Row) -> None:
+        """ACK_OK once more, where the camera listens now; what came long ago asks for none."""
         if self.came_at is not None:
             return
+        row.dialect, row.spelling = camera.dialect, place.spelling
         self._withhold(camera, row.image_name)
         row.transfer = replace(row.transfer, heard_at=self.now)
         due_at = chunks.acknowledgement_due(row.told, now=self.now, pace=self.pace)

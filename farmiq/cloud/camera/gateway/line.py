@@ -12,6 +12,8 @@ The broker brings again, a while later and after newer messages, what was not ac
   gave it when it first sent it, then what is new.
 - What comes later still, when newer messages of its camera were taken, is stale: it is dropped,
   since the camera repeats whatever was not answered.
+- What a camera lets the broker keep (retain) comes with every subscription, however old: it was
+  taken when it was said, and is stale.
 """
 
 from collections import deque
@@ -71,6 +73,9 @@ class Line:
     def join(self, messages: Iterable[Message]) -> None:
         """At the end; what comes again is here once."""
         for one in messages:
+            if one.retained:
+                self._stale.append(one)
+                continue
             camera = _camera(one.topic)
             if one.repeated and self._known.get(one.packet_id) == _content(one):
                 continue

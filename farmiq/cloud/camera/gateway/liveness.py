@@ -54,9 +54,9 @@ where c.state = 'silent'
 """
 _RESOLVE = """
 update device_alerts a set resolved_at = fn_now()
-from camera_states c
+from camera_states c join devices d on d.device_id = c.device_id
 where a.device_id = c.device_id and a.alert_type = 'device_silent' and a.resolved_at is null
-  and c.state = 'online'
+  and (c.state = 'online' or not d.is_active)
 """
 
 

@@ -1,5 +1,6 @@
 """The device side: logins and permissions by MAC, liveness from missed wakes, commands."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
@@ -7,6 +8,7 @@ import pytest
 
 from farmiq.cloud.camera import queueing
 from farmiq.cloud.camera.gateway import liveness, logins, watch
+from farmiq.cloud.camera.gateway.hand import TAKEN
 from farmiq.plumbing import broker_log, db, mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
@@ -108,6 +110,37 @@ async def test_silence_counts_by_missed_wakes_and_an_alert_is_raised_and_resolve
     await liveness.look_round(pool)
     assert site.rows("select state, missed_wakes from camera_states") == [("online", 0)]
     assert site.rows(alerts) == [(device, False)]
+
+
+async def test_a_hello_that_the_broker_keeps_is_said_once(site: Site) -> None:
+    """Else every start of a gateway would hear from cameras that are long gone."""
+    gateway, camera = await site.gateway(), await site.camera()
+    stale = TAKEN.labels(outcome="stale")._value
+    hello = b'{"alive": 1, "pending_count": 3}'
+    await camera.link.publish(f"device/{camera.mac}/status", hello, retain=True)
+    await until(lambda: site.rows("select 1 from devices where pending_count = 3"))
+    gateway.cancel()
+    await asyncio.wait([gateway])
+    site.farm.owner.execute("update devices set pending_count = null")
+    before = stale.get()
+    await site.gateway(CAMERA_SETTLE_SECONDS="0")
+    await until(lambda: stale.get() > before)
+    assert site.rows("select pending_count from devices") == [(None,)]
+
+
+async def test_nobody_waits_for_a_retired_camera(site: Site, pool: db.Pool) -> None:
+    farm = site.farm
+    farm.at("2026-03-10T08:10:00+07:00")
+    farm.device(site.site_id, "0 * * * *")
+    farm.call("fn_midnight_session_opener", site_id=site.site_id)
+    farm.owner.execute("update devices set last_seen_at = fn_now()")
+    farm.at("2026-03-10T13:05:00+07:00")
+    await liveness.look_round(pool)
+    silent = "select count(*) from device_alerts where resolved_at is null"
+    assert site.rows(silent) == [(1,)]
+    farm.owner.execute("update devices set is_active = false")
+    await liveness.look_round(pool)
+    assert site.rows(silent) == [(0,)]
 
 
 @pytest.mark.parametrize("dialect", ["standard", "esp32cam"])

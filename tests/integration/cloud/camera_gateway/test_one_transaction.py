@@ -54,9 +54,8 @@ async def test_a_refusal_between_announcements_undoes_itself_alone(
     outcome = await intake.keep(pool, sent, Pace())
     assert (outcome.taken, [one.kind for one in outcome.refused]) == (16, ["unassigned"] * 8)
     assert outcome.failed == (intake.TOO_MANY_OPEN,) * 6
-    assert site.rows("select image_name from device_images where status = 'receiving'") == [
-        ("6.jpg",), ("7.jpg",)
-    ]  # fmt: skip
+    receiving = "select image_name from device_images where status = 'receiving' order by 1"
+    assert site.rows(receiving) == [("6.jpg",), ("7.jpg",)]
     assert site.rows("select count(*), sum(received_count) from camera_transfers") == [(8, 4)]
     assert site.rows("select count(*) from camera_chunks") == [(4,)]
 
@@ -68,6 +67,57 @@ async def test_chunks_before_their_announcement_count_in_the_same_transaction(
     await intake.keep(pool, [chunk(mac, 1), announced(mac, 1), chunk(mac, 1, 1)], Pace())
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(2, 2)]
     assert site.rows("select count(*) from camera_chunks") == [(2,)]
+
+
+async def test_an_announcement_that_is_refused_changes_nothing(site: Site, pool: db.Pool) -> None:
+    mac, at = (await site.camera()).mac, now().isoformat()
+    first, other = (
+        said(mac, image_name="1.jpg", captured_at=at, total_chunks=total, image_size=total * 9)
+        for total in (2, 3)
+    )
+    for sent in ([first, chunk(mac, 1)], [other], [other, other], [first, other]) * 3:
+        outcome = await intake.keep(pool, sent, Pace())
+        assert [one.kind for one in outcome.refused] == ["conflict"] * sent.count(other)
+    assert site.rows("select total_chunks, image_size from device_images") == [(2, 18)]
+    assert site.rows("select received_count, total_chunks from camera_transfers") == [(1, 2)]
+
+
+async def test_what_is_prepared_after_a_refusal_was_undone_is_known_to_the_server(
+    pool: db.Pool,
+) -> None:
+    async with db.transaction(pool) as tx:
+        async with tx.pipeline():
+            await tx.execute("select 1", prepare=True)
+            await tx.execute("savepoint wake")
+            await intake.Desk(tx, Pace(), now())._roll_back()
+        for _ in range(2):
+            await tx.cursor().executemany("select %s::int", [(1,), (2,)])
+
+
+async def test_a_chunk_that_contradicts_another_is_kept_as_it_was_said(
+    site: Site, pool: db.Pool
+) -> None:
+    """Or nobody could look at it, or try it again."""
+    mac = (await site.camera()).mac
+    other = said(mac, image_name="1.jpg", chunk_id=0, payload=[2] * 9)
+    await intake.keep(pool, [announced(mac, 1), chunk(mac, 1), other], Pace())
+    assert site.rows("select kind, topic, raw from camera_quarantine") == [
+        ("conflict", other.topic, other.raw)
+    ]
+
+
+async def test_answers_follow_a_camera_that_writes_its_address_otherwise(
+    site: Site, pool: db.Pool
+) -> None:
+    mac = (await site.camera()).mac
+    sent = announced(mac, 1)
+    await intake.keep(pool, [sent], Pace())
+    site.farm.owner.execute("update camera_transfers set state = 'complete', ended_at = fn_now()")
+    dashed = "-".join(mac[at : at + 2] for at in range(0, 12, 2))
+    await intake.keep(pool, [sent._replace(topic=f"device/{dashed}/data")], Pace())
+    assert site.rows("select spelling, due_at is not null from camera_transfers") == [
+        (dashed, True)
+    ]
 
 
 async def test_of_images_that_wait_whole_to_be_stored_the_newest_are_kept(

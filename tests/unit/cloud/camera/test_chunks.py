@@ -126,6 +126,29 @@ def test_an_announcement_that_contradicts_an_open_image_is_refused_with_every_re
     ]
 
 
+def test_chunks_counted_otherwise_contradict_those_that_are_here() -> None:
+    transfer = chunks.took(opened(3), 1, 10, now=NOW)
+    assert transfer is not None
+    counted_from_1 = metadata(3, first_chunk_id=1)
+    with pytest.raises(Wrong, match="first_chunk_id of this image was 0 and is 1 now"):
+        chunks.announced(transfer, counted_from_1, now=NOW)
+    failed = replace(transfer, state="failed")
+    assert chunks.starts_over(failed, counted_from_1)
+    assert chunks.missing(chunks.announced(failed, counted_from_1, now=NOW)) == (1, 2, 3)
+    stored = replace(transfer, state="complete")
+    assert chunks.announced(stored, counted_from_1, now=NOW).first_chunk_id == 0
+
+
+def test_what_an_announcement_leaves_out_was_said_by_the_one_before() -> None:
+    said = metadata(3, image_size=25, chunk_size=10, sha256=b"1" * 32)
+    first = chunks.announced(Transfer(heard_at=NOW), said, now=NOW)
+    assert chunks.announced(first, metadata(3), now=NOW) == first
+    with pytest.raises(Wrong, match="sha256 of this image was"):
+        chunks.announced(
+            chunks.announced(first, metadata(3), now=NOW), metadata(3, sha256=b"2" * 32), now=NOW
+        )
+
+
 @pytest.mark.parametrize(
     ("number", "size", "why"),
     [

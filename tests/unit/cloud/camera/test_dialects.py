@@ -192,6 +192,12 @@ def test_no_error_is_no_excuse_for_an_announcement_without_sizes(said: Any) -> N
         esp32cam("data", {"device_id": MAC, "image_name": "a.jpg", "error": said})
 
 
+def test_a_chunk_larger_than_any_image_is_refused_by_its_reason() -> None:
+    said = {"device_id": MAC, "image_name": "a.jpg", "image_size": 9, "max_chunk_size": 2**31}
+    with pytest.raises(Wrong, match="no chunk has 2147483648 bytes"):
+        esp32cam("data", said)
+
+
 @pytest.mark.req("DB2-11")
 def test_of_a_hello_what_fits_is_kept_and_the_rest_is_noted() -> None:
     odd = {"alive": 1, "battery_voltage": 1e300, "wifi_rssi": -60, "firmware": "v" * 200_000}

@@ -1,5 +1,6 @@
 """Whose messages the gateway takes next."""
 
+import msgspec
 import pytest
 
 from farmiq.cloud.camera.gateway import line as module
@@ -119,6 +120,12 @@ def test_what_the_last_connection_left_and_comes_after_newer_messages_is_dropped
     late = [message(n, mac, repeated=True) for n, mac in ((2, MANY), (3, OTHER))]
     line.join(late)
     assert (line.stale(), line.stale(), taken(line)) == ([late[0]], [], [3])
+
+
+def test_what_the_broker_only_kept_is_old_news() -> None:
+    kept = msgspec.structs.replace(message(1), retained=True)
+    line = line_of(kept, message(2))
+    assert (taken(line), line.stale()) == ([2], [kept])
 
 
 def test_what_came_with_qos_0_and_is_taken_between_connections_makes_nothing_stale() -> None:

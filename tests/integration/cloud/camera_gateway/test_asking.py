@@ -1,0 +1,111 @@
+"""Which images a camera is asked for when it wakes, and in which order."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from farmiq.cloud.camera import queueing
+from farmiq.cloud.camera.gateway import commands, intake
+from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.wire import SendImage
+from farmiq.plumbing import db
+from tests.integration.cloud.camera_gateway.conftest import Site, now
+from tests.integration.cloud.camera_gateway.firmware import Camera
+
+pytestmark = pytest.mark.req("DB2-11", "DB2-15")
+
+
+@dataclass
+class Asked:
+    """A camera that answers nothing unless told to, and what the gateway asks it for."""
+
+    site: Site
+    pool: db.Pool
+    camera: Camera
+    began_at: datetime = field(default_factory=now)
+
+    async def say(self, channel: str, **body: Any) -> None:
+        sent = intake.Sent(f"device/{self.camera.mac}/{channel}", json.dumps(body).encode())
+        assert (await intake.keep(self.pool, [sent], Pace())).refused == ()
+
+    async def failed(self, *names: str) -> None:
+        """Images that did not come whole, each a minute younger than the one before."""
+        for place, name in enumerate(names):
+            at = (self.began_at - timedelta(minutes=60 - place)).isoformat()
+            await self.say("data", image_name=name, captured_at=at, total_chunks=2)
+        self.site.rows(
+            "select fn_image_failure_handler(image_id, 'TIMEOUT', 'late') from device_images "
+            "where status = 'receiving'"
+        )
+        self.site.farm.owner.execute("update camera_transfers set state = 'failed'")
+
+    async def wake(self, pending: int) -> str | None:
+        """The name it is asked for after a HELLO; `nothing` if it is not."""
+        await self.say("status", alive=1, pending_count=pending)
+        return await self.next()
+
+    async def next(self) -> str | None:
+        async with db.transaction(self.pool) as tx:
+            found = await commands.next_to_send(tx, awake_s=60)
+            if found is None:
+                return "nothing"
+            await commands.mark(tx, found.command_id, unanswerable=False)
+        assert isinstance(found.told, SendImage)
+        return found.told.image_name
+
+
+@pytest.fixture
+async def asked(site: Site) -> AsyncIterator[Asked]:
+    async with db.pool(site.environment["FARMIQ_CLOUD_DB_URL"], name="test") as pool:
+        yield Asked(site, pool, await site.camera())
+
+
+async def test_what_a_person_asked_for_waits_also_for_a_camera_that_holds_nothing(
+    asked: Asked,
+) -> None:
+    async with db.transaction(asked.pool) as tx:
+        await queueing.queue(
+            tx, asked.camera.device_id, name="send_image", created_by="t", image_name="a.jpg"
+        )
+    assert await asked.wake(0) == "a.jpg"
+
+
+async def test_an_image_that_the_camera_has_no_more_holds_up_no_other(asked: Asked) -> None:
+    await asked.failed("a.jpg", "b.jpg", "c.jpg")
+    assert [await asked.wake(3) for _ in range(4)] == ["a.jpg", "b.jpg", "c.jpg", None]
+    # What was asked for again is asked for in turn, whatever the camera says that it holds.
+    asked.site.farm.owner.execute("update device_images set resend_requested_at = fn_now()")
+    assert [await asked.wake(0) for _ in range(4)] == ["a.jpg", "b.jpg", "c.jpg", "a.jpg"]
+
+
+async def test_what_nobody_knows_is_asked_for_beside_what_was_asked_for_in_vain(
+    asked: Asked,
+) -> None:
+    await asked.failed("a.jpg")
+    assert [await asked.wake(1) for _ in range(3)] == ["a.jpg", None, "a.jpg"]
+
+
+async def test_one_that_began_to_come_was_not_asked_for_in_vain(asked: Asked) -> None:
+    await asked.failed("a.jpg")
+    assert await asked.wake(1) == "a.jpg"
+    await asked.failed("a.jpg")
+    assert [await asked.wake(1) for _ in range(2)] == ["a.jpg", None]
+
+
+async def test_one_that_came_without_being_named_is_not_asked_for_by_name(asked: Asked) -> None:
+    await asked.failed("a.jpg")
+    assert [await asked.wake(1) for _ in range(2)] == ["a.jpg", None]
+    await asked.failed("a.jpg")
+    open_ones = "select state, image_name from camera_commands where state in ('queued', 'sent')"
+    assert asked.site.rows(f"{open_ones} and image_id is not null") == [("sent", None)]
+
+
+async def test_a_camera_that_changes_its_mind_leaves_no_rows(asked: Asked) -> None:
+    for _ in range(3):
+        await asked.say("status", alive=1, pending_count=50)
+        await asked.say("status", alive=1, pending_count=0)
+    assert asked.site.rows("select count(*) from camera_commands") == [(0,)]
