@@ -11,8 +11,8 @@ import psycopg
 
 from farmiq.cloud.camera.gateway import intake, quarantine
 from farmiq.cloud.camera.gateway.chunks import Pace
-from farmiq.cloud.camera.gateway.intake import Sent
 from farmiq.cloud.camera.gateway.quarantine import Held, Which
+from farmiq.cloud.camera.gateway.wire import Sent
 from farmiq.plumbing import db
 from farmiq.plumbing.backoff import Backoff
 

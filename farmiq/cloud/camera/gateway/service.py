@@ -17,9 +17,10 @@ from farmiq import crash
 from farmiq.cloud.camera.gateway import dialects, intake, upkeep
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.hand import TAKEN, Hand
-from farmiq.cloud.camera.gateway.intake import Outcome, Sent
+from farmiq.cloud.camera.gateway.intake import Outcome
 from farmiq.cloud.camera.gateway.lag import Lag
 from farmiq.cloud.camera.gateway.steps import AWAY, ENDED, WORKERS, Steps
+from farmiq.cloud.camera.gateway.wire import Sent
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled

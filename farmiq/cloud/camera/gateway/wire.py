@@ -7,7 +7,7 @@ C-88). Chunks count from 0 here, whatever they count from on the wire.
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from farmiq.cloud.camera import mac
 
@@ -27,6 +27,14 @@ class Wrong(Exception):  # noqa: N818 - a verdict on what a camera sent
     def __init__(self, reasons: list[str], *, kind: str = "format") -> None:
         self.reasons, self.kind = reasons, kind
         super().__init__("; ".join(reasons))
+
+
+class Sent(NamedTuple):
+    """A message; `repeated`: the broker has brought it before, so it is older than it looks."""
+
+    topic: str
+    raw: bytes
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

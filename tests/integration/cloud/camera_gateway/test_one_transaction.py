@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq.cloud.camera.gateway import cameras, chunks, intake, wire
+from farmiq.cloud.camera.gateway import cameras, chunks, desk, intake, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
@@ -20,16 +20,16 @@ async def pool(site: Site) -> AsyncIterator[db.Pool]:
         yield opened
 
 
-def said(mac: str, **body: Any) -> intake.Sent:
-    return intake.Sent(f"device/{mac}/data", json.dumps(body).encode())
+def said(mac: str, **body: Any) -> wire.Sent:
+    return wire.Sent(f"device/{mac}/data", json.dumps(body).encode())
 
 
-def announced(mac: str, number: int) -> intake.Sent:
+def announced(mac: str, number: int) -> wire.Sent:
     at = (now() - timedelta(seconds=60 - number)).isoformat()
     return said(mac, image_name=f"{number}.jpg", captured_at=at, total_chunks=2)
 
 
-def chunk(mac: str, number: int, chunk_id: int = 0) -> intake.Sent:
+def chunk(mac: str, number: int, chunk_id: int = 0) -> wire.Sent:
     return said(mac, image_name=f"{number}.jpg", chunk_id=chunk_id, payload=[number] * 9)
 
 
@@ -53,7 +53,7 @@ async def test_a_refusal_between_announcements_undoes_itself_alone(
     ]
     outcome = await intake.keep(pool, sent, Pace())
     assert (outcome.taken, [one.kind for one in outcome.refused]) == (16, ["unassigned"] * 8)
-    assert outcome.failed == (intake.TOO_MANY_OPEN,) * 6
+    assert outcome.failed == (desk.TOO_MANY_OPEN,) * 6
     receiving = "select image_name from device_images where status = 'receiving' order by 1"
     assert site.rows(receiving) == [("6.jpg",), ("7.jpg",)]
     assert site.rows("select count(*), sum(received_count) from camera_transfers") == [(8, 4)]
@@ -89,7 +89,7 @@ async def test_what_is_prepared_after_a_refusal_was_undone_is_known_to_the_serve
         async with tx.pipeline():
             await tx.execute("select 1", prepare=True)
             await tx.execute("savepoint wake")
-            await intake.Desk(tx, Pace(), now())._roll_back()
+            await desk.Desk(tx, Pace(), now())._roll_back()
         for _ in range(2):
             await tx.cursor().executemany("select %s::int", [(1,), (2,)])
 
@@ -142,7 +142,7 @@ async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement
         async with db.transaction(pool) as tx, tx.pipeline():
             camera = (await cameras.by_mac(tx, [mac]))[mac]
             await tx.execute("select 1 / 0")
-            await intake.Desk(tx, Pace(), now()).take(camera, wire.place(sent.topic), sent)
+            await desk.Desk(tx, Pace(), now()).take(camera, wire.place(sent.topic), sent)
 
     with pytest.raises(psycopg.errors.DivisionByZero):
         await behind_a_failure()

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from farmiq.cloud.camera.gateway import intake
+from farmiq.cloud.camera.gateway import intake, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.steps import Steps
 from farmiq.plumbing import db, mqtt
@@ -47,7 +47,7 @@ class Bench:
             in_hand=list, is_behind=lambda: self.behind.pop(0) if self.behind else False,
         )  # fmt: skip
 
-    async def take(self, *sent: intake.Sent) -> None:
+    async def take(self, *sent: wire.Sent) -> None:
         assert (await intake.keep(self.pool, sent, PACE)).refused == ()
 
     async def until_nothing_is_due(self) -> None:
@@ -61,7 +61,7 @@ async def bench(site: Site) -> AsyncIterator[Bench]:
         yield Bench(site, pool)
 
 
-def messages(mac: str, seed: int, size: int = 1500) -> list[intake.Sent]:
+def messages(mac: str, seed: int, size: int = 1500) -> list[wire.Sent]:
     """An image as its camera sends it."""
     image, at = picture(size, seed), (now() - timedelta(seconds=60 - seed)).isoformat()
     parts = [image[start : start + 1000] for start in range(0, size, 1000)]
@@ -69,7 +69,7 @@ def messages(mac: str, seed: int, size: int = 1500) -> list[intake.Sent]:
         {"image_name": NAME, "chunk_id": number, "payload": list(part)}
         for number, part in enumerate(parts)
     ]
-    return [intake.Sent(f"device/{mac}/data", json.dumps(each).encode()) for each in said]
+    return [wire.Sent(f"device/{mac}/data", json.dumps(each).encode()) for each in said]
 
 
 @pytest.mark.req("DB2-14")

@@ -1,0 +1,409 @@
+"""What one camera's message does: images announced, chunks kept, repeats answered, limits held.
+
+Everything of one transaction passes one desk, in the order in which it came; what has changed is
+written at its end.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import psycopg
+
+from farmiq.cloud.camera.gateway import cameras, chunks, commands, dialects, store, wire
+from farmiq.cloud.camera.gateway.cameras import Camera, Wake
+from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.quarantine import Refused
+from farmiq.cloud.camera.gateway.store import Row
+from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Place, Sent, Wrong
+from farmiq.plumbing import db
+
+# Errors of fn_wake_ingestion_handler about the camera, not about the data.
+_NOT_REGISTERED, _NOT_IN_USE = "FQ001", "FQ002"
+TOO_MANY_OPEN = "TOO_MANY_OPEN"
+OVERTAKEN = "OVERTAKEN"
+CAMERA_ERROR = "CAMERA_ERROR"
+_NOT_YET = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Desk:
+    """What one transaction knows and changes; `rows` are the transfers of its cameras.
+
+    `asked` are cameras that were, or are to be, asked for an image.
+    """
+
+    tx: db.Connection
+    pace: Pace
+    now: datetime
+    rows: list[Row] = field(default_factory=list)
+    new_chunks: list[tuple[UUID, UUID, int, bytes]] = field(default_factory=list)
+    repeated: list[tuple[Row, Camera, Sent, int, bytes]] = field(default_factory=list)
+    waiting: dict[UUID, int] = field(default_factory=dict)
+    digests: dict[UUID, bytes] = field(default_factory=dict)
+    came_at: datetime | None = None
+    asked: set[UUID] = field(default_factory=set)
+    failed: list[str] = field(default_factory=list)
+
+    async def take(self, camera: Camera, place: Place, one: Sent) -> list[str]:
+        """What was not kept of it, and why. Raises Wrong for what cannot be taken at all."""
+        dialect = dialects.dialect_of(place)
+        if dialect != camera.dialect:
+            why = f"camera {camera.mac} is registered with the dialect {camera.dialect}: it speaks"
+            raise Wrong([f"{why} {dialect}"], kind="dialect")
+        match dialects.READ[dialect](place, one.raw):
+            case Hello() as hello:
+                await self._greeted(camera, hello)
+                return list(hello.noted)
+            case Metadata() as said:
+                await self._announced(camera, place, said)
+                return list(said.noted)
+            case Chunk() as chunk:
+                await self._chunk(camera, place, chunk, one)
+        return []
+
+    async def _greeted(self, camera: Camera, hello: Hello) -> None:
+        if self.came_at is not None:
+            return
+        self.waiting[camera.device_id] = hello.pending_count
+        self._withhold(camera)
+        await cameras.greeted(self.tx, camera, hello)
+        if camera.has_site:
+            await commands.after_hello(self.tx, camera, hello.pending_count)
+            self.asked.add(camera.device_id)
+
+    async def finish(self) -> list[Refused]:
+        """Write what has changed; what contradicts chunks that are here is refused."""
+        for row in self.rows:
+            if row.is_changed:
+                await store.keep(self.tx, row)
+                row.is_changed = row.is_new = False
+        await store.keep_chunks(self.tx, self.new_chunks)
+        asked = [(row.transfer_id, number, data) for row, _, _, number, data in self.repeated]
+        other = await store.differing(self.tx, asked)
+        return [
+            Refused(
+                one.topic, one.raw, "conflict",
+                [f"chunk {number} of {row.image_name} is here with other bytes"],
+                camera.mac, camera,
+            )
+            for row, camera, one, number, _ in self.repeated
+            if (row.transfer_id, number) in other
+        ]  # fmt: skip
+
+    # --- announcements
+
+    async def _announced(self, camera: Camera, place: Place, said: Metadata) -> None:
+        if repeat := self._other_chunks_of(camera, said):
+            repeat.transfer = chunks.announced(repeat.transfer, said, now=self.now)
+            self._owe(camera, place, repeat)
+            return
+        if self.came_at is not None and said.captured_at is None:
+            said = replace(said, captured_at=self.came_at)
+        pending = self.waiting.get(camera.device_id, camera.pending_count) or self.came_at
+        waited = bool(pending) and wire.is_suspect(said.captured_at, self.now)
+        wake = await self._record(camera, said, waited=waited)
+        image_id = wake.image_id
+        row = await self._row_of(camera, place, said, wake)
+        if camera.device_id in self.asked:
+            await commands.answered_with(self.tx, camera, image_id)
+        if row.transfer.state == "complete":
+            row.transfer = chunks.announced(row.transfer, said, now=self.now)
+            self._owe(camera, place, row)
+            return
+        self._withhold(camera, said.image_name)
+        if chunks.starts_over(row.transfer, said):
+            await self._drop_chunks(row)
+        adopted = not row.transfer.is_announced and row.transfer.received_count > 0
+        row.transfer = chunks.announced(row.transfer, said, now=self.now)
+        row.image_id, row.image_name = image_id, said.image_name
+        row.dialect, row.spelling = camera.dialect, place.spelling
+        row.announced_at, row.ended_at, row.reason = self.now, None, None
+        if adopted:
+            await self._adopt(row)
+        self._change(row, due_at=self.now if row.transfer.is_whole else self.now + self.pace.round)
+        if said.error is not None:
+            await self._give_up(row, CAMERA_ERROR, f"the camera says error {said.error}")
+
+    def _other_chunks_of(self, camera: Camera, said: Metadata) -> Row | None:
+        """The image just stored that comes again in other chunks.
+
+        By name and time the database knows it; with a clock that nobody believes it does not, since
+        the number of chunks is part of what tells such images apart (C-59).
+        """
+        if said.image_size is None or not wire.is_suspect(said.captured_at, self.now):
+            return None
+        for row in self._stored(camera, said.image_name):
+            known = row.transfer
+            alike = known.image_size == said.image_size and said.sha256 in {None, known.sha256}
+            if alike and known.total_chunks != said.total_chunks:
+                return row
+        return None
+
+    async def _record(self, camera: Camera, said: Metadata, *, waited: bool) -> Wake:
+        """Refusals are undone by themselves: the rest of the transaction stands."""
+        await self.tx.execute("savepoint wake")
+        try:
+            wake = await cameras.announce(self.tx, camera, said, waited=waited)
+        except psycopg.Error as error:
+            await self._undo(error)
+            if error.sqlstate in {_NOT_REGISTERED, _NOT_IN_USE}:
+                why = db.first_line(error)
+                await cameras.alert_unassigned(self.tx, camera, why)
+                raise Wrong([why], kind="unassigned") from None
+            if db.is_data_error(error):
+                raise Wrong([db.first_line(error)], kind="database") from None
+            raise
+        try:
+            self._check_contradiction(wake, said)
+        except Wrong:
+            await self._roll_back()
+            raise
+        await self.tx.execute("release savepoint wake")
+        return wake
+
+    def _check_contradiction(self, wake: Wake, said: Metadata) -> None:
+        """The first word about an image on its way holds: what is refused must not change it."""
+        for row in self.rows:
+            if row.image_id == wake.image_id and row.transfer.state == "receiving":
+                chunks.announced(row.transfer, said, now=self.now)
+
+    async def _undo(self, error: psycopg.Error) -> None:
+        """Back to the savepoint. There is none if it was a statement before it that failed."""
+        try:
+            # After an error the server listens again when a pipeline ends.
+            async with self.tx.pipeline():
+                pass
+            await self._roll_back()
+        except psycopg.Error:
+            raise error from None
+
+    async def _roll_back(self) -> None:
+        """Back to the savepoint, in two steps.
+
+        When psycopg hears of a rollback it gives up its prepared statements, with whatever it sends
+        next: were that one which it prepares, it would believe in it and the server not know it.
+        """
+        async with self.tx.pipeline():
+            await self.tx.execute("rollback to savepoint wake")
+        await self.tx.execute("release savepoint wake")
+
+    async def _row_of(self, camera: Camera, place: Place, said: Metadata, wake: Wake) -> Row:
+        """The image's transfer: known, waiting for this announcement, or new."""
+        image_id = wake.image_id
+        known = next((row for row in self.rows if row.image_id == image_id), None)
+        if known is None and wake.has_transfer:
+            known = await store.transfer_of_image(self.tx, image_id)
+        await self._overtake(camera, said.image_name, image_id, orphans=known is not None)
+        if known is not None:
+            if known not in self.rows:
+                self.rows.append(known)
+            if known.transfer.state == "failed":
+                await self._make_room(camera)
+            return known
+        orphans = (row for row in self._open(camera) if not row.transfer.is_announced)
+        orphan = next((row for row in orphans if row.image_name in {"", said.image_name}), None)
+        if orphan is not None and not self._stored(camera, orphan.image_name or None):
+            return orphan
+        if orphan is not None:
+            # Perhaps they are of the image before: what is really missing is asked for.
+            await self._remove(orphan)
+        await self._make_room(camera)
+        row = store.opened(camera, name=said.image_name, spelling=place.spelling, at=self.now)
+        if wake.is_complete:
+            # Its transfer was forgotten long ago; the camera has not heard that it is safe.
+            row.image_id, row.ended_at = image_id, self.now
+            row.transfer = chunks.announced(row.transfer, said, now=self.now)
+            row.transfer = replace(row.transfer, state="complete")
+        self.rows.append(row)
+        return row
+
+    async def _overtake(self, camera: Camera, name: str, image_id: UUID, *, orphans: bool) -> None:
+        """Another image of this name ends with this one: its chunks could not be told apart.
+
+        One of which all chunks are here needs no more: it will be stored.
+        """
+        for row in self._open(camera):
+            if row.image_name != name or row.image_id == image_id or row.transfer.is_whole:
+                continue
+            if row.transfer.is_announced:
+                await self._give_up(row, OVERTAKEN, f"the camera took another image as {name}")
+            elif orphans:
+                await self._remove(row)
+
+    async def _adopt(self, row: Row) -> None:
+        """Chunks that came before the announcement: those that fit it count."""
+        misfits = []
+        await self._flush(row)
+        for number, size in await store.sizes(self.tx, row.transfer_id):
+            try:
+                after = chunks.took(row.transfer, number, size, now=self.now)
+            except Wrong:
+                misfits.append(number)
+            else:
+                row.transfer = after or row.transfer
+        if misfits:
+            await store.drop_chunks(self.tx, row.transfer_id, numbers=misfits)
+
+    async def _flush(self, row: Row) -> None:
+        """Chunks of this row that are not written yet: what follows looks at the table."""
+        mine = [each for each in self.new_chunks if each[0] == row.transfer_id]
+        self._unwrite(row)
+        if row.is_new:
+            await store.keep(self.tx, row)
+            row.is_new = False
+        await store.keep_chunks(self.tx, mine)
+
+    async def _drop_chunks(self, row: Row) -> None:
+        """Of a row that is not written no chunk is."""
+        self._unwrite(row)
+        if not row.is_new:
+            await store.drop_chunks(self.tx, row.transfer_id)
+
+    def _unwrite(self, row: Row) -> None:
+        self.new_chunks = [each for each in self.new_chunks if each[0] != row.transfer_id]
+
+    def _open(self, camera: Camera) -> list[Row]:
+        """A camera's open images, the one announced first coming first."""
+        found = [
+            row
+            for row in self.rows
+            if row.device_id == camera.device_id and row.transfer.state == "receiving"
+        ]
+        return sorted(found, key=lambda row: row.announced_at or row.transfer.heard_at)
+
+    async def _make_room(self, camera: Camera) -> None:
+        """One image more: of those that are open the oldest give way (C-78)."""
+        parts = [row for row in self._open(camera) if not row.transfer.is_whole]
+        whole = [row for row in self._open(camera) if row.transfer.is_whole]
+        for row in parts[: max(0, len(parts) - chunks.MOST_OPEN + 1)]:
+            await self._give_up(
+                row, TOO_MANY_OPEN, f"the camera began more than {chunks.MOST_OPEN} images at once"
+            )
+        for row in whole[: max(0, len(whole) - chunks.MOST_WHOLE + 1)]:
+            await self._give_up(
+                row, TOO_MANY_OPEN, f"more than {chunks.MOST_WHOLE} images waited to be stored"
+            )
+        failed = [
+            row
+            for row in self.rows
+            if row.device_id == camera.device_id
+            and row.transfer.state == "failed"
+            and row.due_at is not None
+        ]
+        failed.sort(key=lambda row: row.transfer.heard_at)
+        for row in failed[: max(0, len(failed) - (chunks.MOST_KEPT - chunks.MOST_OPEN))]:
+            await self._drop(row)
+
+    async def _give_up(self, row: Row, code: str, message: str) -> None:
+        if row.image_id is None:
+            await self._remove(row)
+            return
+        await store.fail(self.tx, row.image_id, code=code, message=message)
+        if row.device_id in self.asked:
+            await commands.ended(self.tx, row.image_id, state="failed")
+        self.failed.append(code)
+        row.transfer = replace(row.transfer, state="failed")
+        row.reason, row.ended_at = f"{code}: {message}", self.now
+        self._change(row, due_at=self.now + timedelta(days=self.pace.resume_days))
+
+    async def _drop(self, row: Row) -> None:
+        """Its bytes are not kept any longer; it can come again from nothing."""
+        await self._drop_chunks(row)
+        row.transfer = chunks.bare(row.transfer)
+        self._change(row, due_at=None)
+
+    async def _remove(self, row: Row) -> None:
+        self._unwrite(row)
+        self.rows.remove(row)
+        if not row.is_new:
+            await store.remove(self.tx, row.transfer_id)
+
+    # --- chunks
+
+    async def _chunk(self, camera: Camera, place: Place, chunk: Chunk, one: Sent) -> None:
+        row = self._belongs_to(camera, chunk)
+        if await self._is_repeat(camera, place, chunk, row, repeated=one.repeated):
+            return
+        if row is None:
+            await self._make_room(camera)
+            name = chunk.image_name or ""
+            row = store.opened(camera, name=name, spelling=place.spelling, at=self.now)
+            self.rows.append(row)
+        after = chunks.took(row.transfer, chunk.number, len(chunk.data), now=self.now)
+        if after is None:
+            self.repeated.append((row, camera, one, chunk.number, chunk.data))
+            return
+        row.transfer, row.spelling = after, place.spelling
+        self.new_chunks.append((row.transfer_id, row.company_id, chunk.number, chunk.data))
+        whole = after.is_announced and after.is_whole
+        self._change(row, due_at=self.now if whole else self.now + self.pace.round)
+
+    def _belongs_to(self, camera: Camera, chunk: Chunk) -> Row | None:
+        """Of a camera's open images with this name, or nameless of all, the one announced last.
+
+        One that has failed takes no chunk before it is announced again: cameras use names twice.
+        """
+        fitting = [row for row in self._open(camera) if chunk.image_name in {None, row.image_name}]
+        # Two may be announced in one transaction: the first one is whole then, and needs no more.
+        return max(
+            reversed(fitting),
+            key=lambda row: (row.announced_at or _NOT_YET, not row.transfer.is_whole),
+            default=None,
+        )
+
+    async def _is_repeat(
+        self, camera: Camera, place: Place, chunk: Chunk, row: Row | None, *, repeated: bool
+    ) -> bool:
+        """A chunk of an image that was just stored: its camera did not hear so, or the broker.
+
+        While another image is on its way the camera hears nothing of it: an answer that some
+        firmware takes for the other image would delete that. Nor of what the broker brings again.
+        """
+        for stored in self._stored(camera, chunk.image_name):
+            known = await self._digests_of(stored)
+            said = (known, stored.transfer, chunk.number, chunk.data)
+            if repeated and chunks.is_same(*said):
+                return True
+            if row is not None and row.transfer.is_announced:
+                # Both may have this chunk; if this one has, it comes again when it is asked for.
+                if row.transfer.rounds == 0 and chunks.is_same(*said):
+                    return True
+            elif chunks.is_repeat(*said):
+                self._owe(camera, place, stored)
+                return True
+        return False
+
+    def _stored(self, camera: Camera, name: str | None) -> list[Row]:
+        """A camera's images of this name, or of any, that were stored or heard of just now."""
+        return [
+            row
+            for row in self.rows
+            if row.device_id == camera.device_id
+            and row.transfer.state == "complete"
+            and name in {None, row.image_name}
+        ]
+
+    async def _digests_of(self, row: Row) -> bytes:
+        if row.transfer_id not in self.digests:
+            self.digests[row.transfer_id] = await store.digests(self.tx, row.transfer_id)
+        return self.digests[row.transfer_id]
+
+    def _owe(self, camera: Camera, place: Place, row: Row) -> None:
+        """ACK_OK once more, where the camera listens now; what came long ago asks for none."""
+        if self.came_at is not None:
+            return
+        row.dialect, row.spelling = camera.dialect, place.spelling
+        self._withhold(camera, row.image_name)
+        row.transfer = replace(row.transfer, heard_at=self.now)
+        due_at = chunks.acknowledgement_due(row.told, now=self.now, pace=self.pace)
+        self._change(row, due_at=due_at)
+
+    def _withhold(self, camera: Camera, name: str | None = None) -> None:
+        """The camera is at another image now: no ACK_OK that is still owed is meant for it."""
+        for row in self._stored(camera, name):
+            if row.due_at is not None:
+                self._change(row, due_at=None)
+
+    def _change(self, row: Row, *, due_at: datetime | None) -> None:
+        row.due_at, row.is_changed = due_at, True
