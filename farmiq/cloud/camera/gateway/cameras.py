@@ -1,6 +1,6 @@
 """Cameras as the gateway knows them: who has an address, when it was heard, when it wakes. SQL."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -9,6 +9,9 @@ from psycopg.types.json import Jsonb
 
 from farmiq.cloud.camera.gateway.wire import Hello, Metadata
 from farmiq.plumbing import db
+
+# What a camera speaks of when its announcement was refused: no image that is known.
+NOTHING_KNOWN = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,46 @@ async def lock(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
         "select from devices where device_id = any(%s::uuid[]) order by device_id "
         "for no key update",
         (list(device_ids),),
+    )
+
+
+async def speaking_of(
+    tx: db.Connection, device_ids: Sequence[UUID], *, again: bool
+) -> dict[UUID, UUID | None]:
+    """Whose chunks without a name are: a transfer, NOTHING_KNOWN, or of what is announced next.
+
+    `again`: of what is tried again, which is none of what the camera says now.
+    """
+    rows = await db.fetch_all(
+        tx,
+        "select device_id, case when %s then spoke_of else speaks_of end "
+        "from devices where device_id = any(%s::uuid[])",
+        again,
+        list(device_ids),
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+async def speak_of(tx: db.Connection, subjects: Mapping[UUID, UUID | None], *, again: bool) -> None:
+    await tx.execute(
+        """
+        update devices d set speaks_of = case when %(again)s then d.speaks_of else s.subject end,
+          spoke_of = case when %(again)s then s.subject else d.spoke_of end
+        from unnest(%(cameras)s::uuid[], %(subjects)s::uuid[]) as s(device_id, subject)
+        where d.device_id = s.device_id
+        """,
+        {"again": again, "cameras": list(subjects), "subjects": list(subjects.values())},
+    )
+
+
+async def asked_of(tx: db.Connection, device_id: UUID, transfer_id: UUID) -> None:
+    """What a camera sends next without a name answers this, unless it speaks of something else.
+
+    Some greet when they come back in mid-image, and go on with it without another announcement.
+    """
+    await tx.execute(
+        "update devices set speaks_of = %s where device_id = %s and speaks_of is null",
+        (transfer_id, device_id),
     )
 
 

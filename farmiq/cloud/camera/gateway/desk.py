@@ -12,7 +12,7 @@ import psycopg
 
 from farmiq.cloud.camera.gateway import cameras, chunks, commands, dialects, store, wire
 from farmiq.cloud.camera.gateway.cameras import Camera, Wake
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Pace, Transfer
 from farmiq.cloud.camera.gateway.quarantine import Refused
 from farmiq.cloud.camera.gateway.store import Row
 from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Place, Sent, Wrong
@@ -24,13 +24,15 @@ TOO_MANY_OPEN = "TOO_MANY_OPEN"
 OVERTAKEN = "OVERTAKEN"
 CAMERA_ERROR = "CAMERA_ERROR"
 _NOT_YET = datetime.max.replace(tzinfo=UTC)
+_WHOSE = "a chunk without a name: nobody can tell whose it is before its announcement is taken"
 
 
 @dataclass(slots=True)
 class Desk:
     """What one transaction knows and changes; `rows` are the transfers of its cameras.
 
-    `asked` are cameras that were, or are to be, asked for an image.
+    `asked` are cameras that were, or are to be, asked for an image. `subjects` says of each camera
+    whose its chunks without a name are.
     """
 
     tx: db.Connection
@@ -43,6 +45,8 @@ class Desk:
     digests: dict[UUID, bytes] = field(default_factory=dict)
     came_at: datetime | None = None
     asked: set[UUID] = field(default_factory=set)
+    subjects: dict[UUID, UUID | None] = field(default_factory=dict)
+    turned: set[UUID] = field(default_factory=set)
     failed: list[str] = field(default_factory=list)
 
     async def take(self, camera: Camera, place: Place, one: Sent) -> list[str]:
@@ -51,20 +55,34 @@ class Desk:
         if dialect != camera.dialect:
             why = f"camera {camera.mac} is registered with the dialect {camera.dialect}: it speaks"
             raise Wrong([f"{why} {dialect}"], kind="dialect")
-        match dialects.READ[dialect](place, one.raw):
-            case Hello() as hello:
-                await self._greeted(camera, hello)
-                return list(hello.noted)
-            case Metadata() as said:
-                await self._announced(camera, place, said)
-                return list(said.noted)
-            case Chunk() as chunk:
-                await self._chunk(camera, place, chunk, one)
+        try:
+            match dialects.READ[dialect](place, one.raw):
+                case Hello() as hello:
+                    await self._greeted(camera, hello)
+                    return list(hello.noted)
+                case Metadata() as said:
+                    await self._announced(camera, place, said)
+                    return list(said.noted)
+                case Chunk() as chunk:
+                    await self._chunk(camera, place, chunk, one)
+        except Wrong:
+            if wire.may_announce(place, one.raw):
+                self._speaks_of(camera, cameras.NOTHING_KNOWN)
+            raise
         return []
 
+    def _speaks_of(self, camera: Camera, subject: UUID | None) -> None:
+        if self.subjects.get(camera.device_id) != subject:
+            self.subjects[camera.device_id] = subject
+            self.turned.add(camera.device_id)
+
     async def _greeted(self, camera: Camera, hello: Hello) -> None:
+        self._speaks_of(camera, None)
         if self.came_at is not None:
             return
+        # Whose these are would have been said in the wake before.
+        for row in self._nameless(camera):
+            await self._remove(row)
         self.waiting[camera.device_id] = hello.pending_count
         self._withhold(camera)
         await cameras.greeted(self.tx, camera, hello)
@@ -79,6 +97,9 @@ class Desk:
                 await store.keep(self.tx, row)
                 row.is_changed = row.is_new = False
         await store.keep_chunks(self.tx, self.new_chunks)
+        if self.turned:
+            turned = {device_id: self.subjects[device_id] for device_id in sorted(self.turned)}
+            await cameras.speak_of(self.tx, turned, again=self.came_at is not None)
         asked = [(row.transfer_id, number, data) for row, _, _, number, data in self.repeated]
         other = await store.differing(self.tx, asked)
         return [
@@ -96,6 +117,7 @@ class Desk:
     async def _announced(self, camera: Camera, place: Place, said: Metadata) -> None:
         if repeat := self._other_chunks_of(camera, said):
             repeat.transfer = chunks.announced(repeat.transfer, said, now=self.now)
+            self._speaks_of(camera, repeat.transfer_id)
             self._owe(camera, place, repeat)
             return
         if self.came_at is not None and said.captured_at is None:
@@ -105,6 +127,7 @@ class Desk:
         wake = await self._record(camera, said, waited=waited)
         image_id = wake.image_id
         row = await self._row_of(camera, place, said, wake)
+        self._speaks_of(camera, row.transfer_id)
         if camera.device_id in self.asked:
             await commands.answered_with(self.tx, camera, image_id)
         if row.transfer.state == "complete":
@@ -201,9 +224,8 @@ class Desk:
             if known.transfer.state == "failed":
                 await self._make_room(camera)
             return known
-        orphans = (row for row in self._open(camera) if not row.transfer.is_announced)
-        orphan = next((row for row in orphans if row.image_name in {"", said.image_name}), None)
-        if orphan is not None and not self._stored(camera, orphan.image_name or None):
+        orphan = next(iter(self._unannounced(camera, said.image_name)), None)
+        if orphan is not None and self._is_of_next(camera, orphan):
             return orphan
         if orphan is not None:
             # Perhaps they are of the image before: what is really missing is asked for.
@@ -217,6 +239,20 @@ class Desk:
             row.transfer = replace(row.transfer, state="complete")
         self.rows.append(row)
         return row
+
+    def _unannounced(self, camera: Camera, name: str) -> list[Row]:
+        """Chunks that came before their announcement, of this name or of none."""
+        return [
+            row
+            for row in self._open(camera)
+            if row.image_name == name and not row.transfer.is_announced
+        ] + self._nameless(camera)
+
+    def _is_of_next(self, camera: Camera, orphan: Row) -> bool:
+        """Whether chunks that nobody announced are surely of the image that is announced now."""
+        if not orphan.image_name and self.subjects.get(camera.device_id) is not None:
+            return False
+        return not self._stored(camera, orphan.image_name or None)
 
     async def _overtake(self, camera: Camera, name: str, image_id: UUID, *, orphans: bool) -> None:
         """Another image of this name ends with this one: its chunks could not be told apart.
@@ -326,6 +362,8 @@ class Desk:
         if await self._is_repeat(camera, place, chunk, row, repeated=one.repeated):
             return
         if row is None:
+            if self.came_at is not None and chunk.image_name is None:
+                raise Wrong([_WHOSE])
             await self._make_room(camera)
             name = chunk.image_name or ""
             row = store.opened(camera, name=name, spelling=place.spelling, at=self.now)
@@ -340,17 +378,30 @@ class Desk:
         self._change(row, due_at=self.now if whole else self.now + self.pace.round)
 
     def _belongs_to(self, camera: Camera, chunk: Chunk) -> Row | None:
-        """Of a camera's open images with this name, or nameless of all, the one announced last.
+        """Of a camera's open images with this name the one announced last; nameless, what it is at.
 
         One that has failed takes no chunk before it is announced again: cameras use names twice.
         """
-        fitting = [row for row in self._open(camera) if chunk.image_name in {None, row.image_name}]
+        if chunk.image_name is None:
+            return self._subject(camera) or next(iter(self._nameless(camera)), None)
+        fitting = [row for row in self._open(camera) if chunk.image_name == row.image_name]
         # Two may be announced in one transaction: the first one is whole then, and needs no more.
         return max(
             reversed(fitting),
             key=lambda row: (row.announced_at or _NOT_YET, not row.transfer.is_whole),
             default=None,
         )
+
+    def _subject(self, camera: Camera) -> Row | None:
+        """What the camera announced last, if it is on its way."""
+        subject = self.subjects.get(camera.device_id)
+        return next((row for row in self._open(camera) if row.transfer_id == subject), None)
+
+    def _nameless(self, camera: Camera) -> list[Row]:
+        """Chunks without a name or an announcement."""
+        if self.came_at is not None:
+            return []
+        return [row for row in self._open(camera) if not row.image_name]
 
     async def _is_repeat(
         self, camera: Camera, place: Place, chunk: Chunk, row: Row | None, *, repeated: bool
@@ -369,10 +420,17 @@ class Desk:
                 # Both may have this chunk; if this one has, it comes again when it is asked for.
                 if row.transfer.rounds == 0 and chunks.is_same(*said):
                     return True
-            elif chunks.is_repeat(*said):
+            elif self._is_again(camera, stored, said):
                 self._owe(camera, place, stored)
                 return True
         return False
+
+    def _is_again(
+        self, camera: Camera, stored: Row, said: tuple[bytes, Transfer, int, bytes]
+    ) -> bool:
+        """Whether a chunk is surely of this stored image; what a camera announced it sends."""
+        announced = self.subjects.get(camera.device_id) == stored.transfer_id
+        return chunks.is_same(*said) if announced else chunks.is_repeat(*said)
 
     def _stored(self, camera: Camera, name: str | None) -> list[Row]:
         """A camera's images of this name, or of any, that were stored or heard of just now."""

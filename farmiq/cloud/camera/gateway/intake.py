@@ -81,6 +81,11 @@ async def _set_aside(pool: db.Pool, one: Sent, error: Exception) -> Outcome:
     refused = Refused(one.topic, one.raw, "database", [f"cannot be kept: {db.first_line(error)}"])
     async with db.transaction(pool) as tx:
         await quarantine.keep(tx, [refused])
+        known, _ = await _known(tx, [one])
+        for camera, place, _ in known:
+            if wire.may_announce(place, one.raw):
+                subject = {camera.device_id: cameras.NOTHING_KNOWN}
+                await cameras.speak_of(tx, subject, again=False)
     return Outcome(refused=(refused,))
 
 
@@ -107,6 +112,7 @@ async def effect(
     desk = Desk(tx, pace, await store.now(tx), came_at=came_at)
     desk.rows = await store.transfers_of(tx, device_ids, recent_s=pace.timeout_s)
     desk.asked = await commands.asked(tx, device_ids)
+    desk.subjects = await cameras.speaking_of(tx, device_ids, again=came_at is not None)
     noted = []
     for camera, place, one in known:
         try:

@@ -124,7 +124,7 @@ class Line:
                         break
                     taken.append(one)
                     left, mine = left - len(one.payload), mine + 1
-                    dear[camera] -= not is_chunk(one.payload)
+                    dear[camera] -= not wire.is_chunk(one.payload)
         self._let_go(taken)
         self._out = taken
         return taken
@@ -175,11 +175,6 @@ def _ranks(packet_ids: Iterable[int]) -> dict[int, int]:
     gaps = [(each - before) % PACKET_IDS for before, each in pairwise([*found[-1:], *found])]
     start = gaps.index(max(gaps)) if gaps else 0
     return {each: rank for rank, each in enumerate([*found[start:], *found[:start]])}
-
-
-def is_chunk(raw: bytes) -> bool:
-    """A guess that decides who waits, and nothing else."""
-    return raw[:1] == b"\x01" or b'"chunk_id"' in raw
 
 
 def _popped(part: dict[str, deque[Message]], camera: str) -> Message:

@@ -181,6 +181,8 @@ class Steps:
 
     async def _ask(self, row: Row, step: Ask) -> None:
         ROUNDS.inc()
+        async with db.transaction(self._pool) as tx:
+            await cameras.asked_of(tx, row.device_id, row.transfer_id)
         for numbers in chunks.in_messages(step.numbers):
             await self._tell(row, Missing(row.image_name, numbers))
 

@@ -72,7 +72,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of an image; without a name it is of the image that was announced last.
+    """A part of an image; without a name it is of the image that was announced last in this wake.
 
     `number` is as the camera counts; only the announcement tells from where.
     """
@@ -146,6 +146,15 @@ def place(topic: str) -> Place:
     if levels[2] not in {"status", "data"}:
         raise Wrong([f"cameras send on status and data, not on {levels[2][:50]!r}"])
     return Place(*levels)
+
+
+def is_chunk(raw: bytes) -> bool:
+    """A guess, for what is not read yet or cannot be."""
+    return raw[:1] == b"\x01" or b'"chunk_id"' in raw
+
+
+def may_announce(said_at: Place, raw: bytes) -> bool:
+    return said_at.channel == "data" and not is_chunk(raw)
 
 
 def plain_mac(spelling: str) -> str:

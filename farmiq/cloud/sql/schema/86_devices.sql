@@ -1,6 +1,8 @@
 -- Battery cameras. A camera stays with its company; its site may change, and may be none yet.
 -- wake_schedule_cron changes at midnight only, by the opener of the day (DS-12).
 -- mac is twelve hexadecimal digits in upper case; one camera that is not retired has it.
+-- speaks_of says whose chunks without a name are: the transfer announced last, null after a HELLO (the
+-- one announced next), the nil UUID if that announcement was refused; spoke_of, of what is tried again.
 create table devices (
   device_id uuid constraint devices_pkey primary key,
   company_id uuid not null constraint devices_company_fkey references companies (company_id),
@@ -21,6 +23,8 @@ create table devices (
   wifi_rssi double precision,
   pending_count integer,
   created_at timestamptz not null default now(),
+  speaks_of uuid,
+  spoke_of uuid,
   constraint devices_lineage_key unique (device_id, company_id),
   constraint devices_site_fkey foreign key (site_id, company_id)
     references sites (site_id, company_id)
@@ -48,7 +52,8 @@ create policy devices_jobs on devices for all to farmiq_jobs
 grant select on devices to authenticated;
 grant select, insert on devices to farmiq_service;
 grant update (site_id, device_name, dialect, slot_index, x_position, y_position, firmware,
-  is_active, last_seen_at, battery_voltage, wifi_rssi, pending_count) on devices to farmiq_service;
+  is_active, last_seen_at, battery_voltage, wifi_rssi, pending_count, speaks_of,
+  spoke_of) on devices to farmiq_service;
 grant select on devices to farmiq_jobs;
 grant update (wake_schedule_cron, last_seen_at, battery_voltage, wifi_rssi)
   on devices to farmiq_jobs;

@@ -1,0 +1,186 @@
+"""Chunks without a name are of the image that the camera is at, or of none that is known."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from farmiq.cloud.camera.gateway import intake, wire
+from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.quarantine import Which
+from farmiq.cloud.camera.gateway.redrive import redrive
+from farmiq.plumbing import db
+from tests.integration.cloud.camera_gateway.conftest import Site, now
+from tests.integration.cloud.camera_gateway.firmware import picture
+
+pytestmark = pytest.mark.req("DB2-13", "DB2-14")
+
+CHUNK_BYTES = 1000
+CHUNKS = 6
+
+
+@dataclass
+class Nameless:
+    """A camera whose chunks have no names; each image has as many chunks of the same sizes."""
+
+    site: Site
+    pool: db.Pool
+    mac: str
+    began_at: datetime = field(default_factory=now)
+    refused: list[str] = field(default_factory=list)
+
+    async def say(self, channel: str, **body: Any) -> None:
+        sent = wire.Sent(f"device/{self.mac}/{channel}", json.dumps(body).encode())
+        outcome = await intake.keep(self.pool, [sent], Pace())
+        self.refused += [one.kind for one in outcome.refused]
+
+    async def hello(self) -> None:
+        await self.say("status", alive=1, pending_count=1)
+
+    async def announce(self, number: int, **changed: Any) -> None:
+        at = (self.began_at - timedelta(minutes=60 - number)).isoformat()
+        said = {"image_name": f"{number}.jpg", "captured_at": at, "total_chunks": CHUNKS}
+        size = {"image_size": CHUNKS * CHUNK_BYTES}
+        await self.say("data", **{**said, **size, **changed})
+
+    async def send(self, number: int, *chunks: int) -> None:
+        whole = picture(CHUNKS * CHUNK_BYTES, number)
+        for each in chunks or range(CHUNKS):
+            part = whole[each * CHUNK_BYTES :][:CHUNK_BYTES]
+            await self.say("data", chunk_id=each, payload=list(part))
+
+    def here(self) -> dict[str, int]:
+        """How many chunks of each announced image are here, all of them its own."""
+        rows = self.site.rows(
+            "select t.image_name, c.chunk_id, c.data from camera_transfers t "
+            "left join camera_chunks c using (transfer_id) where t.image_id is not null"
+        )
+        found = {name: 0 for name, _, _ in rows}
+        for name, chunk_id, data in rows:
+            if data is not None:
+                whole = picture(CHUNKS * CHUNK_BYTES, int(name.removesuffix(".jpg")))
+                assert bytes(data) == whole[chunk_id * CHUNK_BYTES :][:CHUNK_BYTES], name
+                found[name] += 1
+        return found
+
+
+@pytest.fixture
+async def camera(site: Site) -> AsyncIterator[Nameless]:
+    async with db.pool(site.environment["FARMIQ_CLOUD_DB_URL"], name="test") as pool:
+        yield Nameless(site, pool, (await site.camera()).mac)
+
+
+async def test_those_of_a_stored_image_that_comes_again_fill_no_gap_of_another(
+    camera: Nameless,
+) -> None:
+    """Its ACK_OK was lost, then the camera died in the middle of the next image."""
+    await camera.announce(1)
+    camera.site.farm.owner.execute(
+        "update camera_transfers set state = 'complete', ended_at = fn_now()"
+    )
+    await camera.hello()
+    await camera.announce(2)
+    await camera.send(2, 0, 1)
+    camera.site.farm.owner.execute("update camera_transfers set rounds = 1 where image_id = "
+      "(select image_id from device_images where image_name = '2.jpg')")  # fmt: skip
+    await camera.hello()
+    await camera.announce(1)
+    await camera.send(1)
+    assert camera.here() == {"1.jpg": 0, "2.jpg": 2}
+
+
+async def test_those_of_a_wake_whose_announcement_was_lost_are_of_no_earlier_image(
+    camera: Nameless,
+) -> None:
+    await camera.hello()
+    await camera.announce(1)
+    await camera.send(1, 0)
+    await camera.hello()
+    await camera.send(2)
+    assert camera.here() == {"1.jpg": 1}
+
+
+async def test_those_of_a_wake_whose_announcement_was_lost_are_of_no_later_image(
+    camera: Nameless,
+) -> None:
+    await camera.hello()
+    await camera.send(1, 2, 3)
+    await camera.hello()
+    await camera.announce(2)
+    await camera.send(2, 0)
+    assert camera.here() == {"2.jpg": 1}
+
+
+async def test_those_that_overtook_their_announcement_are_of_that_image(camera: Nameless) -> None:
+    await camera.hello()
+    await camera.send(1, 2, 3)
+    await camera.announce(1)
+    await camera.send(1, 0)
+    assert camera.here() == {"1.jpg": 3}
+
+
+@pytest.mark.parametrize("why", [{"total_chunks": "six"}, {"image_name": "../../etc/passwd"}])
+async def test_those_of_a_refused_image_are_of_no_other(
+    camera: Nameless, why: dict[str, Any]
+) -> None:
+    await camera.hello()
+    await camera.announce(1)
+    await camera.send(1, 0)
+    await camera.announce(2, **why)
+    await camera.send(2)
+    await camera.announce(3)
+    await camera.send(3, 0, 1)
+    assert camera.refused == ["format"]
+    assert camera.here() == {"1.jpg": 1, "3.jpg": 2}
+
+
+async def test_those_of_an_image_that_failed_meanwhile_are_of_no_later_one(
+    camera: Nameless,
+) -> None:
+    await camera.announce(1)
+    camera.site.farm.owner.execute("update camera_transfers set state = 'failed'")
+    await camera.send(1, 2, 3)
+    await camera.announce(2)
+    await camera.send(2, 0)
+    assert camera.here() == {"1.jpg": 0, "2.jpg": 1}
+
+
+async def test_those_tried_again_are_of_the_image_tried_again(camera: Nameless) -> None:
+    """Whatever its camera is at now."""
+    await camera.hello()
+    await camera.announce(2)
+    await camera.send(2, 0, 1)
+    at_home, camera.mac = camera.mac, "0A0B0C0D0E0F"
+    await camera.hello()
+    await camera.announce(1)
+    await camera.send(1, 3, 4)
+    camera.mac = at_home
+    camera.site.farm.owner.execute(
+        "update camera_quarantine set topic = replace(topic, '0A0B0C0D0E0F', %s)", (at_home,)
+    )
+    everything = Which()
+    done = await redrive(camera.pool, everything, pace=Pace(), actor="t", most=10)
+    assert (done.chosen, done.accepted) == (4, 4)
+    await camera.send(2, 2)
+    assert camera.here() == {"1.jpg": 2, "2.jpg": 3}
+
+
+async def test_a_camera_that_greets_in_mid_image_goes_on_with_it_when_it_is_asked(
+    site: Site,
+) -> None:
+    """It lost its connection, came back, and announces nothing twice."""
+    await site.gateway()
+    camera = await site.camera()
+    image = picture(CHUNKS * CHUNK_BYTES)
+    await camera.hello()
+    await camera.announce(image, "1.jpg", now())
+    await camera.send(image, None, [0, 1])
+    await camera.hello()
+    await camera.send(image, None, [2, 3])
+    while "missing_chunks" in (told := (await camera.until_told("image_name"))[1]):
+        await camera.send(image, None, told["missing_chunks"])
+    assert "ACK_OK" in told
+    assert await site.stored(camera, "1.jpg") == image
