@@ -72,7 +72,8 @@ _IN_VAIN_AT = """
 async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed: bool) -> None:
     """Queue send_image for what is known by name and not queued already, oldest first.
 
-    What was asked for in vain comes last, or it would be asked for in every wake, and nothing else.
+    What was asked for in vain comes last, or it would be asked for in every wake, and nothing else;
+    what has no name comes before it, unless that was in vain since: some firmware knows names only.
     Of what the camera itself could not take there is nothing to send.
     """
     await tx.execute(
@@ -90,13 +91,18 @@ async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed:
         ), wanted as (
           select k.*, row_number() over (
             order by k.in_vain_at nulls first, k.captured_at, k.image_id) as place
-          from known k order by place limit %(most)s)
+          from known k order by place limit %(most)s
+        ), nameless as (
+          select max(o.sent_at) as in_vain_at from camera_commands o
+          where o.device_id = %(device)s and o.name = 'send_image' and o.state = 'expired'
+            and o.image_id is null and o.image_name is null)
         insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
           created_by, created_at)
         select fn_uuid_v7(), %(company)s, %(device)s, 'send_image', w.image_id, w.image_name,
           %(by)s, fn_now() + w.place * interval '1 microsecond'
-            + case when w.in_vain_at is null then interval '0' else interval '2 milliseconds' end
-        from wanted w
+            + case when w.in_vain_at is null or w.in_vain_at < n.in_vain_at then interval '0'
+              else interval '2 milliseconds' end
+        from wanted w, nameless n
         """.encode(),  # noqa: S608 - our own words
         {
             "company": company_id, "device": device_id, "by": GATEWAY, "failed": failed,
@@ -162,8 +168,8 @@ async def asked(tx: db.Connection, device_ids: Sequence[UUID]) -> set[UUID]:
     return {row[0] for row in rows}
 
 
-async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID) -> None:
-    """An announcement came: a send_image without a name has got its image.
+async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID, image_name: str) -> None:
+    """An announcement came: a send_image without a name, or of this one, has got its image.
 
     It need not be asked for by name then.
     """
@@ -173,7 +179,7 @@ async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID) -> No
         where c.image_id = %s and c.state = 'queued' and c.created_by = %s and exists (
           select from camera_commands o
           where o.device_id = c.device_id and o.name = 'send_image' and o.state = 'sent'
-            and o.image_id is null)
+            and o.image_id is null and o.image_name is null)
         """,
         (image_id, GATEWAY),
     )
@@ -183,13 +189,13 @@ async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID) -> No
         where c.command_id = (
           select o.command_id from camera_commands o
           where o.device_id = %(device)s and o.name = 'send_image' and o.state = 'sent'
-            and o.image_id is null
+            and o.image_id is null and coalesce(o.image_name, %(name)s) = %(name)s
           order by o.created_at limit 1)
           and not exists (
             select from camera_commands n where n.image_id = %(image)s
               and n.state in ('queued', 'sent'))
         """,
-        {"device": camera.device_id, "image": image_id},
+        {"device": camera.device_id, "image": image_id, "name": image_name},
     )
 
 

@@ -129,7 +129,7 @@ class Desk:
         row = await self._row_of(camera, place, said, wake)
         self._speaks_of(camera, row.transfer_id)
         if camera.device_id in self.asked:
-            await commands.answered_with(self.tx, camera, image_id)
+            await commands.answered_with(self.tx, camera, image_id, said.image_name)
         if row.transfer.state == "complete":
             row.transfer = chunks.announced(row.transfer, said, now=self.now)
             self._owe(camera, place, row)

@@ -284,6 +284,9 @@ class Steps:
         crash.here("camera.after_ack")
         async with db.transaction(self._pool) as tx:
             await store.told(tx, row.transfer_id, owed_since=now)
+            if row.image_id is not None:
+                # Who was asked for another, and sent this one again, may be asked for the next.
+                await commands.ended(tx, row.image_id, state="done")
 
     async def _may_acknowledge(self, tx: db.Connection, row: Row, now: datetime) -> bool:
         """Decided while nothing of this camera is being taken; later, or never, if not now."""

@@ -5,3 +5,7 @@ alter table devices
   add column speaks_of uuid,
   add column spoke_of uuid;
 grant update (speaks_of, spoke_of) on devices to farmiq_service;
+
+-- Which cameras were asked for whatever they hold, in vain.
+create index camera_commands_in_vain_idx on camera_commands (device_id, sent_at)
+  where state = 'expired' and image_id is null;

@@ -24,6 +24,8 @@ create index camera_commands_open_idx on camera_commands (device_id, created_at)
   where state in ('queued', 'sent');
 create index camera_commands_company_idx on camera_commands (company_id, created_at desc);
 create index camera_commands_image_idx on camera_commands (image_id);
+create index camera_commands_in_vain_idx on camera_commands (device_id, sent_at)
+  where state = 'expired' and image_id is null;
 
 alter table camera_commands enable row level security;
 alter table camera_commands force row level security;

@@ -14,7 +14,7 @@ from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.wire import SendImage
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
-from tests.integration.cloud.camera_gateway.firmware import Camera
+from tests.integration.cloud.camera_gateway.firmware import Camera, picture
 
 pytestmark = pytest.mark.req("DB2-11", "DB2-15")
 
@@ -89,6 +89,33 @@ async def test_what_nobody_knows_is_asked_for_beside_what_was_asked_for_in_vain(
     assert [await asked.wake(1) for _ in range(3)] == ["a.jpg", None, "a.jpg"]
 
 
+async def test_a_camera_that_knows_names_only_is_asked_by_name_again(asked: Asked) -> None:
+    """Also if it wakes once a day: what was not asked for in a wake is not meant the next day."""
+    await asked.failed("a.jpg", "b.jpg")
+    heard = []
+    for _ in range(6):
+        heard.append(await asked.wake(2))
+        asked.site.farm.owner.execute(
+            "update camera_commands set created_at = created_at - interval '25 hours'"
+        )
+        async with db.transaction(asked.pool) as tx:
+            await commands.expire(tx)
+    assert heard == ["a.jpg", "b.jpg", None, "a.jpg", "b.jpg", None]
+
+
+async def test_a_name_that_nobody_knows_is_not_answered_by_another_image(asked: Asked) -> None:
+    async with db.transaction(asked.pool) as tx:
+        await queueing.queue(
+            tx, asked.camera.device_id, name="send_image", created_by="t", image_name="a.jpg"
+        )
+    assert await asked.wake(0) == "a.jpg"
+    await asked.failed("b.jpg")
+    sent = "select image_id is not null from camera_commands where state = 'sent'"
+    assert asked.site.rows(sent) == [(False,)]
+    await asked.failed("a.jpg")
+    assert asked.site.rows(sent) == [(True,)]
+
+
 async def test_one_that_began_to_come_was_not_asked_for_in_vain(asked: Asked) -> None:
     await asked.failed("a.jpg")
     assert await asked.wake(1) == "a.jpg"
@@ -109,3 +136,21 @@ async def test_a_camera_that_changes_its_mind_leaves_no_rows(asked: Asked) -> No
         await asked.say("status", alive=1, pending_count=50)
         await asked.say("status", alive=1, pending_count=0)
     assert asked.site.rows("select count(*) from camera_commands") == [(0,)]
+
+
+async def test_a_camera_that_sends_a_stored_image_again_is_asked_for_the_next_in_the_same_wake(
+    site: Site,
+) -> None:
+    """It did not hear that the first was stored."""
+    await site.gateway()
+    camera = await site.camera()
+    taken = {name: picture(1500, seed) for seed, name in enumerate(("a.jpg", "b.jpg"))}
+    at = {name: now() - timedelta(minutes=9 - place) for place, name in enumerate(taken)}
+    await camera.wake(taken["a.jpg"], "a.jpg", at["a.jpg"])
+    await camera.hello(pending=2)
+    for name, image in taken.items():
+        await camera.until_told("send_image")
+        await camera.announce(image, name, at[name])
+        await camera.send(image, None)
+        await camera.until_safe(image, name)
+    assert await site.stored(camera, "b.jpg") == taken["b.jpg"]
