@@ -17,6 +17,7 @@ from farmiq.simulate import camera_account, camera_faults, camera_sites, fleet
 from farmiq.simulate.camera import Firmware
 from farmiq.simulate.camera_account import Cloud
 from farmiq.simulate.camera_faults import Faults
+from farmiq.simulate.camera_wire import DIALECTS, Dialect
 from farmiq.simulate.captures import Account
 from farmiq.simulate.fleet import Pace, SimulatedCamera
 from farmiq.simulate.journal import Journal
@@ -79,9 +80,15 @@ class CameraFarm:
 
     @contextlib.asynccontextmanager
     async def cameras(
-        self, count: int, faults: Faults, *, firmware: Firmware = FIRMWARE, pace: Pace | None = None
+        self,
+        count: int,
+        faults: Faults,
+        *,
+        firmware: Firmware = FIRMWARE,
+        pace: Pace | None = None,
+        dialects: tuple[Dialect, ...] = DIALECTS,
     ) -> AsyncIterator[list[SimulatedCamera]]:
-        kits = camera_faults.fleet(count, faults=faults)
+        kits = camera_faults.fleet(count, faults=faults, dialects=dialects)
         self.register(kits)
         with contextlib.closing(Journal(self.journal)) as journal:
             yield fleet.cameras(

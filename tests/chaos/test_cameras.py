@@ -79,6 +79,29 @@ async def test_killed_in_mid_image(cameras: CameraFarm, victim: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("victim", [GATEWAY, "mqtt-cloud"])
+@pytest.mark.req("DB2-11", "DB2-14")
+async def test_killed_while_cameras_wait_to_be_asked(cameras: CameraFarm, victim: str) -> None:
+    """What is on a card is asked for, whoever died; half of the cameras give chunks no names."""
+    await cameras.start()
+    firmware = replace(FIRMWARE, volunteers=False, listens_s=3.0)
+    async with cameras.cameras(
+        8,
+        replace(LOSSY, deaths=0.3),
+        firmware=firmware,
+        pace=Pace(every_s=0.5, between_frames_s=0.05),
+        dialects=("standard",),
+    ) as made:
+        work = asyncio.create_task(fleet.simulate(made, wakes=4))
+        for _ in range(ROUNDS):
+            await cameras.until_in_mid_image()
+            await cameras.kill(victim)
+        await work
+    await cameras.check(captured=32)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.req("DB2-13", "DB2-15")
 async def test_every_image_of_every_camera_has_the_same_name(

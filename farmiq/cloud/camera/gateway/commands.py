@@ -7,7 +7,7 @@ from uuid import UUID
 
 from psycopg.rows import class_row
 
-from farmiq.cloud.camera.gateway import standard
+from farmiq.cloud.camera.gateway import chunks, standard
 from farmiq.cloud.camera.gateway.cameras import Camera
 from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, NextWake, SendImage
 from farmiq.cloud.camera.telling import GATEWAY, MOST_QUEUED
@@ -208,7 +208,10 @@ async def ended(tx: db.Connection, image_id: UUID, *, state: Literal["done", "fa
 
 
 async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
-    """The oldest for a camera that is awake; an image is asked for when no other is on its way."""
+    """The oldest for a camera that is awake; an image is asked for when no other is on its way.
+
+    One of an earlier wake is not, if its chunks were asked for in vain and none came in this one.
+    """
     async with tx.cursor(row_factory=class_row(Command)) as cursor:
         await cursor.execute(
             """
@@ -219,7 +222,7 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
             join camera_states s on s.device_id = c.device_id
             left join sites p on p.site_id = d.site_id
             where c.state = 'queued' and d.is_active
-              and s.heard_at > (select fn_now()) - %s * interval '1 second'
+              and s.heard_at > (select fn_now()) - %(awake_s)s * interval '1 second'
               and (c.name <> 'send_image' or (
                 not exists (
                   select from camera_commands o
@@ -227,10 +230,17 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
                 and not exists (
                   select from camera_transfers t
                   where t.device_id = c.device_id and t.due_at is not null
-                    and t.state in ('receiving', 'complete'))))
+                    and t.state in ('receiving', 'complete')
+                    and (s.hello_at is null or t.heard_at >= s.hello_at
+                      or (t.total_chunks is not null and t.rounds < %(rounds)s
+                        and t.rounds_in_vain < %(in_vain)s)))))
             order by c.created_at, c.command_id limit 1
             """,
-            (awake_s,),
+            {
+                "awake_s": awake_s,
+                "rounds": chunks.MOST_ROUNDS,
+                "in_vain": chunks.MOST_IN_VAIN,
+            },
         )
         return await cursor.fetchone()
 

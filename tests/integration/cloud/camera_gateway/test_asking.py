@@ -116,6 +116,20 @@ async def test_a_name_that_nobody_knows_is_not_answered_by_another_image(asked: 
     assert asked.site.rows(sent) == [(True,)]
 
 
+async def test_an_image_that_its_camera_died_with_holds_up_no_other_in_the_next_wake(
+    asked: Asked,
+) -> None:
+    await asked.say("status", alive=1, pending_count=0)
+    await asked.say("data", image_name="a.jpg", captured_at=now().isoformat(), total_chunks=2)
+    assert await asked.wake(2) == "nothing"
+    # Its chunks were asked for until nobody believed that they come.
+    asked.site.farm.owner.execute("update camera_transfers set rounds = 3, rounds_in_vain = 3")
+    assert await asked.next() is None
+    await asked.say("data", image_name="a.jpg", chunk_id=0, payload=[1])
+    asked.site.farm.owner.execute("delete from camera_commands where state = 'sent'")
+    assert await asked.next() == "nothing"
+
+
 async def test_one_that_began_to_come_was_not_asked_for_in_vain(asked: Asked) -> None:
     await asked.failed("a.jpg")
     assert await asked.wake(1) == "a.jpg"
