@@ -153,6 +153,9 @@ class Steps:
                 return
             now = await store.now(tx)
             step = chunks.next_step(row.transfer, now=now, pace=self._pace)
+            if isinstance(step, Ask) and await store.is_at_another(tx, row):
+                # Its answer may have no name, and would be taken for chunks of the other one.
+                step = Wait(now + self._pace.round)
             await self._within(tx, row, step, now)
         match step:
             case Ask():
@@ -267,6 +270,8 @@ class Steps:
                 await self._fail(tx, row, Fail(CORRUPT, row.reason), now)
                 return
             await self._keep(tx, row, after, due_at=now + self._pace.round)
+            if await store.is_at_another(tx, row):
+                return
         await self._ask(row, Ask(chunks.missing(after)))
 
     async def _acknowledge(self, row: Row) -> None:

@@ -201,6 +201,31 @@ async def is_overtaken(tx: db.Connection, row: Row) -> bool:
     return found
 
 
+async def is_at_another(tx: db.Connection, row: Row) -> bool:
+    """Whether its camera has gone on with another image, of whatever name, that is on its way.
+
+    That is the one it speaks of; if it speaks of none of them, the one announced last.
+    """
+    found: bool = await db.fetch_value(
+        tx,
+        """
+        select exists (
+          select from camera_transfers t join devices d on d.device_id = t.device_id
+          where t.device_id = %s and t.transfer_id <> %s and t.state = 'receiving'
+            and t.received_count < t.total_chunks
+            and (t.transfer_id = d.speaks_of
+              or (d.speaks_of is distinct from %s
+                and (t.announced_at, t.transfer_id) > (%s::timestamptz, %s::uuid))))
+        """,
+        row.device_id,
+        row.transfer_id,
+        row.transfer_id,
+        row.announced_at,
+        row.transfer_id,
+    )
+    return found
+
+
 async def telling(tx: db.Connection, transfer_id: UUID) -> None:
     """Counted before it is sent: who cannot know whether it arrived sends a repeat."""
     await tx.execute(

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,9 +12,11 @@ from farmiq.cloud.camera.gateway import intake, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.quarantine import Which
 from farmiq.cloud.camera.gateway.redrive import redrive
-from farmiq.plumbing import db
+from farmiq.cloud.camera.gateway.steps import Steps
+from farmiq.plumbing import db, mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
+from tests.integration.cloud.camera_gateway.test_steps import Told
 
 pytestmark = pytest.mark.req("DB2-13", "DB2-14")
 
@@ -51,6 +53,23 @@ class Nameless:
         for each in chunks or range(CHUNKS):
             part = whole[each * CHUNK_BYTES :][:CHUNK_BYTES]
             await self.say("data", chunk_id=each, payload=list(part))
+
+    async def asked(self) -> list[tuple[int, list[int]]]:
+        """(image, chunks) of each that it is asked for when it was quiet for ten seconds."""
+        self.site.farm.owner.execute(
+            "update camera_transfers set due_at = fn_now(), "
+            "heard_at = heard_at - interval '10 seconds', "
+            "asked_at = asked_at - interval '10 seconds' where state = 'receiving'"
+        )
+        told = Told(list)
+        steps = Steps(
+            self.pool, cast("mqtt.Client", told), self.site.bucket, Pace(),
+            in_hand=list, is_behind=lambda: True,
+        )  # fmt: skip
+        while await steps._one():
+            pass
+        missing = [body for body, _ in told.sent if "missing_chunks" in body]
+        return [(int(b["image_name"].removesuffix(".jpg")), b["missing_chunks"]) for b in missing]
 
     def here(self) -> dict[str, int]:
         """How many chunks of each announced image are here, all of them its own."""
@@ -166,6 +185,32 @@ async def test_those_tried_again_are_of_the_image_tried_again(camera: Nameless) 
     assert (done.chosen, done.accepted) == (4, 4)
     await camera.send(2, 2)
     assert camera.here() == {"1.jpg": 2, "2.jpg": 3}
+
+
+async def test_the_answers_to_a_round_are_of_the_image_that_was_asked_for(
+    camera: Nameless,
+) -> None:
+    """It answers from its card, also for an image that it gave up for the next one."""
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.announce(2)
+    await camera.send(2, 0)
+    for number, chunks in await camera.asked():
+        await camera.send(number, *chunks)
+    assert camera.here() == {"1.jpg": 2, "2.jpg": 6}
+
+
+async def test_a_camera_that_greets_in_mid_image_goes_on_with_that_one_and_no_older(
+    camera: Nameless,
+) -> None:
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.announce(2)
+    await camera.send(2, 0)
+    await camera.hello()
+    assert await camera.asked()
+    await camera.send(2, 1, 2, 3)
+    assert camera.here() == {"1.jpg": 2, "2.jpg": 4}
 
 
 async def test_a_camera_that_greets_in_mid_image_goes_on_with_it_when_it_is_asked(
