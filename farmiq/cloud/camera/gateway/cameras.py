@@ -89,6 +89,14 @@ async def speak_of(tx: db.Connection, subjects: Mapping[UUID, UUID | None], *, a
     )
 
 
+async def is_in_use(tx: db.Connection, device_id: UUID) -> bool:
+    """Another camera, of another company, may have the address of one that is retired."""
+    found: bool = await db.fetch_value(
+        tx, "select is_active from devices where device_id = %s", device_id
+    )
+    return found
+
+
 async def asked_of(tx: db.Connection, device_id: UUID, transfer_id: UUID) -> None:
     """What a camera sends next without a name answers this, unless it speaks of something else.
 

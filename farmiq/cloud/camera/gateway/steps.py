@@ -54,7 +54,8 @@ ACKNOWLEDGED = prometheus_client.Counter(
     "farmiq_camera_acknowledged_total", "ACK_OK sent, repeats included"
 )
 WITHHELD = prometheus_client.Counter(
-    "farmiq_camera_withheld_total", "ACK_OK not sent: the camera was at another image by then"
+    "farmiq_camera_withheld_total",
+    "ACK_OK not sent: the camera was at another image by then, or retired",
 )
 
 
@@ -183,9 +184,11 @@ class Steps:
     # --- missing chunks
 
     async def _ask(self, row: Row, step: Ask) -> None:
-        ROUNDS.inc()
         async with db.transaction(self._pool) as tx:
+            if not await cameras.is_in_use(tx, row.device_id):
+                return
             await cameras.asked_of(tx, row.device_id, row.transfer_id)
+        ROUNDS.inc()
         for numbers in chunks.in_messages(step.numbers):
             await self._tell(row, Missing(row.image_name, numbers))
 

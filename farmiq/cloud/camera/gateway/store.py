@@ -155,7 +155,7 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
         tx,
         """
         select coalesce(s.heard_at, %s), s.hello_at, coalesce(o.is_open, false),
-          o.announced_at
+          o.announced_at, not d.is_active
         from (
           select max(announced_at) as announced_at,
             bool_or(state = 'receiving'
@@ -164,7 +164,8 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
           where device_id = %s and image_name = %s and transfer_id <> %s
             and total_chunks is not null
             and opened_at > (select fn_now()) - %s * interval '1 day') o
-        left join camera_states s on s.device_id = %s
+        join devices d on d.device_id = %s
+        left join camera_states s on s.device_id = d.device_id
         """,
         row.transfer.heard_at,
         row.transfer.heard_at,
@@ -174,7 +175,7 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
         days,
         row.device_id,
     )
-    camera_heard_at, greeted_at, is_open, announced_at = rows[0]
+    camera_heard_at, greeted_at, is_open, announced_at, is_retired = rows[0]
     return Owed(
         told=row.told,
         heard_at=row.transfer.heard_at,
@@ -184,6 +185,7 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
         other_announced_at=announced_at,
         in_hand=in_hand,
         behind=behind,
+        is_retired=is_retired,
     )
 
 
