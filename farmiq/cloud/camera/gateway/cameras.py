@@ -89,6 +89,18 @@ async def speak_of(tx: db.Connection, subjects: Mapping[UUID, UUID | None], *, a
     )
 
 
+async def forget_what_was_tried(tx: db.Connection) -> None:
+    """Chunks that are tried again follow an announcement that is tried with them, or none."""
+    await tx.execute(
+        """
+        update devices d set spoke_of = null from (
+          select device_id from devices where spoke_of is not null
+          order by device_id for no key update) o
+        where d.device_id = o.device_id
+        """
+    )
+
+
 async def is_in_use(tx: db.Connection, device_id: UUID) -> bool:
     """Another camera, of another company, may have the address of one that is retired."""
     found: bool = await db.fetch_value(

@@ -24,7 +24,9 @@ TOO_MANY_OPEN = "TOO_MANY_OPEN"
 OVERTAKEN = "OVERTAKEN"
 CAMERA_ERROR = "CAMERA_ERROR"
 _NOT_YET = datetime.max.replace(tzinfo=UTC)
-_WHOSE = "a chunk without a name: nobody can tell whose it is before its announcement is taken"
+_WHOSE = (
+    "a chunk without a name: nobody can tell whose it is if its announcement is not tried first"
+)
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Desk:
     waiting: dict[UUID, int] = field(default_factory=dict)
     digests: dict[UUID, bytes] = field(default_factory=dict)
     came_at: datetime | None = None
+    was_compared: bool = False
     asked: set[UUID] = field(default_factory=set)
     subjects: dict[UUID, UUID | None] = field(default_factory=dict)
     turned: set[UUID] = field(default_factory=set)
@@ -363,7 +366,7 @@ class Desk:
             return
         if row is None:
             if self.came_at is not None and chunk.image_name is None:
-                raise Wrong([_WHOSE])
+                raise Wrong([_WHOSE], kind="conflict" if self.was_compared else "format")
             await self._make_room(camera)
             name = chunk.image_name or ""
             row = store.opened(camera, name=name, spelling=place.spelling, at=self.now)

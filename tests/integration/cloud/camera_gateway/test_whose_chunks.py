@@ -1,7 +1,8 @@
 """Chunks without a name are of the image that the camera is at, or of none that is known."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -70,6 +71,21 @@ class Nameless:
             pass
         missing = [body for body, _ in told.sent if "missing_chunks" in body]
         return [(int(b["image_name"].removesuffix(".jpg")), b["missing_chunks"]) for b in missing]
+
+    @contextmanager
+    def unknown(self) -> Iterator[None]:
+        """What it says meanwhile is refused, since nobody has registered it."""
+        at_home, self.mac = self.mac, "0A0B0C0D0E0F"
+        yield
+        self.mac = at_home
+        self.site.farm.owner.execute(
+            "update camera_quarantine set topic = replace(topic, '0A0B0C0D0E0F', %s)", (at_home,)
+        )
+
+    async def redriven(self) -> tuple[int, int]:
+        """(messages in quarantine, those of them that were taken)."""
+        done = await redrive(self.pool, Which(), pace=Pace(), actor="t", most=10)
+        return done.chosen, done.accepted
 
     def here(self) -> dict[str, int]:
         """How many chunks of each announced image are here, all of them its own."""
@@ -172,19 +188,40 @@ async def test_those_tried_again_are_of_the_image_tried_again(camera: Nameless) 
     await camera.hello()
     await camera.announce(2)
     await camera.send(2, 0, 1)
-    at_home, camera.mac = camera.mac, "0A0B0C0D0E0F"
-    await camera.hello()
-    await camera.announce(1)
-    await camera.send(1, 3, 4)
-    camera.mac = at_home
-    camera.site.farm.owner.execute(
-        "update camera_quarantine set topic = replace(topic, '0A0B0C0D0E0F', %s)", (at_home,)
-    )
-    everything = Which()
-    done = await redrive(camera.pool, everything, pace=Pace(), actor="t", most=10)
-    assert (done.chosen, done.accepted) == (4, 4)
+    with camera.unknown():
+        await camera.hello()
+        await camera.announce(1)
+        await camera.send(1, 3, 4)
+    assert await camera.redriven() == (4, 4)
     await camera.send(2, 2)
     assert camera.here() == {"1.jpg": 2, "2.jpg": 3}
+
+
+async def test_those_tried_again_are_of_no_image_that_was_tried_again_before(
+    camera: Nameless,
+) -> None:
+    """Their announcement was lost."""
+    with camera.unknown():
+        await camera.announce(1)
+    assert await camera.redriven() == (1, 1)
+    with camera.unknown():
+        await camera.send(2, 3, 4)
+    assert await camera.redriven() == (2, 0)
+    assert camera.here() == {"1.jpg": 0}
+
+
+async def test_those_that_did_not_fit_their_image_are_of_no_other_that_is_tried_again(
+    camera: Nameless,
+) -> None:
+    with camera.unknown():
+        await camera.announce(1)
+    await camera.announce(2, chunk_size=CHUNK_BYTES)
+    await camera.say("data", chunk_id=3, payload=[1, 2, 3])
+    await camera.send(2, 0)
+    await camera.say("data", chunk_id=0, payload=[1, 2, 3])
+    assert camera.refused == ["unknown", "limits", "conflict"]
+    assert await camera.redriven() == (3, 1)
+    assert camera.here() == {"1.jpg": 0, "2.jpg": 1}
 
 
 async def test_the_answers_to_a_round_are_of_the_image_that_was_asked_for(
