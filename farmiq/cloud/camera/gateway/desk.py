@@ -121,6 +121,8 @@ class Desk:
         if repeat := self._other_chunks_of(camera, said):
             repeat.transfer = chunks.announced(repeat.transfer, said, now=self.now)
             self._speaks_of(camera, repeat.transfer_id)
+            if repeat.image_id is not None:
+                await self._answered(camera, repeat.image_id, said)
             self._owe(camera, place, repeat)
             return
         if self.came_at is not None and said.captured_at is None:
@@ -131,8 +133,7 @@ class Desk:
         image_id = wake.image_id
         row = await self._row_of(camera, place, said, wake)
         self._speaks_of(camera, row.transfer_id)
-        if camera.device_id in self.asked:
-            await commands.answered_with(self.tx, camera, image_id, said.image_name)
+        await self._answered(camera, image_id, said)
         if row.transfer.state == "complete":
             row.transfer = chunks.announced(row.transfer, said, now=self.now)
             self._owe(camera, place, row)
@@ -150,6 +151,11 @@ class Desk:
         self._change(row, due_at=self.now if row.transfer.is_whole else self.now + self.pace.round)
         if said.error is not None:
             await self._give_up(row, CAMERA_ERROR, f"the camera says error {said.error}")
+
+    async def _answered(self, camera: Camera, image_id: UUID, said: Metadata) -> None:
+        """Perhaps this is the image that it was asked for."""
+        if camera.device_id in self.asked:
+            await commands.answered_with(self.tx, camera, image_id, said.image_name)
 
     def _other_chunks_of(self, camera: Camera, said: Metadata) -> Row | None:
         """The image just stored that comes again in other chunks.
