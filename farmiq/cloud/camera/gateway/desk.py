@@ -22,11 +22,27 @@ from farmiq.plumbing import db
 _NOT_REGISTERED, _NOT_IN_USE = "FQ001", "FQ002"
 TOO_MANY_OPEN = "TOO_MANY_OPEN"
 OVERTAKEN = "OVERTAKEN"
+MIXED = "MIXED"
 CAMERA_ERROR = "CAMERA_ERROR"
 _NOT_YET = datetime.max.replace(tzinfo=UTC)
 _WHOSE = (
     "a chunk without a name: nobody can tell whose it is if its announcement is not tried first"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A chunk that is here already; perhaps with other bytes."""
+
+    row: Row
+    camera: Camera
+    one: Sent
+    chunk: Chunk
+    was_whole: bool
+
+    @property
+    def key(self) -> tuple[UUID, int]:
+        return self.row.transfer_id, self.chunk.number
 
 
 @dataclass(slots=True)
@@ -42,7 +58,7 @@ class Desk:
     now: datetime
     rows: list[Row] = field(default_factory=list)
     new_chunks: list[tuple[UUID, UUID, int, bytes]] = field(default_factory=list)
-    repeated: list[tuple[Row, Camera, Sent, int, bytes]] = field(default_factory=list)
+    repeated: list[Repeated] = field(default_factory=list)
     waiting: dict[UUID, int] = field(default_factory=dict)
     digests: dict[UUID, bytes] = field(default_factory=dict)
     came_at: datetime | None = None
@@ -95,25 +111,49 @@ class Desk:
 
     async def finish(self) -> list[Refused]:
         """Write what has changed; what contradicts chunks that are here is refused."""
+        await self._write()
+        asked = [(*each.key, each.chunk.data) for each in self.repeated]
+        differing = await store.differing(self.tx, asked)
+        others = [each for each in self.repeated if each.key in differing]
+        for other in others:
+            await self._mixed(other)
+        await self._write()
+        if self.turned:
+            turned = {device_id: self.subjects[device_id] for device_id in sorted(self.turned)}
+            await cameras.speak_of(self.tx, turned, again=self.came_at is not None)
+        return [
+            Refused(
+                other.one.topic, other.one.raw, "conflict",
+                [f"chunk {other.chunk.number} of {other.row.image_name} is here with other bytes"],
+                other.camera.mac, other.camera,
+            )
+            for other in others
+        ]  # fmt: skip
+
+    async def _write(self) -> None:
         for row in self.rows:
             if row.is_changed:
                 await store.keep(self.tx, row)
                 row.is_changed = row.is_new = False
         await store.keep_chunks(self.tx, self.new_chunks)
-        if self.turned:
-            turned = {device_id: self.subjects[device_id] for device_id in sorted(self.turned)}
-            await cameras.speak_of(self.tx, turned, again=self.came_at is not None)
-        asked = [(row.transfer_id, number, data) for row, _, _, number, data in self.repeated]
-        other = await store.differing(self.tx, asked)
-        return [
-            Refused(
-                one.topic, one.raw, "conflict",
-                [f"chunk {number} of {row.image_name} is here with other bytes"],
-                camera.mac, camera,
-            )
-            for row, camera, one, number, _ in self.repeated
-            if (row.transfer_id, number) in other
-        ]  # fmt: skip
+        self.new_chunks = []
+
+    async def _mixed(self, other: Repeated) -> None:
+        """Without a name, other bytes are of another image, whose announcement was lost.
+
+        Nobody knows of which of the two each chunk is that is here: the image comes from nothing
+        when it is announced again. One that was whole before has nothing of the other.
+        """
+        if other.chunk.image_name is not None or self.came_at is not None:
+            return
+        self._speaks_of(other.camera, cameras.NOTHING_KNOWN)
+        if other.was_whole:
+            return
+        row = other.row
+        if row in self._open(other.camera):
+            await self._give_up(row, MIXED, f"chunk {other.chunk.number} came with other bytes")
+        if row.transfer.state == "failed":
+            await self._drop(row)
 
     # --- announcements
 
@@ -379,7 +419,7 @@ class Desk:
             self.rows.append(row)
         after = chunks.took(row.transfer, chunk.number, len(chunk.data), now=self.now)
         if after is None:
-            self.repeated.append((row, camera, one, chunk.number, chunk.data))
+            self.repeated.append(Repeated(row, camera, one, chunk, row.transfer.is_whole))
             return
         row.transfer, row.spelling = after, place.spelling
         self.new_chunks.append((row.transfer_id, row.company_id, chunk.number, chunk.data))

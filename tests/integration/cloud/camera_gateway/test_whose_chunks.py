@@ -34,10 +34,23 @@ class Nameless:
     mac: str
     began_at: datetime = field(default_factory=now)
     refused: list[str] = field(default_factory=list)
+    together: list[wire.Sent] | None = None
 
     async def say(self, channel: str, **body: Any) -> None:
         sent = wire.Sent(f"device/{self.mac}/{channel}", json.dumps(body).encode())
-        outcome = await intake.keep(self.pool, [sent], Pace())
+        if self.together is None:
+            await self.taken(sent)
+        else:
+            self.together.append(sent)
+
+    async def flush(self) -> None:
+        """What was said since, in one transaction."""
+        assert self.together is not None
+        said, self.together = self.together, []
+        await self.taken(*said)
+
+    async def taken(self, *sent: wire.Sent) -> None:
+        outcome = await intake.keep(self.pool, sent, Pace())
         self.refused += [one.kind for one in outcome.refused]
 
     async def hello(self) -> None:
@@ -221,7 +234,48 @@ async def test_those_that_did_not_fit_their_image_are_of_no_other_that_is_tried_
     await camera.say("data", chunk_id=0, payload=[1, 2, 3])
     assert camera.refused == ["unknown", "limits", "conflict"]
     assert await camera.redriven() == (3, 1)
-    assert camera.here() == {"1.jpg": 0, "2.jpg": 1}
+    assert camera.here() == {"1.jpg": 0, "2.jpg": 0}
+
+
+async def test_those_that_contradict_an_image_are_of_another_and_are_not_mixed_with_it(
+    camera: Nameless,
+) -> None:
+    """It greeted, was asked for what is missing of an image, and is at another, unannounced."""
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.hello()
+    assert await camera.asked() == [(1, [2, 3, 4, 5])]
+    await camera.send(2)
+    assert camera.here() == {"1.jpg": 0}
+    assert camera.site.rows("select error_code from device_images") == [("MIXED",)]
+    await camera.announce(1)
+    await camera.send(1)
+    assert camera.here() == {"1.jpg": 6}
+
+
+async def test_those_of_another_image_before_the_announcement_are_told_by_what_contradicts_them(
+    camera: Nameless,
+) -> None:
+    """Also in one transaction."""
+    camera.together = []
+    await camera.hello()
+    await camera.send(1, 2, 3)
+    await camera.announce(2)
+    await camera.send(2)
+    await camera.flush()
+    assert camera.here() == {"2.jpg": 0}
+    await camera.announce(2)
+    await camera.send(2)
+    await camera.flush()
+    assert camera.here() == {"2.jpg": 6}
+
+
+async def test_those_of_another_image_do_not_end_one_that_is_whole(camera: Nameless) -> None:
+    await camera.announce(1)
+    await camera.send(1)
+    await camera.send(2)
+    assert camera.refused == ["conflict"]
+    assert camera.here() == {"1.jpg": 6}
 
 
 async def test_the_answers_to_a_round_are_of_the_image_that_was_asked_for(
