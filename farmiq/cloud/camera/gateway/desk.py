@@ -99,9 +99,10 @@ class Desk:
         self._speaks_of(camera, None)
         if self.came_at is not None:
             return
-        # Whose these are would have been said in the wake before.
-        for row in self._nameless(camera):
-            await self._remove(row)
+        # Whose these are would have been said in the wake before; names are used twice.
+        for row in self._open(camera):
+            if not row.transfer.is_announced:
+                await self._remove(row)
         self.waiting[camera.device_id] = hello.pending_count
         self._withhold(camera)
         await cameras.greeted(self.tx, camera, hello)

@@ -162,6 +162,16 @@ async def test_those_of_a_wake_whose_announcement_was_lost_are_of_no_later_image
     assert camera.here() == {"2.jpg": 1}
 
 
+async def test_nor_if_they_have_a_name_that_is_used_twice(camera: Nameless) -> None:
+    await camera.hello()
+    part = picture(CHUNKS * CHUNK_BYTES, 1)[2 * CHUNK_BYTES :][:CHUNK_BYTES]
+    await camera.say("data", image_name="2.jpg", chunk_id=2, payload=list(part))
+    await camera.hello()
+    await camera.announce(2)
+    await camera.send(2, 0)
+    assert camera.here() == {"2.jpg": 1}
+
+
 async def test_those_that_overtook_their_announcement_are_of_that_image(camera: Nameless) -> None:
     await camera.hello()
     await camera.send(1, 2, 3)
