@@ -40,10 +40,6 @@ class Repeated:
     chunk: Chunk
     was_whole: bool
 
-    @property
-    def key(self) -> tuple[UUID, int]:
-        return self.row.transfer_id, self.chunk.number
-
 
 @dataclass(slots=True)
 class Desk:
@@ -113,9 +109,8 @@ class Desk:
     async def finish(self) -> list[Refused]:
         """Write what has changed; what contradicts chunks that are here is refused."""
         await self._write()
-        asked = [(*each.key, each.chunk.data) for each in self.repeated]
-        differing = await store.differing(self.tx, asked)
-        others = [each for each in self.repeated if each.key in differing]
+        again = [(r.row.transfer_id, r.chunk.number, r.chunk.data) for r in self.repeated]
+        others = [self.repeated[place] for place in await store.differing(self.tx, again)]
         for other in others:
             await self._mixed(other)
         await self._write()
@@ -147,10 +142,12 @@ class Desk:
         """
         if other.chunk.image_name is not None or self.came_at is not None:
             return
-        self._speaks_of(other.camera, cameras.NOTHING_KNOWN)
+        row = other.row
+        subject = self.subjects.get(other.camera.device_id)
+        if subject == row.transfer_id or not row.transfer.is_announced:
+            self._speaks_of(other.camera, cameras.NOTHING_KNOWN)
         if other.was_whole:
             return
-        row = other.row
         if row in self._open(other.camera):
             await self._give_up(row, MIXED, f"chunk {other.chunk.number} came with other bytes")
         if row.transfer.state == "failed":

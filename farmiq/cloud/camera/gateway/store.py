@@ -266,25 +266,25 @@ async def keep_chunks(tx: db.Connection, found: Sequence[tuple[UUID, UUID, int, 
         )
 
 
-async def differing(
-    tx: db.Connection, found: Sequence[tuple[UUID, int, bytes]]
-) -> set[tuple[UUID, int]]:
-    """Which of these (transfer, chunk_id, bytes) are here with other bytes."""
+async def differing(tx: db.Connection, found: Sequence[tuple[UUID, int, bytes]]) -> list[int]:
+    """Which of these (transfer, chunk_id, bytes) are here with other bytes, by their places."""
     if not found:
-        return set()
+        return []
     rows = await db.fetch_all(
         tx,
         """
-        select c.transfer_id, c.chunk_id from camera_chunks c
-        join unnest(%s::uuid[], %s::int[], %s::bytea[]) as r(transfer_id, chunk_id, data)
+        select r.place::int - 1 from camera_chunks c
+        join unnest(%s::uuid[], %s::int[], %s::bytea[]) with ordinality
+            as r(transfer_id, chunk_id, data, place)
           on r.transfer_id = c.transfer_id and r.chunk_id = c.chunk_id
         where c.data <> r.data
+        order by r.place
         """,
         [each[0] for each in found],
         [each[1] for each in found],
         db.Byteas(pg_binary.bytea(each[2]) for each in found),
     )
-    return {(row[0], row[1]) for row in rows}
+    return [row[0] for row in rows]
 
 
 async def pieces(tx: db.Connection, transfer_id: UUID) -> list[bytes]:

@@ -280,6 +280,21 @@ async def test_those_of_another_image_before_the_announcement_are_told_by_what_c
     assert camera.here() == {"2.jpg": 6}
 
 
+async def test_those_that_follow_an_announcement_are_of_that_image_whatever_contradicted_before(
+    camera: Nameless,
+) -> None:
+    camera.together = []
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.send(2, 0, 1)
+    await camera.announce(3)
+    await camera.send(3, 0)
+    await camera.flush()
+    await camera.send(3, 1)
+    await camera.flush()
+    assert camera.here() == {"1.jpg": 0, "3.jpg": 2}
+
+
 async def test_those_of_another_image_do_not_end_one_that_is_whole(camera: Nameless) -> None:
     await camera.announce(1)
     await camera.send(1)
