@@ -408,6 +408,8 @@ class Desk:
         row = self._belongs_to(camera, chunk)
         if await self._is_repeat(camera, place, chunk, row, repeated=one.repeated):
             return
+        if one.repeated and await self._is_copy(camera, chunk, row):
+            return
         if row is None:
             if self.came_at is not None and chunk.image_name is None:
                 raise Wrong([_WHOSE], kind="conflict" if self.was_compared else "format")
@@ -471,6 +473,17 @@ class Desk:
                 self._owe(camera, place, stored)
                 return True
         return False
+
+    async def _is_copy(self, camera: Camera, chunk: Chunk, row: Row | None) -> bool:
+        """Whether the broker brings again what was kept before the camera went on to this image."""
+        if chunk.image_name is not None:
+            return False
+        others = [
+            other.transfer_id
+            for other in self.rows
+            if other.device_id == camera.device_id and other is not row
+        ]
+        return await store.is_here(self.tx, others, chunk.number, chunk.data)
 
     def _is_again(
         self, camera: Camera, stored: Row, said: tuple[bytes, Transfer, int, bytes]

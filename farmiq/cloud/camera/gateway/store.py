@@ -266,6 +266,21 @@ async def keep_chunks(tx: db.Connection, found: Sequence[tuple[UUID, UUID, int, 
         )
 
 
+async def is_here(
+    tx: db.Connection, transfer_ids: Sequence[UUID], number: int, data: bytes
+) -> bool:
+    """Whether one of these has this very chunk, written before."""
+    found: bool = await db.fetch_value(
+        tx,
+        "select exists (select from camera_chunks "
+        "where transfer_id = any(%s::uuid[]) and chunk_id = %s and data = %s)",
+        list(transfer_ids),
+        number,
+        data,
+    )
+    return found
+
+
 async def differing(tx: db.Connection, found: Sequence[tuple[UUID, int, bytes]]) -> list[int]:
     """Which of these (transfer, chunk_id, bytes) are here with other bytes, by their places."""
     if not found:

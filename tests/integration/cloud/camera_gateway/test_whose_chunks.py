@@ -303,6 +303,23 @@ async def test_those_of_another_image_do_not_end_one_that_is_whole(camera: Namel
     assert camera.here() == {"1.jpg": 6}
 
 
+@pytest.mark.parametrize("chunk", [0, 1])
+async def test_those_that_the_broker_brings_again_are_of_no_later_image(
+    camera: Nameless, chunk: int
+) -> None:
+    """A gateway died after it had committed them together with the next announcement."""
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.announce(2)
+    await camera.send(2, 0)
+    part = picture(CHUNKS * CHUNK_BYTES, 1)[chunk * CHUNK_BYTES :][:CHUNK_BYTES]
+    said = json.dumps({"chunk_id": chunk, "payload": list(part)}).encode()
+    await camera.taken(wire.Sent(f"device/{camera.mac}/data", said, repeated=True))
+    await camera.send(2, 2)
+    assert camera.here() == {"1.jpg": 2, "2.jpg": 2}
+    assert camera.refused == []
+
+
 async def test_the_answers_to_a_round_are_of_the_image_that_was_asked_for(
     camera: Nameless,
 ) -> None:
