@@ -264,6 +264,7 @@ class Desk:
         known = next((row for row in self.rows if row.image_id == image_id), None)
         if known is None and wake.has_transfer:
             known = await store.transfer_of_image(self.tx, image_id)
+        are_of_next = self._are_of_next(camera)
         await self._overtake(camera, said.image_name, image_id, orphans=known is not None)
         if known is not None:
             if known not in self.rows:
@@ -272,9 +273,10 @@ class Desk:
                 await self._make_room(camera)
             return known
         orphan = next(iter(self._unannounced(camera, said.image_name)), None)
-        if orphan is not None and self._is_of_next(camera, orphan):
-            return orphan
         if orphan is not None:
+            named = orphan.image_name or None
+            if (named or are_of_next) and not self._stored(camera, named):
+                return orphan
             # Perhaps they are of the image before: what is really missing is asked for.
             await self._remove(orphan)
         await self._make_room(camera)
@@ -295,11 +297,16 @@ class Desk:
             if row.image_name == name and not row.transfer.is_announced
         ] + self._nameless(camera)
 
-    def _is_of_next(self, camera: Camera, orphan: Row) -> bool:
-        """Whether chunks that nobody announced are surely of the image that is announced now."""
-        if not orphan.image_name and self.subjects.get(camera.device_id) is not None:
-            return False
-        return not self._stored(camera, orphan.image_name or None)
+    def _are_of_next(self, camera: Camera) -> bool:
+        """Whether chunks without a name are surely of the image that is announced next.
+
+        They may be the rest of one that is open: after a pause of the gateway the broker brings a
+        HELLO before chunks that were sent long before it.
+        """
+        is_at_none = self.subjects.get(camera.device_id) is None
+        return is_at_none and not any(
+            row.transfer.is_announced and not row.transfer.is_whole for row in self._open(camera)
+        )
 
     async def _overtake(self, camera: Camera, name: str, image_id: UUID, *, orphans: bool) -> None:
         """Another image of this name ends with this one: its chunks could not be told apart.

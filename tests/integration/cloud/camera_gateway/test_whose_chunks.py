@@ -172,6 +172,30 @@ async def test_nor_if_they_have_a_name_that_is_used_twice(camera: Nameless) -> N
     assert camera.here() == {"2.jpg": 1}
 
 
+async def test_those_that_a_later_hello_has_overtaken_are_not_of_what_is_announced_next(
+    camera: Nameless,
+) -> None:
+    """While no gateway ran they waited in the broker, which has a queue for each channel."""
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.hello()
+    await camera.send(1, 2, 3)
+    await camera.announce(2)
+    await camera.send(2, 0, 1)
+    assert camera.here() == {"1.jpg": 2, "2.jpg": 2}
+
+
+async def test_nor_if_that_has_the_same_name(camera: Nameless) -> None:
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.hello()
+    await camera.send(1, 2, 3)
+    await camera.announce(2, image_name="1.jpg")
+    assert camera.site.rows(
+        "select state, received_count from camera_transfers order by announced_at"
+    ) == [("failed", 2), ("receiving", 0)]
+
+
 async def test_those_that_overtook_their_announcement_are_of_that_image(camera: Nameless) -> None:
     await camera.hello()
     await camera.send(1, 2, 3)
