@@ -10,7 +10,8 @@ from psycopg.types.json import Jsonb
 from farmiq.cloud.camera.gateway.wire import Hello, Metadata
 from farmiq.plumbing import db
 
-# What a camera speaks of when its announcement was refused: no image that is known.
+# What a camera speaks of when its announcement was refused, or its chunks contradict the image that
+# it announced: no image that is known.
 NOTHING_KNOWN = UUID(int=0)
 
 
@@ -78,6 +79,7 @@ async def speaking_of(
 
 
 async def speak_of(tx: db.Connection, subjects: Mapping[UUID, UUID | None], *, again: bool) -> None:
+    """Write down what these cameras, which are locked, speak of from now on."""
     await tx.execute(
         """
         update devices d set speaks_of = case when %(again)s then d.speaks_of else s.subject end,

@@ -46,7 +46,8 @@ class Desk:
     """What one transaction knows and changes; `rows` are the transfers of its cameras.
 
     `asked` are cameras that were, or are to be, asked for an image. `subjects` says of each camera
-    whose its chunks without a name are.
+    whose its chunks without a name are; for those in `turned` that has changed. `came_at` and
+    `was_compared` are of what is tried again (intake.effect).
     """
 
     tx: db.Connection

@@ -81,6 +81,7 @@ async def _set_aside(pool: db.Pool, one: Sent, error: Exception) -> Outcome:
     refused = Refused(one.topic, one.raw, "database", [f"cannot be kept: {db.first_line(error)}"])
     async with db.transaction(pool) as tx:
         await quarantine.keep(tx, [refused])
+        # Where it was an announcement, what follows is not of the image before.
         known, _ = await _known(tx, [one])
         for camera, place, _ in known:
             if wire.may_announce(place, one.raw):
