@@ -10,7 +10,8 @@ from psycopg.types.json import Jsonb
 from farmiq.cloud.camera.gateway.wire import Hello, Metadata
 from farmiq.plumbing import db
 
-# What a camera speaks of when its announcement was refused: no image that is known.
+# What a camera speaks of when its announcement was refused, or its chunks contradict the image that
+# it announced: no image that is known.
 NOTHING_KNOWN = UUID(int=0)
 
 
@@ -78,6 +79,7 @@ async def speaking_of(
 
 
 async def speak_of(tx: db.Connection, subjects: Mapping[UUID, UUID | None], *, again: bool) -> None:
+    """Write down what these cameras, which are locked, speak of from now on."""
     await tx.execute(
         """
         update devices d set speaks_of = case when %(again)s then d.speaks_of else s.subject end,
@@ -87,6 +89,26 @@ async def speak_of(tx: db.Connection, subjects: Mapping[UUID, UUID | None], *, a
         """,
         {"again": again, "cameras": list(subjects), "subjects": list(subjects.values())},
     )
+
+
+async def forget_what_was_tried(tx: db.Connection) -> None:
+    """Chunks that are tried again follow an announcement that is tried with them, or none."""
+    await tx.execute(
+        """
+        update devices d set spoke_of = null from (
+          select device_id from devices where spoke_of is not null
+          order by device_id for no key update) o
+        where d.device_id = o.device_id
+        """
+    )
+
+
+async def is_in_use(tx: db.Connection, device_id: UUID) -> bool:
+    """Another camera, of another company, may have the address of one that is retired."""
+    found: bool = await db.fetch_value(
+        tx, "select is_active from devices where device_id = %s", device_id
+    )
+    return found
 
 
 async def asked_of(tx: db.Connection, device_id: UUID, transfer_id: UUID) -> None:

@@ -117,7 +117,7 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Withhold:
-    """Its camera is no longer at this image: it would take ACK_OK for another."""
+    """Its camera is no longer at this image, or retired: ACK_OK would be taken for another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class Owed:
     """An ACK_OK: whether it was ever sent, and what its camera has done since.
 
     `other_…` is about images of the same name. `in_hand`: something of the camera was received and
-    not looked at yet.
+    not looked at yet. `is_retired`: another camera, of another company, may have its address.
     """
 
     told: int
@@ -136,6 +136,7 @@ class Owed:
     other_announced_at: datetime | None = None
     in_hand: bool = False
     behind: bool = False
+    is_retired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,9 @@ def acknowledgement(owed: Owed, *, now: datetime, pace: Pace) -> Acknowledge | W
     answer is quiet: a repeat, which may answer what was sent long ago, is only sent to one that is.
     """
     moved_on = (owed.greeted_at, owed.other_announced_at)
-    if owed.other_is_open or any(at is not None and at > owed.heard_at for at in moved_on):
+    if any(at is not None and at > owed.heard_at for at in moved_on):
+        return Withhold()
+    if owed.other_is_open or owed.is_retired:
         return Withhold()
     if owed.in_hand or owed.behind:
         return Wait(now + (SOON if owed.in_hand else CAUGHT_UP))

@@ -22,9 +22,23 @@ from farmiq.plumbing import db
 _NOT_REGISTERED, _NOT_IN_USE = "FQ001", "FQ002"
 TOO_MANY_OPEN = "TOO_MANY_OPEN"
 OVERTAKEN = "OVERTAKEN"
+MIXED = "MIXED"
 CAMERA_ERROR = "CAMERA_ERROR"
 _NOT_YET = datetime.max.replace(tzinfo=UTC)
-_WHOSE = "a chunk without a name: nobody can tell whose it is before its announcement is taken"
+_WHOSE = (
+    "a chunk without a name: nobody can tell whose it is if its announcement is not tried first"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A chunk that is here already; perhaps with other bytes."""
+
+    row: Row
+    camera: Camera
+    one: Sent
+    chunk: Chunk
+    was_whole: bool
 
 
 @dataclass(slots=True)
@@ -32,7 +46,8 @@ class Desk:
     """What one transaction knows and changes; `rows` are the transfers of its cameras.
 
     `asked` are cameras that were, or are to be, asked for an image. `subjects` says of each camera
-    whose its chunks without a name are.
+    whose its chunks without a name are; for those in `turned` that has changed. `came_at` and
+    `was_compared` are of what is tried again (intake.effect).
     """
 
     tx: db.Connection
@@ -40,10 +55,11 @@ class Desk:
     now: datetime
     rows: list[Row] = field(default_factory=list)
     new_chunks: list[tuple[UUID, UUID, int, bytes]] = field(default_factory=list)
-    repeated: list[tuple[Row, Camera, Sent, int, bytes]] = field(default_factory=list)
+    repeated: list[Repeated] = field(default_factory=list)
     waiting: dict[UUID, int] = field(default_factory=dict)
     digests: dict[UUID, bytes] = field(default_factory=dict)
     came_at: datetime | None = None
+    was_compared: bool = False
     asked: set[UUID] = field(default_factory=set)
     subjects: dict[UUID, UUID | None] = field(default_factory=dict)
     turned: set[UUID] = field(default_factory=set)
@@ -80,9 +96,10 @@ class Desk:
         self._speaks_of(camera, None)
         if self.came_at is not None:
             return
-        # Whose these are would have been said in the wake before.
-        for row in self._nameless(camera):
-            await self._remove(row)
+        # Whose these are would have been said in the wake before; names are used twice.
+        for row in self._open(camera):
+            if not row.transfer.is_announced:
+                await self._remove(row)
         self.waiting[camera.device_id] = hello.pending_count
         self._withhold(camera)
         await cameras.greeted(self.tx, camera, hello)
@@ -92,25 +109,50 @@ class Desk:
 
     async def finish(self) -> list[Refused]:
         """Write what has changed; what contradicts chunks that are here is refused."""
+        await self._write()
+        again = [(r.row.transfer_id, r.chunk.number, r.chunk.data) for r in self.repeated]
+        others = [self.repeated[place] for place in await store.differing(self.tx, again)]
+        for other in others:
+            await self._mixed(other)
+        await self._write()
+        if self.turned:
+            turned = {device_id: self.subjects[device_id] for device_id in sorted(self.turned)}
+            await cameras.speak_of(self.tx, turned, again=self.came_at is not None)
+        return [
+            Refused(
+                other.one.topic, other.one.raw, "conflict",
+                [f"chunk {other.chunk.number} of {other.row.image_name} is here with other bytes"],
+                other.camera.mac, other.camera,
+            )
+            for other in others
+        ]  # fmt: skip
+
+    async def _write(self) -> None:
         for row in self.rows:
             if row.is_changed:
                 await store.keep(self.tx, row)
                 row.is_changed = row.is_new = False
         await store.keep_chunks(self.tx, self.new_chunks)
-        if self.turned:
-            turned = {device_id: self.subjects[device_id] for device_id in sorted(self.turned)}
-            await cameras.speak_of(self.tx, turned, again=self.came_at is not None)
-        asked = [(row.transfer_id, number, data) for row, _, _, number, data in self.repeated]
-        other = await store.differing(self.tx, asked)
-        return [
-            Refused(
-                one.topic, one.raw, "conflict",
-                [f"chunk {number} of {row.image_name} is here with other bytes"],
-                camera.mac, camera,
-            )
-            for row, camera, one, number, _ in self.repeated
-            if (row.transfer_id, number) in other
-        ]  # fmt: skip
+        self.new_chunks = []
+
+    async def _mixed(self, other: Repeated) -> None:
+        """Without a name, other bytes are of another image, whose announcement was lost.
+
+        Nobody knows of which of the two each chunk is that is here: the image comes from nothing
+        when it is announced again. One that was whole before has nothing of the other.
+        """
+        if other.chunk.image_name is not None or self.came_at is not None:
+            return
+        row = other.row
+        subject = self.subjects.get(other.camera.device_id)
+        if subject == row.transfer_id or not row.transfer.is_announced:
+            self._speaks_of(other.camera, cameras.NOTHING_KNOWN)
+        if other.was_whole:
+            return
+        if row in self._open(other.camera):
+            await self._give_up(row, MIXED, f"chunk {other.chunk.number} came with other bytes")
+        if row.transfer.state == "failed":
+            await self._drop(row)
 
     # --- announcements
 
@@ -118,6 +160,8 @@ class Desk:
         if repeat := self._other_chunks_of(camera, said):
             repeat.transfer = chunks.announced(repeat.transfer, said, now=self.now)
             self._speaks_of(camera, repeat.transfer_id)
+            if repeat.image_id is not None:
+                await self._answered(camera, repeat.image_id, said)
             self._owe(camera, place, repeat)
             return
         if self.came_at is not None and said.captured_at is None:
@@ -128,8 +172,7 @@ class Desk:
         image_id = wake.image_id
         row = await self._row_of(camera, place, said, wake)
         self._speaks_of(camera, row.transfer_id)
-        if camera.device_id in self.asked:
-            await commands.answered_with(self.tx, camera, image_id, said.image_name)
+        await self._answered(camera, image_id, said)
         if row.transfer.state == "complete":
             row.transfer = chunks.announced(row.transfer, said, now=self.now)
             self._owe(camera, place, row)
@@ -147,6 +190,11 @@ class Desk:
         self._change(row, due_at=self.now if row.transfer.is_whole else self.now + self.pace.round)
         if said.error is not None:
             await self._give_up(row, CAMERA_ERROR, f"the camera says error {said.error}")
+
+    async def _answered(self, camera: Camera, image_id: UUID, said: Metadata) -> None:
+        """Perhaps this is the image that it was asked for."""
+        if camera.device_id in self.asked:
+            await commands.answered_with(self.tx, camera, image_id, said.image_name)
 
     def _other_chunks_of(self, camera: Camera, said: Metadata) -> Row | None:
         """The image just stored that comes again in other chunks.
@@ -217,6 +265,7 @@ class Desk:
         known = next((row for row in self.rows if row.image_id == image_id), None)
         if known is None and wake.has_transfer:
             known = await store.transfer_of_image(self.tx, image_id)
+        are_of_next = self._are_of_next(camera)
         await self._overtake(camera, said.image_name, image_id, orphans=known is not None)
         if known is not None:
             if known not in self.rows:
@@ -225,9 +274,10 @@ class Desk:
                 await self._make_room(camera)
             return known
         orphan = next(iter(self._unannounced(camera, said.image_name)), None)
-        if orphan is not None and self._is_of_next(camera, orphan):
-            return orphan
         if orphan is not None:
+            named = orphan.image_name or None
+            if (named or are_of_next) and not self._stored(camera, named):
+                return orphan
             # Perhaps they are of the image before: what is really missing is asked for.
             await self._remove(orphan)
         await self._make_room(camera)
@@ -248,11 +298,16 @@ class Desk:
             if row.image_name == name and not row.transfer.is_announced
         ] + self._nameless(camera)
 
-    def _is_of_next(self, camera: Camera, orphan: Row) -> bool:
-        """Whether chunks that nobody announced are surely of the image that is announced now."""
-        if not orphan.image_name and self.subjects.get(camera.device_id) is not None:
-            return False
-        return not self._stored(camera, orphan.image_name or None)
+    def _are_of_next(self, camera: Camera) -> bool:
+        """Whether chunks without a name are surely of the image that is announced next.
+
+        They may be the rest of one that is open: after a pause of the gateway the broker brings a
+        HELLO before chunks that were sent long before it.
+        """
+        is_at_none = self.subjects.get(camera.device_id) is None
+        return is_at_none and not any(
+            row.transfer.is_announced and not row.transfer.is_whole for row in self._open(camera)
+        )
 
     async def _overtake(self, camera: Camera, name: str, image_id: UUID, *, orphans: bool) -> None:
         """Another image of this name ends with this one: its chunks could not be told apart.
@@ -361,16 +416,18 @@ class Desk:
         row = self._belongs_to(camera, chunk)
         if await self._is_repeat(camera, place, chunk, row, repeated=one.repeated):
             return
+        if one.repeated and await self._is_copy(camera, chunk, row):
+            return
         if row is None:
             if self.came_at is not None and chunk.image_name is None:
-                raise Wrong([_WHOSE])
+                raise Wrong([_WHOSE], kind="conflict" if self.was_compared else "format")
             await self._make_room(camera)
             name = chunk.image_name or ""
             row = store.opened(camera, name=name, spelling=place.spelling, at=self.now)
             self.rows.append(row)
         after = chunks.took(row.transfer, chunk.number, len(chunk.data), now=self.now)
         if after is None:
-            self.repeated.append((row, camera, one, chunk.number, chunk.data))
+            self.repeated.append(Repeated(row, camera, one, chunk, row.transfer.is_whole))
             return
         row.transfer, row.spelling = after, place.spelling
         self.new_chunks.append((row.transfer_id, row.company_id, chunk.number, chunk.data))
@@ -424,6 +481,17 @@ class Desk:
                 self._owe(camera, place, stored)
                 return True
         return False
+
+    async def _is_copy(self, camera: Camera, chunk: Chunk, row: Row | None) -> bool:
+        """Whether the broker brings again what was kept before the camera went on to this image."""
+        if chunk.image_name is not None:
+            return False
+        others = [
+            other.transfer_id
+            for other in self.rows
+            if other.device_id == camera.device_id and other is not row
+        ]
+        return await store.is_here(self.tx, others, chunk.number, chunk.data)
 
     def _is_again(
         self, camera: Camera, stored: Row, said: tuple[bytes, Transfer, int, bytes]

@@ -81,6 +81,7 @@ async def _set_aside(pool: db.Pool, one: Sent, error: Exception) -> Outcome:
     refused = Refused(one.topic, one.raw, "database", [f"cannot be kept: {db.first_line(error)}"])
     async with db.transaction(pool) as tx:
         await quarantine.keep(tx, [refused])
+        # Where it was an announcement, what follows is not of the image before.
         known, _ = await _known(tx, [one])
         for camera, place, _ in known:
             if wire.may_announce(place, one.raw):
@@ -96,12 +97,17 @@ async def _piped(tx: db.Connection, sent: Sequence[Sent], pace: Pace) -> Outcome
 
 
 async def effect(
-    tx: db.Connection, sent: Sequence[Sent], pace: Pace, *, came_at: datetime | None = None
+    tx: db.Connection,
+    sent: Sequence[Sent],
+    pace: Pace,
+    *,
+    came_at: datetime | None = None,
+    was_compared: bool = False,
 ) -> Outcome:
     """What messages do, in the order in which they came.
 
     `came_at` is given for what came long ago and is tried once more: it tells nothing of how its
-    camera is now.
+    camera is now. `was_compared`: it did not fit an image that was on its way then.
     """
     known, refused = await _known(tx, sent)
     spoken = {camera.mac: (camera, place.spelling) for camera, place, _ in known}
@@ -109,10 +115,13 @@ async def effect(
     if came_at is None:
         await cameras.heard(tx, list(spoken.values()))
     device_ids = [camera.device_id for camera, _ in spoken.values()]
-    desk = Desk(tx, pace, await store.now(tx), came_at=came_at)
+    desk = Desk(tx, pace, await store.now(tx), came_at=came_at, was_compared=was_compared)
     desk.rows = await store.transfers_of(tx, device_ids, recent_s=pace.timeout_s)
     desk.asked = await commands.asked(tx, device_ids)
-    desk.subjects = await cameras.speaking_of(tx, device_ids, again=came_at is not None)
+    if was_compared:
+        desk.subjects = dict.fromkeys(device_ids, cameras.NOTHING_KNOWN)
+    else:
+        desk.subjects = await cameras.speaking_of(tx, device_ids, again=came_at is not None)
     noted = []
     for camera, place, one in known:
         try:

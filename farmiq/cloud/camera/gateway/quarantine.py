@@ -123,6 +123,7 @@ class Held:
     topic: str
     raw: bytes
     came_at: datetime
+    kind: str
 
 
 _CHOSEN = """
@@ -188,13 +189,16 @@ async def hold(tx: db.Connection, quarantine_id: UUID) -> Held | None:
     rows = await db.fetch_all(
         tx,
         """
-        select quarantine_id, topic, raw, first_received_at from camera_quarantine
+        select quarantine_id, topic, raw, first_received_at, kind from camera_quarantine
         where quarantine_id = %s and raw_size_bytes = octet_length(raw)
         for update skip locked
         """,
         quarantine_id,
     )
-    return Held(rows[0][0], rows[0][1], bytes(rows[0][2]), rows[0][3]) if rows else None
+    if not rows:
+        return None
+    found, topic, raw, came_at, kind = rows[0]
+    return Held(found, topic, bytes(raw), came_at, kind)
 
 
 async def still(

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from farmiq.cloud.camera.gateway import intake, quarantine
+from farmiq.cloud.camera.gateway import cameras, intake, quarantine
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.quarantine import Held, Which
 from farmiq.cloud.camera.gateway.wire import Sent
@@ -18,6 +18,8 @@ from farmiq.plumbing.backoff import Backoff
 
 PORTION = 100
 _ATTEMPTS = 5
+# Chunks of these kinds were refused by the image that they came for: they are of no other.
+_COMPARED = frozenset({"limits", "conflict"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ async def redrive(
     truncated = len(meant) - len(whole)
     if dry_run:
         return Result(len(meant), truncated, dry_run=True)
+    async with db.transaction(pool) as tx:
+        await cameras.forget_what_was_tried(tx)
     done = [await _patiently(pool, each, pace=pace, actor=actor) for each in whole]
     accepted, refused = done.count("accepted"), done.count("refused")
     return Result(len(meant), truncated, accepted, refused, len(whole) - accepted - refused)
@@ -97,8 +101,9 @@ async def _refusal(tx: db.Connection, held: Held, pace: Pace) -> tuple[str, list
     try:
         async with tx.transaction():
             outcome = await intake.effect(
-                tx, [Sent(held.topic, held.raw)], pace, came_at=held.came_at
-            )
+                tx, [Sent(held.topic, held.raw)], pace, came_at=held.came_at,
+                was_compared=held.kind in _COMPARED,
+            )  # fmt: skip
     except psycopg.Error as error:
         if not db.is_data_error(error):
             raise

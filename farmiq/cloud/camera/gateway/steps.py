@@ -54,7 +54,8 @@ ACKNOWLEDGED = prometheus_client.Counter(
     "farmiq_camera_acknowledged_total", "ACK_OK sent, repeats included"
 )
 WITHHELD = prometheus_client.Counter(
-    "farmiq_camera_withheld_total", "ACK_OK not sent: the camera was at another image by then"
+    "farmiq_camera_withheld_total",
+    "ACK_OK not sent: the camera was at another image by then, or retired",
 )
 
 
@@ -153,6 +154,9 @@ class Steps:
                 return
             now = await store.now(tx)
             step = chunks.next_step(row.transfer, now=now, pace=self._pace)
+            if isinstance(step, Ask) and await store.is_at_another(tx, row):
+                # Its answer may have no name, and would be taken for chunks of the other one.
+                step = Wait(now + self._pace.round)
             await self._within(tx, row, step, now)
         match step:
             case Ask():
@@ -180,9 +184,11 @@ class Steps:
     # --- missing chunks
 
     async def _ask(self, row: Row, step: Ask) -> None:
-        ROUNDS.inc()
         async with db.transaction(self._pool) as tx:
+            if not await cameras.is_in_use(tx, row.device_id):
+                return
             await cameras.asked_of(tx, row.device_id, row.transfer_id)
+        ROUNDS.inc()
         for numbers in chunks.in_messages(step.numbers):
             await self._tell(row, Missing(row.image_name, numbers))
 
@@ -267,6 +273,8 @@ class Steps:
                 await self._fail(tx, row, Fail(CORRUPT, row.reason), now)
                 return
             await self._keep(tx, row, after, due_at=now + self._pace.round)
+            if await store.is_at_another(tx, row):
+                return
         await self._ask(row, Ask(chunks.missing(after)))
 
     async def _acknowledge(self, row: Row) -> None:

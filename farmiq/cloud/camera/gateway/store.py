@@ -155,7 +155,7 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
         tx,
         """
         select coalesce(s.heard_at, %s), s.hello_at, coalesce(o.is_open, false),
-          o.announced_at
+          o.announced_at, not d.is_active
         from (
           select max(announced_at) as announced_at,
             bool_or(state = 'receiving'
@@ -164,7 +164,8 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
           where device_id = %s and image_name = %s and transfer_id <> %s
             and total_chunks is not null
             and opened_at > (select fn_now()) - %s * interval '1 day') o
-        left join camera_states s on s.device_id = %s
+        join devices d on d.device_id = %s
+        left join camera_states s on s.device_id = d.device_id
         """,
         row.transfer.heard_at,
         row.transfer.heard_at,
@@ -174,7 +175,7 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
         days,
         row.device_id,
     )
-    camera_heard_at, greeted_at, is_open, announced_at = rows[0]
+    camera_heard_at, greeted_at, is_open, announced_at, is_retired = rows[0]
     return Owed(
         told=row.told,
         heard_at=row.transfer.heard_at,
@@ -184,6 +185,7 @@ async def owed(tx: db.Connection, row: Row, *, in_hand: bool, behind: bool, days
         other_announced_at=announced_at,
         in_hand=in_hand,
         behind=behind,
+        is_retired=is_retired,
     )
 
 
@@ -197,6 +199,31 @@ async def is_overtaken(tx: db.Connection, row: Row) -> bool:
         row.image_name,
         row.transfer_id,
         row.announced_at,
+    )
+    return found
+
+
+async def is_at_another(tx: db.Connection, row: Row) -> bool:
+    """Whether its camera has gone on with another image, of whatever name, that is on its way.
+
+    That is the one it speaks of; if it speaks of none of them, the one announced last.
+    """
+    found: bool = await db.fetch_value(
+        tx,
+        """
+        select exists (
+          select from camera_transfers t join devices d on d.device_id = t.device_id
+          where t.device_id = %s and t.transfer_id <> %s and t.state = 'receiving'
+            and t.received_count < t.total_chunks
+            and (t.transfer_id = d.speaks_of
+              or (d.speaks_of is distinct from %s
+                and (t.announced_at, t.transfer_id) > (%s::timestamptz, %s::uuid))))
+        """,
+        row.device_id,
+        row.transfer_id,
+        row.transfer_id,
+        row.announced_at,
+        row.transfer_id,
     )
     return found
 
@@ -239,25 +266,40 @@ async def keep_chunks(tx: db.Connection, found: Sequence[tuple[UUID, UUID, int, 
         )
 
 
-async def differing(
-    tx: db.Connection, found: Sequence[tuple[UUID, int, bytes]]
-) -> set[tuple[UUID, int]]:
-    """Which of these (transfer, chunk_id, bytes) are here with other bytes."""
+async def is_here(
+    tx: db.Connection, transfer_ids: Sequence[UUID], number: int, data: bytes
+) -> bool:
+    """Whether one of these has this very chunk, written before."""
+    found: bool = await db.fetch_value(
+        tx,
+        "select exists (select from camera_chunks "
+        "where transfer_id = any(%s::uuid[]) and chunk_id = %s and data = %s)",
+        list(transfer_ids),
+        number,
+        data,
+    )
+    return found
+
+
+async def differing(tx: db.Connection, found: Sequence[tuple[UUID, int, bytes]]) -> list[int]:
+    """Which of these (transfer, chunk_id, bytes) are here with other bytes, by their places."""
     if not found:
-        return set()
+        return []
     rows = await db.fetch_all(
         tx,
         """
-        select c.transfer_id, c.chunk_id from camera_chunks c
-        join unnest(%s::uuid[], %s::int[], %s::bytea[]) as r(transfer_id, chunk_id, data)
+        select r.place::int - 1 from camera_chunks c
+        join unnest(%s::uuid[], %s::int[], %s::bytea[]) with ordinality
+            as r(transfer_id, chunk_id, data, place)
           on r.transfer_id = c.transfer_id and r.chunk_id = c.chunk_id
         where c.data <> r.data
+        order by r.place
         """,
         [each[0] for each in found],
         [each[1] for each in found],
         db.Byteas(pg_binary.bytea(each[2]) for each in found),
     )
-    return {(row[0], row[1]) for row in rows}
+    return [row[0] for row in rows]
 
 
 async def pieces(tx: db.Connection, transfer_id: UUID) -> list[bytes]:

@@ -1,7 +1,7 @@
 """Pure: what cameras say and what they are told, whichever firmware they run.
 
 Each dialect makes these words of topics and bytes, and topics and bytes of the answers (C-72,
-C-88). Chunks count from 0 here, whatever they count from on the wire.
+C-88). Chunks are numbered as the camera counts, from 0 or from 1.
 """
 
 import re
@@ -72,7 +72,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of an image; without a name it is of the image that was announced last in this wake.
+    """A part of an image; without a name it is of what its camera speaks of (devices.speaks_of).
 
     `number` is as the camera counts; only the announcement tells from where.
     """
@@ -154,6 +154,7 @@ def is_chunk(raw: bytes) -> bool:
 
 
 def may_announce(said_at: Place, raw: bytes) -> bool:
+    """Whether what cannot be taken may have told of another image."""
     return said_at.channel == "data" and not is_chunk(raw)
 
 

@@ -2,7 +2,8 @@
 -- wake_schedule_cron changes at midnight only, by the opener of the day (DS-12).
 -- mac is twelve hexadecimal digits in upper case; one camera that is not retired has it.
 -- speaks_of says whose chunks without a name are: the transfer announced last, null after a HELLO (the
--- one announced next), the nil UUID if that announcement was refused; spoke_of, of what is tried again.
+-- one announced next), the nil UUID if that announcement was refused or a chunk contradicts it; spoke_of,
+-- of what is tried again.
 create table devices (
   device_id uuid constraint devices_pkey primary key,
   company_id uuid not null constraint devices_company_fkey references companies (company_id),

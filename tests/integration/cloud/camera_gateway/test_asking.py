@@ -152,15 +152,17 @@ async def test_a_camera_that_changes_its_mind_leaves_no_rows(asked: Asked) -> No
     assert asked.site.rows("select count(*) from camera_commands") == [(0,)]
 
 
+@pytest.mark.parametrize("clockless", [False, True])
 async def test_a_camera_that_sends_a_stored_image_again_is_asked_for_the_next_in_the_same_wake(
-    site: Site,
+    site: Site, *, clockless: bool
 ) -> None:
-    """It did not hear that the first was stored."""
+    """It did not hear that the first was stored; and sends it in other chunks."""
     await site.gateway()
     camera = await site.camera()
     taken = {name: picture(1500, seed) for seed, name in enumerate(("a.jpg", "b.jpg"))}
-    at = {name: now() - timedelta(minutes=9 - place) for place, name in enumerate(taken)}
+    at = dict.fromkeys(taken, None if clockless else now() - timedelta(minutes=9))
     await camera.wake(taken["a.jpg"], "a.jpg", at["a.jpg"])
+    camera.chunk_size = 500
     await camera.hello(pending=2)
     for name, image in taken.items():
         await camera.until_told("send_image")

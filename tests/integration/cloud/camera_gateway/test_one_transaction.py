@@ -100,7 +100,8 @@ async def test_a_chunk_that_contradicts_another_is_kept_as_it_was_said(
     """Or nobody could look at it, or try it again."""
     mac = (await site.camera()).mac
     other = said(mac, image_name="1.jpg", chunk_id=0, payload=[2] * 9)
-    await intake.keep(pool, [announced(mac, 1), chunk(mac, 1), other], Pace())
+    sent = [announced(mac, 1), chunk(mac, 1), other, chunk(mac, 1)]
+    await intake.keep(pool, sent, Pace())
     assert site.rows("select kind, topic, raw from camera_quarantine") == [
         ("conflict", other.topic, other.raw)
     ]

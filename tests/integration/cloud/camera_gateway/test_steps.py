@@ -116,3 +116,19 @@ async def test_while_it_is_behind_only_answers_wait(bench: Bench) -> None:
     bench.behind = []
     await bench.until_nothing_is_due()
     assert len(bench.told.sent) == 1
+
+
+@pytest.mark.req("DB2-14")
+@pytest.mark.parametrize(("here", "state"), [(3, "complete"), (2, "receiving")])
+async def test_a_camera_hears_nothing_of_images_of_whoever_had_its_address(
+    bench: Bench, here: int, state: str
+) -> None:
+    """It was given away in mid-image: by name it would take them for its own."""
+    camera, farm = await bench.site.camera(), bench.site.farm
+    await bench.take(*messages(camera.mac, 1)[:here])
+    farm.owner.execute("update devices set is_active = false")
+    farm.device(bench.site.site_id, mac=camera.mac)
+    await asyncio.sleep(2 * PACE.round_s)
+    await bench.until_nothing_is_due()
+    assert bench.site.rows(STATES) == [(state,)]
+    assert bench.told.sent == []

@@ -1,10 +1,11 @@
 """Chunks without a name are of the image that the camera is at, or of none that is known."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,9 +13,11 @@ from farmiq.cloud.camera.gateway import intake, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.quarantine import Which
 from farmiq.cloud.camera.gateway.redrive import redrive
-from farmiq.plumbing import db
+from farmiq.cloud.camera.gateway.steps import Steps
+from farmiq.plumbing import db, mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
+from tests.integration.cloud.camera_gateway.test_steps import Told
 
 pytestmark = pytest.mark.req("DB2-13", "DB2-14")
 
@@ -31,10 +34,23 @@ class Nameless:
     mac: str
     began_at: datetime = field(default_factory=now)
     refused: list[str] = field(default_factory=list)
+    together: list[wire.Sent] | None = None
 
     async def say(self, channel: str, **body: Any) -> None:
         sent = wire.Sent(f"device/{self.mac}/{channel}", json.dumps(body).encode())
-        outcome = await intake.keep(self.pool, [sent], Pace())
+        if self.together is None:
+            await self.taken(sent)
+        else:
+            self.together.append(sent)
+
+    async def flush(self) -> None:
+        """What was said since, in one transaction."""
+        assert self.together is not None
+        said, self.together = self.together, []
+        await self.taken(*said)
+
+    async def taken(self, *sent: wire.Sent) -> None:
+        outcome = await intake.keep(self.pool, sent, Pace())
         self.refused += [one.kind for one in outcome.refused]
 
     async def hello(self) -> None:
@@ -51,6 +67,38 @@ class Nameless:
         for each in chunks or range(CHUNKS):
             part = whole[each * CHUNK_BYTES :][:CHUNK_BYTES]
             await self.say("data", chunk_id=each, payload=list(part))
+
+    async def asked(self) -> list[tuple[int, list[int]]]:
+        """(image, chunks) of each that it is asked for when it was quiet for ten seconds."""
+        self.site.farm.owner.execute(
+            "update camera_transfers set due_at = fn_now(), "
+            "heard_at = heard_at - interval '10 seconds', "
+            "asked_at = asked_at - interval '10 seconds' where state = 'receiving'"
+        )
+        told = Told(list)
+        steps = Steps(
+            self.pool, cast("mqtt.Client", told), self.site.bucket, Pace(),
+            in_hand=list, is_behind=lambda: True,
+        )  # fmt: skip
+        while await steps._one():
+            pass
+        missing = [body for body, _ in told.sent if "missing_chunks" in body]
+        return [(int(b["image_name"].removesuffix(".jpg")), b["missing_chunks"]) for b in missing]
+
+    @contextmanager
+    def unknown(self) -> Iterator[None]:
+        """What it says meanwhile is refused, since nobody has registered it."""
+        at_home, self.mac = self.mac, "0A0B0C0D0E0F"
+        yield
+        self.mac = at_home
+        self.site.farm.owner.execute(
+            "update camera_quarantine set topic = replace(topic, '0A0B0C0D0E0F', %s)", (at_home,)
+        )
+
+    async def redriven(self) -> tuple[int, int]:
+        """(messages in quarantine, those of them that were taken)."""
+        done = await redrive(self.pool, Which(), pace=Pace(), actor="t", most=10)
+        return done.chosen, done.accepted
 
     def here(self) -> dict[str, int]:
         """How many chunks of each announced image are here, all of them its own."""
@@ -114,6 +162,40 @@ async def test_those_of_a_wake_whose_announcement_was_lost_are_of_no_later_image
     assert camera.here() == {"2.jpg": 1}
 
 
+async def test_nor_if_they_have_a_name_that_is_used_twice(camera: Nameless) -> None:
+    await camera.hello()
+    part = picture(CHUNKS * CHUNK_BYTES, 1)[2 * CHUNK_BYTES :][:CHUNK_BYTES]
+    await camera.say("data", image_name="2.jpg", chunk_id=2, payload=list(part))
+    await camera.hello()
+    await camera.announce(2)
+    await camera.send(2, 0)
+    assert camera.here() == {"2.jpg": 1}
+
+
+async def test_those_that_a_later_hello_has_overtaken_are_not_of_what_is_announced_next(
+    camera: Nameless,
+) -> None:
+    """While no gateway ran they waited in the broker, which has a queue for each channel."""
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.hello()
+    await camera.send(1, 2, 3)
+    await camera.announce(2)
+    await camera.send(2, 0, 1)
+    assert camera.here() == {"1.jpg": 2, "2.jpg": 2}
+
+
+async def test_nor_if_that_has_the_same_name(camera: Nameless) -> None:
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.hello()
+    await camera.send(1, 2, 3)
+    await camera.announce(2, image_name="1.jpg")
+    assert camera.site.rows(
+        "select state, received_count from camera_transfers order by announced_at"
+    ) == [("failed", 2), ("receiving", 0)]
+
+
 async def test_those_that_overtook_their_announcement_are_of_that_image(camera: Nameless) -> None:
     await camera.hello()
     await camera.send(1, 2, 3)
@@ -153,19 +235,139 @@ async def test_those_tried_again_are_of_the_image_tried_again(camera: Nameless) 
     await camera.hello()
     await camera.announce(2)
     await camera.send(2, 0, 1)
-    at_home, camera.mac = camera.mac, "0A0B0C0D0E0F"
-    await camera.hello()
-    await camera.announce(1)
-    await camera.send(1, 3, 4)
-    camera.mac = at_home
-    camera.site.farm.owner.execute(
-        "update camera_quarantine set topic = replace(topic, '0A0B0C0D0E0F', %s)", (at_home,)
-    )
-    everything = Which()
-    done = await redrive(camera.pool, everything, pace=Pace(), actor="t", most=10)
-    assert (done.chosen, done.accepted) == (4, 4)
+    with camera.unknown():
+        await camera.hello()
+        await camera.announce(1)
+        await camera.send(1, 3, 4)
+    assert await camera.redriven() == (4, 4)
     await camera.send(2, 2)
     assert camera.here() == {"1.jpg": 2, "2.jpg": 3}
+
+
+async def test_those_tried_again_are_of_no_image_that_was_tried_again_before(
+    camera: Nameless,
+) -> None:
+    """Their announcement was lost."""
+    with camera.unknown():
+        await camera.announce(1)
+    assert await camera.redriven() == (1, 1)
+    with camera.unknown():
+        await camera.send(2, 3, 4)
+    assert await camera.redriven() == (2, 0)
+    assert camera.here() == {"1.jpg": 0}
+
+
+async def test_those_that_did_not_fit_their_image_are_of_no_other_that_is_tried_again(
+    camera: Nameless,
+) -> None:
+    with camera.unknown():
+        await camera.announce(1)
+    await camera.announce(2, chunk_size=CHUNK_BYTES)
+    await camera.say("data", chunk_id=3, payload=[1, 2, 3])
+    await camera.send(2, 0)
+    await camera.say("data", chunk_id=0, payload=[1, 2, 3])
+    assert camera.refused == ["unknown", "limits", "conflict"]
+    assert await camera.redriven() == (3, 1)
+    assert camera.here() == {"1.jpg": 0, "2.jpg": 0}
+
+
+async def test_those_that_contradict_an_image_are_of_another_and_are_not_mixed_with_it(
+    camera: Nameless,
+) -> None:
+    """It greeted, was asked for what is missing of an image, and is at another, unannounced."""
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.hello()
+    assert await camera.asked() == [(1, [2, 3, 4, 5])]
+    await camera.send(2)
+    assert camera.here() == {"1.jpg": 0}
+    assert camera.site.rows("select error_code from device_images") == [("MIXED",)]
+    await camera.announce(1)
+    await camera.send(1)
+    assert camera.here() == {"1.jpg": 6}
+
+
+async def test_those_of_another_image_before_the_announcement_are_told_by_what_contradicts_them(
+    camera: Nameless,
+) -> None:
+    """Also in one transaction."""
+    camera.together = []
+    await camera.hello()
+    await camera.send(1, 2, 3)
+    await camera.announce(2)
+    await camera.send(2)
+    await camera.flush()
+    assert camera.here() == {"2.jpg": 0}
+    await camera.announce(2)
+    await camera.send(2)
+    await camera.flush()
+    assert camera.here() == {"2.jpg": 6}
+
+
+async def test_those_that_follow_an_announcement_are_of_that_image_whatever_contradicted_before(
+    camera: Nameless,
+) -> None:
+    camera.together = []
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.send(2, 0, 1)
+    await camera.announce(3)
+    await camera.send(3, 0)
+    await camera.flush()
+    await camera.send(3, 1)
+    await camera.flush()
+    assert camera.here() == {"1.jpg": 0, "3.jpg": 2}
+
+
+async def test_those_of_another_image_do_not_end_one_that_is_whole(camera: Nameless) -> None:
+    await camera.announce(1)
+    await camera.send(1)
+    await camera.send(2)
+    assert camera.refused == ["conflict"]
+    assert camera.here() == {"1.jpg": 6}
+
+
+@pytest.mark.parametrize("chunk", [0, 1])
+async def test_those_that_the_broker_brings_again_are_of_no_later_image(
+    camera: Nameless, chunk: int
+) -> None:
+    """A gateway died after it had committed them together with the next announcement."""
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.announce(2)
+    await camera.send(2, 0)
+    part = picture(CHUNKS * CHUNK_BYTES, 1)[chunk * CHUNK_BYTES :][:CHUNK_BYTES]
+    said = json.dumps({"chunk_id": chunk, "payload": list(part)}).encode()
+    await camera.taken(wire.Sent(f"device/{camera.mac}/data", said, repeated=True))
+    await camera.send(2, 2)
+    assert camera.here() == {"1.jpg": 2, "2.jpg": 2}
+    assert camera.refused == []
+
+
+async def test_the_answers_to_a_round_are_of_the_image_that_was_asked_for(
+    camera: Nameless,
+) -> None:
+    """It answers from its card, also for an image that it gave up for the next one."""
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.announce(2)
+    await camera.send(2, 0)
+    for number, chunks in await camera.asked():
+        await camera.send(number, *chunks)
+    assert camera.here() == {"1.jpg": 2, "2.jpg": 6}
+
+
+async def test_a_camera_that_greets_in_mid_image_goes_on_with_that_one_and_no_older(
+    camera: Nameless,
+) -> None:
+    await camera.announce(1)
+    await camera.send(1, 0, 1)
+    await camera.announce(2)
+    await camera.send(2, 0)
+    await camera.hello()
+    assert await camera.asked()
+    await camera.send(2, 1, 2, 3)
+    assert camera.here() == {"1.jpg": 2, "2.jpg": 4}
 
 
 async def test_a_camera_that_greets_in_mid_image_goes_on_with_it_when_it_is_asked(
