@@ -7,7 +7,7 @@ from uuid import UUID
 
 from psycopg.rows import class_row
 
-from farmiq.cloud.camera.gateway import chunks, standard
+from farmiq.cloud.camera.gateway import standard
 from farmiq.cloud.camera.gateway.cameras import Camera
 from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, NextWake, SendImage
 from farmiq.cloud.camera.telling import GATEWAY, MOST_QUEUED
@@ -210,7 +210,7 @@ async def ended(tx: db.Connection, image_id: UUID, *, state: Literal["done", "fa
 async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
     """The oldest for a camera that is awake; an image is asked for when no other is on its way.
 
-    One of an earlier wake is not, if its chunks were asked for in vain and none came in this one.
+    One of an earlier wake is not, before something of it comes in this one.
     """
     async with tx.cursor(row_factory=class_row(Command)) as cursor:
         await cursor.execute(
@@ -231,16 +231,10 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
                   select from camera_transfers t
                   where t.device_id = c.device_id and t.due_at is not null
                     and t.state in ('receiving', 'complete')
-                    and (s.hello_at is null or t.heard_at >= s.hello_at
-                      or (t.total_chunks is not null and t.rounds < %(rounds)s
-                        and t.rounds_in_vain < %(in_vain)s)))))
+                    and (s.hello_at is null or t.heard_at >= s.hello_at))))
             order by c.created_at, c.command_id limit 1
             """,
-            {
-                "awake_s": awake_s,
-                "rounds": chunks.MOST_ROUNDS,
-                "in_vain": chunks.MOST_IN_VAIN,
-            },
+            {"awake_s": awake_s},
         )
         return await cursor.fetchone()
 
