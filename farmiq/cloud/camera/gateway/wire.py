@@ -18,6 +18,8 @@ MOST_PENDING = 100_000
 MOST_PAST = timedelta(days=7)
 MOST_FUTURE = timedelta(minutes=10)
 
+# One of these is in every announcement, however wrong the rest of it.
+_OF_AN_IMAGE = (b"image", b"total_chunks", b"captur")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -154,8 +156,10 @@ def is_chunk(raw: bytes) -> bool:
 
 
 def may_announce(said_at: Place, raw: bytes) -> bool:
-    """Whether what cannot be taken may have told of another image."""
-    return said_at.channel == "data" and not is_chunk(raw)
+    """Whether what cannot be taken may have told of an image; a word of the weather does not."""
+    if said_at.channel != "data" or is_chunk(raw):
+        return False
+    return any(word in raw for word in _OF_AN_IMAGE)
 
 
 def plain_mac(spelling: str) -> str:

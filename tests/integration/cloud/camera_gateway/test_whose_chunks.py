@@ -219,6 +219,19 @@ async def test_those_of_a_refused_image_are_of_no_other(
     assert camera.here() == {"1.jpg": 1, "3.jpg": 2}
 
 
+@pytest.mark.parametrize("word", [{"temperature": 21.5}, {"error": "sensor"}])
+async def test_those_after_a_word_that_tells_of_no_image_are_of_the_image_before(
+    camera: Nameless, word: dict[str, Any]
+) -> None:
+    await camera.hello()
+    await camera.announce(1)
+    await camera.send(1, 0)
+    await camera.say("data", **word)
+    await camera.send(1, 1, 2)
+    assert camera.refused == ["format"]
+    assert camera.here() == {"1.jpg": 3}
+
+
 async def test_those_of_an_image_that_failed_meanwhile_are_of_no_later_one(
     camera: Nameless,
 ) -> None:
