@@ -32,7 +32,10 @@ async def a_backlog(folder: Path) -> None:
 
 
 def retained(url: str, topic: str) -> tuple[bytes, bool, int] | None:
-    """What a newcomer is told of a topic at once: payload, retain flag, QoS."""
+    """What a newcomer is told of a topic at once: payload, retain flag, QoS.
+
+    What is said in the moment in which it comes is not meant: that has no flag.
+    """
     parts = urlsplit(url)
     told: list[tuple[bytes, bool, int]] = []
     heard = threading.Event()
@@ -40,8 +43,9 @@ def retained(url: str, topic: str) -> tuple[bytes, bool, int] | None:
     client.username_pw_set(parts.username, parts.password)
 
     def on_message(_: object, __: object, message: paho.MQTTMessage) -> None:
-        told.append((bytes(message.payload), message.retain, message.qos))
-        heard.set()
+        if message.retain:
+            told.append((bytes(message.payload), message.retain, message.qos))
+            heard.set()
 
     client.on_message = on_message
     client.connect(*mqtt.address(url))
