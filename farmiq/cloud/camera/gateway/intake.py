@@ -85,6 +85,7 @@ async def _set_aside(pool: db.Pool, one: Sent, error: Exception) -> Outcome:
         known, _ = await _known(tx, [one])
         for camera, place, _ in known:
             if wire.may_announce(place, one.raw):
+                await cameras.lock(tx, [camera.device_id])
                 subject = {camera.device_id: cameras.NOTHING_KNOWN}
                 await cameras.speak_of(tx, subject, again=False)
     return Outcome(refused=(refused,))

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from farmiq.cloud.camera.gateway import intake, wire
+from farmiq.cloud.camera.gateway import desk, intake, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.quarantine import Which
 from farmiq.cloud.camera.gateway.redrive import redrive
@@ -99,6 +99,13 @@ class Nameless:
         """(messages in quarantine, those of them that were taken)."""
         done = await redrive(self.pool, Which(), pace=Pace(), actor="t", most=10)
         return done.chosen, done.accepted
+
+    async def begins_two(self) -> None:
+        """The second image before the first is whole."""
+        await self.announce(1)
+        await self.send(1, 0, 1)
+        await self.announce(2)
+        await self.send(2, 0)
 
     def here(self) -> dict[str, int]:
         """How many chunks of each announced image are here, all of them its own."""
@@ -232,6 +239,24 @@ async def test_those_after_a_word_that_tells_of_no_image_are_of_the_image_before
     assert camera.here() == {"1.jpg": 3}
 
 
+async def test_those_of_an_image_whose_announcement_broke_the_door_are_of_no_other(
+    camera: Nameless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    await camera.announce(1)
+    await camera.send(1, 0)
+    said = json.dumps({"image_name": "2.jpg", "total_chunks": CHUNKS}).encode()
+    with monkeypatch.context() as patched:
+        patched.setattr(desk.Desk, "_announced", broken)
+        sent = wire.Sent(f"device/{camera.mac}/data", said)
+        outcome = await intake.keep_in_halves(camera.pool, [sent], Pace())
+    assert [one.kind for one in outcome.refused] == ["database"]
+    await camera.send(2)
+    assert camera.here() == {"1.jpg": 1}
+
+
 async def test_those_of_an_image_that_failed_meanwhile_are_of_no_later_one(
     camera: Nameless,
 ) -> None:
@@ -345,10 +370,7 @@ async def test_those_that_the_broker_brings_again_are_of_no_later_image(
     camera: Nameless, chunk: int
 ) -> None:
     """A gateway died after it had committed them together with the next announcement."""
-    await camera.announce(1)
-    await camera.send(1, 0, 1)
-    await camera.announce(2)
-    await camera.send(2, 0)
+    await camera.begins_two()
     part = picture(CHUNKS * CHUNK_BYTES, 1)[chunk * CHUNK_BYTES :][:CHUNK_BYTES]
     said = json.dumps({"chunk_id": chunk, "payload": list(part)}).encode()
     await camera.taken(wire.Sent(f"device/{camera.mac}/data", said, repeated=True))
@@ -361,10 +383,7 @@ async def test_the_answers_to_a_round_are_of_the_image_that_was_asked_for(
     camera: Nameless,
 ) -> None:
     """It answers from its card, also for an image that it gave up for the next one."""
-    await camera.announce(1)
-    await camera.send(1, 0, 1)
-    await camera.announce(2)
-    await camera.send(2, 0)
+    await camera.begins_two()
     for number, chunks in await camera.asked():
         await camera.send(number, *chunks)
     assert camera.here() == {"1.jpg": 2, "2.jpg": 6}
@@ -373,10 +392,7 @@ async def test_the_answers_to_a_round_are_of_the_image_that_was_asked_for(
 async def test_a_camera_that_greets_in_mid_image_goes_on_with_that_one_and_no_older(
     camera: Nameless,
 ) -> None:
-    await camera.announce(1)
-    await camera.send(1, 0, 1)
-    await camera.announce(2)
-    await camera.send(2, 0)
+    await camera.begins_two()
     await camera.hello()
     assert await camera.asked()
     await camera.send(2, 1, 2, 3)
