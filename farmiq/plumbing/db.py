@@ -82,6 +82,22 @@ async def transaction(source: Pool) -> AsyncIterator[Connection]:
         yield connection
 
 
+@asynccontextmanager
+async def autocommit(source: Pool) -> AsyncIterator[Connection]:
+    """A pooled connection on which each statement is its own transaction.
+
+    The server commits it, so no lock stays behind if this process is frozen after sending it.
+    """
+    async with source.connection() as connection:
+        await connection.set_autocommit(True)
+        try:
+            yield connection
+        finally:
+            # The pool closes a connection that is not idle.
+            if connection.info.transaction_status is pq.TransactionStatus.IDLE:
+                await connection.set_autocommit(False)
+
+
 async def problem(source: Pool) -> str | None:
     """What is wrong with the database, in a sentence, or None."""
     try:

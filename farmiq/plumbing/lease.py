@@ -6,7 +6,8 @@ another has it. While the database is away nobody can take the lease, so nobody 
 
 A process that is frozen in mid-transaction keeps what it has locked. PostgreSQL ends such a session
 by idle_in_transaction_session_timeout, but not in the middle of a pipeline or of COPY: whoever has
-the turn ends those.
+the turn ends those. The lease itself is therefore taken and renewed by single statements: a holder
+that is frozen while it renews does not keep the row from the next one.
 """
 
 import asyncio
@@ -143,7 +144,7 @@ class Turn:
 
     async def _renew(self) -> None:
         began = time.monotonic()
-        async with db.transaction(self._pool) as tx:
+        async with db.autocommit(self._pool) as tx:
             mine = await renew(tx, self._name, self._holder, self._fence, lasts_s=self._lasts_s)
             ended = await end_frozen(tx, self._works_as) if mine and self._works_as else 0
         if ended:
@@ -154,7 +155,7 @@ class Turn:
             self._lost.set()
 
     async def _take(self) -> int | None:
-        async with db.transaction(self._pool) as tx:
+        async with db.autocommit(self._pool) as tx:
             fence = await take(tx, self._name, self._holder, lasts_s=self._lasts_s, heir=self._heir)
             self._other = None if fence is not None else await held_by(tx, self._name)
         self._away = None
@@ -164,7 +165,7 @@ class Turn:
         fence, self._fence, self._sure_until = self._fence, None, 0.0
         self._working = False
         with contextlib.suppress(*db.UNAVAILABLE, TimeoutError):
-            async with asyncio.timeout(_END_ROUND_S), db.transaction(self._pool) as tx:
+            async with asyncio.timeout(_END_ROUND_S), db.autocommit(self._pool) as tx:
                 await give_back(tx, self._name, self._holder, fence)
 
 

@@ -9,10 +9,17 @@ from psycopg import conninfo
 
 from farmiq.plumbing import db, lease
 from farmiq.plumbing.lease import Turn
+from farmiq.simulate import link
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import rows
 from tests.integration.edge.test_quarantine import ahead
 from tests.until import until
+
+
+WAITS_FOR_A_LOCK = """
+select count(*) from pg_stat_activity
+where datname = current_database() and application_name = 'frozen' and wait_event_type = 'Lock'
+"""
 
 
 @pytest.fixture
@@ -185,6 +192,32 @@ async def test_who_has_the_turn_ends_sessions_that_wait_for_a_frozen_client(
             await until(lambda: rows(edge_db, "select pg_try_advisory_lock(7)") == [(True,)])
             frozen.execute("select 1").fetchone()
         assert idle.execute("select 1").fetchone() == (1,)
+
+
+async def test_a_holder_frozen_while_it_renews_does_not_keep_the_lease(
+    edge_db: Database, pool: db.Pool, tasks: asyncio.TaskGroup
+) -> None:
+    """The server has done what it was sent, and nothing more comes from the holder."""
+    parts = conninfo.conninfo_to_dict(edge_db.url)
+    async with (
+        link.linked(str(parts["host"]), int(str(parts["port"]))) as to_frozen,
+        db.pool(
+            conninfo.make_conninfo(edge_db.url, host="127.0.0.1", port=to_frozen.port_here),
+            name="frozen",
+        ) as frozen_pool,
+    ):
+        frozen = Turn(frozen_pool, name="door", holder="a", lasts_s=60)
+        await frozen._until_mine()
+        with psycopg.connect(edge_db.admin_url) as owner:
+            owner.execute("select from leases for update")
+            renewing = asyncio.create_task(frozen._renew())
+            await until(lambda: rows(edge_db, WAITS_FOR_A_LOCK) == [(1,)])
+            to_frozen.swallowing = True
+        ahead(edge_db, hours=1)
+        second = Worker(pool, "b", lasts_s=60)
+        second.start(tasks)
+        await until(lambda: second.working)
+        renewing.cancel()
 
 
 async def test_work_that_fails_fails_the_turn_and_gives_it_back(
