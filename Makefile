@@ -16,7 +16,9 @@ export PYTHONNOUSERSITE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo smoke test test-long check bench requirements docs lock clean
+LAST_FAILED := .pytest_cache/v/cache/lastfailed
+
+.PHONY: help demo smoke test test-fast test-again test-long check bench requirements docs lock clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +31,14 @@ smoke: $(READY) ## the demo's farm for a minute without a terminal, then 0 lost 
 
 test: $(READY) ## all tests but the long ones, on real engines
 	@$(FARMIQ) stack fetch --browser
-	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(ARGS)
+	@rm -f $(LAST_FAILED)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not long" --durations 25 $(ARGS)
+
+test-fast: $(READY) ## the tests that need no engine, and those of SQL: about a minute
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(ARGS) tests/unit tests/house tests/sql
+
+test-again: $(READY) ## the tests that failed in the last `make test`, once more and each alone
+	@$(PY) tools/test-again
 
 test-long: $(READY) ## soak and fuzz runs, and the properties with examples of every run's own
 	@$(FARMIQ) stack fetch --browser
