@@ -1,5 +1,8 @@
 """Tenants never meet: every table of the cloud, now and to come, keeps companies apart."""
 
+import itertools
+from typing import LiteralString
+
 import psycopg
 import pytest
 from psycopg import sql
@@ -96,20 +99,25 @@ def test_people_cannot_read_passwords_or_sign_ins(cloud_db: Database, two: Two) 
             connection.rollback()
 
 
+WRITES: tuple[LiteralString, ...] = (
+    "delete from {}",
+    "insert into {} default values",
+    "update {} set {} = null",
+    "truncate {}",
+)
+
+
 def test_people_cannot_write(cloud_db: Database, two: Two) -> None:
-    for table in catalog.tables(cloud_db.url):
-        for verb in (
-            "delete from {}",
-            "insert into {} default values",
-            "update {} set {} = null",
-            "truncate {}",
-        ):
-            column = next(iter(catalog.columns(cloud_db.url, table)))
-            with looking(cloud_db.url, two.tokens["sue"]) as connection:
-                where = sql.Identifier(*catalog.qualified(table).split("."))
-                with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                    connection.execute(sql.SQL(verb).format(where, sql.Identifier(column)))
-                connection.rollback()
+    columns = {
+        table: next(iter(catalog.columns(cloud_db.url, table)))
+        for table in catalog.tables(cloud_db.url)
+    }
+    with looking(cloud_db.url, two.tokens["sue"]) as connection:
+        for (table, column), verb in itertools.product(columns.items(), WRITES):
+            where = sql.Identifier(*catalog.qualified(table).split("."))
+            refused = pytest.raises(psycopg.errors.InsufficientPrivilege)
+            with refused, connection.transaction(force_rollback=True):
+                connection.execute(sql.SQL(verb).format(where, sql.Identifier(column)))
 
 
 @pytest.mark.req("DB2-08", "XC-06")
@@ -317,13 +325,16 @@ def test_a_table_that_nobody_seeds_is_caught(cloud_db: Database, two: Two, schem
 
 @pytest.mark.req("DB2-08", "DB2-09")
 @pytest.mark.parametrize("caller", calls.CALLERS)
-@pytest.mark.parametrize("function", calls.CALLS)
 def test_no_function_tells_people_of_another_company(
-    cloud_db: Database, two: Two, function: str, caller: str | None
+    cloud_db: Database, two: Two, caller: str | None
 ) -> None:
-    for statement in calls.CALLS[function]:
-        told = calls.answers(cloud_db.url, two, statement, caller)
-        assert told == [], statement
+    leaks = {
+        statement: told
+        for statements in calls.CALLS.values()
+        for statement in statements
+        if (told := calls.answers(cloud_db.url, two, statement, caller))
+    }
+    assert leaks == {}
 
 
 def test_every_function_that_is_called_exists(cloud_db: Database) -> None:

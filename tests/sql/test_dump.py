@@ -1,5 +1,7 @@
 """The dump by which two schemas are compared sees every difference that can be planted."""
 
+from collections.abc import Callable
+
 import psycopg
 import pytest
 
@@ -176,8 +178,8 @@ DIFFERENCES = {
 
 
 @pytest.mark.req("UP-01")
-def test_every_difference_shows(edge_db: Database) -> None:
-    with psycopg.connect(edge_db.admin_url) as connection:
+def test_every_difference_shows(empty_db: Callable[[str], Database]) -> None:
+    with psycopg.connect(empty_db("edge").admin_url) as connection:
         for what, (one, other) in DIFFERENCES.items():
             dumped = _after(connection, one)
             assert dumped == _after(connection, one), what

@@ -15,7 +15,6 @@ from tests.integration.edge.test_ingress import rows
 from tests.integration.edge.test_quarantine import ahead
 from tests.until import until
 
-
 WAITS_FOR_A_LOCK = """
 select count(*) from pg_stat_activity
 where datname = current_database() and application_name = 'frozen' and wait_event_type = 'Lock'
