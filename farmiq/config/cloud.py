@@ -43,6 +43,13 @@ class CloudSettings(Settings):
         gt=0,
         description="longest wait for the bus to confirm a batch",
     )
+    ingestion_waiting: int = Field(
+        1500,
+        alias="INGESTION_WAITING_EVENTS",
+        ge=1,
+        description="events waiting for a service above which more batches are held back for "
+        "up to 5 s, so that live events do not queue behind an edge's backlog",
+    )
     bus_retry_s: tuple[float, ...] = Field(
         (1, 5, 30, 120),
         alias="BUS_RETRY_SECONDS",

@@ -24,6 +24,7 @@ from farmiq.cloud.bus import TOPOLOGY
 from farmiq.cloud.edges.keyring import Edge, Keyring
 from farmiq.cloud.forgetting import Forgotten
 from farmiq.cloud.ingestion import batch, store
+from farmiq.cloud.ingestion.backpressure import Backpressure
 from farmiq.cloud.ingestion.batch import Batch
 from farmiq.cloud.ingestion.lifecycle import Received
 from farmiq.cloud.ingestion.store import Offered
@@ -53,20 +54,32 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
             settings.amqp_url.get_secret_value(), name=NAME, topology=TOPOLOGY, tls=settings.tls
         ) as publisher,
     ):
-        ingestion = Ingestion(settings, Keyring(settings, pool), pool, publisher)
+        backpressure = Backpressure(
+            settings.amqp_url.get_secret_value(), limit=settings.ingestion_waiting, tls=settings.tls
+        )
+        ingestion = Ingestion(settings, Keyring(settings, pool), pool, publisher, backpressure)
         door.ready("ingestion.database", lambda: db.problem(pool))
         door.ready("ingestion.bus", publisher.problem)
         door.app.add_route(ROUTE, ingestion.post_batch, methods=["POST"])
         known = Forgotten("ingestion_dedupe", "received_at", settings.ingestion_dedupe_days)
-        await chores.keep_doing(forgetting.chore(pool, known, name="ingestion.forget"))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(backpressure.watch())
+            group.create_task(
+                chores.keep_doing(forgetting.chore(pool, known, name="ingestion.forget"))
+            )
 
 
 class Ingestion:
     def __init__(
-        self, settings: CloudSettings, keyring: Keyring, pool: db.Pool, publisher: amqp.Publisher
+        self,
+        settings: CloudSettings,
+        keyring: Keyring,
+        pool: db.Pool,
+        publisher: amqp.Publisher,
+        backpressure: Backpressure,
     ) -> None:
         self._settings, self._keyring = settings, keyring
-        self._pool, self._publisher = pool, publisher
+        self._pool, self._publisher, self._backpressure = pool, publisher, backpressure
         self._publishing = asyncio.Semaphore(MOST_PUBLISHING)
         self._log = log.get(NAME)
 
@@ -77,6 +90,7 @@ class Ingestion:
         large = len(body) > TOO_LONG_FOR_THE_LOOP
         offered = await asyncio.to_thread(_read, body) if large else _read(body)
         _allow(edge, offered)
+        await self._backpressure.admit(event.event_type for event in offered.events)
         batch_id = offered.batch_id or f"batch-{ids.new()}"
         known = await self._accept(
             offered, batch_id, edge=edge.edge_cluster_id, trace_id=http.trace_id(request)

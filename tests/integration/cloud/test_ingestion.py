@@ -524,3 +524,34 @@ async def test_a_body_without_an_end_is_refused_before_it_ends(
     head = await asyncio.to_thread(_head, client.site.settings.http_port, begun, part)
     assert head.startswith(b"HTTP/1.1 413 ")
     assert (await client.post({"events": [event()]})).status_code == 202
+
+
+async def test_batches_wait_for_a_slow_consumer_and_leave_the_backlog_at_the_edge(
+    cloud: CloudSite, tasks: asyncio.TaskGroup
+) -> None:
+    """What is on the bus stays below the limit and one batch, so a live event is soon stored."""
+    settings = cloud.settings.model_copy(update={"ingestion_waiting": 40})
+    async with _serving(cloud, settings, tasks) as client:
+        await until(lambda: ready(client.door))
+        url = settings.amqp_url.get_secret_value()
+        deepest = 0
+        async with amqp.connection(url, name="slow") as connection:
+            channel = await connection.channel()
+            await channel.set_qos(prefetch_count=1)
+            queue = await channel.get_queue(TELEMETRY_QUEUE)
+
+            async def consume() -> None:
+                async with queue.iterator() as messages:
+                    async for message in messages:
+                        await asyncio.sleep(0.01)
+                        await message.ack()
+
+            consuming = tasks.create_task(consume())
+            for _ in range(12):
+                batch = {"events": [event() for _ in range(20)]}
+                assert (await client.post(batch)).status_code == 202
+                waiting, _ = await amqp.depth(url, TELEMETRY_QUEUE) or (0, 0)
+                deepest = max(deepest, waiting)
+            consuming.cancel()
+            await asyncio.wait([consuming])
+    assert deepest < 40 + 20

@@ -1,0 +1,131 @@
+"""Hold batches back while a consumer has more waiting than it stores in a second or two.
+
+What waits in a queue is stored before every event that comes later, live ones too. Held back here,
+the rest of an outage's backlog stays in the edge's outbox, where live events go first (C-92).
+A queue whose consumer is away or stands still holds nobody back: its events wait in the queue, as
+without this, and other services get theirs.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import prometheus_client
+from aio_pika.abc import AbstractChannel
+
+from farmiq.cloud import bus
+from farmiq.plumbing import amqp, log
+from farmiq.plumbing.tls import Tls
+
+# Longer than this no batch is held: the edge waits for the answer.
+MAX_HOLD_S = 5.0
+# A queue that nothing leaves for so long is not waited for.
+STALLED_S = 3.0
+LOOK_S = 0.1
+# Queues that got nothing for so long are not looked at.
+IDLE_S = 10.0
+
+HELD_S = prometheus_client.Counter(
+    "farmiq_ingestion_held_seconds_total", "How long batches were held back for slow consumers"
+)
+
+_QUEUES: Mapping[str, tuple[str, ...]] = {
+    event_type: tuple(work.queue for work in bus.WORKS if event_type in work.event_types)
+    for work in bus.WORKS
+    for event_type in work.event_types
+}
+
+
+def per_queue(event_types: Iterable[str]) -> Counter[str]:
+    """How many of these events go into each queue."""
+    return Counter(queue for event_type in event_types for queue in _QUEUES.get(event_type, ()))
+
+
+@dataclass(slots=True)
+class Depth:
+    """What is known of one queue; `admitted` counts what was let through since the last look."""
+
+    published_at: float
+    waiting: int = 0
+    admitted: int = 0
+    has_consumer: bool = False
+    moved_at: float = 0.0
+
+    def looked(self, waiting: int, consumers: int, *, now: float) -> None:
+        left_the_queue = self.waiting + self.admitted - waiting
+        if left_the_queue > 0 or not waiting:
+            self.moved_at = now
+        self.waiting, self.admitted, self.has_consumer = waiting, 0, consumers > 0
+
+    def is_full(self, limit: int, *, now: float) -> bool:
+        moves = self.has_consumer and now - self.moved_at < STALLED_S
+        return moves and self.waiting + self.admitted >= limit
+
+
+class Backpressure:
+    """`admit` returns when the consumers have room for a batch, or after MAX_HOLD_S."""
+
+    def __init__(self, url: str, *, limit: int, tls: Tls | None = None) -> None:
+        self._url, self._limit, self._tls = url, limit, tls
+        self._depths: dict[str, Depth] = {}
+        self._changed = asyncio.Condition()
+
+    async def admit(self, event_types: Iterable[str]) -> None:
+        counts = per_queue(event_types)
+        started_at = _now()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MAX_HOLD_S), self._changed:
+                await self._changed.wait_for(lambda: not self._is_full(counts))
+        now = _now()
+        HELD_S.inc(now - started_at)
+        for queue, count in counts.items():
+            depth = self._depths.setdefault(queue, Depth(now))
+            depth.published_at = now
+            depth.admitted += count
+
+    def _is_full(self, queues: Iterable[str]) -> bool:
+        now = _now()
+        return any(
+            queue in self._depths and self._depths[queue].is_full(self._limit, now=now)
+            for queue in queues
+        )
+
+    async def watch(self) -> None:
+        """Look at the queues that are written to, without end."""
+        while True:
+            try:
+                async with amqp.connection(self._url, name="ingestion", tls=self._tls) as opened:
+                    channel = await opened.channel()
+                    while True:
+                        await self._look(channel)
+                        await asyncio.sleep(LOOK_S)
+            except amqp.UNAVAILABLE as error:
+                log.get("cloud-ingestion").debug("ingestion.depths_unknown", error=amqp.why(error))
+                await self._forget()
+                await asyncio.sleep(1.0)
+
+    async def _look(self, channel: AbstractChannel) -> None:
+        now = _now()
+        self._depths = {
+            queue: depth
+            for queue, depth in self._depths.items()
+            if depth.waiting or now - depth.published_at < IDLE_S
+        }
+        for queue, depth in list(self._depths.items()):
+            found = await channel.declare_queue(queue, passive=True)
+            result = found.declaration_result
+            depth.looked(result.message_count or 0, result.consumer_count or 0, now=_now())
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _forget(self) -> None:
+        """Nobody is held back by what is not known; publishing tells whether the bus is there."""
+        self._depths = {}
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
