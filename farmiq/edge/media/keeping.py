@@ -45,9 +45,21 @@ class Keeper:
         """Look for everything that is due; returns how many images that were."""
         async with db.transaction(self._pool) as tx:
             images = await store.due(tx, most=MOST_DUE, again_s=self._settings.media_lease_s)
-        async with asyncio.TaskGroup() as group:
-            for image in images:
-                group.create_task(self._settle(image))
+        unsettled = {image.id for image in images}
+
+        async def settle(image: Image) -> None:
+            await self._settle(image)
+            unsettled.discard(image.id)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for image in images:
+                    group.create_task(settle(image))
+        except* objects.UNAVAILABLE:
+            # Nobody looks at them now: they must not wait until the lease has ended.
+            async with db.transaction(self._pool) as tx:
+                await store.release(tx, list(unsettled))
+            raise
         return len(images)
 
     async def _settle(self, image: Image) -> None:

@@ -196,6 +196,14 @@ async def due(tx: db.Connection, *, most: int, again_s: float) -> list[Image]:
     )
 
 
+async def release(tx: db.Connection, image_ids: Sequence[UUID]) -> None:
+    """Images that were taken by `due` and not looked for: they are due again."""
+    await tx.execute(
+        "update media_objects set check_at = fn_now() where id = any(%s) and check_at > fn_now()",
+        (list(image_ids),),
+    )
+
+
 async def keep_stored(tx: db.Connection, image: Image, found: Found, *, event_id: UUID) -> bool:
     """The bytes are here and right; False if that was known already."""
     cursor = await tx.execute(

@@ -116,3 +116,5 @@ async def test_a_store_that_is_away_is_said_and_costs_nothing(edge: Edge) -> Non
             await keeper.look_once()
     assert edge.status(waiting) == "presigned"
     assert edge.alerts() == set()
+    # When the store is back nobody waits for the end of a lease.
+    assert await edge.keeper.look_once() == 1
