@@ -32,6 +32,7 @@ from farmiq.cloud.camera.gateway.chunks import (
 from farmiq.cloud.camera.gateway.store import Row
 from farmiq.cloud.camera.gateway.wire import Answer, Missing, Stored
 from farmiq.plumbing import db, log, mqtt, objects
+from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, end_if_cancelled
 
 NAME = "cloud-camera-gateway"
@@ -69,7 +70,7 @@ class NotStored(Exception):  # noqa: N818 - a state
 
 
 class Steps:
-    """Workers that do what is due; of one camera one thing at a time. `problem` says what fails."""
+    """Workers that do what is due; of one camera one thing at a time."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Steps:
         self._busy: set[UUID] = set()
         self._choosing = asyncio.Lock()
         self.news = asyncio.Event()
-        self.problem: str | None = None
+        self.attempts = Attempts("images wait for the database")
 
     async def work(self) -> None:
         """One worker, without end."""
@@ -98,15 +99,14 @@ class Steps:
         while True:
             end_if_cancelled()
             try:
-                if not await self._one():
-                    await self._rest()
-                    continue
+                with self.attempts:
+                    did_something = await self._one()
             except AWAY as error:
-                self.problem = f"images wait for the database: {db.first_line(error)}"
                 log.get(NAME).warning("camera.database_away", error=db.first_line(error))
                 await backoff.wait()
-            else:
-                self.problem = None
+                continue
+            if not did_something:
+                await self._rest()
 
     async def _rest(self) -> None:
         self.news.clear()
