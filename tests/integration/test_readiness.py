@@ -1,19 +1,27 @@
 """A site with nothing to do is ready again as soon as the engine that was away is back."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
+import psycopg
 import pytest
+from psycopg import sql
 
 from farmiq import stack
-from farmiq.plumbing import tokens
+from farmiq.messages import topics
+from farmiq.plumbing import ids, mqtt, tokens
 from farmiq.simulate.link import Link, linked
 from tests.conftest import Database
+from tests.devices import KNOWN
 from tests.farm import Farm
 from tests.until import until
+
+PLACE = KNOWN[0]
 
 # The checks that must have failed before an engine counts as away: also those of loops that only
 # notice when they next look for work.
@@ -102,16 +110,53 @@ def farm(
     free_port: Callable[[], int],
 ) -> Iterator[Farm]:
     tokens.write_new_key(tmp_path / "key.json", tmp_path / "keys.json")
+    ports = {"edge": free_port(), "cloud": free_port()}
     environment = {
         **{name: url for name, (url, _) in links.items()},
-        "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{free_port()}",
+        "FARMIQ_EDGE_HTTP_PORT": str(ports["edge"]),
+        "FARMIQ_CLOUD_HTTP_PORT": str(ports["cloud"]),
+        "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['cloud']}",
         "FARMIQ_EDGE_KEY_FILE": str(tmp_path / "key.json"),
         "FARMIQ_EDGE_KEYS_FILE": str(tmp_path / "keys.json"),
     }
-    ports = {"edge": free_port(), "cloud": free_port()}
+    ports["all"] = ports["edge"]
     made = Farm(environment, tmp_path, edge_db, cloud_db, ports)
     yield made
     made.stop()
+
+
+class Readiness:
+    """What the sites of one process say about themselves."""
+
+    def __init__(self, farm: Farm, process: str, *sites: str) -> None:
+        self._farm, self._process, self._sites = farm, process, sites
+        self.last: dict[str, str] = {}
+
+    async def problems(self) -> dict[str, str]:
+        running = self._farm.running[self._process]
+        assert running.poll() is None, self._farm.log(self._process)[-3000:]
+        self.last = {}
+        async with httpx2.AsyncClient(timeout=20) as client:
+            for site in self._sites:
+                try:
+                    answer = await client.get(f"{self._farm.url(site)}/readyz")
+                except httpx2.HTTPError as error:
+                    self.last[f"{site} http"] = repr(error)
+                else:
+                    self.last |= answer.json()["problems"]
+        return self.last
+
+    async def until(self, *checks: str) -> None:
+        """All of these fail; without any, all work."""
+
+        async def reached() -> bool:
+            found = await self.problems()
+            return set(checks) <= found.keys() if checks else not found
+
+        try:
+            await until(reached, within_s=90)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; waited for {checks}, last: {self.last}") from None
 
 
 @pytest.mark.parametrize("site", ["edge", "cloud"])
@@ -119,35 +164,65 @@ async def test_an_idle_site_is_ready_again_after_an_engine_was_away(
     farm: Farm, links: dict[str, tuple[str, Link]], site: str
 ) -> None:
     farm.start(site)
-    async with httpx2.AsyncClient(base_url=farm.url(site), timeout=20) as client:
+    ready = Readiness(farm, site, site)
+    await ready.until()
+    for name, checks in CHECKS[site].items():
+        _, link = links[name]
+        link.refusing = True
+        link.cut()
+        await ready.until(*checks)
+        link.heal()
+        await ready.until()
 
-        async def problems() -> dict[str, str]:
-            assert farm.running[site].poll() is None, farm.log(site)
-            try:
-                answer = await client.get("/readyz")
-            except httpx2.HTTPError as error:
-                return {"http": repr(error)}
-            found: dict[str, str] = answer.json()["problems"]
-            return found
 
-        async def ready() -> bool:
-            last.update({"problems": await problems()})
-            return not last["problems"]
+async def test_a_read_only_database_ends_no_process_and_what_was_sent_is_kept_afterwards(
+    farm: Farm,
+    brokers: stack.Stack,
+    links: dict[str, tuple[str, Link]],
+    edge_db: Database,
+    cloud_db: Database,
+) -> None:
+    farm.start("all")
+    ready = Readiness(farm, "all", "edge", "cloud")
+    await ready.until()
+    for database, link in (
+        (edge_db, links["FARMIQ_EDGE_DB_URL"][1]),
+        (cloud_db, links["FARMIQ_CLOUD_DB_URL"][1]),
+    ):
+        _alter(database, "set default_transaction_read_only = on")
+        link.cut()
+    url = brokers.environment["FARMIQ_DEVICES_MQTT_URL"]
+    async with mqtt.connected(url, client_id="d-0", keep_session=False) as device:
+        await device.until_up()
+        await device.publish(topics.telemetry(PLACE, "temperature"), _reading())
 
-        last: dict[str, dict[str, str]] = {}
-        await until(ready, within_s=90)
-        for name, checks in CHECKS[site].items():
-            _, link = links[name]
+        await ready.until("ingress.database", "camera.database")
+        assert "read-only" in ready.last["camera.database"]
 
-            async def away(checks: set[str] = checks) -> bool:
-                last.update({"problems": await problems()})
-                return checks <= last["problems"].keys()
+        for database in (edge_db, cloud_db):
+            _alter(database, "reset default_transaction_read_only")
+        await ready.until()
+        await until(lambda: farm.edge("select id from telemetry_raw"))
+    assert "Traceback" not in farm.log("all")
 
-            link.refusing = True
-            link.cut()
-            try:
-                await until(away, within_s=60)
-                link.heal()
-                await until(ready, within_s=90)
-            except AssertionError:
-                raise AssertionError(f"{name}: {last}") from None
+
+def _alter(database: Database, what: str) -> None:
+    with psycopg.connect(database.admin_url, autocommit=True) as connection:
+        connection.execute("set default_transaction_read_only = off")
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("alter database {} {}").format(name, sql.SQL(what)))
+
+
+def _reading() -> bytes:
+    return json.dumps(
+        {
+            "schema_version": "1.0",
+            "event_id": str(ids.new()),
+            "trace_id": "trace-1",
+            "tenant_id": PLACE.tenant_id,
+            "device_id": PLACE.device_id,
+            "event_type": "telemetry.reading",
+            "ts": datetime.now(UTC).isoformat(),
+            "payload": {"metric_type": "temperature", "metric_value": 21.5, "unit": "C"},
+        }
+    ).encode()

@@ -19,7 +19,7 @@ from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.hand import TAKEN, Hand
 from farmiq.cloud.camera.gateway.intake import Outcome
 from farmiq.cloud.camera.gateway.lag import Lag
-from farmiq.cloud.camera.gateway.steps import AWAY, ENDED, WORKERS, Steps
+from farmiq.cloud.camera.gateway.steps import ENDED, WORKERS, Steps
 from farmiq.cloud.camera.gateway.wire import Sent
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
@@ -168,7 +168,7 @@ class Intake:
             try:
                 with self.attempts:
                     return await intake.keep_in_halves(self._pool, sent, self._pace)
-            except AWAY as error:
+            except db.UNAVAILABLE as error:
                 log.get(NAME).warning("camera.database_away", error=db.first_line(error))
                 end_if_cancelled(beyond=before)
                 await backoff.wait()

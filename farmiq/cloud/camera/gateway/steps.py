@@ -42,8 +42,6 @@ LOOK_S = 0.25
 AGAIN_S = 5.0
 REFUSED_AGAIN_S = 60.0
 CORRUPT = "CORRUPT"
-# The second is what a gateway hears that was frozen in mid-transaction.
-AWAY = (*db.UNAVAILABLE, psycopg.errors.IdleInTransactionSessionTimeout)
 
 ENDED = prometheus_client.Counter(
     "farmiq_camera_images_total", "Images of cameras, by how their transmission ended", ["outcome"]
@@ -101,7 +99,7 @@ class Steps:
             try:
                 with self.attempts:
                     did_something = await self._one()
-            except AWAY as error:
+            except db.UNAVAILABLE as error:
                 log.get(NAME).warning("camera.database_away", error=db.first_line(error))
                 await backoff.wait()
                 continue
@@ -137,7 +135,7 @@ class Steps:
             async with db.transaction(self._pool) as tx:
                 await store.postpone(tx, transfer_id, wait_s=AGAIN_S)
         except psycopg.Error as error:
-            if isinstance(error, AWAY):
+            if isinstance(error, db.UNAVAILABLE):
                 raise
             # One image that the database refuses must not hold up the others.
             log.get(NAME).error("camera.step_refused", error=db.first_line(error))
