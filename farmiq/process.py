@@ -1,4 +1,7 @@
-"""One process: the services asked for, side by side, behind one HTTP door per site."""
+"""One process: the services asked for, side by side, behind one HTTP door per site.
+
+A service that fails starts again and is named in /readyz meanwhile; the others go on.
+"""
 
 import asyncio
 import gc
@@ -23,6 +26,10 @@ class WrongSchemaError(RefusedError):
 
 class WrongRoleError(RefusedError):
     """The login could see past row level security."""
+
+
+# Failures that explain themselves and that somebody must mend first.
+EXPECTED = (RefusedError, tokens.TokenError)
 
 
 async def run_services(what: str, environment: Mapping[str, str]) -> int:
@@ -56,7 +63,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
     # What a batch makes is gone with the batch: searching it for cycles cost a sixth of our time.
     gc.freeze()
     gc.set_threshold(GARBAGE)
-    code = await run.together(parts, expected=(RefusedError, tokens.TokenError, OSError))
+    code = await run.together(parts, expected=(*EXPECTED, OSError))
     for schema in schemas:
         if schema.refused is not None:
             raise schema.refused
@@ -69,8 +76,23 @@ async def _run(
     door: http.Door,
     schema: "Schema",
 ) -> None:
-    await schema.until_right()
-    await service.load()(settings, door)
+    """Run a service for ever. Raises what starting it again cannot help, and ends them all."""
+
+    async def start() -> None:
+        await schema.until_right()
+        await service.load()(settings, door)
+
+    def fatal(error: Exception) -> Exception | None:
+        if isinstance(error, EXPECTED):
+            return error
+        if db.meaning(error) == "refuse":
+            return RefusedError(
+                f"{service.name}: the {service.site} database refuses it: {db.first_line(error)}. "
+                "Run `farmiq migrate`, which makes tables and gives rights"
+            )
+        return None
+
+    await run.restarting(service.name, start, fatal=fatal, failed=door.failed)
 
 
 class Schema:

@@ -1,11 +1,12 @@
 """PostgreSQL: a pool, a transaction, and which errors mean "try again" and which "bad data"."""
 
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -20,11 +21,48 @@ from farmiq.plumbing import pg_binary
 Connection = psycopg.AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
 
-# SQLSTATE classes that speak of the data itself: data exception, integrity constraint, and limits
-# of the program (a value too large for an index, too many columns), which waiting does not lift.
-_DATA_CLASSES = ("22", "23", "54")
+Meaning = Literal["data", "retry", "wait", "refuse", "bug"]
 
-UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+# What an SQLSTATE, or else its class, means for whoever sent the statement (C-81):
+# data: it can never succeed with this data, so the batch is split;
+# retry: the same transaction may succeed in a moment; wait: when somebody has mended the database;
+# refuse: schema or rights are not ours, so the process ends and says so; bug: everything else.
+MEANINGS: dict[str, Meaning] = {
+    "22": "data",  # data exception
+    "23": "data",  # integrity constraint
+    "54": "data",  # too large for an index, too many columns: waiting does not lift these limits
+    "08": "retry",  # connection
+    "25P03": "retry",  # we were frozen in mid-transaction
+    "25P04": "retry",
+    "40": "retry",  # deadlock, serialization
+    "53": "retry",  # disk full, out of memory, too many connections
+    "55": "retry",  # locked, in use
+    "57": "retry",  # cancelled, shutting down, starting
+    "25006": "wait",  # read-only: a standby, or set so by whoever runs it
+    "28": "wait",  # the login is refused: a password was changed
+    "58": "wait",  # the server's files
+    "XX": "wait",  # corrupted, or the server's own bug
+    "3D000": "refuse",
+    "3F000": "refuse",
+    "42501": "refuse",  # no right to it
+    "42703": "refuse",  # no such column, function, object, table
+    "42883": "refuse",
+    "42704": "refuse",
+    "42P01": "refuse",
+}
+
+# All that MEANINGS calls retry or wait; psycopg calls most of it operational.
+UNAVAILABLE = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    PoolTimeout,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.TransactionTimeout,
+    psycopg.errors.InternalError_,
+    psycopg.errors.DataCorrupted,
+    psycopg.errors.IndexCorrupted,
+)
 
 
 @asynccontextmanager
@@ -64,6 +102,9 @@ async def pool(
         await opened.close()
 
 
+# Which connections we close ourselves is not news.
+logging.getLogger("psycopg.pool").addFilter(lambda told: "discarding closed" not in str(told.msg))
+
 _checked_at: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
 
 
@@ -78,8 +119,14 @@ async def _check(connection: Connection, *, after_s: float) -> None:
 @asynccontextmanager
 async def transaction(source: Pool) -> AsyncIterator[Connection]:
     """One transaction on a pooled connection; it commits at the end of the block or not at all."""
-    async with source.connection() as connection, connection.transaction():
-        yield connection
+    async with source.connection() as connection:
+        try:
+            async with connection.transaction():
+                yield connection
+        except psycopg.errors.ReadOnlySqlTransaction:
+            # A session stays read-only, or with a standby, though the next one might not be.
+            await connection.close()
+            raise
 
 
 @asynccontextmanager
@@ -102,7 +149,9 @@ async def problem(source: Pool) -> str | None:
     """What is wrong with the database, in a sentence, or None."""
     try:
         async with source.connection(timeout=2.0) as connection:
-            await connection.execute("select 1")
+            if await fetch_value(connection, "show transaction_read_only") == "on":
+                await connection.close()
+                return "database is read-only: whoever runs it must make it writable"
     except UNAVAILABLE as error:
         return f"database does not answer: {first_line(error)}"
     return None
@@ -159,9 +208,17 @@ def login_problem(connection: psycopg.Connection) -> str | None:
     return f"the role {me[0]} {via}{power}, so row level security would not hold"
 
 
+def meaning(error: Exception) -> Meaning:
+    """What to do after this error."""
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    if state is None:
+        return "retry" if isinstance(error, UNAVAILABLE) else "bug"
+    return MEANINGS.get(state) or MEANINGS.get(state[:2], "bug")
+
+
 def is_data_error(error: psycopg.Error) -> bool:
     """Whether the statement can never succeed with this data; anything else may be tried again."""
-    return (error.sqlstate or "")[:2] in _DATA_CLASSES
+    return meaning(error) == "data"
 
 
 def is_outage(error: Exception) -> bool:

@@ -27,6 +27,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -127,12 +128,16 @@ class Door:
     _notes: dict[str, Check] = field(default_factory=dict)
     _asking: "dict[Check, asyncio.Task[str | None]]" = field(default_factory=dict)
     service: str | None = field(default=None, init=False)
+    # Names of the checks and notes of this part, and its routes.
+    names: set[str] = field(default_factory=set, init=False)
+    routes: "_OwnRoutes" = field(init=False)
 
     def __post_init__(self) -> None:
         # The contract of the routes is `farmiq openapi`; what FastAPI would tell is not all of it.
         self.app = FastAPI(
             title=self.title, version=self.version, docs_url=None, redoc_url=None, openapi_url=None
         )
+        self.routes = _OwnRoutes(self.app.router.routes)
         self.app.state.allowance = Allowance(self.actions_per_minute)
         self.app.add_exception_handler(HttpError, _on_http_error)
         self.app.add_exception_handler(HTTPException, _on_starlette_error)
@@ -153,13 +158,26 @@ class Door:
         """
         self._checks[name] = lambda: "is starting"
         own = copy.copy(self)
-        own.service = name
+        own.service, own.names = name, set()
+        own.app = copy.copy(self.app)
+        own.app.router = copy.copy(self.app.router)
+        own.app.router.routes = own.routes = _OwnRoutes(self.app.router.routes)
         return own
+
+    def failed(self, why: str) -> None:
+        """The service has ended. Until it says anew what it stands on, its routes answer 503."""
+        for name in self.names:
+            self._checks.pop(name, None)
+            self._notes.pop(name, None)
+        self.names.clear()
+        if self.service is not None:
+            self._checks[self.service] = lambda: why
+        self.routes.suspend(f"{self.service} is being started again")
 
     def ready(self, name: str, check: Check) -> None:
         """`check` returns what is wrong in a sentence, or None."""
         self._checks[name] = check
-        self._begun()
+        self._begun(name)
 
     @contextlib.contextmanager
     def readying(self, checks: Mapping[str, Check]) -> Iterator[None]:
@@ -174,9 +192,10 @@ class Door:
     def note(self, name: str, check: Check) -> None:
         """`check` returns what a person may want to know, though nothing is wrong, or None."""
         self._notes[name] = check
-        self._begun()
+        self._begun(name)
 
-    def _begun(self) -> None:
+    def _begun(self, name: str) -> None:
+        self.names.add(name)
         if self.service is not None:
             self._checks.pop(self.service, None)
 
@@ -221,6 +240,40 @@ class Door:
             **({"notes": notes} if notes else {}),
         }
         return JSONResponse(body, status_code=503 if problems else 200)
+
+
+class _OwnRoutes(list[BaseRoute]):
+    """The routes of one service, each of which also stands among all `served`.
+
+    Those of a service that has failed answer 503 until it adds them again.
+    """
+
+    def __init__(self, served: list[BaseRoute]) -> None:
+        super().__init__()
+        self._served = served
+
+    def append(self, route: BaseRoute) -> None:
+        for old in [old for old in self if _place(old) == _place(route)]:
+            self.remove(old)
+            self._served[:] = [other for other in self._served if other is not old]
+        super().append(route)
+        self._served.append(route)
+
+    def suspend(self, why: str) -> None:
+        for route in self:
+            if isinstance(route, Route):
+                route.app = _answering(HttpError(503, why, retry_after_s=5))
+
+
+def _place(route: BaseRoute) -> tuple[str, frozenset[str]]:
+    return getattr(route, "path", ""), frozenset(getattr(route, "methods", None) or ())
+
+
+def _answering(error: HttpError) -> ASGIApp:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await error_response(Request(scope, receive), error)(scope, receive, send)
+
+    return answer
 
 
 async def serve(door: Door, *, host: str, port: int, tls: Tls | None = None) -> None:

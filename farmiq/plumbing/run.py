@@ -1,16 +1,25 @@
-"""Services side by side in one process: a signal ends them all in order, one failure ends all."""
+"""Services side by side in one process: a signal ends all in order, one that fails restarts."""
 
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Mapping
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from typing import Any, NoReturn
+
+import prometheus_client
 
 from farmiq.plumbing import log
+from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 
 # A cancellation can get lost in a library that is just then handling an error of its own, so it is
 # repeated; and since every service may be killed at any line, the last resort is to leave.
 STOP_ROUNDS = 10
 STOP_ROUND_S = 1.0
+
+RESTARTS = prometheus_client.Counter(
+    "farmiq_service_restarts_total", "How often a service failed and was started again", ["service"]
+)
 
 
 async def together(
@@ -72,3 +81,54 @@ def _failed(tasks: "list[asyncio.Task[None]]", expected: tuple[type[Exception], 
 async def _never_ending(name: str, service: Awaitable[None]) -> None:
     await service
     raise RuntimeError(f"{name} ended by itself: a service runs until it is told to stop")
+
+
+async def restarting(
+    name: str,
+    start: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    fatal: Callable[[Exception], Exception | None],
+    failed: Callable[[str], None],
+    backoff: Backoff | None = None,
+) -> NoReturn:
+    """Run a service for ever: after a failure it starts again, with growing pauses.
+
+    `failed` is told what to show until then. `fatal` returns what to raise if starting again
+    cannot help.
+    """
+    backoff = backoff or Backoff(base_s=1.0, cap_s=30.0)
+    before, told = cancelled_so_far(), set[str]()
+    while True:
+        try:
+            # A task of its own: what was cancelled in it is no concern of the next one.
+            await asyncio.create_task(_never_ending(name, start()))
+        except Exception as failure:
+            end_if_cancelled(beyond=before)
+            causes = list(_causes(failure))
+            for cause in causes:
+                if end := fatal(cause):
+                    raise end from failure
+            why = repr(causes[0])
+            place = _place(causes[0])
+            log.get(name).error(
+                "service.failed", error=why, exc_info=failure if place not in told else None
+            )
+            told.add(place)
+            RESTARTS.labels(service=name).inc()
+            failed(f"failed and is being started again: {why}"[:500])
+            await backoff.wait()
+
+
+def _causes(failure: Exception) -> Iterator[Exception]:
+    """The failures that a group is made of."""
+    if isinstance(failure, ExceptionGroup):
+        for each in failure.exceptions:
+            yield from _causes(each)
+    else:
+        yield failure
+
+
+def _place(failure: Exception) -> str:
+    """What failed where: the traceback of each such is told once."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    return f"{type(failure).__name__} {frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -7,6 +7,7 @@ import prometheus_client
 from farmiq.cloud import bus, topology
 from farmiq.config import CloudSettings
 from farmiq.plumbing import amqp, log
+from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 
 EVERY_S = 15.0
@@ -35,10 +36,10 @@ class Watch:
     def __init__(self, settings: CloudSettings) -> None:
         self._url, self._tls = settings.amqp_url.get_secret_value(), settings.tls
         self._limits = limits(settings)
-        self._problem: str | None = "not connected yet"
+        self._attempts = Attempts("message bus does not answer", problem="not connected yet")
 
     def problem(self) -> str | None:
-        return self._problem
+        return self._attempts.problem
 
     async def run(self) -> None:
         backoff = Backoff()
@@ -46,13 +47,13 @@ class Watch:
         while True:
             end_if_cancelled(beyond=before)
             try:
-                for queue, count in (await self.counts()).items():
-                    self._tell(queue, count)
-            except amqp.UNAVAILABLE as error:
-                self._problem = f"message bus does not answer: {amqp.why(error)}"
+                with self._attempts:
+                    counts = await self.counts()
+            except amqp.UNAVAILABLE:
                 await backoff.wait()
                 continue
-            self._problem = None
+            for queue, count in counts.items():
+                self._tell(queue, count)
             await asyncio.sleep(EVERY_S)
 
     async def counts(self) -> dict[str, int]:

@@ -26,7 +26,7 @@ _SIGNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("security", _FOREIGN),
     ("conflict", re.compile(r"EVENT_ID_CONFLICT")),
     ("size", re.compile(r"payload of \d+ bytes|topic longer than")),
-    ("database", re.compile(r"the database refused it")),
+    ("database", re.compile(r"the database refused it|cannot be kept")),
     ("not_recorded", re.compile(r"[\w.]+ is understood but not recorded")),
 )
 # Where the words of a reason end and what it found begins.

@@ -24,6 +24,7 @@ from farmiq.edge.registry import Registry
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import chores, db, http, lease, log, mqtt
+from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff
 
 NAME = "edge-ingress-gateway"
@@ -91,7 +92,7 @@ async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: 
     ):
         intake = Intake(pool, broker, Registry(), writers=settings.ingress_writers)
         with door.readying(
-            {"ingress.broker": broker.problem, "ingress.intake": lambda: intake.problem}
+            {"ingress.broker": broker.problem, "ingress.intake": lambda: intake.attempts.problem}
         ):
             turn.begun()
             _show(broker, intake)
@@ -128,7 +129,7 @@ Lane = asyncio.Queue[tuple[Handful, list[mqtt.Message]]]
 
 
 class Intake:
-    """Takes messages: commit, PUBACK, receipt. `problem` says why nothing is being committed.
+    """Takes messages: commit, PUBACK, receipt.
 
     What it holds is bounded: a writer has one part in its transaction and one waiting, and `take`
     waits for room.
@@ -141,7 +142,7 @@ class Intake:
         self.lanes = [Lane(maxsize=1) for _ in range(writers)]
         self._handfuls: deque[Handful] = deque()
         self.receipts = Receipts(broker, wanted=registry.wants_receipts)
-        self.problem: str | None = None
+        self.attempts = Attempts("nothing is being committed")
 
     @property
     def in_flight(self) -> int:
@@ -177,18 +178,15 @@ class Intake:
     async def _until_committed(self, messages: list[mqtt.Message]) -> Outcome:
         """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
         backoff = Backoff(cap_s=5.0)
+        sent = [(one.topic, one.payload) for one in messages]
         while True:
             try:
-                sent = [(one.topic, one.payload) for one in messages]
-                outcome = await transaction.keep_in_halves(self._pool, sent, self._registry)
+                with self.attempts:
+                    return await transaction.keep_in_halves(self._pool, sent, self._registry)
             except db.UNAVAILABLE as error:
-                self.problem = f"nothing is being committed: {db.first_line(error)}"
                 log.get(NAME).warning("ingress.database_away", error=db.first_line(error))
                 await backoff.wait()
                 RETRIED.inc(len(messages))
-            else:
-                self.problem = None
-                return outcome
 
 
 def _count(outcome: Outcome) -> None:

@@ -33,7 +33,7 @@ from farmiq.messages import telemetry as telemetry_words
 from farmiq.messages import weighvision as weighvision_words
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
-from farmiq.plumbing import db
+from farmiq.plumbing import db, log
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,14 @@ class Outcome:
 async def keep_in_halves(
     pool: db.Pool, sent: list[tuple[str, bytes]], registry: Registry
 ) -> Outcome:
-    """One transaction for all; if the data of one breaks it, each half gets its own (C-81)."""
+    """One transaction for all; if the data of one breaks it, each half gets its own (C-81).
+
+    Also what nobody thought of: a message that ends the service comes again, and ends the next.
+    """
     try:
         return await keep(pool, sent, registry)
-    except psycopg.Error as error:
-        if not db.is_data_error(error):
+    except Exception as error:
+        if isinstance(error, psycopg.Error) and not db.is_data_error(error):
             raise
         if len(sent) == 1:
             return await _set_aside(pool, *sent[0], error)
@@ -292,8 +295,13 @@ async def _known_to_the_outbox(
     return new, clashes
 
 
-async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: psycopg.Error) -> Outcome:
-    refused = Refused(topic, raw, [f"the database refused it: {db.first_line(error)}"])
+async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: Exception) -> Outcome:
+    if isinstance(error, psycopg.Error):
+        why = f"the database refused it: {db.first_line(error)}"
+    else:
+        why = f"cannot be kept: {type(error).__name__}: {db.first_line(error)}"
+        log.get("edge-ingress-gateway").error("ingress.bug", error=why, exc_info=error)
+    refused = Refused(topic, raw, [why])
     async with db.transaction(pool) as tx:
         await quarantine.put(tx, [refused])
     return Outcome(refused=(refused,))

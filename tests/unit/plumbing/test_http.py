@@ -258,3 +258,38 @@ def test_an_error_body_is_json_without_details_if_there_are_none() -> None:
     assert json.loads(bytes(answer.body)) == {
         "error": {"code": "UNAVAILABLE", "message": "away", "traceId": "t-1"}
     }
+
+
+async def test_a_service_that_failed_is_named_and_its_routes_answer_503_until_it_is_back(
+    door: Door, client: httpx2.AsyncClient
+) -> None:
+    part = door.part("cloud-example")
+
+    def begin(answer: str) -> None:
+        async def say() -> str:
+            return answer
+
+        part.app.add_api_route("/said", say)
+        part.ready("example.database", lambda: "the pool is closed" if answer == "old" else None)
+        part.note("example", lambda: answer)
+
+    begin("old")
+    part.failed("failed and is being started again: KeyError('x')")
+    ready = await client.get("/readyz")
+    away = await client.get("/said")
+    begin("new")
+
+    assert ready.status_code == 503
+    assert ready.json() == {
+        "status": "not ready",
+        "problems": {"cloud-example": "failed and is being started again: KeyError('x')"},
+    }
+    assert (away.status_code, away.headers["retry-after"]) == (503, "5")
+    assert "cloud-example" in away.json()["error"]["message"]
+    assert (await client.get("/said")).json() == "new"
+    assert (await client.get("/readyz")).json() == {
+        "status": "ready",
+        "problems": {},
+        "notes": {"example": "new"},
+    }
+    assert [getattr(route, "path", "") for route in door.app.routes].count("/said") == 1

@@ -19,10 +19,11 @@ from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.hand import TAKEN, Hand
 from farmiq.cloud.camera.gateway.intake import Outcome
 from farmiq.cloud.camera.gateway.lag import Lag
-from farmiq.cloud.camera.gateway.steps import AWAY, ENDED, WORKERS, Steps
+from farmiq.cloud.camera.gateway.steps import ENDED, WORKERS, Steps
 from farmiq.cloud.camera.gateway.wire import Sent
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
+from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.broker_load import Load
 
@@ -97,7 +98,7 @@ async def _listen(  # noqa: PLR0917 - what it stands on
     ):
         door_, hand = Intake(pool, broker, pace), Hand(broker, settle_s=settings.camera_settle_s)
         lag = Lag(
-            hindered=lambda: bool(broker.problem() or door_.problem or hand.lacks_some),
+            hindered=lambda: bool(broker.problem() or door_.attempts.problem or hand.lacks_some),
             waiting=lambda: hand.waiting,
             taken=lambda: hand.line.taken,
             lasts_s=pace.round_s,
@@ -107,8 +108,8 @@ async def _listen(  # noqa: PLR0917 - what it stands on
         )  # fmt: skip
         checks = {
             "camera.broker": broker.problem,
-            "camera.intake": lambda: door_.problem,
-            "camera.steps": lambda: steps.problem,
+            "camera.intake": lambda: door_.attempts.problem,
+            "camera.steps": lambda: steps.attempts.problem,
         }
         with door.readying(checks):
             turn.begun()
@@ -136,11 +137,11 @@ def pace_of(settings: CloudSettings) -> Pace:
 
 
 class Intake:
-    """Takes messages: commit, PUBACK, then whatever is due. `problem`: why nothing is committed."""
+    """Takes messages: commit, PUBACK, then whatever is due."""
 
     def __init__(self, pool: db.Pool, broker: mqtt.Client, pace: Pace) -> None:
         self._pool, self._broker, self._pace = pool, broker, pace
-        self.problem: str | None = None
+        self.attempts = Attempts("nothing is being committed")
 
     async def take(self, messages: list[mqtt.Message]) -> None:
         sent = [Sent(one.topic, one.payload, one.repeated) for one in messages]
@@ -165,12 +166,9 @@ class Intake:
         before = cancelled_so_far()
         while True:
             try:
-                outcome = await intake.keep_in_halves(self._pool, sent, self._pace)
-            except AWAY as error:
-                self.problem = f"nothing is being committed: {db.first_line(error)}"
+                with self.attempts:
+                    return await intake.keep_in_halves(self._pool, sent, self._pace)
+            except db.UNAVAILABLE as error:
                 log.get(NAME).warning("camera.database_away", error=db.first_line(error))
                 end_if_cancelled(beyond=before)
                 await backoff.wait()
-            else:
-                self.problem = None
-                return outcome

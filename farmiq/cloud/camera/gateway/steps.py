@@ -32,6 +32,7 @@ from farmiq.cloud.camera.gateway.chunks import (
 from farmiq.cloud.camera.gateway.store import Row
 from farmiq.cloud.camera.gateway.wire import Answer, Missing, Stored
 from farmiq.plumbing import db, log, mqtt, objects
+from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, end_if_cancelled
 
 NAME = "cloud-camera-gateway"
@@ -41,8 +42,6 @@ LOOK_S = 0.25
 AGAIN_S = 5.0
 REFUSED_AGAIN_S = 60.0
 CORRUPT = "CORRUPT"
-# The second is what a gateway hears that was frozen in mid-transaction.
-AWAY = (*db.UNAVAILABLE, psycopg.errors.IdleInTransactionSessionTimeout)
 
 ENDED = prometheus_client.Counter(
     "farmiq_camera_images_total", "Images of cameras, by how their transmission ended", ["outcome"]
@@ -69,7 +68,7 @@ class NotStored(Exception):  # noqa: N818 - a state
 
 
 class Steps:
-    """Workers that do what is due; of one camera one thing at a time. `problem` says what fails."""
+    """Workers that do what is due; of one camera one thing at a time."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class Steps:
         self._busy: set[UUID] = set()
         self._choosing = asyncio.Lock()
         self.news = asyncio.Event()
-        self.problem: str | None = None
+        self.attempts = Attempts("images wait for the database")
 
     async def work(self) -> None:
         """One worker, without end."""
@@ -98,15 +97,14 @@ class Steps:
         while True:
             end_if_cancelled()
             try:
-                if not await self._one():
-                    await self._rest()
-                    continue
-            except AWAY as error:
-                self.problem = f"images wait for the database: {db.first_line(error)}"
+                with self.attempts:
+                    did_something = await self._one()
+            except db.UNAVAILABLE as error:
                 log.get(NAME).warning("camera.database_away", error=db.first_line(error))
                 await backoff.wait()
-            else:
-                self.problem = None
+                continue
+            if not did_something:
+                await self._rest()
 
     async def _rest(self) -> None:
         self.news.clear()
@@ -137,7 +135,7 @@ class Steps:
             async with db.transaction(self._pool) as tx:
                 await store.postpone(tx, transfer_id, wait_s=AGAIN_S)
         except psycopg.Error as error:
-            if isinstance(error, AWAY):
+            if isinstance(error, db.UNAVAILABLE):
                 raise
             # One image that the database refuses must not hold up the others.
             log.get(NAME).error("camera.step_refused", error=db.first_line(error))

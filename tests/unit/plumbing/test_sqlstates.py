@@ -1,0 +1,58 @@
+"""What an error of PostgreSQL means for whoever sent the statement (C-81)."""
+
+import psycopg
+import pytest
+from psycopg import errors
+from psycopg_pool import PoolTimeout
+
+from farmiq.plumbing import db
+
+# Every SQLSTATE that psycopg knows, by its exception.
+KNOWN = {
+    kind.sqlstate: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, psycopg.Error) and kind.sqlstate
+}
+
+
+@pytest.mark.parametrize(
+    ("state", "meaning"),
+    [
+        ("22003", "data"),
+        ("23505", "data"),
+        ("54000", "data"),
+        ("08006", "retry"),
+        ("25P03", "retry"),
+        ("40P01", "retry"),
+        ("53100", "retry"),
+        ("55P03", "retry"),
+        ("57P01", "retry"),
+        ("25006", "wait"),
+        ("28P01", "wait"),
+        ("58030", "wait"),
+        ("XX001", "wait"),
+        ("42501", "refuse"),
+        ("42P01", "refuse"),
+        ("42703", "refuse"),
+        ("42601", "bug"),
+        ("25P02", "bug"),
+        ("0A000", "bug"),
+    ],
+)
+def test_an_sqlstate_means_what_the_table_says(state: str, meaning: str) -> None:
+    assert db.meaning(KNOWN[state]()) == meaning
+
+
+@pytest.mark.parametrize("state", sorted(KNOWN))
+def test_what_may_pass_is_caught_as_unavailable(state: str) -> None:
+    error = KNOWN[state]()
+    if db.meaning(error) in {"retry", "wait"}:
+        assert isinstance(error, db.UNAVAILABLE)
+    elif db.meaning(error) == "refuse":
+        assert not isinstance(error, db.UNAVAILABLE)
+
+
+def test_errors_without_an_sqlstate_are_outages_or_bugs() -> None:
+    assert db.meaning(PoolTimeout()) == "retry"
+    assert db.meaning(psycopg.OperationalError("connection refused")) == "retry"
+    assert db.meaning(KeyError()) == "bug"
