@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
 from farmiq import __version__, config, crash, services
-from farmiq.plumbing import db, http, log, migrations, run, tokens
+from farmiq.plumbing import connections, db, http, log, migrations, run, tokens
 from farmiq.plumbing.backoff import Backoff
 
 GARBAGE = 100_000
@@ -41,6 +41,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
     chosen = services.named(what)
     sites = dict.fromkeys(service.site for service in chosen)
     settings = {site: config.site(site).load(environment) for site in sites}
+    connections.allow_descriptors(sum(own.max_connections for own in settings.values()))
     parts: dict[str, Awaitable[None]] = {}
     schemas: list[Schema] = []
     for site, own in settings.items():
@@ -50,6 +51,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
             version=__version__,
             actions_per_minute=own.actions_per_minute,
             request_within_s=own.request_within_s,
+            limits=own.limits,
         )
         schema = Schema(site, own.db_url.get_secret_value())
         schemas.append(schema)

@@ -4,9 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    IPvAnyNetwork,
+    ValidationError,
+    field_validator,
+)
 
 from farmiq.config.environment import given_by_process
+from farmiq.plumbing import connections
 from farmiq.plumbing.tls import Tls
 
 
@@ -47,6 +55,39 @@ class Settings(BaseModel):
         gt=0,
         description="how long a client may take to send a request; then it is answered 408",
     )
+
+    max_connections: int = Field(
+        512,
+        alias="API_MAX_CONNECTIONS",
+        ge=8,
+        description="how many HTTP connections may be open at once; when there are more, the one "
+        "that was idle longest is closed, those that never signed in first",
+    )
+    max_connections_per_address: int = Field(
+        128,
+        alias="API_MAX_CONNECTIONS_PER_ADDRESS",
+        ge=4,
+        description="how many of them from one address; not counted for trusted proxies",
+    )
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = Field(
+        tuple(connections.LOOPBACK),
+        alias="API_TRUSTED_PROXIES",
+        description="addresses or networks of our own reverse proxies, comma-separated, which say "
+        "in X-Forwarded-For who the client is; none: -; default: this machine itself",
+    )
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _proxies(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        return () if given.strip() == "-" else [part.strip() for part in given.split(",")]
+
+    @property
+    def limits(self) -> connections.Limits:
+        return connections.Limits(
+            self.max_connections, self.max_connections_per_address, self.trusted_proxies
+        )
 
     @property
     def tls(self) -> Tls:

@@ -4,22 +4,41 @@ import asyncio
 import contextlib
 import html
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+from farmiq.plumbing import connections
+from farmiq.plumbing.connections import Connection, Connections, Limits
 
 Look = Callable[[], Awaitable[dict[str, Any]]]
 
 REQUEST_S = 5.0
+# Whoever stands at the station and a few more; nobody proves who they are here.
+LIMITS = Limits(total=32, per_address=16)
 _LONGEST_HEAD = 8192
 
 
 async def serve(look: Look, *, host: str, port: int) -> None:
     """Until cancelled. Raises OSError if the address is taken."""
-    server = await asyncio.start_server(
-        lambda reader, writer: _answer(look, reader, writer), host, port, limit=_LONGEST_HEAD
-    )
-    async with server:
-        await server.serve_forever()
+    open_connections = Connections(LIMITS)
+
+    async def begin(accepted: socket.socket, place: Connection) -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            place.close = writer.transport.abort
+            try:
+                await _answer(look, reader, writer)
+            finally:
+                open_connections.release(place)
+
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_LONGEST_HEAD, loop=loop)
+        await loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader, answer, loop=loop), accepted
+        )
+
+    with connections.listening(host, port) as listener:
+        await connections.accept(listener, open_connections, begin)
 
 
 async def _answer(look: Look, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -104,6 +104,9 @@ async def _found(
         raise http.HttpError(401, missing)
     try:
         async with pool.connection(timeout=5.0) as connection:
-            return await db.fetch_all(connection, question, digest(key.strip()))
+            rows = await db.fetch_all(connection, question, digest(key.strip()))
     except db.UNAVAILABLE as error:
         raise http.HttpError(503, "the edge's database is away", retry_after_s=5) from error
+    if rows:
+        http.authenticated(request)
+    return rows

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import h11
 import prometheus_client
@@ -31,8 +31,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from farmiq.plumbing import ids, log
+from farmiq.plumbing import connections, ids, log
 from farmiq.plumbing.allowance import Allowance
+from farmiq.plumbing.connections import Connection, Connections, Limits
 from farmiq.plumbing.tls import Tls
 
 Check = Callable[[], Awaitable[str | None] | str | None]
@@ -45,11 +46,14 @@ CODES = {
 }  # fmt: skip
 TOO_SLOW, TOO_LONG = 408, 431
 CHECK_WITHIN_S = 3.0
+HEAD_WITHIN_S = 15.0
+KEEP_ALIVE_S = 30
 # A header longer than this is not an id; it would only fill our logs.
 _LONGEST_ID = 128
 # After an answer to what is no HTTP: so much more is read, for so long.
 _MOST_DROPPED = 4 * 1024 * 1024
 _LINGERS_S = 1.0
+_PLACE = "farmiq.connection"
 
 REQUESTS = prometheus_client.Counter(
     "farmiq_http_requests_total", "HTTP requests answered", ["route", "status"]
@@ -103,6 +107,13 @@ def trace_id(request: Request) -> str:
     return found
 
 
+def authenticated(request: Request) -> None:
+    """Say that whoever sent this has proven who they are; their connection is closed last."""
+    place: Connection | None = request.scope.get(_PLACE)
+    if place is not None:
+        place.authenticated = True
+
+
 def allow(request: Request, who: str) -> None:
     """For routes by which a person or key acts. Raises HttpError 429 if they do so too often."""
     wait_s: float = request.app.state.allowance.take(who, now=time.monotonic())
@@ -122,6 +133,7 @@ class Door:
     actions_per_minute: int = 120
     # A whole request is here within so long; who trickles must not hold connections for ever.
     request_within_s: float = 60.0
+    limits: Limits = field(default_factory=Limits)
     app: FastAPI = field(init=False)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _checks: dict[str, Check] = field(default_factory=dict)
@@ -131,6 +143,11 @@ class Door:
     # Names of the checks and notes of this part, and its routes.
     names: set[str] = field(default_factory=set, init=False)
     routes: "_OwnRoutes" = field(init=False)
+
+    @property
+    def head_within_s(self) -> float:
+        """A head is small; only bodies may be large and links slow."""
+        return min(HEAD_WITHIN_S, self.request_within_s)
 
     def __post_init__(self) -> None:
         # The contract of the routes is `farmiq openapi`; what FastAPI would tell is not all of it.
@@ -280,18 +297,20 @@ async def serve(door: Door, *, host: str, port: int, tls: Tls | None = None) -> 
     """Serve until cancelled; open requests get a moment to finish."""
     config = uvicorn.Config(
         door.app,
-        http=type("_HurriedProtocol", (_Protocol,), {"within_s": door.request_within_s}),
+        http=_Protocol,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
+        forwarded_allow_ips=[str(network) for network in door.limits.proxies],
         timeout_graceful_shutdown=2,
-        timeout_keep_alive=30,
+        timeout_keep_alive=KEEP_ALIVE_S,
         h11_max_incomplete_event_size=64 * 1024,
         ssl_certfile=str(tls.cert_file) if tls and tls.serves() else None,
         ssl_keyfile=str(tls.key_file) if tls and tls.serves() else None,
     )
-    server = _QuietServer(config)
-    with _listening(host, port) as listener:
+    server = _Server(config, door)
+    with connections.listening(host, port) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             await asyncio.shield(serving)
@@ -302,12 +321,44 @@ async def serve(door: Door, *, host: str, port: int, tls: Tls | None = None) -> 
                 await serving
 
 
-class _QuietServer(uvicorn.Server):
-    """Signals belong to plumbing.run, not to the server."""
+class _Server(uvicorn.Server):
+    """Accepts connections itself, with a limit; signals belong to plumbing.run."""
+
+    _accepting: "asyncio.Task[None]"
+
+    def __init__(self, config: uvicorn.Config, door: Door) -> None:
+        super().__init__(config)
+        self._door = door
+        self._connections = Connections(door.limits)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        assert sockets  # noqa: S101 - serve() gives one
+        self.servers = []
+        self._accepting = asyncio.create_task(
+            connections.accept(sockets[0], self._connections, self._begin)
+        )
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._accepting.cancel()
+        await asyncio.wait([self._accepting])
+        await super().shutdown(sockets)
+
+    async def _begin(self, accepted: socket.socket, place: Connection) -> None:
+        def protocol() -> _Protocol:
+            return _Protocol(self, self._door, self._connections, place)
+
+        await asyncio.get_running_loop().connect_accepted_socket(
+            protocol,
+            accepted,
+            ssl=self.config.ssl,
+            ssl_handshake_timeout=self._door.head_within_s if self.config.ssl else None,
+        )
 
 
 class _Protocol(H11Protocol):
@@ -316,16 +367,28 @@ class _Protocol(H11Protocol):
     It gets the standard error body all the same; who says nothing at all is just hung up on.
     """
 
-    within_s = 60.0
     _hurry: asyncio.TimerHandle | None = None
     # Runs while a request is answered whose body still comes.
     _rest: asyncio.TimerHandle | None = None
     # How much is still read and dropped after such an answer, None before it.
     _dropping: int | None = None
 
+    def __init__(
+        self, server: _Server, door: Door, connections: Connections, place: Connection
+    ) -> None:
+        super().__init__(server.config, server.server_state, server.lifespan.state)
+        self._head_within_s, self._rest_within_s = door.head_within_s, door.request_within_s
+        self._connections, self._place = connections, place
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._hurry = self.loop.call_later(self.within_s, self._too_slow)
+        self._place.close = transport.abort
+        self._hurry = self.loop.call_later(self._head_within_s, self._too_slow)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.scope is not None:  # the route has not begun yet, and finds it there
+            cast(dict[str, Any], self.scope)[_PLACE] = self._place
 
     def data_received(self, data: bytes) -> None:
         if self._dropping is None:
@@ -341,21 +404,44 @@ class _Protocol(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.release(self._place)
         self._calm()
         self._wait_for_rest(needed=False)
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._note_place()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._note_place()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Anybody can ask for one; nobody needs to read of it."""
+
+    def _note_place(self) -> None:
+        """Whether we wait for the client: for its request, or for it to take the answer."""
+        theirs, answered = self.conn.their_state, self.conn.our_state is h11.DONE
+        self._place.in_request = theirs is not h11.IDLE and not answered
+        waits = theirs in {h11.IDLE, h11.SEND_BODY} or answered or self.flow.write_paused
+        if not waits:
+            self._place.waiting_since = None
+        elif self._place.waiting_since is None:
+            self._place.waiting_since = self.loop.time()
 
     def _watch(self) -> None:
         """A head that has begun has to end; what comes after it is the route's to wait for.
 
         What comes after the answer nobody waits for: it has to end as well.
         """
+        self._note_place()
         answered = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
         self._wait_for_rest(needed=answered and not self.transport.is_closing())
         if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
             self._calm()
         elif self._hurry is None and self.conn.trailing_data[0]:
-            self._hurry = self.loop.call_later(self.within_s, self._too_slow)
+            self._hurry = self.loop.call_later(self._head_within_s, self._too_slow)
 
     def _calm(self) -> None:
         if self._hurry is not None:
@@ -364,7 +450,7 @@ class _Protocol(H11Protocol):
 
     def _wait_for_rest(self, *, needed: bool) -> None:
         if needed and self._rest is None:
-            self._rest = self.loop.call_later(self.within_s, self.transport.close)
+            self._rest = self.loop.call_later(self._rest_within_s, self.transport.close)
         elif not needed and self._rest is not None:
             self._rest.cancel()
             self._rest = None
@@ -406,25 +492,6 @@ class _Protocol(H11Protocol):
         )
         for part in (answer, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(part) or b"")
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Any:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio switches Nagle's delay off: without, answers wait 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError as error:
-            raise OSError(
-                f"cannot listen on {host}:{port} ({error.strerror}): "
-                "stop what uses it or set another port"
-            ) from error
-        yield listener
-    finally:
-        listener.close()
 
 
 class _Hurry:

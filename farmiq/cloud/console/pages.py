@@ -162,7 +162,10 @@ class Pages:
         """By the cookie of a browser, or by the token as `Authorization: Bearer …`."""
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         cookie = request.cookies.get(SIGN_IN_COOKIE)
-        return await self.desk.find(bearer.strip() if scheme.lower() == "bearer" else cookie)
+        found = await self.desk.find(bearer.strip() if scheme.lower() == "bearer" else cookie)
+        if found is not None:
+            http.authenticated(request)
+        return found
 
     async def must_be_signed_in(self, request: Request) -> SignIn:
         signed_in = await self.who(request)

@@ -17,7 +17,7 @@ from farmiq.cloud.edges.registry import KnownKey, NotAllowed, Registration
 from farmiq.cloud.identity import session
 from farmiq.cloud.identity.desk import Desk
 from farmiq.messages import check
-from farmiq.plumbing import db, tokens
+from farmiq.plumbing import db, http, tokens
 from farmiq.plumbing.http import HttpError
 
 ROOT = "/api/v1/edges"
@@ -110,6 +110,7 @@ class Api:
             signed_in = await self.desk.find(token)
             if signed_in is None:
                 raise HttpError(401, "sign in first")
+            http.authenticated(request)
             async with session.as_person(self.pool, signed_in.token) as connection:
                 found = await registry.listed(connection)
         except session.SignedOut:

@@ -17,7 +17,7 @@ from farmiq.cloud.edges import registry
 from farmiq.cloud.edges.registry import Known
 from farmiq.config import CloudSettings
 from farmiq.messages.ids import ID_PATTERN
-from farmiq.plumbing import db, tokens
+from farmiq.plumbing import db, http, tokens
 from farmiq.plumbing.http import HttpError
 
 BELIEVED_S = 2.0
@@ -60,9 +60,11 @@ class Keyring:
         if scheme.lower() != "bearer" or not token:
             raise HttpError(401, "a bearer token is required")
         try:
-            return await self._identify(token.strip())
+            edge = await self._identify(token.strip())
         except tokens.TokenError as error:
             raise HttpError(401, str(error)) from None
+        http.authenticated(request)
+        return edge
 
     async def _identify(self, token: str) -> Edge:
         if len(token) > tokens.MOST_BYTES:

@@ -18,7 +18,7 @@ from farmiq.asked import Wrong, cursor, uuid
 from farmiq.cloud.identity import session
 from farmiq.cloud.identity.desk import Desk
 from farmiq.cloud.media import ask, store
-from farmiq.plumbing import db
+from farmiq.plumbing import db, http
 from farmiq.plumbing.gallery import Gallery
 from farmiq.plumbing.http import HttpError
 
@@ -93,6 +93,7 @@ class Api:
             signed_in = await self.desk.find(token)
             if signed_in is None:
                 raise HttpError(401, "sign in first")
+            http.authenticated(request)
             async with session.as_person(
                 self.pool, signed_in.token, company_id=company
             ) as connection:

@@ -15,7 +15,7 @@ import trustme
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 
-from farmiq.plumbing import http
+from farmiq.plumbing import connections, http
 from farmiq.plumbing.http import Door
 from farmiq.plumbing.tls import Tls
 from tests.until import until
@@ -217,7 +217,7 @@ async def test_who_still_sends_headers_that_are_too_long_gets_the_answer(
 
 def test_answers_do_not_wait_for_more_to_send() -> None:
     """Asyncio sets TCP_NODELAY only on sockets that name their protocol."""
-    with http._listening("127.0.0.1", 0) as listener:
+    with connections.listening("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 

@@ -148,3 +148,57 @@ def test_standard_error_may_be_replaced_and_closed_meanwhile() -> None:
         "still.told",
         "too",
     ]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that the limit of lines goes by; tests move it."""
+    now = [0.0]
+    monkeypatch.setattr(log, "_limit", log.LineLimit())
+    monkeypatch.setattr("farmiq.plumbing.log.time.monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize("through", ["ours", "library"])
+def test_repeated_warning_beyond_its_limit_is_counted_and_told(
+    lines: Lines, clock: list[float], through: str
+) -> None:
+    def refuse() -> None:
+        if through == "ours":
+            log.get("http").warning("http.refused")
+        else:
+            logging.getLogger("some.library").warning("refused %s", clock)
+
+    for _ in range(log.MAX_LINES + 40):
+        refuse()
+    log.get("http").warning("http.other")
+    assert len(lines()) == log.MAX_LINES + 1, "another kind has its own limit"
+
+    clock[0] = log.WINDOW_S
+    refuse()
+    told, again = lines()[-2:]
+    assert (told["event"], told["count"]) == ("log.left_out", 40)
+    assert "refuse" in told["name"] or "test_log.py" in told["name"]
+    assert again["level"] == "warning"
+
+
+@pytest.mark.usefixtures("clock")
+def test_info_lines_are_not_limited(lines: Lines) -> None:
+    for _ in range(log.MAX_LINES + 40):
+        log.get("x").info("done")
+
+    assert len(lines()) == log.MAX_LINES + 40
+
+
+def test_kinds_of_lines_are_bounded_too() -> None:
+    limit = log.LineLimit(max_lines=1)
+    written = [limit.take(f"kind {number}", now=0) for number in range(5_000)]
+
+    assert sum(written) == log._MAX_KINDS + 1
+    assert limit.left_out(now=60) == {"other": 3_999}
+
+
+def test_long_text_of_a_field_is_cut(lines: Lines) -> None:
+    log.get("x").warning("odd", error="x" * 1_000_000)
+
+    assert len(lines()[0]["error"]) < 5_000
