@@ -76,6 +76,13 @@ class Cloud:
         headers = {"Authorization": f"Bearer {self._identity.token(tenant_id)}"}
         return await self._post(HEARTBEAT, msgspec.json.encode(heartbeat), headers)
 
+    def has_key(self, key_id: str) -> bool:
+        """Whether this edge's key is this one; if so, it signs with it from now on."""
+        if self._identity.key_id != key_id:
+            return False
+        self._identity.forget()
+        return True
+
     async def _post(self, route: str, body: bytes, headers: dict[str, str]) -> Answer:
         url = self._settings.cloud_url.rstrip("/") + route
         sent = {**headers, "Content-Type": "application/json"}
