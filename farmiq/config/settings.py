@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from farmiq.config.environment import given_by_process
 from farmiq.plumbing.tls import Tls
+
+T = TypeVar("T")
+
+# Settings are named after their unit; a hundred years are as good as for ever.
+_UNITS_S = {"ms": 0.001, "s": 1.0, "min": 60.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
+MAX_DURATION_S = 36_500 * 86_400.0
+MAX_NUMBER = 10**15
 
 
 class SettingsError(Exception):
@@ -15,7 +22,9 @@ class SettingsError(Exception):
 
 
 class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="ignore")
+    model_config = ConfigDict(
+        frozen=True, populate_by_name=True, extra="ignore", allow_inf_nan=False
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", alias="FARMIQ_LOG_LEVEL", description="debug, info, warning, error"
@@ -47,6 +56,17 @@ class Settings(BaseModel):
         gt=0,
         description="how long a client may take to send a request; then it is answered 408",
     )
+
+    @field_validator("*")
+    @classmethod
+    def _bounded(cls, value: T, info: ValidationInfo) -> T:
+        """No number, and no time by its unit, is beyond what clocks and tables can count with."""
+        unit_s = _UNITS_S.get((info.field_name or "").rpartition("_")[2])
+        most = MAX_NUMBER if unit_s is None else MAX_DURATION_S / unit_s
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, (int, float)) and number > most:
+                raise ValueError(f"at most {most:.15g}")
+        return value
 
     @property
     def tls(self) -> Tls:

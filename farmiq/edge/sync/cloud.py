@@ -15,6 +15,7 @@ from farmiq.edge.sync.verdict import ACCEPTED, Answer
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import asking
 from farmiq.plumbing.backoff import retry_after_s
+from farmiq.plumbing.text import storable
 
 ROUTE = "/api/v1/ingestion/batch"
 HEARTBEAT = "/api/v1/edges/heartbeat"
@@ -88,9 +89,9 @@ class Cloud:
         sent = {**headers, "Content-Type": "application/json"}
         try:
             said = await asking.ask(self._client, "POST", url, content=body, headers=sent)
-        except (httpx2.HTTPError, TimeoutError) as error:
+        except asking.FAILED as error:
             await self._unreached()
-            return Answer(None, problem=f"{type(error).__name__}: {error}"[:500])
+            return Answer(None, problem=storable(f"{type(error).__name__}: {error}"))
         self._unanswered = 0
         if said.status == NOT_LET_IN:
             self._identity.forget()

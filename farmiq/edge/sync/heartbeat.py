@@ -17,6 +17,7 @@ from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.desk import TenantStatus
 from farmiq.edge.sync.verdict import Answer
 from farmiq.plumbing import db
+from farmiq.plumbing.text import storable
 
 HEARTBEATS = prometheus_client.Counter(
     "farmiq_sync_heartbeats_total", "Heartbeats of this edge to the cloud", ["outcome"]
@@ -24,7 +25,6 @@ HEARTBEATS = prometheus_client.Counter(
 TOLD = 204
 TOLD_AND_REPLACED = 200
 REFUSED = (401, 403)
-MOST_KEY_ID = 64
 
 
 async def beat(
@@ -79,7 +79,7 @@ def _replaced_by(answer: Answer) -> str | None:
     """The key that took the place of ours, if the cloud says so."""
     said = answer.body if answer.status == TOLD_AND_REPLACED else None
     by = said.get("replaced_by") if isinstance(said, dict) else None
-    return by[:MOST_KEY_ID] if isinstance(by, str) else None
+    return storable(by) if isinstance(by, str) else None
 
 
 def _said(
