@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -10,6 +10,7 @@ from pydantic import (
     Field,
     IPvAnyNetwork,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
 
@@ -17,13 +18,22 @@ from farmiq.config.environment import given_by_process
 from farmiq.plumbing import connections
 from farmiq.plumbing.tls import Tls
 
+T = TypeVar("T")
+
+# Settings are named after their unit; a hundred years are as good as for ever.
+_UNITS_S = {"ms": 0.001, "s": 1.0, "min": 60.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
+MAX_DURATION_S = 36_500 * 86_400.0
+MAX_NUMBER = 10**15
+
 
 class SettingsError(Exception):
     """Settings are missing or odd; the text names each and says what it is for."""
 
 
 class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="ignore")
+    model_config = ConfigDict(
+        frozen=True, populate_by_name=True, extra="ignore", allow_inf_nan=False
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", alias="FARMIQ_LOG_LEVEL", description="debug, info, warning, error"
@@ -88,6 +98,17 @@ class Settings(BaseModel):
         return connections.Limits(
             self.max_connections, self.max_connections_per_address, self.trusted_proxies
         )
+
+    @field_validator("*")
+    @classmethod
+    def _bounded(cls, value: T, info: ValidationInfo) -> T:
+        """No number, and no time by its unit, is beyond what clocks and tables can count with."""
+        unit_s = _UNITS_S.get((info.field_name or "").rpartition("_")[2])
+        most = MAX_NUMBER if unit_s is None else MAX_DURATION_S / unit_s
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, (int, float)) and number > most:
+                raise ValueError(f"at most {most:.15g}")
+        return value
 
     @property
     def tls(self) -> Tls:

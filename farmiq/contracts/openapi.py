@@ -15,7 +15,7 @@ from farmiq.cloud.deadletter.api import ROOT as DEAD_LETTERS
 from farmiq.cloud.deadletter.api import DeadLetterOrder
 from farmiq.cloud.deadletter.letter import PILES
 from farmiq.cloud.edges import api as edges
-from farmiq.cloud.edges.api import EdgeEnrolment, EdgeRegistered, EdgeRotation
+from farmiq.cloud.edges.api import EdgeEnrolment, EdgeKeyReplaced, EdgeRegistered, EdgeRotation
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
 from farmiq.contracts import camera, devices, feed, media, schemas, weighings, weighvision
@@ -311,6 +311,7 @@ class EdgeKey(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     enrolled_at: datetime
     valid_until: datetime | None
     revoked_at: datetime | None
+    replaced_by: str | None
     good: bool
 
 
@@ -375,7 +376,7 @@ TYPES = {
     "cloud": (
         Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
         DeadLetterGroups, DeadLetters, DeadLetterOrder,
-        EdgeEnrolment, EdgeRotation, EdgeRegistered, EdgeHeartbeat, Edges, Jwks,
+        EdgeEnrolment, EdgeRotation, EdgeRegistered, EdgeHeartbeat, EdgeKeyReplaced, Edges, Jwks,
         *weighings.TYPES,
         *media.CLOUD_TYPES,
         *camera.TYPES,
@@ -505,11 +506,24 @@ def _edges() -> dict[str, Any]:
             EdgeRotation,
             {
                 "200": done,
-                **_wrong(signed | {"409": "CONFLICT: the key is registered or from a file."}),
+                **_wrong(
+                    signed
+                    | {
+                        "403": "FORBIDDEN: the token was not signed for this very request (claim "
+                        "`request_sha256`, as `farmiq edge rotate` makes it).",
+                        "409": "CONFLICT: the key is registered, from a file, or replaced already.",
+                    }
+                ),
             },
         ),
         edges.HEARTBEAT: _edge_post(
-            "Say how an edge is", EdgeHeartbeat, {"204": told, **_wrong(signed)}
+            "Say how an edge is",
+            EdgeHeartbeat,
+            {
+                "200": _answer("Kept; another key has taken this one's place.", EdgeKeyReplaced),
+                "204": told,
+                **_wrong(signed),
+            },
         ),
         edges.JWKS: _get(
             "The public keys of enrolled edges",

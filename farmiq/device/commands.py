@@ -17,6 +17,7 @@ from farmiq.plumbing import log
 NAME = "iot-weighvision-agent"
 MOST_REMEMBERED = 1000
 RESTORED_HOURS = 24.0
+MAX_RESTORED_HOURS = 876_000.0
 
 Answer = tuple[Literal["applied", "failed"], str]
 
@@ -73,6 +74,7 @@ class Commands:
         hours = args.get("hours", RESTORED_HOURS)
         if isinstance(hours, bool) or not isinstance(hours, (int, float)) or not hours > 0:
             return "failed", "hours is not a number above 0"
+        hours = min(hours, MAX_RESTORED_HOURS)
         again = store.send_stored_again(tx, since_s=self.buffer.now_s() - hours * 3600)
         return "applied", f"{again} stored events are sent again"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from farmiq.device import camera
 from farmiq.device.camera import CameraError, Shot
+from farmiq.messages import kinds
 from farmiq.plumbing import log
 
 LOOK_S = 0.2
@@ -117,7 +118,7 @@ class Folder:
 
     def _read(self, name: str, mark: Mark, looks: int) -> Shot | None:
         path = self.path / name
-        written_at = datetime.fromtimestamp(mark[0] / 1e9, UTC)
+        written_at = _moment(mark[0])
         try:
             with path.open("rb") as file:
                 data = file.read(camera.MOST_BYTES + 1)
@@ -142,6 +143,14 @@ class Folder:
             number += 1
         with contextlib.suppress(FileNotFoundError):
             path.rename(target)
+
+
+def _moment(written_ns: int) -> datetime:
+    """When a file says it was written; now, if no calendar has that day."""
+    try:
+        return kinds.in_utc(datetime.fromtimestamp(written_ns / 1e9, UTC))
+    except (ValueError, OverflowError, OSError):
+        return datetime.now(UTC)
 
 
 def _is_picture(name: str) -> bool:

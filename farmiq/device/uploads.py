@@ -126,7 +126,7 @@ class Uploads:
             return Outcome("lost", "its file is not what was written")
         try:
             return await self._upload(http, image, data)
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError) as error:
+        except (*asking.FAILED, OSError) as error:
             return Outcome("away", f"{type(error).__name__}: {error}"[:300])
 
     async def _upload(self, http: httpx2.AsyncClient, image: Image, data: bytes) -> Outcome:

@@ -41,6 +41,12 @@ class Identity:
         self._tokens[tenant_id, role] = now + _LIFETIME, token
         return token
 
+    @property
+    def key_id(self) -> str:
+        """Of the key that is in the file now."""
+        self._look_at_the_key()
+        return str(self._key.get("kid"))
+
     def forget(self) -> None:
         """The cloud said no: the key may have been rotated, or the clock set."""
         self._tokens.clear()

@@ -162,10 +162,9 @@ def not_in_utc(at: datetime, name: str) -> list[str]:
     """What is wrong with a moment that only another zone can name; such cannot be kept."""
     if kinds.is_in_utc(at):
         return []
-    return [f"{_NO_MOMENT} - at `$.{name}`"]
+    return [f"{kinds.NO_MOMENT} - at `$.{name}`"]
 
 
-_NO_MOMENT = "not a moment between the years 1 and 9999 in UTC"
 _decode = msgspec.json.Decoder().decode
 _frame = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -403,7 +402,7 @@ def _misfit(value: Any, kind: Any, path: str) -> list[str]:
     except msgspec.DecodeError as error:
         return [_moved(str(error), path)]
     if isinstance(typed, datetime) and not kinds.is_in_utc(typed):
-        return [f"{_NO_MOMENT} - at `{path}`"]
+        return [f"{kinds.NO_MOMENT} - at `{path}`"]
     return []
 
 

@@ -29,11 +29,16 @@ Rule = Callable[[Any], str | None]
 Rules = tuple[Rule, ...]
 
 
+# Two days from both ends of the calendar: every farm's zone, and the day after, can name a moment.
+_FIRST, _LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
+NO_MOMENT = "not a moment between 0001-01-03 and 9999-12-29 in UTC"
+
+
 def require_utc(*moments: datetime | msgspec.UnsetType | None) -> None:
-    """Raises ValueError for a moment that only another zone can name; such cannot be kept."""
+    """Raises ValueError for a moment that some zone cannot name; such cannot be kept or shown."""
     for at in moments:
         if isinstance(at, datetime) and not is_in_utc(at):
-            raise ValueError("not a moment between the years 1 and 9999 in UTC")
+            raise ValueError(NO_MOMENT)
 
 
 def in_utc(at: datetime) -> datetime:
@@ -43,8 +48,4 @@ def in_utc(at: datetime) -> datetime:
 
 
 def is_in_utc(at: datetime) -> bool:
-    try:
-        at.astimezone(UTC)
-    except OverflowError:
-        return False
-    return True
+    return _FIRST <= at <= _LAST

@@ -17,6 +17,9 @@ DEFAULT_PART_S = 30.0
 # A link slower than this is none; what is sent has that much time beside.
 SLOWEST_BYTES_PER_S = 10_000
 LONGEST_ANSWER = 2 * 1024 * 1024
+# Whatever a question can end in that got no answer; an address or a header that somebody else
+# gave us may be none.
+FAILED = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ async def ask(
     content: bytes,
     headers: Mapping[str, str],
 ) -> Said:
-    """Raises httpx2.HTTPError or InvalidURL, and TimeoutError if the whole takes too long."""
+    """Raises one of FAILED, of which TimeoutError if the whole takes too long."""
     part_s = client.timeout.read or DEFAULT_PART_S
     most_s = part_s * PARTS + len(content) / SLOWEST_BYTES_PER_S
     async with (

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+MAX_RETRY_AFTER_S = 86_400.0
+
 
 def delay_s(attempt: int, *, base_s: float, cap_s: float, chance: float) -> float:
     """Full jitter: between half and the whole of base·2^attempt, at most cap."""
@@ -15,16 +17,21 @@ def delay_s(attempt: int, *, base_s: float, cap_s: float, chance: float) -> floa
 
 
 def retry_after_s(header: str | None, *, now: datetime) -> float | None:
-    """Retry-After in either of its forms: seconds, or a date."""
+    """Retry-After in either of its forms, seconds or a date; between 0 and MAX_RETRY_AFTER_S.
+
+    None if it says neither.
+    """
     if not header:
         return None
     if header.isdecimal():
-        return float(header[:9])
+        return min(float(header[:9]), MAX_RETRY_AFTER_S)
     try:
         until = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError, IndexError, TypeError):
         return None
-    return max(0.0, (until.astimezone(UTC) - now).total_seconds())
+    # Subtracted as it stands: in another zone a date at the calendar's end may not exist.
+    at = until if until.tzinfo else until.replace(tzinfo=UTC)
+    return min(max(0.0, (at - now).total_seconds()), MAX_RETRY_AFTER_S)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Service tokens: short-lived JWTs, EdDSA or RS256 only, verified against public keys."""
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -168,6 +169,11 @@ def sign(
         key,
         algorithms=ALGORITHMS,
     )
+
+
+def request_digest(route: str, body: bytes) -> str:
+    """What a token says of the one request that it was made for (claim `request_sha256`)."""
+    return hashlib.sha256(route.encode() + b"\n" + body).hexdigest()
 
 
 def read_keys(file: Path) -> KeySet:

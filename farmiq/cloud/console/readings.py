@@ -19,6 +19,7 @@ from farmiq.cloud.console import sparkline, words
 from farmiq.cloud.console.sparkline import Point
 
 SHORTEST_INTERVAL_S = 10.0
+LONGEST_INTERVAL_S = 366 * 86_400.0
 UNKNOWN_INTERVAL_S = 120.0
 # A clock may be off by this much before we speak of it.
 CLOCK_TOLERANCE_S = 60.0
@@ -162,7 +163,7 @@ def expected_interval_s(instants: Sequence[datetime]) -> float:
     ]
     if not gaps:
         return UNKNOWN_INTERVAL_S
-    return max(statistics.median(gaps), SHORTEST_INTERVAL_S)
+    return min(max(statistics.median(gaps), SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
 
 
 def state(captured_at: datetime, *, interval_s: float, now: datetime) -> State:
@@ -226,7 +227,7 @@ def _row(reading: Reading, *, again: bool, now: datetime, zone: ZoneInfo) -> Row
         again=again,
         state=found,
         interval_s=interval_s,
-        late_at=reading.captured_at + timedelta(seconds=2 * interval_s),
+        late_at=min(reading.captured_at, now) + timedelta(seconds=2 * interval_s),
         age=_age(found, (now - reading.captured_at).total_seconds()),
         value=words.number(reading.value),
         captured=words.instant(reading.captured_at, now=now, zone=zone),

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+import prometheus_client
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from msgspec import Meta
@@ -17,7 +18,7 @@ from farmiq.cloud.edges.registry import KnownKey, NotAllowed, Registration
 from farmiq.cloud.identity import session
 from farmiq.cloud.identity.desk import Desk
 from farmiq.messages import check
-from farmiq.plumbing import db, http, tokens
+from farmiq.plumbing import db, http, log, tokens
 from farmiq.plumbing.http import HttpError
 
 ROOT = "/api/v1/edges"
@@ -27,7 +28,12 @@ HEARTBEAT = f"{ROOT}/heartbeat"
 JWKS = "/.well-known/jwks.json"
 COOKIE = "farmiq_sign_in"
 MOST_BYTES = 16 * 1024
+NAME = "cloud-edges-registry"
 NO_STORE = {"Cache-Control": "no-store"}
+
+ROTATIONS = prometheus_client.Counter(
+    "farmiq_edge_key_rotations_total", "Times that an edge's key was replaced by another"
+)
 
 T = TypeVar("T")
 
@@ -40,7 +46,11 @@ class EdgeEnrolment(msgspec.Struct, kw_only=True):
 
 
 class EdgeRotation(msgspec.Struct, kw_only=True):
-    """The next key. The one that signs this request stays good for `overlap_hours` more."""
+    """The next key. The one that signs this request stays good for `overlap_hours` more.
+
+    The token has to be signed for exactly this body (claim `request_sha256`), so a token that was
+    read on the way replaces nothing.
+    """
 
     public_key: dict[str, Any]
     overlap_hours: Annotated[float, Meta(ge=0, le=720)] = 24.0
@@ -55,6 +65,13 @@ class EdgeRegistered(msgspec.Struct, kw_only=True):
     issuer: str
     audience: str
     old_key_until: datetime | msgspec.UnsetType = msgspec.UNSET
+
+
+class EdgeKeyReplaced(msgspec.Struct, kw_only=True):
+    """Said to an edge that still signs with a key of which another has taken the place."""
+
+    key_id: str
+    replaced_by: str
 
 
 @dataclass
@@ -74,7 +91,7 @@ class Api:
             app.add_route(path, endpoint, methods=[method])
 
     async def enroll(self, request: Request) -> Response:
-        asked = await _read(request, EdgeEnrolment)
+        asked = _decoded(await _read(request), EdgeEnrolment)
         public = _public(asked.public_key)
         return self._registered(
             await self._do(lambda tx: registry.enroll(tx, asked.code, public)), status=201
@@ -82,25 +99,39 @@ class Api:
 
     async def rotate(self, request: Request) -> Response:
         edge = await self.keyring.identify(request)
-        asked = await _read(request, EdgeRotation)
+        body = await _read(request)
+        asked = _decoded(body, EdgeRotation)
         if not edge.registered:
             raise HttpError(
                 409, "this key stands in a file (FARMIQ_EDGE_KEYS_FILE): enrol the edge instead"
             )
+        if not edge.signed(ROTATE, body):
+            raise HttpError(
+                403,
+                "to rotate takes a token that the current key signed for this very request "
+                "(claim request_sha256): use `farmiq edge rotate` of this version",
+            )
         public, overlap = _public(asked.public_key), timedelta(hours=asked.overlap_hours)
-        return self._registered(
-            await self._do(lambda tx: registry.rotate(tx, edge.key_id, public, overlap=overlap))
+        made = await self._do(lambda tx: registry.rotate(tx, edge.key_id, public, overlap=overlap))
+        ROTATIONS.inc()
+        log.get(NAME).warning(
+            "edges.key_replaced", edge_cluster_id=made.edge_cluster_id, key_id=made.key_id
         )
+        return self._registered(made)
 
     async def heartbeat(self, request: Request) -> Response:
         edge = await self.keyring.identify(request)
-        said = await _read(request, EdgeHeartbeat)
+        said = _decoded(await _read(request), EdgeHeartbeat)
         if said.tenant_id not in edge.tenants:
             raise HttpError(403, f"this token does not speak for tenant {said.tenant_id!r}")
         if odd := check.not_in_utc(said.sent_at, "sent_at"):
             raise _invalid("; ".join(odd))
         await self._do(lambda tx: heartbeat.keep(tx, edge.edge_cluster_id, said))
-        return Response(status_code=204)
+        if edge.replaced_by is None:
+            return Response(status_code=204)
+        # Whoever holds the old key hears of it while it is still good.
+        told = EdgeKeyReplaced(key_id=edge.key_id, replaced_by=edge.replaced_by)
+        return Response(msgspec.json.encode(told), media_type="application/json", headers=NO_STORE)
 
     async def edges(self, request: Request) -> Response:
         """Those of the person's company, as row level security shows them."""
@@ -150,17 +181,21 @@ class Api:
         )
 
 
-async def _read(request: Request, kind: type[T]) -> T:
+async def _read(request: Request) -> bytes:
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > MOST_BYTES:
             raise HttpError(413, f"this takes at most {MOST_BYTES} bytes")
+    return bytes(body)
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
     try:
-        found = msgspec.json.decode(bytes(body), type=kind)
+        found = msgspec.json.decode(body, type=kind)
     except check.REFUSED as error:
         raise _invalid(str(error)) from None
-    if unkeepable := check.keepable(bytes(body)):
+    if unkeepable := check.keepable(body):
         raise _invalid("; ".join(unkeepable))
     return found
 

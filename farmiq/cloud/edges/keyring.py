@@ -6,7 +6,7 @@ is believed for two seconds, so a revoked key ends within them.
 
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,7 +30,8 @@ class Edge:
     """Who signed a good token. `registered` is False for a key of the file.
 
     `admin` is the edge's own word, meant for one command: it tells such tokens from those that
-    travel all day, and gives nobody more than the tenants of the registry.
+    travel all day, and gives nobody more than the tenants of the registry. `request_sha256` is the
+    one request that the token was made for, `replaced_by` the key that has taken this one's place.
     """
 
     edge_cluster_id: str
@@ -38,6 +39,12 @@ class Edge:
     key_id: str
     registered: bool
     admin: bool
+    request_sha256: str | None = None
+    replaced_by: str | None = None
+
+    def signed(self, route: str, body: bytes) -> bool:
+        """Whether the token was made for exactly this request."""
+        return self.request_sha256 == tokens.request_digest(route, body)
 
 
 @dataclass
@@ -115,6 +122,7 @@ def _edge(key_id: str, claims: tokens.Claims, *, registered: bool) -> Edge:
         key_id=key_id,
         registered=registered,
         admin=claims.values.get("role") == ADMIN,
+        request_sha256=claims.values.get("request_sha256"),
     )
 
 
@@ -135,4 +143,4 @@ def _as_registered(edge: Edge, known: list[Known]) -> Edge:
     foreign = [t for t in edge.tenants if good.get(t) != edge.edge_cluster_id]
     if foreign:
         raise HttpError(403, f"this edge is not registered for tenant {min(foreign)!r}"[:200])
-    return edge
+    return replace(edge, replaced_by=known[0].replaced_by)

@@ -39,6 +39,7 @@ class Known:
     public_x: str
     good: bool
     revoked: bool
+    replaced_by: str | None
 
 
 async def invite(
@@ -84,12 +85,13 @@ async def rotate(
 ) -> Registration:
     """Another key for what the old one speaks for; the old one stays good for `overlap`.
 
-    Repeating it with the same new key changes nothing.
+    Repeating it with the same new key changes nothing; a key is replaced once, by one other.
+    Raises NotAllowed or KnownKey.
     """
     rows = await db.fetch_all(
         tx,
         """
-        select tenant_id, edge_cluster_id, valid_until from edge_keys
+        select tenant_id, edge_cluster_id, replaced_by from edge_keys
         where key_id = %s and revoked_at is null
           and (valid_until is null or valid_until > fn_now())
         order by tenant_id for update
@@ -100,6 +102,11 @@ async def rotate(
         raise NotAllowed("this key is not good any more")
     if public.key_id == old_key_id:
         raise KnownKey("this is the key that signed the request: send another")
+    if replaced_by := next((row[2] for row in rows if row[2] not in (None, public.key_id)), None):
+        raise KnownKey(
+            f"this key was replaced by {replaced_by} already; if nobody of yours did that, end "
+            "this edge's keys (farmiq edge revoke) and enrol it again"
+        )
     edge_cluster_id, tenants = rows[0][1], [row[0] for row in rows]
     if not await _is_of(tx, public.key_id, edge_cluster_id, tenants):
         await _keep(tx, public, edge_cluster_id, tenants)
@@ -110,12 +117,13 @@ async def rotate(
         tx,
         """
         with ended as (
-          update edge_keys set valid_until = least(valid_until, fn_now() + %s)
+          update edge_keys set valid_until = least(valid_until, fn_now() + %s), replaced_by = %s
           where key_id = %s and revoked_at is null returning valid_until
         )
         select max(valid_until) from ended
         """,
         overlap,
+        public.key_id,
         old_key_id,
     )
     return Registration(edge_cluster_id, tuple(tenants), public.key_id, until)
@@ -161,7 +169,8 @@ async def known(connection: db.Connection, key_id: str) -> list[Known]:
     async with connection.cursor(row_factory=class_row(Known)) as cursor:
         await cursor.execute(
             """
-            select tenant_id, edge_cluster_id, public_x, revoked_at is not null as revoked,
+            select tenant_id, edge_cluster_id, public_x, replaced_by,
+              revoked_at is not null as revoked,
               revoked_at is null and (valid_until is null or valid_until > fn_now()) as good
             from edge_keys where key_id = %s
             """,
@@ -203,7 +212,7 @@ async def listed(
             from (
               select tenant_id, edge_cluster_id, jsonb_agg(jsonb_build_object(
                 'key_id', key_id, 'enrolled_at', enrolled_at, 'valid_until', valid_until,
-                'revoked_at', revoked_at,
+                'revoked_at', revoked_at, 'replaced_by', replaced_by,
                 'good', revoked_at is null and (valid_until is null or valid_until > fn_now())
               ) order by enrolled_at, key_id) as keys
               from edge_keys group by 1, 2

@@ -17,7 +17,7 @@ from farmiq.messages import check, topics
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.envelope import SCHEMA_VERSION
 from farmiq.messages.ids import Instant, TraceId
-from farmiq.messages.kinds import Seq, Unit
+from farmiq.messages.kinds import Seq, Unit, is_in_utc
 from farmiq.messages.telemetry import INGESTED, READING, Reading
 from farmiq.messages.topics import TelemetryTopic
 
@@ -119,6 +119,7 @@ def _is_ordinary(sent: _Message, where: TelemetryTopic, raw: bytes) -> bool:
         and sent.event_type == READING
         and sent.schema_version == SCHEMA_VERSION
         and sent.ts.tzinfo is UTC
+        and is_in_utc(sent.ts)
         and (payload.metric_type is _UNSET or payload.metric_type == where.metric_type)
         and (payload.metric_value is _UNSET or payload.value is _UNSET)
         and value is not _UNSET

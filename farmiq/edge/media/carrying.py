@@ -31,6 +31,7 @@ from farmiq.edge.media.delivery import Answer, Away, Put, Refused, There
 from farmiq.messages import media
 from farmiq.plumbing import asking, db, ids, log, objects
 from farmiq.plumbing.backoff import retry_after_s
+from farmiq.plumbing.text import storable
 
 NOT_LET_IN = 401
 # After that many failures in a row the connection itself is suspected (peers 4).
@@ -141,12 +142,12 @@ class Carrier:
     ) -> Answer:
         try:
             said = await asking.ask(self._client, method, url, content=content, headers=headers)
-        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
-            return Answer(None, problem=f"{type(error).__name__}: {error}"[:300])
+        except asking.FAILED as error:
+            return Answer(None, problem=storable(f"{type(error).__name__}: {error}"))
         return Answer(
             said.status,
             body=said.json(),
-            problem=said.body[:200].decode(errors="replace"),
+            problem=storable(said.body[:200].decode(errors="replace")),
             retry_after_s=retry_after_s(said.headers.get("Retry-After"), now=datetime.now(UTC)),
         )
 

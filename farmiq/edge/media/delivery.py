@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farmiq.messages.media import MOST_BYTES
+from farmiq.plumbing.text import storable
 
 # No answer of our cloud about this image: an outage, or something on the way.
 AWAY_STATUSES = frozenset({401, 403, 404, 405, 408, 429, 500, 502, 503, 504})
@@ -112,4 +113,4 @@ def _address(body: Any, *, size_bytes: int, sha256: str) -> Verdict:
 
 def _message(body: Any) -> str:
     error = body.get("error") if isinstance(body, dict) else None
-    return str(error.get("message", ""))[:300] if isinstance(error, dict) else ""
+    return storable(error.get("message", "")) if isinstance(error, dict) else ""

@@ -15,6 +15,7 @@ from farmiq.edge.sync.verdict import ACCEPTED, Answer
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import asking
 from farmiq.plumbing.backoff import retry_after_s
+from farmiq.plumbing.text import storable
 
 ROUTE = "/api/v1/ingestion/batch"
 HEARTBEAT = "/api/v1/edges/heartbeat"
@@ -76,14 +77,21 @@ class Cloud:
         headers = {"Authorization": f"Bearer {self._identity.token(tenant_id)}"}
         return await self._post(HEARTBEAT, msgspec.json.encode(heartbeat), headers)
 
+    def has_key(self, key_id: str) -> bool:
+        """Whether this edge's key is this one; if so, it signs with it from now on."""
+        if self._identity.key_id != key_id:
+            return False
+        self._identity.forget()
+        return True
+
     async def _post(self, route: str, body: bytes, headers: dict[str, str]) -> Answer:
         url = self._settings.cloud_url.rstrip("/") + route
         sent = {**headers, "Content-Type": "application/json"}
         try:
             said = await asking.ask(self._client, "POST", url, content=body, headers=sent)
-        except (httpx2.HTTPError, TimeoutError) as error:
+        except asking.FAILED as error:
             await self._unreached()
-            return Answer(None, problem=f"{type(error).__name__}: {error}"[:500])
+            return Answer(None, problem=storable(f"{type(error).__name__}: {error}"))
         self._unanswered = 0
         if said.status == NOT_LET_IN:
             self._identity.forget()

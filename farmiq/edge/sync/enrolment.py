@@ -33,7 +33,7 @@ def enroll(
     Raises EnrolmentError.
     """
     private = _own_key(key_file) or _make(key_file, algorithm)
-    body = {"code": code, "public_key": tokens.public_part(private)}
+    body = json.dumps({"code": code, "public_key": tokens.public_part(private)}).encode()
     return _post(cloud_url + ENROLL, body, {}, tls)
 
 
@@ -41,6 +41,7 @@ def rotate(settings: EdgeSettings, *, overlap_hours: float, tls: ssl.SSLContext)
     """Another key in the place of this edge's; running forwarders find it there.
 
     The new key waits in a file beside until the cloud has it, so it can be repeated at any point.
+    The token is signed for this very request: no other token of this edge can replace its key.
     Raises EnrolmentError.
     """
     file = settings.edge_key_file
@@ -49,12 +50,12 @@ def rotate(settings: EdgeSettings, *, overlap_hours: float, tls: ssl.SSLContext)
         raise EnrolmentError(f"there is no key in {file}: enrol this edge first")
     waiting = file.with_name(f"{file.name}.next")
     new = _own_key(waiting) or _make(waiting, tokens.algorithm_of(old))
-    body = {"public_key": tokens.public_part(new), "overlap_hours": overlap_hours}
+    body = json.dumps(
+        {"public_key": tokens.public_part(new), "overlap_hours": overlap_hours}
+    ).encode()
+    token = _token(old, settings, request_sha256=tokens.request_digest(ROTATE, body))
     answer = _post(
-        settings.cloud_url.rstrip("/") + ROTATE,
-        body,
-        {"Authorization": f"Bearer {_token(old, settings)}"},
-        tls,
+        settings.cloud_url.rstrip("/") + ROTATE, body, {"Authorization": f"Bearer {token}"}, tls
     )
     waiting.replace(file)
     return answer
@@ -85,7 +86,7 @@ def _make(file: Path, algorithm: str) -> dict[str, Any]:
     return private
 
 
-def _token(private: dict[str, Any], settings: EdgeSettings) -> str:
+def _token(private: dict[str, Any], settings: EdgeSettings, *, request_sha256: str) -> str:
     return tokens.sign(
         private,
         subject=settings.edge_cluster_id,
@@ -93,14 +94,14 @@ def _token(private: dict[str, Any], settings: EdgeSettings) -> str:
         audience=settings.token_audience,
         now=datetime.now(UTC),
         edge_cluster_id=settings.edge_cluster_id,
+        request_sha256=request_sha256,
     )
 
 
-def _post(
-    url: str, body: dict[str, Any], headers: dict[str, str], tls: ssl.SSLContext
-) -> dict[str, Any]:
+def _post(url: str, body: bytes, headers: dict[str, str], tls: ssl.SSLContext) -> dict[str, Any]:
+    sent = {**headers, "Content-Type": "application/json"}
     try:
-        answer = httpx2.post(url, json=body, headers=headers, timeout=TIMEOUT_S, verify=tls)
+        answer = httpx2.post(url, content=body, headers=sent, timeout=TIMEOUT_S, verify=tls)
     except httpx2.HTTPError as error:
         raise EnrolmentError(f"{url} was not reached: {error}") from None
     try:

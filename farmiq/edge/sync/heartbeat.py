@@ -17,11 +17,13 @@ from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.desk import TenantStatus
 from farmiq.edge.sync.verdict import Answer
 from farmiq.plumbing import db
+from farmiq.plumbing.text import storable
 
 HEARTBEATS = prometheus_client.Counter(
     "farmiq_sync_heartbeats_total", "Heartbeats of this edge to the cloud", ["outcome"]
 )
 TOLD = 204
+TOLD_AND_REPLACED = 200
 REFUSED = (401, 403)
 
 
@@ -46,21 +48,38 @@ async def beat(
     known = {each.tenant_id: each for each in seen}
     for tenant_id in sorted({row[0] for row in rows} | known.keys()):
         said = _said(tenant_id, known.get(tenant_id), versions, percent)
-        await _settle(pool, tenant_id, await cloud.tell(tenant_id, said))
+        answer = await cloud.tell(tenant_id, said)
+        by = _replaced_by(answer)
+        stolen = by if by is not None and not cloud.has_key(by) else None
+        await _settle(pool, tenant_id, answer, edge=settings.edge_cluster_id, stolen=stolen)
     return {}
 
 
-async def _settle(pool: db.Pool, tenant_id: str, answer: Answer) -> None:
-    """An edge with nothing to send hears this way that it is not let in."""
-    HEARTBEATS.labels(outcome="told" if answer.status == TOLD else "not told").inc()
-    if answer.status == TOLD:
+async def _settle(
+    pool: db.Pool, tenant_id: str, answer: Answer, *, edge: str, stolen: str | None
+) -> None:
+    """An edge with nothing to send hears this way that it is not let in, or soon will not be."""
+    told = answer.status in (TOLD, TOLD_AND_REPLACED)
+    HEARTBEATS.labels(outcome="told" if told else "not told").inc()
+    if told:
         async with db.transaction(pool) as tx:
             await alerts.close(tx, kind=watch.NOT_LET_IN, subject=tenant_id)
+            if stolen is None:
+                await alerts.close(tx, kind=watch.KEY_REPLACED, subject=edge)
+            else:
+                await alerts.raise_(tx, watch.key_replaced(edge, stolen))
     elif answer.status in REFUSED:
         found = verdict.judge(answer, count=0)
         async with db.transaction(pool) as tx:
             if isinstance(found, verdict.Away):
                 await alerts.raise_(tx, watch.not_let_in(tenant_id, found))
+
+
+def _replaced_by(answer: Answer) -> str | None:
+    """The key that took the place of ours, if the cloud says so."""
+    said = answer.body if answer.status == TOLD_AND_REPLACED else None
+    by = said.get("replaced_by") if isinstance(said, dict) else None
+    return storable(by) if isinstance(by, str) else None
 
 
 def _said(

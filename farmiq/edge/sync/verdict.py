@@ -7,6 +7,8 @@ the outage (C-12). A cloud that answers and refuses blames events, and those cou
 from dataclasses import dataclass, field
 from typing import Any
 
+from farmiq.plumbing.text import storable
+
 # No answer at all, or one that speaks of the way and not of the events. A bad key or clock (401,
 # 403) and a wrong address (404) belong here: they must not empty the outbox into the dlq.
 OUTAGE_STATUSES = frozenset({401, 403, 404, 408, 429, 502, 503, 504})
@@ -148,7 +150,7 @@ def _blamed(body: Any, count: int) -> dict[int, str]:
         index = item.get("index") if isinstance(item, dict) else None
         # `true` is an int in Python; it names no position.
         if type(index) is int and 0 <= index < count:
-            found[index] = str(item.get("reason", "refused"))
+            found[index] = storable(item.get("reason", "refused"))
     return found
 
 
@@ -157,7 +159,7 @@ def _accepted(body: Any) -> bool:
 
 
 def _message(body: Any) -> str:
-    return str(_error(body).get("message", ""))[:500]
+    return storable(_error(body).get("message", ""))
 
 
 def _error(body: Any) -> dict[str, Any]:

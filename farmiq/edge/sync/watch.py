@@ -18,6 +18,7 @@ from farmiq.plumbing import db
 
 SET_ASIDE = "sync.dlq"
 NOT_LET_IN = "sync.not_let_in"
+KEY_REPLACED = "sync.key_replaced"
 STALLED = "sync.backlog_not_falling"
 
 BACKLOG = prometheus_client.Gauge("farmiq_sync_backlog", "Events not delivered yet")
@@ -120,6 +121,17 @@ def not_let_in(tenant_id: str, away: Away) -> Alert:
         f"the cloud does not let this edge in ({away.code}: {away.message or 'no reason given'}): "
         "check the edge's key, its clock, the tenant and FARMIQ_CLOUD_URL; nothing is lost "
         "meanwhile",
+    )
+
+
+def key_replaced(edge_cluster_id: str, by: str) -> Alert:
+    return Alert(
+        KEY_REPLACED,
+        edge_cluster_id,
+        "security",
+        f"this edge's key was replaced by {by}, which is not the one in FARMIQ_EDGE_KEY_FILE: if "
+        "you rotated it on another machine, copy the new file here; if nobody did, the key was "
+        f"stolen: `farmiq edge revoke {edge_cluster_id}` in the cloud, then enrol this edge anew",
     )
 
 

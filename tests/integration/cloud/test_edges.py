@@ -82,6 +82,17 @@ class Desk:
         }
         return tokens.sign(private or read_key(self.key_file), **{**claims, **changes})
 
+    async def rotate(
+        self, old: dict[str, Any], new: dict[str, Any], *, signed: bytes | None = None, **more: Any
+    ) -> Any:
+        """A rotation with a token for this request, or for another body that is `signed`."""
+        body = json.dumps({"public_key": tokens.public_part(new), **more}).encode()
+        proof = tokens.request_digest(edges.ROTATE, body if signed is None else signed)
+        token = self.token(old, tenants=[], request_sha256=proof)
+        return await self.client.post(
+            edges.ROTATE, content=body, headers={"authorization": f"Bearer {token}"}
+        )
+
     async def post(self, token: str, body: Any = None, route: str = ingestion.ROUTE) -> Any:
         return await self.client.post(
             route,
@@ -233,16 +244,47 @@ async def test_both_keys_are_good_while_they_overlap_and_then_the_new_one_alone(
 async def test_a_rotation_whose_answer_got_lost_is_repeated_with_the_same_key(desk: Desk) -> None:
     await desk.enroll()
     old, new = read_key(desk.key_file), tokens.new_key()
-    body = {"public_key": tokens.public_part(new)}
     for _ in range(2):
-        answer = await desk.post(desk.token(old), body, edges.ROTATE)
+        answer = await desk.rotate(old, new)
         assert (answer.status_code, answer.json()["key_id"]) == (200, new["kid"])
     assert desk.site.rows("select count(*) from edge_actions where action = 'rotate'") == [(1,)]
-    refused(
-        await desk.post(desk.token(old), {"public_key": tokens.public_part(old)}, edges.ROTATE),
-        409,
-        "send another",
-    )
+    refused(await desk.rotate(old, old), 409, "send another")
+
+
+async def test_a_stolen_batch_token_replaces_no_key(desk: Desk) -> None:
+    await desk.enroll(await desk.invite("t-001", "t-002"))
+    own, theirs = read_key(desk.key_file), tokens.new_key()
+    taking = {"public_key": tokens.public_part(theirs), "overlap_hours": 0}
+    for stolen in (desk.token(), desk.token(role="admin"), desk.token(request_sha256="")):
+        refused(await desk.post(stolen, taking, edges.ROTATE), 403, "this very request")
+    # A token for a rotation that was read on the way: good for that one key alone.
+    signed = json.dumps({"public_key": tokens.public_part(tokens.new_key())}).encode()
+    refused(await desk.rotate(own, theirs, signed=signed), 403, "this very request")
+    assert (await desk.post(desk.token())).status_code == 202
+    assert desk.site.rows("select distinct key_id from edge_keys") == [(own["kid"],)]
+
+
+async def test_a_rotation_keeps_the_tenants_and_is_made_once_from_each_key(desk: Desk) -> None:
+    await desk.enroll(await desk.invite("t-001", "t-002"))
+    old, new = read_key(desk.key_file), tokens.new_key()
+    answer = await desk.rotate(old, new, overlap_hours=1)
+    assert answer.json()["tenants"] == ["t-001", "t-002"]
+    refused(await desk.rotate(old, tokens.new_key()), 409, f"replaced by {new['kid']} already")
+    noted = "select tenant_id, key_id from edge_actions where action = 'rotate' order by 1"
+    assert desk.site.rows(noted) == [("t-001", new["kid"]), ("t-002", new["kid"])]
+
+
+async def test_a_heartbeat_signed_with_a_replaced_key_is_told_so(desk: Desk) -> None:
+    await desk.enroll()
+    old, new = read_key(desk.key_file), tokens.new_key()
+    assert (await desk.rotate(old, new, overlap_hours=1)).status_code == 200
+
+    async def told() -> bool:
+        answer = await desk.post(desk.token(old), heartbeat(), edges.HEARTBEAT)
+        return bool(answer.status_code == 200 and answer.json()["replaced_by"] == new["kid"])
+
+    await until(told)
+    assert (await desk.post(desk.token(new), heartbeat(), edges.HEARTBEAT)).status_code == 204
 
 
 async def test_a_revoked_key_is_refused_within_seconds_and_another_code_lets_the_edge_in(

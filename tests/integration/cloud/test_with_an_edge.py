@@ -13,11 +13,12 @@ import pytest
 
 from farmiq.cloud.telemetry import service as telemetry
 from farmiq.config import CloudSettings, EdgeSettings
+from farmiq.edge.identity import read_key
 from farmiq.edge.sync import heartbeat
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, http, tokens
 from tests.conftest import Database
 from tests.integration.cloud.test_edges import CLUSTER, Desk, desk
 from tests.integration.edge.sync import owed
@@ -105,6 +106,25 @@ async def test_a_running_forwarder_finds_a_rotated_key(desk: Desk, edge: Edge) -
     assert edge.states() == {"acked": 2}
     ((good,),) = desk.site.rows("select count(*) from edge_keys where valid_until is null")
     assert good == 1
+
+
+async def test_an_edge_whose_key_somebody_else_replaced_raises_a_security_alert(
+    desk: Desk, edge: Edge
+) -> None:
+    with psycopg.connect(edge.database.admin_url) as connection:
+        connection.execute("insert into sync_state (tenant_id) values ('t-001')")
+
+    async def alerted() -> bool:
+        await heartbeat.beat(edge.pool, edge.cloud, edge.settings, seen=None)
+        return ("sync.key_replaced", CLUSTER) in rows(edge.database, ALERTS)
+
+    assert not await alerted()
+    theirs = tokens.new_key()
+    assert (await desk.rotate(read_key(desk.key_file), theirs)).status_code == 200
+    await until(alerted)
+    # The new key arrives here as well: it was this edge's own people.
+    desk.key_file.write_text(json.dumps(theirs), encoding="utf-8")
+    assert not await alerted()
 
 
 async def test_the_edge_says_how_it_is_and_keeps_nothing_of_it(desk: Desk, edge: Edge) -> None:

@@ -199,6 +199,12 @@ async def test_a_folder_gives_each_picture_once_and_moves_it_after_it_was_kept(
     assert (await Folder(tmp_path, look_s=0.005).next()).data == picture(1)
 
 
+def test_a_file_written_beyond_the_calendar_is_of_now() -> None:
+    assert folder._moment(1_000_000_000).isoformat() == "1970-01-01T00:00:01+00:00"
+    for odd_ns in (10**21, -(10**21), 10**400):
+        assert abs((folder._moment(odd_ns) - datetime.now(UTC)).total_seconds()) < 60
+
+
 async def test_half_a_file_is_waited_for(tmp_path: Path) -> None:
     there = Folder(tmp_path, look_s=0.005)
     data = picture(7, size=(640, 480))

@@ -71,7 +71,7 @@ def test_a_missing_field_hides_nothing_that_only_the_bus_asks() -> None:
     )
 
     assert reasons(raw) == [
-        "not a moment between the years 1 and 9999 in UTC - at `$.occurred_at`",
+        "not a moment between 0001-01-03 and 9999-12-29 in UTC - at `$.occurred_at`",
         "missing required field `trace_id` - at `$`",
         "`farm_id` must not be null",
     ]
@@ -102,7 +102,7 @@ def test_an_unknown_type_is_refused() -> None:
 @pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 def test_a_moment_that_utc_cannot_name_is_refused(at: str) -> None:
     assert reasons(examples.event(occurred_at=at)) == [
-        "not a moment between the years 1 and 9999 in UTC - at `$.occurred_at`"
+        "not a moment between 0001-01-03 and 9999-12-29 in UTC - at `$.occurred_at`"
     ]
 
 

@@ -228,7 +228,7 @@ def test_the_fields_of_a_record_agree(changes: dict[str, Any], said: str) -> Non
 )
 def test_a_moment_that_utc_cannot_name_is_named(name: str, field: str) -> None:
     assert reasons_on_the_bus(name, **{field: "0001-01-01T00:00:00+14:00"}) == [
-        f"not a moment between the years 1 and 9999 in UTC - at `$.payload.{field}`"
+        f"not a moment between 0001-01-03 and 9999-12-29 in UTC - at `$.payload.{field}`"
     ]
 
 
@@ -240,7 +240,7 @@ def test_a_wrong_field_hides_no_rule_that_does_not_need_it() -> None:
         recorded_at="9999-12-31T23:59:59-14:00",
     ) == [
         "Expected `str` of length >= 1 - at `$.payload.recorded_by_ref`",
-        "not a moment between the years 1 and 9999 in UTC - at `$.payload.recorded_at`",
+        "not a moment between 0001-01-03 and 9999-12-29 in UTC - at `$.payload.recorded_at`",
         "`value` of mortality must not be negative - at `$.payload`",
     ]
 

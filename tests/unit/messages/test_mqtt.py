@@ -90,7 +90,7 @@ def test_a_missing_field_hides_neither_version_nor_moment() -> None:
 
     assert reasons(topic, raw) == [
         "missing required field `trace_id` - at `$`",
-        "not a moment between the years 1 and 9999 in UTC - at `$.ts`",
+        "not a moment between 0001-01-03 and 9999-12-29 in UTC - at `$.ts`",
         "schema_version '1.x; drop' is not understood, expected 1 or 1.<digits>",
     ]
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,41 @@ def test_a_delay_doubles_until_its_cap(chance: float) -> None:
     assert delays == sorted(delays)
     assert delays[3] == pytest.approx(delays[0] * 8)
     assert set(delays[6:]) == {delays[39]}
+
+
+NOW = datetime(2026, 3, 10, 5, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("header", "wait_s"),
+    [
+        ("7", 7),
+        ("99999999999999999999", backoff.MAX_RETRY_AFTER_S),
+        ("Tue, 10 Mar 2026 05:01:00 GMT", 60),
+        ("Tue, 10 Mar 2026 05:01:00 -0000", 60),
+        ("Tue, 10 Mar 2020 05:01:00 GMT", 0),
+        ("Fri, 31 Dec 9999 23:59:59 -2300", backoff.MAX_RETRY_AFTER_S),
+        ("Mon, 01 Jan 0001 00:00:00 +2300", 0),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", None),
+        ("soon", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_retry_after_beyond_the_calendar_is_clamped(
+    header: str | None, wait_s: float | None
+) -> None:
+    assert backoff.retry_after_s(header, now=NOW) == wait_s
+
+
+_PART = st.sampled_from(["Fri, ", "31 ", "Dec ", "9999 ", "23:59:59 ", "-2359", "GMT", "", "0001 "])
+
+
+@given(header=st.text() | st.lists(_PART).map("".join) | st.integers().map(str))
+def test_any_retry_after_is_a_wait_within_bounds_or_none(header: str) -> None:
+    wait_s = backoff.retry_after_s(header, now=NOW)
+
+    assert wait_s is None or 0 <= wait_s <= backoff.MAX_RETRY_AFTER_S
 
 
 class Clock:

@@ -24,6 +24,7 @@ from farmiq.cloud.camera.bridge import events, store
 from farmiq.cloud.camera.bridge.events import Wake
 from farmiq.config import CloudSettings
 from farmiq.plumbing import asking, chores, db, http, log, tokens
+from farmiq.plumbing.text import storable
 
 NAME = "cloud-camera-bridge"
 ROUTE = "/api/v1/ingestion/batch"
@@ -108,7 +109,7 @@ class Bridge:
     async def _blame(self, token: str, wakes: Sequence[Wake], said: asking.Said) -> str | None:
         """Which of them is refused, one by one; that one is noted and holds up nobody."""
         if len(wakes) == 1:
-            why = f"{said.status}: {said.body.decode(errors='replace')}"[:500]
+            why = storable(f"{said.status}: {said.body.decode(errors='replace')}")
             log.get(NAME).error("bridge.refused", tenant_id=wakes[0].tenant_id, error=why)
             await self._settle(wakes, problem=why)
             return None
@@ -128,7 +129,7 @@ class Bridge:
         body = msgspec.json.encode({"events": told})
         try:
             return await asking.ask(self.client, "POST", self.url, content=body, headers=headers)
-        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
+        except asking.FAILED as error:
             return f"{self.url} was not reached: {type(error).__name__}: {error}"[:300]
 
     def _token(self, key: dict[str, Any], tenant_id: str) -> str:

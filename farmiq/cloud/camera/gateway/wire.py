@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from farmiq.cloud.camera import mac
+from farmiq.messages.kinds import in_utc
 
 MOST_IMAGE_BYTES = 5 * 2**20
 MOST_CHUNKS = 4096
@@ -212,7 +213,7 @@ def moment(said: Any, field_name: str) -> datetime | None:
         return None
     try:
         found = _moment(said)
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        return in_utc(found if found.tzinfo else found.replace(tzinfo=UTC))
     except (ValueError, OverflowError, OSError):
         raise Wrong([f"{field_name} is no moment: {str(said)[:60]!a}"]) from None
 

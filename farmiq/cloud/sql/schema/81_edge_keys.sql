@@ -1,6 +1,7 @@
 -- Public keys that edges sign their tokens with, one row for each tenant that a key speaks for.
 -- key_id is the key's thumbprint (RFC 7638), so that nobody can choose another's.
 -- public_x is the point of an Ed25519 key, or 'RSA.' and the modulus of an RSA key (e is 65537).
+-- replaced_by is the key that the edge rotated to; there is only ever one.
 -- A key is good until valid_until, if that is said, and never once revoked_at is.
 create table edge_keys (
   key_id text not null,
@@ -10,6 +11,7 @@ create table edge_keys (
   enrolled_at timestamptz not null,
   valid_until timestamptz,
   revoked_at timestamptz,
+  replaced_by text,
   constraint edge_keys_pkey primary key (key_id, tenant_id)
 );
 create index edge_keys_edge_idx on edge_keys (tenant_id, edge_cluster_id);

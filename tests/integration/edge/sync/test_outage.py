@@ -150,6 +150,7 @@ async def test_an_outage_longer_than_a_lease_with_crashes_in_it_sets_nothing_asi
         ({"Retry-After": "7"}, (7, 7)),
         ({"Retry-After": "120"}, (120, 120)),  # longer than the breaker's own pause
         ({"Retry-After": "86400"}, (300, 300)),  # no proxy silences a farm for a day
+        ({"Retry-After": "Fri, 31 Dec 9999 23:59:59 -2300"}, (300, 300)),
         ({"Retry-After": "soon"}, (0.5, 0.5)),
         ({}, (0.5, 0.5)),
     ],
@@ -177,6 +178,23 @@ async def test_what_the_cloud_asks_for_is_obeyed(  # noqa: PLR0917 - a table
     after: datetime = rows(edge_db, "select fn_now()")[0][0]
     assert before + timedelta(seconds=wait_s[0]) <= paused_until
     assert paused_until <= after + timedelta(seconds=wait_s[1])
+
+
+@pytest.mark.parametrize("status", [400, 500, 503])
+async def test_words_of_an_answer_that_no_table_takes_do_not_end_the_forwarder(
+    settings: EdgeSettings, pool: db.Pool, edge_db: Database, status: int
+) -> None:
+    await owe(pool, event())
+    words = b"a NUL \\u0000, half a character \\ud800"
+    body = b'{"error": {"message": "%s", "details": [{"index": 0, "reason": "%s"}]}}'
+
+    def odd(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(status, content=body % (words, words))
+
+    async with forwarder(settings, pool, odd) as it:
+        assert await it.forward_once() == 1
+    ((said,),) = rows(edge_db, "select last_error_message from sync_outbox")
+    assert said == "a NUL \ufffd, half a character ?"
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -45,6 +46,14 @@ def reading(
 
 def view(*found: Reading) -> readings.View:
     return readings.view(COMPANY, found, now=NOW)
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Niue"])
+def test_readings_from_the_ends_of_the_calendar_are_shown(zone: str) -> None:
+    first, last = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
+    odd = replace(reading(), captured_at=last, history=(Point(first, 1.0), Point(last, 2.0)))
+    (row,) = readings.view(replace(COMPANY, timezone=zone), [odd], now=NOW).rows
+    assert row.state is State.AHEAD
 
 
 @pytest.mark.parametrize(
