@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from farmiq.config.environment import given_by_process
+from farmiq.plumbing import mqtt_address
 from farmiq.plumbing.tls import Tls
 
 
@@ -47,6 +48,13 @@ class Settings(BaseModel):
         gt=0,
         description="how long a client may take to send a request; then it is answered 408",
     )
+
+    @field_validator("mqtt_url", check_fields=False)
+    @classmethod
+    def _broker_address(cls, given: SecretStr | None) -> SecretStr | None:
+        if given is not None and given.get_secret_value() != "-":
+            mqtt_address.address(given.get_secret_value())
+        return given
 
     @property
     def tls(self) -> Tls:
