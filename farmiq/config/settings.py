@@ -89,3 +89,7 @@ class Settings(BaseModel):
             wrong = "is not set" if item["type"] == "missing" else f"is wrong: {item['msg']}"
             lines.append(f"{name} {wrong} ({what})")
         return "\n".join(lines)
+
+
+def secret(given: SecretStr | None) -> str | None:
+    return None if given is None else given.get_secret_value()
