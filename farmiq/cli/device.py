@@ -336,25 +336,26 @@ def _print_credentials(
     environment: Mapping[str, str], made: "Credentials", *, as_json: bool
 ) -> None:
     from farmiq.edge.devices import desk
+    from farmiq.plumbing import mqtt_address
 
-    said = made.as_json()
+    broker_url = _broker_url(environment)
+    url = mqtt_address.login_url(made.device.broker_user, made.password, url=broker_url)
+    said = {**made.as_json(), "url": url}
     if as_json:
         terminal.print_json(said)
         return
-    typer.echo(
-        f"user       {said['user']}\npassword   {said['password']}\ntoken      {said['token']}"
-    )
+    for name in ("user", "password", "token", "url"):
+        typer.echo(f"{name:<10} {said[name]}")
     for name in ("publish", "subscribe"):
         typer.echo("\n".join(f"{name:<10} {topic}" for topic in said[name]))
-    host, port = _broker(environment)
+    host, port = mqtt_address.address(broker_url)
     typer.echo(f"\ntry it:\n{desk.publish_line(made, host=host, port=port)}")
 
 
-def _broker(environment: Mapping[str, str]) -> tuple[str, int]:
-    from farmiq.plumbing import mqtt
-
-    url = environment.get("FARMIQ_DEVICES_MQTT_URL") or environment.get("FARMIQ_EDGE_MQTT_URL")
-    return mqtt.address(url) if url else ("broker", 1883)
+def _broker_url(environment: Mapping[str, str]) -> str:
+    """Where devices reach the broker, as far as this machine knows."""
+    names = ("FARMIQ_DEVICES_MQTT_URL", "FARMIQ_EDGE_MQTT_URL")
+    return next((environment[name] for name in names if environment.get(name)), "mqtt://broker")
 
 
 def _print_problems(problems: list[Any], *, as_json: bool) -> None:

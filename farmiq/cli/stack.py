@@ -152,9 +152,11 @@ def doctor(*, name: Name = "demo", as_json: AsJson = False) -> None:
     Without a running stack: which servers a start would use, and what is missing.
     """
     from farmiq import stack
+    from farmiq.cli import terminal
 
     try:
         found = stack.states(_root(name)) or prospects()
+        found += broker_stores(terminal.environment(None if name == "demo" else name))
     except stack.StackError as problem:
         _fail(problem)
     if as_json:
@@ -163,6 +165,46 @@ def doctor(*, name: Name = "demo", as_json: AsJson = False) -> None:
         _print_states(found)
     if not all(state.healthy for state in found):
         raise typer.Exit(NEEDS_ATTENTION)
+
+
+def broker_stores(environment: "Mapping[str, str]") -> "list[EngineState]":
+    """How full the brokers are whose monitoring endpoint is known."""
+    import httpx2
+    import msgspec
+
+    from farmiq.plumbing import broker_store
+    from farmiq.stack import EngineState
+
+    found = []
+    for site in ("edge", "cloud"):
+        variable = f"FARMIQ_{site.upper()}_BROKER_MONITOR_URL"
+        if not environment.get(variable):
+            continue
+        try:
+            answer = httpx2.get(
+                broker_store.jsz_url(environment[variable]),
+                timeout=broker_store.TIMEOUT_S,
+                trust_env=False,
+            )
+            use = broker_store.read_use(answer.raise_for_status().content)
+            healthy, detail = use.share < broker_store.WARN_SHARE, f"holds {use.words()}"
+            remedy = "" if healthy else "see that the gateway runs and commits; `farmiq alert ls`"
+        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
+            healthy, detail, remedy = False, str(error), f"correct {variable}, or start the broker"
+        found.append(
+            EngineState(
+                name=f"mqtt-{site} store",
+                version="",
+                host="",
+                port=0,
+                pid=None,
+                rss_bytes=0,
+                healthy=healthy,
+                detail=detail,
+                remedy=remedy,
+            )
+        )
+    return found
 
 
 def prospects() -> "list[EngineState]":

@@ -214,6 +214,12 @@ class CloudSettings(Settings):
         description="how long a weigh session waits for its image, and after its last event for "
         "any other part, until pages and the API show it as INCOMPLETE",
     )
+    broker_nats_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_BROKER_NATS_URL",
+        description="the broker's own protocol (NATS), nats://user:password@host:4222: what the "
+        "broker may keep is bounded through it; without it one sender may fill the broker",
+    )
     broker_monitor_url: str | None = Field(
         None,
         alias="FARMIQ_CLOUD_BROKER_MONITOR_URL",
@@ -233,6 +239,18 @@ class CloudSettings(Settings):
         ge=1,
         description="messages that a camera may send at once: the chunks of its largest image, or "
         "of several",
+    )
+    camera_bytes_per_second: float = Field(
+        2**20,
+        alias="CAMERA_BYTES_PER_SECOND",
+        ge=0,
+        description="bytes that a camera may send for ever, as CAMERA_MESSAGES_PER_SECOND",
+    )
+    camera_bytes_burst: float = Field(
+        64 * 2**20,
+        alias="CAMERA_BYTES_BURST",
+        ge=1,
+        description="bytes that a camera may send at once: several of its largest images",
     )
     camera_calendar_s: float = Field(
         60,

@@ -351,6 +351,12 @@ class EdgeSettings(Settings):
         alias="FARMIQ_EDGE_BROKER_LOG_FILE",
         description="log of the broker; what it refuses becomes a security alert",
     )
+    broker_nats_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_EDGE_BROKER_NATS_URL",
+        description="the broker's own protocol (NATS), nats://user:password@host:4222: what the "
+        "broker may keep is bounded through it; without it one sender may fill the broker",
+    )
     broker_monitor_url: str | None = Field(
         None,
         alias="FARMIQ_EDGE_BROKER_MONITOR_URL",
@@ -369,6 +375,18 @@ class EdgeSettings(Settings):
         alias="DEVICE_MESSAGES_BURST",
         ge=1,
         description="messages that a device may send at once, such as its buffer after an outage",
+    )
+    device_bytes_per_second: float = Field(
+        2**20,
+        alias="DEVICE_BYTES_PER_SECOND",
+        ge=0,
+        description="bytes that a device may send for ever, as DEVICE_MESSAGES_PER_SECOND",
+    )
+    device_bytes_burst: float = Field(
+        32 * 2**20,
+        alias="DEVICE_BYTES_BURST",
+        ge=1,
+        description="bytes that a device may send at once, as DEVICE_MESSAGES_BURST",
     )
     sync_heartbeat_s: float = Field(
         60,

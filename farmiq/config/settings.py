@@ -9,13 +9,14 @@ from pydantic import (
     ConfigDict,
     Field,
     IPvAnyNetwork,
+    SecretStr,
     ValidationError,
     ValidationInfo,
     field_validator,
 )
 
 from farmiq.config.environment import given_by_process
-from farmiq.plumbing import connections
+from farmiq.plumbing import connections, mqtt_address
 from farmiq.plumbing.tls import Tls
 
 T = TypeVar("T")
@@ -110,6 +111,13 @@ class Settings(BaseModel):
                 raise ValueError(f"at most {most:.15g}")
         return value
 
+    @field_validator("mqtt_url", check_fields=False)
+    @classmethod
+    def _broker_address(cls, given: SecretStr | None) -> SecretStr | None:
+        if given is not None and given.get_secret_value() != "-":
+            mqtt_address.address(given.get_secret_value())
+        return given
+
     @property
     def tls(self) -> Tls:
         return Tls(self.tls_ca_file, self.tls_cert_file, self.tls_key_file)
@@ -143,3 +151,7 @@ class Settings(BaseModel):
             wrong = "is not set" if item["type"] == "missing" else f"is wrong: {item['msg']}"
             lines.append(f"{name} {wrong} ({what})")
         return "\n".join(lines)
+
+
+def secret(given: SecretStr | None) -> str | None:
+    return None if given is None else given.get_secret_value()

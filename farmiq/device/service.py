@@ -9,6 +9,7 @@ so each may be slow, gone or restarted without the others.
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ import httpx2
 
 from farmiq.config.device import DeviceSettings
 from farmiq.device import buffer as buffers
-from farmiq.device import page, scaling, sources, status, telling
+from farmiq.device import page, scaling, sources, status, store, telling
 from farmiq.device.buffer import Buffer, DamagedError, DiskFullError
 from farmiq.device.clock import Clock
 from farmiq.device.commands import Commands
@@ -30,6 +31,7 @@ from farmiq.device.upkeep import Upkeep
 from farmiq.device.uploads import Uploads
 from farmiq.device.writing import Limits, Writer
 from farmiq.messages import topics
+from farmiq.messages.ids import broker_user
 from farmiq.plumbing import log, mqtt
 from farmiq.plumbing.backoff import Backoff
 
@@ -37,6 +39,9 @@ NAME = "iot-weighvision-agent"
 _AFTER_FAILED_SOURCE_S = 5.0
 _AFTER_FAILED_PAGE_S = 60.0
 _AFTER_FULL_DISK_S = 5.0
+# What the buffer remembers of our connections.
+_CLIENT_ID = "client_id"
+_OLD_SESSION_ENDED = "old_session_ended"
 
 
 async def run(
@@ -121,10 +126,11 @@ class Agent:
         settings = self._settings
         # One backoff for all connections: it starts over only after a minute without a failure.
         backoff = Backoff(base_s=min(0.5, settings.reconnect_s), cap_s=settings.reconnect_s)
+        client_id = await self._client_id()
         while True:
             async with mqtt.connected(
                 settings.mqtt_url.get_secret_value(),
-                client_id=f"agent-{settings.device_id}",
+                client_id=client_id,
                 topics=[topics.receipts(settings.place), topics.command(settings.place, "#")],
                 will=mqtt.Will(topics.status(settings.place), self._teller.will),
                 tls=settings.tls,
@@ -143,8 +149,43 @@ class Agent:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._drain.run(broker))
                 group.create_task(self._teller.run(broker))
+                group.create_task(self._end_session_of_old_version(broker))
         except* StalledError:
             log.get(NAME).error("drain.stalled")
+
+    async def _client_id(self) -> str:
+        """Begins with our login, so the broker can tell that it is ours; the tail nobody guesses.
+
+        Another login is another station and begins anew. A full disk keeps no new name: this run's
+        is then its own.
+        """
+        ours = f"{broker_user(self._settings.tenant_id, self._settings.device_id)}/agent-"
+        known = await self._buffer.do(lambda tx: store.meta(tx, _CLIENT_ID))
+        if isinstance(known, str) and known.startswith(ours):
+            return known
+        made = ours + secrets.token_hex(8)
+        with contextlib.suppress(DiskFullError):
+            await self._buffer.do(lambda tx: store.set_meta(tx, _CLIENT_ID, made))
+        return made
+
+    async def _end_session_of_old_version(self, broker: mqtt.Client) -> None:
+        """Once: the client id of versions before named no tenant, and its session holds receipts.
+
+        A clean session under its name ends it; else the broker keeps them for nobody.
+        """
+        if await self._buffer.do(lambda tx: store.meta(tx, _OLD_SESSION_ENDED)):
+            return
+        settings = self._settings
+        await broker.until_up()
+        async with mqtt.connected(
+            settings.mqtt_url.get_secret_value(),
+            client_id=f"agent-{settings.device_id}",
+            keep_session=False,
+            tls=settings.tls,
+        ) as old:
+            await old.until_up()
+        with contextlib.suppress(DiskFullError):
+            await self._buffer.do(lambda tx: store.set_meta(tx, _OLD_SESSION_ENDED, 1))
 
     async def _show(self) -> None:
         """The page; a port that is taken is no reason not to weigh."""

@@ -7,6 +7,7 @@ ids are opaque text that is safe inside an MQTT topic level.
 import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -30,3 +31,11 @@ def derived(occurred_at: datetime, *parts: str) -> UUID:
     rand_b = chance & ((1 << 62) - 1)
     bits = (millis & ((1 << 48) - 1)) << 80 | 0x7 << 76 | rand_a << 64 | 0b10 << 62 | rand_b
     return UUID(int=bits)
+
+
+def broker_user(tenant_id: str, device_id: str) -> str:
+    """A device's login at the broker. An id holds no `/` and no `%`, so no two devices share one.
+
+    A colon ends the name in Mosquitto's password file, so it is written as %3A.
+    """
+    return f"{quote(tenant_id, safe='')}/{quote(device_id, safe='')}"

@@ -7,6 +7,7 @@ says nothing of how fast anybody sent it, and a flood is seen long after it came
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import httpx2
 import msgspec
@@ -19,10 +20,11 @@ TIMEOUT_S = 5.0
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """`in_msgs` grows as long as the connection lasts."""
+    """`in_msgs` and `in_bytes` grow as long as the connection lasts."""
 
     cid: int
     in_msgs: int
+    in_bytes: int = 0
     authorized_user: str = ""
 
 
@@ -35,14 +37,26 @@ class Page(msgspec.Struct, frozen=True):
 
 
 _page = msgspec.json.Decoder(Page)
+_NOTHING = Connection(0, 0)
 
 
-def since(before: Mapping[int, int], connections: Iterable[Connection]) -> Counter[str]:
-    """Messages by user that were not counted before; of a new connection, all of them."""
-    counts: Counter[str] = Counter()
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """By user."""
+
+    messages: Counter[str]
+    size_bytes: Counter[str]
+
+
+def since(before: Mapping[int, Connection], connections: Iterable[Connection]) -> Sent:
+    """What was not counted before, by user; of a new connection, all of it."""
+    messages: Counter[str] = Counter()
+    size_bytes: Counter[str] = Counter()
     for one in connections:
-        counts[one.authorized_user] += max(0, one.in_msgs - before.get(one.cid, 0))
-    return +counts
+        known = before.get(one.cid, _NOTHING)
+        messages[one.authorized_user] += max(0, one.in_msgs - known.in_msgs)
+        size_bytes[one.authorized_user] += max(0, one.in_bytes - known.in_bytes)
+    return Sent(+messages, +size_bytes)
 
 
 class Load:
@@ -51,24 +65,24 @@ class Load:
     def __init__(self, client: httpx2.AsyncClient, url: str) -> None:
         self._client, self._url = client, url.rstrip("/") + "/connz"
         self._server_id: str | None = None
-        self._before: dict[int, int] = {}
+        self._before: dict[int, Connection] = {}
         self.problem: str | None = None
 
-    async def look(self) -> Counter[str]:
-        """Messages by user since the last look; nothing if the broker does not answer."""
+    async def look(self) -> Sent:
+        """What came since the last look; nothing if the broker does not answer."""
         try:
             server_id, connections = await self._ask()
         except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
             self.problem = f"nobody is held back: {self._url} does not tell who sends ({error!r})"
-            return Counter()
+            return Sent(Counter(), Counter())
         self.problem = None
+        now = {one.cid: one for one in connections}
         if server_id != self._server_id:
             # Connections that we find when we start sent what they sent over hours.
-            known = {} if self._server_id else {one.cid: one.in_msgs for one in connections}
-            self._server_id, self._before = server_id, known
-        counts = since(self._before, connections)
-        self._before = {one.cid: one.in_msgs for one in connections}
-        return counts
+            self._server_id, self._before = server_id, {} if self._server_id else now
+        sent = since(self._before, connections)
+        self._before = now
+        return sent
 
     async def _ask(self) -> tuple[str, list[Connection]]:
         found: dict[int, Connection] = {}
@@ -89,6 +103,7 @@ class Load:
 class Guard:
     """Has whoever sends more than it may held back: `hold_back` says for how many seconds.
 
+    `flow` counts messages, `flow_bytes` bytes: few long ones fill a broker as well as many.
     `ours` is the login of our own services, which send on behalf of all.
     """
 
@@ -96,20 +111,25 @@ class Guard:
         self,
         load: Load,
         flow: Flow,
+        flow_bytes: Flow,
         *,
         ours: str,
-        hold_back: Callable[[str], Awaitable[float]],
+        hold_back: Callable[[str, Flow], Awaitable[float]],
     ) -> None:
-        self._load, self._flow, self._ours, self._hold_back = load, flow, ours, hold_back
+        self._load, self._flows = load, (flow, flow_bytes)
+        self._ours, self._hold_back = ours, hold_back
 
     async def look(self) -> dict[str, object]:
         told = self._load.problem
-        counts = await self._load.look()
+        sent = await self._load.look()
         if self._load.problem is not None and told is None:
             log.get("broker").warning("broker.load", reason=self._load.problem)
-        counts.pop(self._ours, None)
-        beyond = self._flow.beyond(counts, now=time.monotonic())
-        for user in beyond:
-            lasts_s = await self._hold_back(user)
-            self._flow.pause(user, lasts_s=lasts_s, now=time.monotonic())
+        beyond: dict[str, Flow] = {}
+        for flow, counts in zip(self._flows, (sent.messages, sent.size_bytes), strict=True):
+            counts.pop(self._ours, None)
+            beyond |= dict.fromkeys(flow.beyond(counts, now=time.monotonic()), flow)
+        for user, which in sorted(beyond.items(), key=lambda item: item[0]):
+            lasts_s = await self._hold_back(user, which)
+            for flow in self._flows:
+                flow.pause(user, lasts_s=lasts_s, now=time.monotonic())
         return {"floods": len(beyond)}

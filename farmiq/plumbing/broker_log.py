@@ -8,6 +8,8 @@ MOST_WORDS = 200
 PERMISSION = "broker.permission"
 LOGIN = "broker.login"
 FORM = "broker.form"
+RETAINED = "broker.retained"
+TAKEOVER = "broker.takeover"
 
 # [pid] date time [ERR] address:port - mid:40 - "client id" - Publish Violation - Subject "a.b"
 _VIOLATION = re.compile(
@@ -21,6 +23,12 @@ _FORM = re.compile(
     r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+ - (?P<client>.*) - "
     r"(?P<rest>maximum payload exceeded.*|character not supported.*|invalid character in .*)"
 )
+_RETAINED = re.compile(
+    r"\[ERR\] (?P<host>\S+):\d+ - mid:\d+ - (?P<client>.*) - "
+    r"(?P<rest>unable to store retained message .*)"
+)
+# [WRN] address:port - mid:9 - "new client" - Replacing old client "…" since both have the same …
+_TAKEOVER = re.compile(r"\[WRN\] (?P<host>\S+):\d+ - mid:\d+ - .*(?P<rest>Replacing old client .*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,11 @@ def read(line: str) -> Refusal | None:
         return Refusal(
             FORM, found["host"], _printable(f"client {found['client']}: {found['rest']}")
         )
+    if found := _RETAINED.search(line):
+        words = _printable(f"client {found['client']}: {found['rest']}")
+        return Refusal(RETAINED, found["host"], words)
+    if found := _TAKEOVER.search(line):
+        return Refusal(TAKEOVER, found["host"], _printable(found["rest"]))
     return None
 
 

@@ -37,9 +37,9 @@ def told(flow: "Flow", pause: Pause | None) -> str:
     if pause is not None:
         held = f"is paused until {pause.until_at:%H:%M:%S}Z, pause {pause.in_a_row} in a row"
     return (
-        f"it sends more than {flow.per_second:g} messages a second, and has used up its burst of "
-        f"{flow.burst:g}: its login at the broker {held}. What it has sent is taken; the rest it "
-        "can send later"
+        f"it sends more than {flow.per_second:,.10g} {flow.what} a second, and has used up its "
+        f"burst of {flow.burst:,.10g}: its login at the broker {held}. What it has sent is taken; "
+        "the rest it can send later"
     )
 
 
@@ -53,6 +53,7 @@ class Flow:
 
     per_second: float
     burst: float
+    what: str = "messages"
     # By sender: what is left, and when that was so; a moment to come is the end of a pause.
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
     _looked_at: float | None = None

@@ -24,6 +24,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
 from farmiq.plumbing import log, mqtt_stream
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.mqtt_address import address
 from farmiq.plumbing.mqtt_stream import Malformed, Message, Stream
 from farmiq.plumbing.tls import Tls
 
@@ -32,7 +33,6 @@ __all__ = ["Client", "Disconnected", "Message", "Will", "address", "connected"]
 KEEPALIVE_S = 30
 CONNECT_TIMEOUT_S = 10.0
 PUBLISH_TIMEOUT_S = 20.0
-DEFAULT_PORTS = {"mqtt": 1883, "mqtts": 8883}
 READ_BYTES = 256 * 1024
 # Longer messages are cut: what is taken from a broker stays in memory for a while.
 LONGEST_PACKET = 1024 * 1024
@@ -533,17 +533,6 @@ class _Paho(paho.Client):
 
     def _create_socket(self) -> Any:
         return _Wire(cast(socket.socket, super()._create_socket()), self._the_loop)
-
-
-def address(url: str) -> tuple[str, int]:
-    """(host, port) of a broker. Raises ValueError if the address cannot be one."""
-    parts = urlsplit(url)
-    if parts.scheme not in DEFAULT_PORTS:
-        raise ValueError("the address of an MQTT broker begins with mqtt:// or mqtts://")
-    try:
-        return parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORTS[parts.scheme]
-    except ValueError:
-        raise ValueError("the port in the address of an MQTT broker is not a number") from None
 
 
 @contextlib.asynccontextmanager

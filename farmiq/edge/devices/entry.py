@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from farmiq.messages import check
-from farmiq.messages.ids import ID_PATTERN
+from farmiq.messages.ids import ID_PATTERN, broker_user
 from farmiq.messages.topics import Place
 
 KINDS = ("sensor", "silo", "feeder", "station", "gateway", "other")
@@ -57,11 +56,7 @@ class Device:
 
     @property
     def broker_user(self) -> str:
-        """Its login at the broker. An id holds no `/` and no `%`, so no two devices share one.
-
-        A colon ends the name in Mosquitto's password file, so it is written as %3A.
-        """
-        return "/".join(quote(part, safe="") for part in self.key)
+        return broker_user(*self.key)
 
 
 class Wrong(Exception):  # noqa: N818 - what a person wrote, not a mistake of ours

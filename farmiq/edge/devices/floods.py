@@ -26,36 +26,37 @@ class Pauser:
     """`writes_users`: whether we say who may connect."""
 
     pool: db.Pool
-    flow: Flow
     writes_users: bool
 
-    async def hold_back(self, user: str) -> float:
+    async def hold_back(self, user: str, flow: Flow) -> float:
         """Pause this login if that can be done; how long it is before it is counted again."""
         async with db.transaction(self.pool) as tx:
-            return await self._hold_back(tx, user)
+            return await self._hold_back(tx, user, flow)
 
-    async def _hold_back(self, tx: db.Connection, user: str) -> float:
+    async def _hold_back(self, tx: db.Connection, user: str, flow: Flow) -> float:
         device = await store.with_login(tx, user)
         if device is None or not self.writes_users:
             who = user if device is None else _subject(device)
-            await alerts.raise_(tx, self._alert(who, None))
+            await alerts.raise_(tx, _alert(who, flow, None))
             return flood.LONGEST_PAUSE_S
         now, before = await store.last_pause(tx, device.key)
         pause = flood.following(before, now=now)
         if not await store.pause(tx, device.key, pause):
             return flood.FIRST_PAUSE_S
         PAUSES.inc()
-        await alerts.raise_(tx, self._alert(_subject(device), pause))
+        await alerts.raise_(tx, _alert(_subject(device), flow, pause))
         return (pause.until_at - now).total_seconds()
 
-    def _alert(self, subject: str, pause: Pause | None) -> alerts.Alert:
-        return alerts.Alert(
-            KIND,
-            subject,
-            "warning",
-            f"{flood.told(self.flow, pause)}. Mend the device, or raise "
-            "DEVICE_MESSAGES_PER_SECOND or DEVICE_MESSAGES_BURST if it is right to",
-        )
+
+def _alert(subject: str, flow: Flow, pause: Pause | None) -> alerts.Alert:
+    names = f"DEVICE_{flow.what.upper()}"
+    return alerts.Alert(
+        KIND,
+        subject,
+        "warning",
+        f"{flood.told(flow, pause)}. Mend the device, or raise {names}_PER_SECOND or "
+        f"{names}_BURST if it is right to",
+    )
 
 
 async def calm(pool: db.Pool) -> dict[str, object]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from farmiq.edge.alerts import Alert
-from farmiq.plumbing.broker_log import FORM, LOGIN, PERMISSION, Refusal
+from farmiq.plumbing.broker_log import FORM, LOGIN, PERMISSION, RETAINED, TAKEOVER, Refusal
 
 # Whoever is refused chooses its words: at most this many senders are told apart in one look.
 MOST_SENDERS = 50
@@ -29,9 +29,14 @@ _TO_DO = {
     LOGIN: "a device has an old secret (`farmiq device rotate` makes a new one), or somebody "
     "guesses",
     FORM: "mend the device: what it sends is never taken, and it may try that one message for ever",
+    RETAINED: "mend the device: only its status is retained, and only if it is short; the message "
+    "itself was delivered",
+    TAKEOVER: "after a cut of the network a client takes its own place; if none was cut, two "
+    "devices have one client id, or somebody uses one that is not theirs",
 }
 
 
 def _alert(kind: str, sender: str, words: str) -> Alert:
-    told = f"the broker refused {sender}: {words}. To do: {_TO_DO[kind]}"
-    return Alert(kind, sender, "warning" if kind == FORM else "security", told)
+    did = "let in" if kind == TAKEOVER else "refused"
+    told = f"the broker {did} {sender}: {words}. To do: {_TO_DO[kind]}"
+    return Alert(kind, sender, "warning" if kind in (FORM, RETAINED) else "security", told)

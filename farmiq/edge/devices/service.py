@@ -17,6 +17,7 @@ import msgspec
 import prometheus_client
 
 from farmiq.config import EdgeSettings
+from farmiq.config.settings import secret
 from farmiq.edge import alerts, diary, outbox, retention
 from farmiq.edge.devices import api, desk, floods, liveness, record, refusals, store
 from farmiq.edge.devices import broker as broker_users
@@ -24,6 +25,7 @@ from farmiq.messages import device as words
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
 from farmiq.plumbing import broker_log, chores, db, http, ids, log, mqtt
 from farmiq.plumbing.broker_load import Guard, Load
+from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.broker_users import Users
 from farmiq.plumbing.flood import Flow
 from farmiq.plumbing.follow import Follower
@@ -88,6 +90,16 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             door.note("devices.load", lambda: load.problem)
             todo.append(chores.Chore("devices.floods", 0.5, guard_of(settings, pool, load).look))
             todo.append(chores.Chore("devices.calm", 30.0, partial(floods.calm, pool)))
+            kept = Store(
+                web,
+                nats_url=secret(settings.broker_nats_url),
+                monitor_url=settings.broker_monitor_url,
+                bounds=broker_users.BOUNDS,
+            )
+            door.note("devices.store", lambda: kept.problem)
+            todo.append(chores.Chore("devices.store", 2.0, kept.look))
+            tell = partial(broker_users.tell_of_store, pool, kept)
+            todo.append(chores.Chore("devices.store_use", 10.0, tell))
         if settings.broker_log_file is not None:
             follower = Follower(settings.broker_log_file)
             follower.look()
@@ -98,9 +110,10 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
 
 def guard_of(settings: EdgeSettings, pool: db.Pool, load: Load) -> Guard:
     flow = Flow(settings.device_per_second, settings.device_burst)
-    pauser = floods.Pauser(pool, flow, writes_users=settings.broker_users_file is not None)
+    flow_bytes = Flow(settings.device_bytes_per_second, settings.device_bytes_burst, "bytes")
+    pauser = floods.Pauser(pool, writes_users=settings.broker_users_file is not None)
     ours = unquote(urlsplit(settings.mqtt_url.get_secret_value()).username or "")
-    return Guard(load, flow, ours=ours, hold_back=pauser.hold_back)
+    return Guard(load, flow, flow_bytes, ours=ours, hold_back=pauser.hold_back)
 
 
 async def look_round(pool: db.Pool) -> dict[str, object]:

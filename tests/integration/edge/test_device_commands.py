@@ -42,6 +42,7 @@ def test_a_device_is_added_and_its_login_is_printed_once(farmiq: Terminal) -> No
     assert "publish    iot/weighvision/t-1/f-1/b-1/s/session/+/+" in text
     assert "mosquitto_pub -h broker -p 1883 -q 1 -u 't-1/scale.7'" in text
     password = text.partition("password   ")[2].partition("\n")[0]
+    assert f"url        mqtt://t-1%2Fscale.7:{password}@broker:1883\n" in text
     shown = farmiq("show", "t-1", "scale.7").stdout
     assert "never seen" in shown
     assert password not in shown + json.dumps(farmiq.rows("select * from devices"), default=str)

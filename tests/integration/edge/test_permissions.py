@@ -350,14 +350,14 @@ async def test_the_registry_is_written_to_the_broker_and_kept_there(
         nowhere = users_of(pool, tmp_path / "no" / "where.conf", own=["GATEWAY"], pid_file=None)
         await nowhere.keep()
         assert "No such file" in (nowhere.problem or "")
-    assert broker.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES"
+    assert broker.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES,KEEPER"
 
 
 def test_without_a_shared_login_only_registered_devices_connect(tmp_path: Path) -> None:
     with stack.start(tmp_path / "s", engines=("mqtt-edge",), shared_login=False) as started:
         environment = started.environment
         assert "@" not in environment["FARMIQ_DEVICES_MQTT_URL"]
-        assert environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY"
+        assert environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,KEEPER"
         text = Path(environment["FARMIQ_EDGE_BROKER_USERS_FILE"]).read_text()
         assert "DEVICES" not in text
     with stack.start(tmp_path / "s", engines=("mqtt-edge",)) as started:

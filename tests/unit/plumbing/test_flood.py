@@ -70,5 +70,8 @@ def test_pauses_grow_to_a_bound_and_begin_anew_after_a_calm() -> None:
 def test_connections_are_counted_by_user_since_the_last_look(
     before: dict[int, int], counted: dict[str, int]
 ) -> None:
-    found = [Connection(1, 7, "a"), Connection(2, 5, "a"), Connection(3, 3, "b")]
-    assert since(before, found) == Counter(counted)
+    found = [Connection(1, 7, 70, "a"), Connection(2, 5, 50, "a"), Connection(3, 3, 30, "b")]
+    known = {cid: Connection(cid, count, count * 10) for cid, count in before.items()}
+    sent = since(known, found)
+    assert sent.messages == Counter(counted)
+    assert sent.size_bytes == Counter({who: count * 10 for who, count in counted.items()})

@@ -43,32 +43,32 @@ class Pauser:
     """`writes_users`: whether we say who may connect."""
 
     pool: db.Pool
-    flow: Flow
     writes_users: bool
 
-    async def hold_back(self, user: str) -> float:
+    async def hold_back(self, user: str, flow: Flow) -> float:
         """Pause this login if that can be done; how long it is before it is counted again."""
         async with db.transaction(self.pool) as tx:
-            return await self._hold_back(tx, user)
+            return await self._hold_back(tx, user, flow)
 
-    async def _hold_back(self, tx: db.Connection, user: str) -> float:
+    async def _hold_back(self, tx: db.Connection, user: str, flow: Flow) -> float:
         found = await logins.last_pause(tx, user) if self.writes_users else None
         if found is None:
             # A login that many cameras share is paused for none of them.
             SHARED.inc()
             log.get("cloud-camera-gateway").warning("camera.flood", name=user, reason="not paused")
-            await self._tell(tx, user, None)
+            await _tell(tx, user, flow, None)
             return flood.LONGEST_PAUSE_S
         now, before = found
         pause = flood.following(before, now=now)
         if not await logins.pause(tx, user, pause):
             return flood.FIRST_PAUSE_S
         PAUSES.inc()
-        await self._tell(tx, user, pause)
+        await _tell(tx, user, flow, pause)
         return (pause.until_at - now).total_seconds()
 
-    async def _tell(self, tx: db.Connection, mac: str, pause: Pause | None) -> None:
-        await tx.execute(_TELL, {"mac": mac, "message": flood.told(self.flow, pause)})
+
+async def _tell(tx: db.Connection, mac: str, flow: Flow, pause: Pause | None) -> None:
+    await tx.execute(_TELL, {"mac": mac, "message": flood.told(flow, pause)})
 
 
 async def calm(pool: db.Pool) -> dict[str, object]:

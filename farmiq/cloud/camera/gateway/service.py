@@ -22,10 +22,12 @@ from farmiq.cloud.camera.gateway.lag import Lag
 from farmiq.cloud.camera.gateway.steps import ENDED, WORKERS, Steps
 from farmiq.cloud.camera.gateway.wire import Sent
 from farmiq.config import CloudSettings
+from farmiq.config.settings import secret
 from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.broker_load import Load
+from farmiq.plumbing.broker_store import Store
 
 NAME = "cloud-camera-gateway"
 
@@ -68,7 +70,10 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         door.note("camera", turn.note)
         monitor = settings.broker_monitor_url
         load = Load(web, monitor) if monitor else None
-        for chore in upkeep.chores_of(desk, settings, door, load=load, is_active=turn.is_active):
+        store = store_of(settings, web)
+        for chore in upkeep.chores_of(
+            desk, settings, door, load=load, store=store, is_active=turn.is_active
+        ):
             group.create_task(chores.keep_doing(chore))
         address = mqtt_url.get_secret_value()
         await turn.take_turns(lambda: _listen(settings, address, door, pool, bucket, turn))
@@ -126,6 +131,17 @@ async def _listen(  # noqa: PLR0917 - what it stands on
                 await door_.take(messages)
                 hand.line.settled()
                 steps.news.set()
+
+
+def store_of(settings: CloudSettings, web: httpx2.AsyncClient) -> Store | None:
+    if settings.broker_monitor_url is None:
+        return None
+    return Store(
+        web,
+        nats_url=secret(settings.broker_nats_url),
+        monitor_url=settings.broker_monitor_url,
+        bounds=dialects.BOUNDS,
+    )
 
 
 def pace_of(settings: CloudSettings) -> Pace:

@@ -8,6 +8,7 @@ from farmiq.cloud.camera.gateway import commands, dialects, floods, liveness, lo
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, log, mqtt
 from farmiq.plumbing.broker_load import Guard, Load
+from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.broker_users import Users
 from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.flood import Flow
@@ -54,6 +55,7 @@ def chores_of(
     door: http.Door,
     *,
     load: Load | None,
+    store: Store | None,
     is_active: Callable[[], bool],
 ) -> list[Chore]:
     """Those that need no MQTT; of two gateways the one whose turn it is does them."""
@@ -80,15 +82,20 @@ def chores_of(
         door.note("camera.load", lambda: load.problem)
         todo.append(Chore("camera.floods", 0.5, guard_of(settings, pool, load).look))
         todo.append(Chore("camera.calm", 30.0, partial(floods.calm, pool)))
+    if store is not None:
+        door.note("camera.store", lambda: store.problem)
+        todo.append(Chore("camera.store", 2.0, store.look))
+        todo.append(Chore("camera.store_use", 10.0, watch.StoreUse(store).look))
     return [Chore(chore.name, chore.every_s, partial(_in_turn, is_active, chore)) for chore in todo]
 
 
 def guard_of(settings: CloudSettings, pool: db.Pool, load: Load) -> Guard:
     url = settings.mqtt_url.get_secret_value() if settings.mqtt_url else ""
     flow = Flow(settings.camera_per_second, settings.camera_burst)
-    pauser = floods.Pauser(pool, flow, writes_users=settings.broker_users_file is not None)
+    flow_bytes = Flow(settings.camera_bytes_per_second, settings.camera_bytes_burst, "bytes")
+    pauser = floods.Pauser(pool, writes_users=settings.broker_users_file is not None)
     ours = unquote(urlsplit(url).username or "")
-    return Guard(load, flow, ours=ours, hold_back=pauser.hold_back)
+    return Guard(load, flow, flow_bytes, ours=ours, hold_back=pauser.hold_back)
 
 
 async def _in_turn(is_active: Callable[[], bool], chore: Chore) -> dict[str, object]:

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Collection
 import prometheus_client
 
 from farmiq.cloud.camera import strangers
-from farmiq.plumbing import broker_log, db, log
+from farmiq.plumbing import broker_log, broker_store, db, log
+from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.follow import Follower
 
 NAME = "cloud-camera-gateway"
@@ -21,6 +22,31 @@ UNKNOWN = prometheus_client.Gauge(
 BROKER_REFUSED = prometheus_client.Counter(
     "farmiq_camera_broker_refusals_total", "What the cameras' broker says it refused", ["kind"]
 )
+
+
+STORE_USE = prometheus_client.Gauge(
+    "farmiq_camera_broker_store_ratio", "How full the store of the cameras' broker is, 0 to 1"
+)
+
+
+class StoreUse:
+    """Says so once when the broker fills up, and once when that is over."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._told = store, False
+
+    async def look(self) -> dict[str, object]:
+        use = self._store.use
+        if use is None:
+            return {}
+        STORE_USE.set(use.share)
+        if use.share >= broker_store.WARN_SHARE and not self._told:
+            log.get(NAME).error("camera.broker_fills_up", reason=use.words())
+            self._told = True
+        elif use.share < broker_store.CALM_SHARE and self._told:
+            log.get(NAME).info("camera.broker_has_room", reason=use.words())
+            self._told = False
+        return {}
 
 
 class Strangers:

@@ -1,0 +1,184 @@
+"""What a NATS broker may keep: bounds for its streams, and a word in time before they are full.
+
+A broker whose store is full lets nobody in any more, not even after a restart. So what one sender
+can make it keep is bounded: a message is retained only where the topic map says so and only if it
+is short, and the queue of what nobody has taken leaves room for sessions and logins.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import msgspec
+
+from farmiq.plumbing import nats
+
+QUEUE, RETAINED, QOS2 = "$MQTT_msgs", "$MQTT_rmsgs", "$MQTT_qos2in"
+# A retained message on any other topic meets this stream, which takes none: the broker delivers
+# the message as usual, keeps nothing and says so in its log. It is in memory because it must be
+# gone after a restart: the broker then claims all these subjects before it lets the first client
+# in, and lets in nobody if another stream has them. We narrow them again with the next look.
+NOT_RETAINED = "FARMIQ_NOT_RETAINED"
+MAX_RETAINED_BYTES = 16 * 1024
+# Of the whole store: the queue, what is retained, and messages of QoS 2 that their senders have
+# not released. The rest is for sessions.
+QUEUE_SHARE, RETAINED_SHARE, QOS2_SHARE = 0.75, 0.10, 0.05
+# So full a store is told of; when it is calmer than that again, the matter is over.
+WARN_SHARE, CALM_SHARE = 0.5, 0.4
+TIMEOUT_S = 5.0
+
+_PREFIX = "$MQTT.rmsgs."
+_STREAM_NOT_FOUND = 10059
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Subjects of devices: where a message may be retained, and where none is."""
+
+    retained: Sequence[str]
+    not_retained: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    used_bytes: int
+    max_bytes: int
+
+    @property
+    def share(self) -> float:
+        return self.used_bytes / self.max_bytes if self.max_bytes > 0 else 0.0
+
+    def words(self) -> str:
+        return f"{self.share:.0%} of the {self.max_bytes / 2**20:.0f} MiB that it may keep"
+
+
+class _JetStream(msgspec.Struct, frozen=True):
+    class Config(msgspec.Struct, frozen=True):
+        max_storage: int = 0
+
+    storage: int = 0
+    config: Config = Config()
+
+
+_jsz = msgspec.json.Decoder(_JetStream)
+
+
+def changes(bounds: Bounds, *, store_bytes: int) -> dict[str, dict[str, Any]]:
+    """By stream: what has to be so in its configuration."""
+    return {
+        RETAINED: {
+            "subjects": [_PREFIX + subject for subject in bounds.retained],
+            "max_msg_size": MAX_RETAINED_BYTES,
+            "max_bytes": int(store_bytes * RETAINED_SHARE),
+            "discard": "new",
+        },
+        QUEUE: {"max_bytes": int(store_bytes * QUEUE_SHARE), "discard": "new"},
+        QOS2: {"max_bytes": int(store_bytes * QOS2_SHARE)},
+    }
+
+
+def sink(bounds: Bounds) -> dict[str, Any]:
+    return {
+        "name": NOT_RETAINED,
+        "subjects": [_PREFIX + subject for subject in bounds.not_retained],
+        "storage": "memory",
+        "retention": "limits",
+        "max_msgs": 1,
+        "max_msg_size": 1,
+    }
+
+
+async def use(client: httpx2.AsyncClient, monitor_url: str) -> Use:
+    """How full the broker's store is. Raises httpx2.HTTPError, or msgspec.DecodeError."""
+    answer = await client.get(jsz_url(monitor_url), timeout=TIMEOUT_S)
+    return read_use(answer.raise_for_status().content)
+
+
+def jsz_url(monitor_url: str) -> str:
+    return monitor_url.rstrip("/") + "/jsz"
+
+
+def read_use(raw: bytes) -> Use:
+    """Raises msgspec.DecodeError."""
+    found = _jsz.decode(raw)
+    return Use(found.storage, found.config.max_storage)
+
+
+class Store:
+    """Keeps a broker's streams within `bounds`. `problem` says why they are not, or None."""
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        *,
+        nats_url: str | None,
+        monitor_url: str,
+        bounds: Bounds,
+    ) -> None:
+        self._client, self._nats_url, self._monitor_url = client, nats_url, monitor_url
+        self._bounds = bounds
+        self.problem: str | None = "not looked at yet"
+        self.use: Use | None = None
+
+    async def look(self) -> dict[str, object]:
+        """One look: how full it is, and how many streams had to be bounded (again)."""
+        try:
+            self.use = await use(self._client, self._monitor_url)
+            done = await self._bound(self.use.max_bytes)
+        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError, nats.NatsError) as error:
+            self.problem = f"what the broker may keep is not bounded: {error!s}"
+            return {}
+        self.problem = None
+        return {"bounded": len(done)} if done else {}
+
+    async def _bound(self, store_bytes: int) -> list[str]:
+        if self._nats_url is None:
+            raise nats.NatsError("FARMIQ_…_BROKER_NATS_URL is not set")
+        if store_bytes <= 0:
+            raise nats.NatsError("it does not say how much it may keep (max_file_store)")
+        done = []
+        async with nats.connected(self._nats_url) as server:
+            for name, wanted in changes(self._bounds, store_bytes=store_bytes).items():
+                config = await _config(server, name)
+                # The broker makes its streams when the first MQTT client comes.
+                if config is None or _is_so(config, wanted):
+                    continue
+                if name == RETAINED:
+                    await self._purge(server)
+                await _ask(server, f"STREAM.UPDATE.{name}", {**config, **wanted})
+                done.append(name)
+            found, wanted = await _config(server, NOT_RETAINED), sink(self._bounds)
+            if found is None or not _is_so(found, wanted):
+                verb = "CREATE" if found is None else "UPDATE"
+                await _ask(server, f"STREAM.{verb}.{NOT_RETAINED}", {**(found or {}), **wanted})
+                done.append(NOT_RETAINED)
+        return done
+
+    async def _purge(self, server: nats.Connection) -> None:
+        """What was retained before and may not be: a store that it filled has room again."""
+        for subject in self._bounds.not_retained:
+            await _ask(server, f"STREAM.PURGE.{RETAINED}", {"filter": _PREFIX + subject})
+
+
+async def _config(server: nats.Connection, stream: str) -> dict[str, Any] | None:
+    """None: there is no such stream."""
+    answer = await _ask(server, f"STREAM.INFO.{stream}", {}, unless=_STREAM_NOT_FOUND)
+    config: dict[str, Any] | None = answer.get("config")
+    return config
+
+
+async def _ask(
+    server: nats.Connection, subject: str, body: Mapping[str, Any], *, unless: int = 0
+) -> dict[str, Any]:
+    """A request to JetStream. Raises NatsError if it fails, but for the error `unless`."""
+    raw = await server.request(f"$JS.API.{subject}", msgspec.json.encode(body))
+    answer: dict[str, Any] = msgspec.json.decode(raw)
+    error = answer.get("error")
+    if error is not None and error.get("err_code") != unless:
+        raise nats.NatsError(f"{subject}: {error.get('description')}")
+    return answer
+
+
+def _is_so(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(config.get(name) == value for name, value in wanted.items())

@@ -1,0 +1,80 @@
+"""A broker that fills up is told of, and whoever sends too many bytes is held back."""
+
+import httpx2
+import psycopg
+import pytest
+
+from farmiq import stack
+from farmiq.cli import stack as commands
+from farmiq.edge.devices import broker as kept
+from farmiq.plumbing import broker_store, db, ids, mqtt
+from farmiq.plumbing.broker_load import Guard, Load
+from farmiq.plumbing.broker_store import Store, Use
+from farmiq.plumbing.flood import Flow
+from tests.conftest import Database
+from tests.until import until
+
+
+async def test_store_that_fills_up_is_an_alert_until_it_has_room_again(edge_db: Database) -> None:
+    def alerts() -> list[tuple[str, bool]]:
+        with psycopg.connect(edge_db.admin_url) as connection:
+            query = "select severity, closed_at is null from alerts where kind = 'broker.store'"
+            return connection.execute(query).fetchall()
+
+    async with db.pool(edge_db.url, name="test") as pool, httpx2.AsyncClient() as web:
+        store = Store(web, nats_url=None, monitor_url="http://127.0.0.1:9", bounds=kept.BOUNDS)
+        seen = []
+        for used in (None, 45, 51, 45, 39):
+            store.use = None if used is None else Use(used, 100)
+            await kept.tell_of_store(pool, store)
+            seen.append(alerts())
+    assert seen == [[], [], [("critical", True)], [("critical", True)], [("critical", False)]]
+
+
+async def test_sender_of_few_long_messages_is_held_back(broker: stack.Stack) -> None:
+    held: list[tuple[str, str]] = []
+
+    async def hold_back(user: str, flow: Flow) -> float:
+        held.append((user, flow.what))
+        return 60.0
+
+    async with httpx2.AsyncClient(trust_env=False) as web:
+        load = Load(web, broker.environment["FARMIQ_EDGE_BROKER_MONITOR_URL"])
+        guard = Guard(
+            load,
+            Flow(per_second=200, burst=4_000),
+            Flow(1_000, 300_000, "bytes"),
+            ours="gateway",
+            hold_back=hold_back,
+        )
+        await guard.look()
+        async with mqtt.connected(
+            broker.environment["FARMIQ_DEVICES_MQTT_URL"],
+            client_id=f"d-{ids.new().hex}",
+            keep_session=False,
+        ) as link:
+            await link.until_up()
+            await link.publish("iot/telemetry/t/f/b/d/m", b"x" * 200_000)
+            await guard.look()
+            assert held == []
+            await link.publish("iot/telemetry/t/f/b/d/m", b"x" * 200_000)
+
+            async def looked() -> bool:
+                await guard.look()
+                return bool(held)
+
+            await until(looked)
+    assert held == [("devices", "bytes")]
+
+
+def test_doctor_says_how_full_a_broker_is(
+    broker: stack.Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (state,) = commands.broker_stores(broker.environment)
+    assert (state.name, state.healthy) == ("mqtt-edge store", True)
+    assert state.detail.startswith("holds 0% of the 4096 MiB")
+    monkeypatch.setattr(broker_store, "WARN_SHARE", 0.0)
+    (state,) = commands.broker_stores(broker.environment)
+    assert (state.healthy, state.remedy != "") == (False, True)
+    (state,) = commands.broker_stores({"FARMIQ_CLOUD_BROKER_MONITOR_URL": "http://127.0.0.1:9"})
+    assert (state.name, state.healthy) == ("mqtt-cloud store", False)

@@ -1,0 +1,195 @@
+"""One sender cannot fill the broker: a real NATS server with a small store."""
+
+import asyncio
+import contextlib
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from farmiq.edge.devices import refusals
+from farmiq.edge.devices.broker import BOUNDS
+from farmiq.plumbing import broker_log, broker_store, ids, mqtt
+from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.broker_store import Store
+from farmiq.stack import broker as engine
+from farmiq.stack import engines, files
+from farmiq.stack.engine import NotReadyError, await_answer
+from tests import brokers
+from tests.until import until
+
+STORE_BYTES = 24 * 2**20
+LONG = b"x" * 400_000
+
+
+@dataclass
+class Small:
+    """A broker with a store of 24 MiB; the device's login may publish as a device does."""
+
+    folder: Path
+    ports: tuple[int, int, int]
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def url(self, user: str) -> str:
+        return f"mqtt://{user}:pw@127.0.0.1:{self.ports[0]}"
+
+    def start(self) -> None:
+        found = engines.LIST[0]
+        assert isinstance(found, engine.Broker)
+        mqtt_port, nats_port, monitor_port = self.ports
+        text = engine.configuration(
+            name="small", store=self.folder / "store", mqtt_port=mqtt_port, nats_port=nats_port,
+            monitor_port=monitor_port, sync="2m",
+            users=[(user, "pw") for user in (found.reader, found.writer, engine.KEEPER)],
+        )  # fmt: skip
+        text = text.replace(str(engine.STORE_LIMIT_BYTES), str(STORE_BYTES))
+        files.write_private(self.folder / "nats.conf", text)
+        self.process = brokers.start_nats(self.folder, text)
+        await_answer(self._answer, within_s=20, give_up=lambda: None)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(20)
+
+    def _answer(self) -> str:
+        try:
+            httpx2.get(f"http://127.0.0.1:{self.ports[2]}/healthz", trust_env=False)
+        except httpx2.HTTPError as error:
+            raise NotReadyError(str(error)) from error
+        return "NATS"
+
+    def refused(self) -> list[broker_log.Refusal]:
+        text = (self.folder / "nats.log").read_text()
+        return [found for line in text.splitlines() if (found := broker_log.read(line))]
+
+
+@pytest.fixture
+def small(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Small]:
+    made = Small(tmp_path, (free_port(), free_port(), free_port()))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+async def store(small: Small) -> AsyncIterator[Store]:
+    async with httpx2.AsyncClient(trust_env=False) as web:
+        yield Store(
+            web,
+            nats_url=f"nats://keeper:pw@127.0.0.1:{small.ports[1]}",
+            monitor_url=f"http://127.0.0.1:{small.ports[2]}",
+            bounds=BOUNDS,
+        )
+
+
+def device(small: Small, *, name: str = "") -> contextlib.AbstractAsyncContextManager[mqtt.Client]:
+    return mqtt.connected(
+        small.url("devices"),
+        client_id=name or f"d-{ids.new().hex}",
+        keep_session=False,
+        backoff=Backoff(cap_s=0.5),
+    )
+
+
+async def retained(small: Small) -> set[str]:
+    """Topics whose last message a newcomer is told; a short status is always among them."""
+    async with device(small) as link:
+        await link.until_up()
+        await link.publish("iot/status/t/f/b/d", b"here", retain=True)
+    async with mqtt.connected(
+        small.url("gateway"), client_id=f"later-{ids.new().hex}", topics=["iot/#"],
+        keep_session=False,
+    ) as later:  # fmt: skip
+        found: set[str] = set()
+        while "iot/status/t/f/b/d" not in found:
+            found |= {each.topic for each in await later.batch(most=500, linger_s=0.2)}
+        return found
+
+
+async def bounded(store: Store) -> None:
+    await store.look()
+    assert store.problem is None
+
+
+async def test_retained_messages_of_one_device_leave_the_broker_healthy(
+    small: Small, store: Store
+) -> None:
+    async with device(small, name="greedy") as greedy:
+        await greedy.until_up()
+        await bounded(store)
+        for number in range(150):
+            topic = f"iot/telemetry/t/f/b/d/m{number}"
+            await greedy.publish(topic, LONG, retain=True)
+        await greedy.publish("iot/status/t/f/b/d", LONG, retain=True)
+    assert await retained(small) == {"iot/status/t/f/b/d"}
+    small.stop()
+    small.start()
+    assert await retained(small) == {"iot/status/t/f/b/d"}
+    await bounded(store)
+    assert (await store.look(), store.use and store.use.share < 0.05) == ({}, True)
+    (alert,) = refusals.alerts(one for one in small.refused() if one.kind == broker_log.RETAINED)
+    assert ("greedy" in alert.message, alert.severity) == (True, "warning")
+
+
+async def test_broker_that_retained_messages_have_filled_lets_devices_in_again(
+    small: Small, store: Store
+) -> None:
+    """As a version before left it: nobody gets an answer to CONNECT."""
+    async with device(small) as greedy:
+        await greedy.until_up()
+        with contextlib.suppress(mqtt.Disconnected):
+            for number in range(150):
+                await greedy.publish(f"iot/telemetry/t/f/b/d/m{number}", LONG, retain=True)
+    async with device(small) as link:
+        await until(lambda: "unable to connect" in (small.folder / "nats.log").read_text())
+        assert link.problem() is not None
+        await bounded(store)
+        await link.until_up()
+    await store.look()
+    assert store.use is not None
+    assert store.use.share < broker_store.CALM_SHARE
+
+
+async def test_full_queue_lets_clients_in_and_takes_messages_again_when_it_is_taken(
+    small: Small, store: Store
+) -> None:
+    up = ["iot/telemetry/#"]
+    async with mqtt.connected(small.url("gateway"), client_id="gw", topics=up) as gateway:
+        await gateway.until_up()
+    await bounded(store)
+    async with device(small) as sender:
+        await sender.until_up()
+        sending = asyncio.gather(
+            *(sender.publish("iot/telemetry/t/f/b/d/m", LONG) for _ in range(150))
+        )
+        with pytest.raises(mqtt.Disconnected):
+            await sending
+    await store.look()
+    assert store.use is not None
+    assert broker_store.WARN_SHARE < store.use.share < 0.8
+    async with mqtt.connected(small.url("gateway"), client_id="gw", topics=up) as gateway:
+        await gateway.until_up()
+        taking = asyncio.create_task(_take(gateway))
+        async with device(small) as sender:
+            await sender.until_up()
+
+            async def taken() -> bool:
+                with contextlib.suppress(mqtt.Disconnected):
+                    await sender.until_up()
+                    await sender.publish("iot/telemetry/t/f/b/d/m", LONG)
+                    return True
+                return False
+
+            await until(taken)
+        taking.cancel()
+
+
+async def _take(gateway: mqtt.Client) -> None:
+    while True:
+        gateway.ack(await gateway.batch(most=10, linger_s=0.01))
