@@ -120,7 +120,7 @@ def down(
 def fetch(
     *,
     browser: Annotated[
-        bool, typer.Option(help="Also get Chromium, for the browser tests.")
+        bool, typer.Option(help="Also get what only tests use: Chromium and strace.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -137,6 +137,7 @@ def fetch(
         }
         if browser:
             places["chromium"] = str(debian.chromium_path(downloads, say=say))
+            places["strace"] = str(debian.strace_path(downloads, say=say))
     except stack.StackError as problem:
         _fail(problem)
     if as_json:

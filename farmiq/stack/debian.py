@@ -81,6 +81,20 @@ def chromium_path(cache: Path, *, say: Say = lambda _: None) -> Path:
     return target / "chromium"
 
 
+def strace_path(cache: Path, *, say: Say = lambda _: None) -> Path:
+    """Return a strace to run: the installed one, else one extracted into the cache."""
+    installed = shutil.which("strace")
+    if installed is not None:
+        return Path(installed)
+    if not usable():
+        raise StackError(
+            "No strace on the PATH, and this is no Debian system to take it from: install it."
+        )
+    target = cache.resolve() / "strace"
+    extract(("strace",), target, say=say)
+    return target / "usr/bin/strace"
+
+
 def chromium_wrapper(target: Path, libraries: Sequence[Path]) -> str:
     """Return the shell script that starts an extracted Chromium with its own libraries."""
     return f"""\

