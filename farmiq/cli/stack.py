@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from farmiq.cli import terminal
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -55,7 +57,7 @@ def up(
         found = stack.states(root)
         if not found or not all(state.healthy for state in found):
             _clear(root)
-            say = _quiet if as_json else typer.echo
+            say = terminal.progress(quiet=as_json)
             stack.start(
                 root,
                 given=config.given_urls(),
@@ -63,6 +65,7 @@ def up(
                 detach=True,
                 shared_login=shared_login,
             )
+        stack.announce(root)
         _print_addresses(stack.attach(root), as_json=as_json)
     except stack.StackError as problem:
         _fail(problem)
@@ -73,8 +76,9 @@ def status(*, name: Name = "demo", as_json: AsJson = False) -> None:
     """Probe every engine now: version, port, memory, health. Exit code 3 if one is unwell."""
     from farmiq import stack
 
+    root = _root(name)
     try:
-        found = stack.states(_root(name))
+        found = stack.states(stack.find(name) or root)
     except stack.StackError as problem:
         _fail(problem)
     if as_json:
@@ -82,7 +86,8 @@ def status(*, name: Name = "demo", as_json: AsJson = False) -> None:
     elif found:
         _print_states(found)
     else:
-        typer.echo(f"The stack {name} is not running. Start it with `farmiq stack up`.")
+        start = stack.command(root, "up")
+        typer.echo(f"The stack {name} is not running. Start it with `{start}`.")
     if not found or not all(state.healthy for state in found):
         raise typer.Exit(NEEDS_ATTENTION)
 
@@ -114,6 +119,12 @@ def down(
     for stopped_name, stopped in done.items():
         did = f"stopped {', '.join(stopped)}" if stopped else "was not running"
         typer.echo(f"{stopped_name}: {did}{'; its data is deleted' if delete_data else ''}")
+        other = None if stopped or everything else stack.find(stopped_name)
+        if other is not None:
+            # Never stopped from another folder: that demo may be somebody's work of the day.
+            typer.echo(
+                f"a stack of this name runs in {other}: `{stack.command(other, 'down')}` stops it"
+            )
 
 
 @app.command()
@@ -129,7 +140,7 @@ def fetch(
     from farmiq.stack import debian, mosquitto, rabbitmq
 
     downloads = config.state_dir() / "engines"
-    say = _quiet if as_json else typer.echo
+    say = terminal.progress(quiet=as_json)
     try:
         places = {
             "rabbitmq": str(rabbitmq.find(downloads, say=say).scripts),
@@ -247,10 +258,6 @@ def _print_addresses(environment: "Mapping[str, str]", *, as_json: bool) -> None
         return
     for variable, url in environment.items():
         typer.echo(f"{variable}={url}")
-
-
-def _quiet(line: str) -> None:
-    del line
 
 
 def _fail(problem: Exception) -> NoReturn:
