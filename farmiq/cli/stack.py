@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from farmiq.doctor import Check
     from farmiq.stack import EngineState
 
 NEEDS_ATTENTION = 3
@@ -157,23 +158,77 @@ def fetch(
             typer.echo(f"{program:<14}  {place}")
 
 
-def doctor(*, name: Name = "demo", as_json: AsJson = False) -> None:
-    """Say how each engine fares and what to do about what is wrong.
+def doctor(
+    *,
+    name: Annotated[
+        str | None, typer.Option(help="Look at this local stack, whatever the settings name.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how everything here fares and what to do about what is wrong.
 
-    Without a running stack: which servers a start would use, and what is missing.
+    A local stack that runs is looked at, with the services of its demo. On an edge, a cloud or a
+    weigh station, what the settings name is probed: databases, brokers, services, what waits, what
+    was refused, disks and clocks. Else: which engines a start would use, and what is missing.
+
+    Exit code 0: all is well; 3: something needs attention; 1: it could not be looked at.
     """
-    from farmiq import stack
+    from farmiq import config, stack
 
+    if name is not None:
+        _root(name)
     try:
-        found = stack.states(_root(name)) or prospects()
+        root = stack.find(name)
+        engines = stack.states(root) if root is not None else []
     except stack.StackError as problem:
         _fail(problem)
+    checks = []
+    environment = terminal.environment(name) if root is not None else config.environment()
+    if root is None or _is_owned(root):
+        checks = _examined(environment)
+    if not engines and not checks:
+        engines = prospects()
+    found: list[EngineState | Check] = [*engines, *checks]
     if as_json:
-        typer.echo(json.dumps([asdict(state) for state in found], indent=2))
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2))
     else:
-        _print_states(found)
-    if not all(state.healthy for state in found):
+        if engines:
+            _print_states(engines)
+        _print_checks(checks)
+    if not all(each.healthy for each in found):
         raise typer.Exit(NEEDS_ATTENTION)
+
+
+def _examined(environment: "Mapping[str, str]") -> "list[Check]":
+    import asyncio
+
+    from farmiq import doctor as examination
+    from farmiq.plumbing import log
+
+    if not examination.is_configured(environment):
+        return []
+    log.configure("error")
+    return asyncio.run(examination.examine(environment))
+
+
+def _is_owned(root: "Path") -> bool:
+    """A stack without an owner was left running by itself: nobody promised services on it."""
+    from farmiq.stack import record
+
+    run = record.read_run(root)
+    return run is not None and run.owned
+
+
+def _print_checks(checks: "list[Check]") -> None:
+    """A line each, and below it what to do; no table, so that a narrow window breaks nothing."""
+    wide = max((len(each.name) for each in checks), default=0)
+    for each in checks:
+        colour = None if each.healthy else typer.colors.RED
+        typer.secho(
+            f" {each.name:<{wide}}  {'good' if each.healthy else 'BAD '}  {each.detail}", fg=colour
+        )
+        if each.remedy:
+            typer.secho(f" {'':<{wide}}        {each.remedy}", fg=typer.colors.YELLOW)
 
 
 def prospects() -> "list[EngineState]":
