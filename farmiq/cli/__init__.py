@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 from uuid import UUID
@@ -20,6 +19,7 @@ from farmiq.cli import (
     bench,
     camera,
     camera_gateway,
+    demo,
     device,
     dlq,
     edge,
@@ -52,6 +52,8 @@ app = typer.Typer(
 )
 app.add_typer(agent.app, name="agent")
 app.add_typer(stack_commands.app, name="stack")
+app.command()(demo.demo)
+app.command()(demo.smoke)
 app.command()(stack_commands.doctor)
 app.command()(resync_command.resync)
 app.command()(stations_command.stations)
@@ -462,7 +464,7 @@ def simulate(
             interval_s=interval,
             day_s=day,
             seconds=seconds,
-            say=(lambda _: None) if as_json else typer.echo,
+            say=terminal.progress(quiet=as_json),
             logins=runner.read_logins(Path(given), devices) if given else None,
         )
     )
@@ -471,87 +473,6 @@ def simulate(
         f"refused {summary['refused']}, still waiting {summary['waiting']}"
     )
     raise typer.Exit(3 if summary["waiting"] else 0)
-
-
-@app.command()
-def demo(
-    *,
-    barns: Annotated[int, typer.Option(min=1, max=100)] = 4,
-    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between readings.")] = 1.0,
-) -> None:
-    """Run the whole system here with a simulated farm; Ctrl-C stops all of it."""
-    from farmiq.demo import run as demo_run
-    from farmiq.demo import view
-
-    _with_engines(
-        "demo",
-        lambda engines: demo_run.demo(
-            engines, barns=barns, interval_s=interval, say=typer.echo, show=view.show
-        ),
-    )
-
-
-@app.command()
-def smoke(
-    *,
-    seconds: Annotated[float, typer.Option(min=1, help="How long the farm sends.")] = 45.0,
-    as_json: AsJson = False,
-) -> None:
-    """Run the demo's farm for a while without a terminal, then check: 0 lost, 0 twice.
-
-    Prints one summary line; the exit code tells.
-    """
-    from farmiq.demo import run as demo_run
-
-    say: Callable[[str], None] = (lambda _: None) if as_json else typer.echo
-    good, summary = _with_engines(
-        "smoke",
-        lambda engines: demo_run.smoke(engines, seconds=seconds, say=say),
-        afresh=True,
-        say=say,
-    )
-    terminal.tell({"good": good, "summary": summary}, summary, as_json=as_json)
-    raise typer.Exit(0 if good else 1)
-
-
-def _with_engines(
-    name: str,
-    work: Callable[[Any], Any],
-    *,
-    afresh: bool = False,
-    say: Callable[[str], None] = typer.echo,
-) -> Any:
-    """Start the engines, run `work` on them, stop them; a signal ends it at any moment."""
-    import signal
-
-    from farmiq import config as settings
-    from farmiq import stack
-    from farmiq.demo.provision import ProvisionError
-    from farmiq.demo.run import DemoError
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    root = terminal.state_dir() / "stacks" / name
-    try:
-        if afresh:
-            stack.stop(root)
-            stack.remove(root)
-        given = settings.given_urls()
-        with stack.start(root, given=given, say=say, shared_login=False) as engines:
-            return asyncio.run(_until_told(work(engines)))
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-    except (DemoError, ProvisionError, stack.StackError) as error:
-        terminal.fail(str(error))
-
-
-async def _until_told(work: Any) -> Any:
-    """SIGTERM cancels like Ctrl-C: an exception raised wherever a signal finds us may get lost."""
-    import signal
-
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - we are one
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await work
 
 
 def _print_hops(hops: list[Any]) -> None:

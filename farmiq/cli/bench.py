@@ -94,7 +94,7 @@ def _measure(
     from farmiq.stack import StackError
 
     log.configure("error")
-    say = (lambda _: None) if as_json else typer.echo
+    say = terminal.progress(quiet=as_json)
     try:
         found = asyncio.run(measure(plan, say))
     except StackError as problem:

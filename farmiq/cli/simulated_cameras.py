@@ -141,7 +141,7 @@ def cameras(
             url,
             folder,
             plan,
-            say=(lambda _: None) if as_json else typer.echo,
+            say=terminal.progress(quiet=as_json),
             witness=_cloud(environment).witness if witness else None,
             logins=known,
         )

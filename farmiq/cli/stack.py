@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from farmiq.cli import terminal
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from farmiq.doctor import Check
     from farmiq.stack import EngineState
 
 NEEDS_ATTENTION = 3
@@ -55,7 +58,7 @@ def up(
         found = stack.states(root)
         if not found or not all(state.healthy for state in found):
             _clear(root)
-            say = _quiet if as_json else typer.echo
+            say = terminal.progress(quiet=as_json)
             stack.start(
                 root,
                 given=config.given_urls(),
@@ -63,6 +66,7 @@ def up(
                 detach=True,
                 shared_login=shared_login,
             )
+        stack.announce(root)
         _print_addresses(stack.attach(root), as_json=as_json)
     except stack.StackError as problem:
         _fail(problem)
@@ -73,8 +77,9 @@ def status(*, name: Name = "demo", as_json: AsJson = False) -> None:
     """Probe every engine now: version, port, memory, health. Exit code 3 if one is unwell."""
     from farmiq import stack
 
+    root = _root(name)
     try:
-        found = stack.states(_root(name))
+        found = stack.states(stack.find(name) or root)
     except stack.StackError as problem:
         _fail(problem)
     if as_json:
@@ -82,7 +87,8 @@ def status(*, name: Name = "demo", as_json: AsJson = False) -> None:
     elif found:
         _print_states(found)
     else:
-        typer.echo(f"The stack {name} is not running. Start it with `farmiq stack up`.")
+        start = stack.command(root, "up")
+        typer.echo(f"The stack {name} is not running. Start it with `{start}`.")
     if not found or not all(state.healthy for state in found):
         raise typer.Exit(NEEDS_ATTENTION)
 
@@ -114,6 +120,12 @@ def down(
     for stopped_name, stopped in done.items():
         did = f"stopped {', '.join(stopped)}" if stopped else "was not running"
         typer.echo(f"{stopped_name}: {did}{'; its data is deleted' if delete_data else ''}")
+        other = None if stopped or everything else stack.find(stopped_name)
+        if other is not None:
+            # Never stopped from another folder: that demo may be somebody's work of the day.
+            typer.echo(
+                f"a stack of this name runs in {other}: `{stack.command(other, 'down')}` stops it"
+            )
 
 
 @app.command()
@@ -129,7 +141,7 @@ def fetch(
     from farmiq.stack import debian, mosquitto, rabbitmq
 
     downloads = config.state_dir() / "engines"
-    say = _quiet if as_json else typer.echo
+    say = terminal.progress(quiet=as_json)
     try:
         places = {
             "rabbitmq": str(rabbitmq.find(downloads, say=say).scripts),
@@ -147,65 +159,77 @@ def fetch(
             typer.echo(f"{program:<14}  {place}")
 
 
-def doctor(*, name: Name = "demo", as_json: AsJson = False) -> None:
-    """Say how each engine fares and what to do about what is wrong.
+def doctor(
+    *,
+    name: Annotated[
+        str | None, typer.Option(help="Look at this local stack, whatever the settings name.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how everything here fares and what to do about what is wrong.
 
-    Without a running stack: which servers a start would use, and what is missing.
+    A local stack that runs is looked at, with the services of its demo. On an edge, a cloud or a
+    weigh station, what the settings name is probed: databases, brokers, services, what waits, what
+    was refused, disks and clocks. Else: which engines a start would use, and what is missing.
+
+    Exit code 0: all is well; 3: something needs attention; 1: it could not be looked at.
     """
-    from farmiq import stack
-    from farmiq.cli import terminal
+    from farmiq import config, stack
 
+    if name is not None:
+        _root(name)
     try:
-        found = stack.states(_root(name)) or prospects()
-        found += broker_stores(terminal.environment(None if name == "demo" else name))
+        root = stack.find(name)
+        engines = stack.states(root) if root is not None else []
     except stack.StackError as problem:
         _fail(problem)
+    checks = []
+    environment = terminal.environment(name) if root is not None else config.environment()
+    if root is None or _is_owned(root):
+        checks = _examined(environment)
+    if not engines and not checks:
+        engines = prospects()
+    found: list[EngineState | Check] = [*engines, *checks]
     if as_json:
-        typer.echo(json.dumps([asdict(state) for state in found], indent=2))
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2))
     else:
-        _print_states(found)
-    if not all(state.healthy for state in found):
+        if engines:
+            _print_states(engines)
+        _print_checks(checks)
+    if not all(each.healthy for each in found):
         raise typer.Exit(NEEDS_ATTENTION)
 
 
-def broker_stores(environment: "Mapping[str, str]") -> "list[EngineState]":
-    """How full the brokers are whose monitoring endpoint is known."""
-    import httpx2
-    import msgspec
+def _examined(environment: "Mapping[str, str]") -> "list[Check]":
+    import asyncio
 
-    from farmiq.plumbing import broker_store
-    from farmiq.stack import EngineState
+    from farmiq import doctor as examination
+    from farmiq.plumbing import log
 
-    found = []
-    for site in ("edge", "cloud"):
-        variable = f"FARMIQ_{site.upper()}_BROKER_MONITOR_URL"
-        if not environment.get(variable):
-            continue
-        try:
-            answer = httpx2.get(
-                broker_store.jsz_url(environment[variable]),
-                timeout=broker_store.TIMEOUT_S,
-                trust_env=False,
-            )
-            use = broker_store.read_use(answer.raise_for_status().content)
-            healthy, detail = use.share < broker_store.WARN_SHARE, f"holds {use.words()}"
-            remedy = "" if healthy else "see that the gateway runs and commits; `farmiq alert ls`"
-        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
-            healthy, detail, remedy = False, str(error), f"correct {variable}, or start the broker"
-        found.append(
-            EngineState(
-                name=f"mqtt-{site} store",
-                version="",
-                host="",
-                port=0,
-                pid=None,
-                rss_bytes=0,
-                healthy=healthy,
-                detail=detail,
-                remedy=remedy,
-            )
+    if not examination.is_configured(environment):
+        return []
+    log.configure("error")
+    return asyncio.run(examination.examine(environment))
+
+
+def _is_owned(root: "Path") -> bool:
+    """A stack without an owner was left running by itself: nobody promised services on it."""
+    from farmiq.stack import record
+
+    run = record.read_run(root)
+    return run is not None and run.owned
+
+
+def _print_checks(checks: "list[Check]") -> None:
+    """A line each, and below it what to do; no table, so that a narrow window breaks nothing."""
+    wide = max((len(each.name) for each in checks), default=0)
+    for each in checks:
+        colour = None if each.healthy else typer.colors.RED
+        typer.secho(
+            f" {each.name:<{wide}}  {'good' if each.healthy else 'BAD '}  {each.detail}", fg=colour
         )
-    return found
+        if each.remedy:
+            typer.secho(f" {'':<{wide}}        {each.remedy}", fg=typer.colors.YELLOW)
 
 
 def prospects() -> "list[EngineState]":
@@ -290,10 +314,6 @@ def _print_addresses(environment: "Mapping[str, str]", *, as_json: bool) -> None
         return
     for variable, url in environment.items():
         typer.echo(f"{variable}={url}")
-
-
-def _quiet(line: str) -> None:
-    del line
 
 
 def _fail(problem: Exception) -> NoReturn:

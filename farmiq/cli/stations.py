@@ -56,7 +56,7 @@ def stations(
             habits=Habits(seed=seed, gap_s=gap, stands_s=stands, day_s=day),
             seconds=seconds,
             cuts=cuts,
-            say=(lambda _: None) if as_json else typer.echo,
+            say=terminal.progress(quiet=as_json),
         )
     )
     terminal.tell(

@@ -18,7 +18,7 @@ StackName = Annotated[
     typer.Option(
         "--stack",
         help="Take settings that the environment lacks from this local stack "
-        "(default: the demo's, if it is running).",
+        "(default: the demo's, or the only one that is running).",
     ),
 ]
 
@@ -27,19 +27,22 @@ def environment(stack: str | None) -> dict[str, str]:
     """Ours, with what it lacks taken from a local stack and the site provisioned on it."""
     from farmiq import config as settings
 
-    root = state_dir() / "stacks" / (stack or "demo")
     # A service of a real site starts sooner without all that runs stacks.
-    if stack is None and not root.exists():
+    here = (state_dir() / "stacks" / "demo").exists()
+    elsewhere = settings.running_stacks_dir().exists() and not settings.given_urls()
+    if stack is None and not here and not elsewhere:
         return settings.environment()
+    from farmiq import stack as stacks
     from farmiq.demo import provision
-    from farmiq.stack import StackError, attach
 
     try:
-        local: Mapping[str, str] = attach(root)
-    except StackError as error:
-        if stack:
-            fail(str(error))
-        return settings.environment()
+        root = stacks.find(stack)
+        if root is None and stack is None:
+            return settings.environment()
+        root = root or state_dir() / "stacks" / str(stack)
+        local = stacks.attach(root)
+    except stacks.StackError as error:
+        fail(str(error))
     site = provision.read(root)
     return settings.environment(under={**local, **(site.environment if site else {})})
 
@@ -72,6 +75,16 @@ def in_transaction(
             return await work(tx)
 
     return asyncio.run(once())
+
+
+def progress(*, quiet: bool = False) -> Callable[[str], None]:
+    """Return what says how far a command is, on stderr: stdout is for its result alone."""
+
+    def say(line: str) -> None:
+        if not quiet:
+            typer.echo(line, err=True)
+
+    return say
 
 
 def actor() -> str:

@@ -8,9 +8,11 @@ from farmiq.config.environment import (
     crash_at,
     environment,
     given_urls,
+    running_stacks_dir,
     stack_mqtt_sync,
     stack_postgres,
     state_dir,
+    state_dir_given,
 )
 from farmiq.config.settings import Settings, SettingsError
 
@@ -25,10 +27,12 @@ __all__ = [
     "crash_at",
     "environment",
     "given_urls",
+    "running_stacks_dir",
     "site",
     "stack_mqtt_sync",
     "stack_postgres",
     "state_dir",
+    "state_dir_given",
     "template",
 ]
 

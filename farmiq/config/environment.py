@@ -26,6 +26,16 @@ def state_dir() -> Path:
     return Path.home() / ".local" / "state" / "farmiq"
 
 
+def state_dir_given() -> bool:
+    """Whether FARMIQ_STATE_DIR names the folder of local stacks: then no other is looked into."""
+    return bool(os.environ.get("FARMIQ_STATE_DIR"))
+
+
+def running_stacks_dir() -> Path:
+    """Where this user's running stacks are noted, whatever folder they were started in."""
+    return Path.home() / ".local" / "state" / "farmiq" / "running"
+
+
 def stack_postgres() -> str | None:
     """Which of Debian's PostgreSQL local stacks start, such as 15; None: the one of the wheel."""
     return os.environ.get("FARMIQ_STACK_POSTGRES") or None

@@ -1,10 +1,15 @@
-"""What is where, right now: the figures of the live view and of the smoke check."""
+"""What is where, right now: the figures of the live view and of the smoke check.
 
-import contextlib
-from collections.abc import AsyncIterator, Mapping
+All of them count one run: what the simulators made since it began, at every place on its way.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import psycopg
@@ -13,171 +18,266 @@ from psycopg import sql
 
 from farmiq.cloud.bus import TELEMETRY_QUEUE
 from farmiq.demo import weighed
-from farmiq.plumbing import amqp
-from farmiq.simulate import check, weighings
+from farmiq.demo.provision import TENANT_ID
+from farmiq.plumbing import amqp, db
+from farmiq.simulate import camera_account, check, weighings
 from farmiq.simulate.check import Findings
 from farmiq.simulate.journal import Tally
 
+# So long a look waits for one place; a database that is frozen answers later or never.
+PATIENCE_S = 2.0
+
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """Counts along the way of an event; ages in seconds, None when there is nothing to be old.
+class EdgeFigures:
+    """`stored` counts what sensors sent: readings, feed and records of barns.
 
-    `edge_stored` counts what devices sent; of it, `edge_readings` have a table in the cloud.
+    What waits in the outbox is of every kind, aggregates too, and may be of earlier runs.
     """
 
-    sent: int
-    confirmed: int
-    receipted: int
-    edge_stored: int
-    edge_readings: int
-    repeats_absorbed: int
+    stored: int
     quarantined: int
     outbox_waiting: int
     outbox_oldest_s: float | None
     outbox_dlq: int
+    weighed: int
+    pictures: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloudFigures:
+    """`newest_age_s` is how old the newest reading on the page is."""
+
+    stored: int
+    newest_age_s: float | None
+    weighed: int
+    pictures: int
+    images: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Counts along the way of an event; None where the place did not answer."""
+
+    sent: int
+    confirmed: int
+    captured: int
+    on_cards: int
+    repeats_absorbed: int
+    queue_waiting: int | None
+    edge: EdgeFigures | None
+    cloud: CloudFigures | None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of all runs, for the smoke check, which has a stack of its own."""
+
+    edge_readings: int
     outbox_delivered: int
     cloud_accepted: int
-    queue_waiting: int | None
-    cloud_stored: int
+    cloud_readings: int
     cloud_counted: int
-    newest_age_s: float | None
-    weighed_edge: int
-    weighed_cloud: int
-    pictures_edge: int
-    pictures_cloud: int
+
+
+_EDGE = """
+    select
+      (select count(*) from telemetry_raw where tenant_id = %(tenant)s and occurred_at >= %(since)s)
+        + (select count(*) from feed_intakes
+           where parent_event_id is null and occurred_at >= %(since)s)
+        + (select count(*) from barn_records where occurred_at >= %(since)s),
+      (select coalesce(sum(received_count), 0)::bigint from quarantine
+       where last_received_at >= %(since)s),
+      (select count(*) from sync_outbox where status in ('pending', 'claimed', 'sending')),
+      (select extract(epoch from clock_timestamp() - min(created_at))::float8
+         from sync_outbox where status in ('pending', 'claimed', 'sending')),
+      (select count(*) from sync_outbox where status = 'dlq' and created_at >= %(since)s),
+      (select count(*) from weight_sessions where status = 'finalized' and start_at >= %(since)s),
+      (select count(*) from media_objects
+       where upload_status = 'stored' and captured_at >= %(since)s)
+"""
+# Event ids begin with their time, so the primary keys find a run's rows. Intakes that the edge
+# derives are told under the name of the silo.
+_ARRIVED = """
+    select event_id from telemetry_readings
+      where tenant_id = %(tenant)s and event_id >= %(first)s
+    union all select event_id from feed_events
+      where tenant_id = %(tenant)s and event_id >= %(first)s and device_id not like '%%-silo'
+    union all select event_id from barn_events
+      where tenant_id = %(tenant)s and event_id >= %(first)s
+"""
+_CLOUD = f"""
+    select (select count(*) from ({_ARRIVED}) arrived),
+      (select extract(epoch from clock_timestamp() - max(occurred_at))::float8
+         from telemetry_latest where tenant_id = %(tenant)s),
+      (select count(*) from weight_sessions where status = 'finalized' and start_at >= %(since)s),
+      (select count(*) from media_objects
+       where stored_at is not null and captured_at >= %(since)s),
+      (select count(*) from device_images where status = 'complete' and created_at >= %(since)s)
+"""  # noqa: S608 - of two constants
 
 
 class Observer:
     """Looks with the owners' eyes: it is the demo's, no service has these rights."""
 
     def __init__(
-        self, edge: Any, cloud: Any, *, amqp_url: str, edge_url: str, journal: Path, stations: Path
+        self,
+        environment: Mapping[str, str],
+        *,
+        edge_url: str,
+        journal: Path,
+        stations: Path,
+        captures: Path,
+        since: datetime,
     ) -> None:
-        self._edge, self._cloud, self._amqp_url = edge, cloud, amqp_url
-        self._stations = stations
-        self._edge_url = edge_url
+        self._urls = {
+            "edge": environment["FARMIQ_EDGE_DB_ADMIN_URL"],
+            "cloud": environment["FARMIQ_CLOUD_DB_ADMIN_URL"],
+        }
+        self._connections: dict[str, Any] = {}
+        self._asking: dict[str, asyncio.Task[Any]] = {}
+        self._amqp_url = environment["FARMIQ_AMQP_URL"]
+        self._edge_url, self._stations, self._captures = edge_url, stations, captures
+        first = UUID(int=int(since.timestamp() * 1000) << 80)
+        self._run = {"tenant": TENANT_ID, "since": since, "first": first}
+        self._repeats_seen, self._repeats_before = 0, 0
         self.tally = Tally(journal)
 
     async def look(self) -> Figures:
+        """Return within PATIENCE_S; a place that does not answer by then is left out."""
+        edge, cloud, queue, _ = await asyncio.gather(
+            self._bounded("edge", self._edge_figures),
+            self._bounded("cloud", self._cloud_figures),
+            self._bounded("queue", self._queue),
+            self._bounded("repeats", self._count_repeats),
+        )
+        # The journals last: nothing can be further than they say.
         self.tally.look()
-        edge = await _row(
-            self._edge,
-            """
-            select (select count(*) from telemetry_raw),
-              (select coalesce(sum(received_count), 0) from quarantine),
-              (select count(*) from sync_outbox where status in ('pending', 'claimed', 'sending')),
-              (select extract(epoch from clock_timestamp() - min(created_at))
-                 from sync_outbox where status in ('pending', 'claimed', 'sending')),
-              (select count(*) from sync_outbox where status = 'dlq'),
-              (select count(*) from sync_outbox where status = 'acked'),
-              (select count(*) from feed_intakes where parent_event_id is null)
-                + (select count(*) from barn_records),
-              (select count(*) from weight_sessions where status = 'finalized'),
-              (select count(*) from media_objects where upload_status = 'stored')
-            """,
-        )
-        cloud = await _row(
-            self._cloud,
-            """
-            select (select count(*) from ingestion_dedupe),
-              (select count(*) from telemetry_readings),
-              (select coalesce(sum(reading_count), 0) from telemetry_latest),
-              (select extract(epoch from clock_timestamp() - max(occurred_at))
-                 from telemetry_latest),
-              (select count(*) from weight_sessions where status = 'finalized'),
-              (select count(*) from media_objects where stored_at is not null)
-            """,
-        )
+        cameras = camera_account.read(self._captures)
         return Figures(
             sent=self.tally.count("sent"),
             confirmed=self.tally.count("ok"),
-            receipted=self.tally.count("stored"),
-            edge_stored=edge[0] + edge[6],
-            edge_readings=edge[0],
-            repeats_absorbed=await self._repeats(),
-            quarantined=int(edge[1]),
-            outbox_waiting=edge[2],
-            outbox_oldest_s=_seconds(edge[3]),
-            outbox_dlq=edge[4],
-            outbox_delivered=edge[5],
-            cloud_accepted=cloud[0],
-            queue_waiting=await self._queue(),
-            cloud_stored=cloud[1],
-            cloud_counted=int(cloud[2]),
-            newest_age_s=_seconds(cloud[3]),
-            weighed_edge=edge[7],
-            weighed_cloud=cloud[4],
-            pictures_edge=edge[8],
-            pictures_cloud=cloud[5],
+            captured=len(cameras.captures),
+            on_cards=len(cameras.waiting),
+            repeats_absorbed=self._repeats_before + self._repeats_seen,
+            queue_waiting=queue,
+            edge=edge,
+            cloud=cloud,
         )
+
+    async def totals(self) -> Totals:
+        edge = await self._row(
+            "edge",
+            "select (select count(*) from telemetry_raw), "
+            "(select count(*) from sync_outbox where status = 'acked')",
+        )
+        cloud = await self._row(
+            "cloud",
+            "select (select count(*) from ingestion_dedupe), (select count(*) from "
+            "telemetry_readings), (select coalesce(sum(reading_count), 0)::bigint "
+            "from telemetry_latest)",
+        )
+        return Totals(*edge, *cloud)
+
+    async def missing(self, event_ids: set[str]) -> set[str]:
+        """Return those of these events of this run that are not in the cloud's tables."""
+        rows = await self._rows("cloud", _ARRIVED, self._run)
+        return event_ids - {str(row[0]) for row in rows}
+
+    async def counted_twice(self) -> int:
+        """Return how many readings more the page's totals have than there are rows, of all runs."""
+        row = await self._row(
+            "cloud",
+            "select (select coalesce(sum(reading_count), 0) from telemetry_latest)::bigint "
+            "- (select count(*) from telemetry_readings)",
+        )
+        return int(row[0])
+
+    async def aclose(self) -> None:
+        for task in self._asking.values():
+            task.cancel()
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        for connection in self._connections.values():
+            await connection.close()
 
     async def at_the_edge(self) -> list[tuple[str, str]]:
         """(event id, content) of everything that devices sent."""
         return [
-            *await _readings(self._edge, "telemetry_raw", "id"),
-            *await _told(self._edge, delivered=False),
+            *await _readings(await self._connection("edge"), "telemetry_raw", "id"),
+            *await _told(await self._connection("edge"), delivered=False),
         ]
 
     async def in_the_cloud(self) -> list[tuple[str, str]]:
         """The same; of what has no table there yet, what the cloud has confirmed to the outbox."""
         return [
-            *await _readings(self._cloud, "telemetry_readings", "event_id"),
-            *await _told(self._edge, delivered=True),
+            *await _readings(await self._connection("cloud"), "telemetry_readings", "event_id"),
+            *await _told(await self._connection("edge"), delivered=True),
         ]
 
     async def weighings(self) -> tuple[Findings, Findings]:
         """Who stood on the scales against the sessions and pictures of the edge and the cloud."""
         visits = weighed.visited(self._stations)
         return (
-            weighings.compare(visits, await weighed.at_the_edge(self._edge)),
-            weighings.compare(visits, await weighed.in_the_cloud(self._cloud)),
+            weighings.compare(visits, await weighed.at_the_edge(await self._connection("edge"))),
+            weighings.compare(visits, await weighed.in_the_cloud(await self._connection("cloud"))),
         )
 
-    async def _repeats(self) -> int:
-        """Messages that came again and changed nothing, as the gateway counts them."""
+    async def _bounded(self, place: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask a place; a question that is not answered in time stays open for the next look."""
+        task = self._asking.get(place)
+        if task is None or task.done():
+            task = self._asking[place] = asyncio.ensure_future(ask())
+        await asyncio.wait([task], timeout=PATIENCE_S)
+        if not task.done():
+            return None
         try:
-            async with httpx2.AsyncClient(timeout=5) as client:
-                text = (await client.get(f"{self._edge_url}/metrics")).text
-        except httpx2.HTTPError:
-            return 0
-        samples = (
-            each for family in text_string_to_metric_families(text) for each in family.samples
-        )
-        return sum(
-            int(each.value)
-            for each in samples
-            if each.name == "farmiq_ingress_messages_total" and each.labels["outcome"] == "repeated"
-        )
+            return task.result()
+        except (*db.UNAVAILABLE, *amqp.UNAVAILABLE, httpx2.HTTPError):
+            return None
+
+    async def _edge_figures(self) -> EdgeFigures:
+        return EdgeFigures(*await self._row("edge", _EDGE, self._run))
+
+    async def _cloud_figures(self) -> CloudFigures:
+        return CloudFigures(*await self._row("cloud", _CLOUD, self._run))
 
     async def _queue(self) -> int | None:
-        try:
-            found = await amqp.depth(self._amqp_url, TELEMETRY_QUEUE)
-        except amqp.UNAVAILABLE:
-            return None
+        found = await amqp.depth(self._amqp_url, TELEMETRY_QUEUE)
         return found[0] if found else None
 
-
-@contextlib.asynccontextmanager
-async def observing(
-    environment: Mapping[str, str], *, edge_url: str, journal: Path, stations: Path
-) -> AsyncIterator[Observer]:
-    edge_db = environment["FARMIQ_EDGE_DB_ADMIN_URL"]
-    cloud_db = environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
-    async with (
-        await psycopg.AsyncConnection.connect(edge_db, autocommit=True) as edge,
-        await psycopg.AsyncConnection.connect(cloud_db, autocommit=True) as cloud,
-    ):
-        amqp_url = environment["FARMIQ_AMQP_URL"]
-        yield Observer(
-            edge, cloud, amqp_url=amqp_url, edge_url=edge_url, journal=journal, stations=stations
+    async def _count_repeats(self) -> None:
+        """Messages that came again and changed nothing; a gateway that restarts counts anew."""
+        async with httpx2.AsyncClient(timeout=PATIENCE_S) as client:
+            text = (await client.get(f"{self._edge_url}/metrics")).text
+        now = sum(
+            int(sample.value)
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "farmiq_ingress_messages_total"
+            and sample.labels["outcome"] == "repeated"
         )
+        if now < self._repeats_seen:
+            self._repeats_before += self._repeats_seen
+        self._repeats_seen = now
 
+    async def _connection(self, site: str) -> Any:
+        if site not in self._connections:
+            self._connections[site] = await psycopg.AsyncConnection.connect(
+                self._urls[site], autocommit=True, connect_timeout=5
+            )
+        return self._connections[site]
 
-async def _row(connection: Any, query: str) -> tuple[Any, ...]:
-    cursor = await connection.execute(query)
-    row: tuple[Any, ...] = await cursor.fetchone()
-    return row
+    async def _rows(self, site: str, query: str, values: Mapping[str, Any] | None = None) -> Any:
+        try:
+            cursor = await (await self._connection(site)).execute(query, values)
+            return await cursor.fetchall()
+        except db.UNAVAILABLE:
+            # The next look connects anew.
+            self._connections.pop(site, None)
+            raise
+
+    async def _row(self, site: str, query: str, values: Mapping[str, Any] | None = None) -> Any:
+        return (await self._rows(site, query, values))[0]
 
 
 async def _readings(connection: Any, table: str, key: str) -> list[tuple[str, str]]:
@@ -247,7 +347,3 @@ def _record(row: tuple[Any, ...]) -> str:
         value=value if isinstance(value, str) else float(value),
         recorded_at=recorded_at,
     )
-
-
-def _seconds(value: Any) -> float | None:
-    return None if value is None else max(0.0, float(value))

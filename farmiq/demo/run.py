@@ -11,17 +11,19 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
 
 from farmiq import config, stack
-from farmiq.demo import observe, provision
-from farmiq.demo.observe import Figures, Observer
+from farmiq.demo import provision
+from farmiq.demo.observe import CloudFigures, EdgeFigures, Figures, Observer, Totals
 from farmiq.demo.provision import Site
 from farmiq.plumbing import db
 from farmiq.simulate import check
 from farmiq.simulate.check import Findings
+from farmiq.simulate.link import Link, linked
 from farmiq.stack import processes
 
 Say = Callable[[str], None]
@@ -43,14 +45,27 @@ class DemoError(Exception):
 
 @dataclass
 class Child:
+    """A process of ours; `quick_deaths` counts how often in a row it ended right after a start."""
+
     name: str
+    launch: processes.Launch
     process: subprocess.Popen[bytes]
-    log: Path
+    ready_url: str | None = None
+    started_at: float = 0.0
+    quick_deaths: int = 0
+
+    @property
+    def log(self) -> Path:
+        return self.launch.log
 
     @property
     def memory_bytes(self) -> int:
         found = processes.look(self.process.pid)
         return processes.memory_bytes(found) if found else 0
+
+    def start_again(self) -> None:
+        self.process = processes.spawn(self.launch, detach=False)
+        self.started_at = time.monotonic()
 
 
 @dataclass
@@ -59,23 +74,19 @@ class Farm:
 
     site: Site
     engines: stack.Stack
-    children: list[Child]
+    children: dict[str, Child]
     observer: Observer
+    link: Link
     started_at: float
 
     def fallen(self) -> Child | None:
-        return next((c for c in self.children if c.process.poll() not in (None, 0)), None)
-
-    def simulator(self) -> Child:
-        return self.children[-1]
-
-    def stations(self) -> Child:
-        return self.children[-2]
+        ended = (c for c in self.children.values() if c.process.poll() not in (None, 0))
+        return next(ended, None)
 
     def memory(self) -> dict[str, int]:
         """Bytes of every process of ours, engines included."""
         named = {state.name: state.rss_bytes for state in stack.states(self.engines.root)}
-        return {**named, **{child.name: child.memory_bytes for child in self.children}}
+        return {**named, **{name: child.memory_bytes for name, child in self.children.items()}}
 
 
 @contextlib.asynccontextmanager
@@ -87,38 +98,61 @@ async def running(
     root = engines.root
     site = await provision.provision(root, engines.environment, barns=barns)
     journal = root / "journals" / f"{time.time_ns()}.jsonl"
-    children: list[Child] = []
+    fleet, stations = root / "cameras" / str(time.time_ns()), root / "stations"
+    children: dict[str, Child] = {}
+
+    def spawn(name: str, *command: str, **settings: str) -> Child:
+        children[name] = _spawn(root, site, name, *command, **settings)
+        return children[name]
+
     try:
-        children.append(_spawn(root, site, "cloud", "run", "cloud"))
-        children.append(_spawn(root, site, "edge", "run", "edge"))
-        await _until_ready(children[0], site.console_url)
-        await _until_ready(children[1], site.edge_url)
-        ready_after_s = time.monotonic() - started_at
-        say(f"services        edge and cloud ready in {ready_after_s:.1f} s")
-        if seconds is None:
-            children.append(_spawn(root, site, "cameras", "simulate", "cameras", *_fleet(root)))
-        folder = root / "stations"
-        children.append(_spawn(root, site, "stations", "stations", *_herding(folder, seconds)))
-        options = ["--barns", str(barns), "--interval", str(interval_s), "--day", str(DAY_S)]
-        options += ["--seconds", str(seconds)] if seconds else []
-        options += ["--journal", str(journal), "--tenant", provision.TENANT_ID]
-        children.append(_spawn(root, site, "simulator", "simulate", *options))
-        async with observe.observing(
-            engines.environment, edge_url=site.edge_url, journal=journal, stations=folder
-        ) as observer:
-            yield Farm(site, engines, children, observer, started_at)
+        async with linked("127.0.0.1", int(site.environment["FARMIQ_CLOUD_HTTP_PORT"])) as link:
+            try:
+                cloud = spawn("cloud", "run", "cloud")
+                # The edge reaches the cloud through a link that can be cut.
+                link_url = f"http://127.0.0.1:{link.port_here}"
+                edge = spawn("edge", "run", "edge", FARMIQ_CLOUD_URL=link_url)
+                cloud.ready_url, edge.ready_url = site.console_url, site.edge_url
+                for child in (cloud, edge):
+                    await until_ready(child)
+                say(f"services        ready in {time.monotonic() - started_at:.1f} s")
+                since = datetime.now(UTC)
+                if seconds is None:
+                    spawn("cameras", "simulate", "cameras", *_fleet(fleet))
+                spawn("stations", "stations", *_herding(stations, seconds))
+                options = ["--barns", str(barns), "--interval", str(interval_s)]
+                options += ["--seconds", str(seconds)] if seconds else []
+                options += ["--day", str(DAY_S), "--tenant", provision.TENANT_ID]
+                spawn("simulator", "simulate", *options, "--journal", str(journal))
+                observer = Observer(
+                    engines.environment,
+                    edge_url=site.edge_url,
+                    journal=journal,
+                    stations=stations,
+                    captures=fleet / "captures.jsonl",
+                    since=since,
+                )
+                async with contextlib.aclosing(observer):
+                    yield Farm(site, engines, children, observer, link, started_at)
+            finally:
+                # In a thread: the link goes on meanwhile, and the edge can say goodbye.
+                link.heal()
+                await asyncio.to_thread(_stop, children, say)
     except db.UNAVAILABLE as error:
         raise DemoError(
             f"a database went away ({db.first_line(error)}); see {root / 'logs'}"
         ) from None
-    finally:
-        say("stopping the simulators, the edge and the cloud")
-        # The senders first, so that they find somebody to say goodbye to.
-        for child in reversed(children):
-            child.process.terminate()
-        for child in reversed(children):
-            _await_end(child)
-        say("stopping the engines")
+
+
+def _stop(children: dict[str, Child], say: Say) -> None:
+    """End what still runs; the senders first, so that they find somebody to say goodbye to."""
+    left = [child for child in reversed(children.values()) if child.process.poll() is None]
+    if left:
+        say(f"stopping {', '.join(child.name for child in left)}")
+    for child in left:
+        child.process.terminate()
+    for child in left:
+        _await_end(child)
 
 
 async def smoke(engines: stack.Stack, *, seconds: float, say: Say) -> tuple[bool, str]:
@@ -127,19 +161,19 @@ async def smoke(engines: stack.Stack, *, seconds: float, say: Say) -> tuple[bool
         memory = await _until_simulated(farm, seconds, say)
         for name, size in memory.items():
             say(f"memory        {name:<16} {size / 2**20:6.0f} MB")
-        figures = await _until_caught_up(farm, say)
+        figures, totals = await _until_caught_up(farm, say)
         tally = farm.observer.tally
         sent, unknown = tally.contents, tally.unconfirmed
         edge = check.compare(sent, await farm.observer.at_the_edge(), unconfirmed=unknown)
         cloud = check.compare(sent, await farm.observer.in_the_cloud(), unconfirmed=unknown)
         weighed = await farm.observer.weighings()
-    good = edge.clean and cloud.clean and _counts_agree(figures) and figures.sent > 0
+    good = edge.clean and cloud.clean and _counts_agree(totals) and figures.sent > 0
     good = good and all(each.clean and each.stored for each in weighed)
     return good, (
         f"smoke: sent {figures.sent}, stored at the edge {edge.stored}, in the cloud "
-        f"{cloud.stored} ({figures.cloud_counted} readings counted); "
+        f"{cloud.stored} ({totals.cloud_counted} readings counted); "
         f"lost {len(edge.lost) + len(cloud.lost)}, "
-        f"twice {len(edge.twice) + len(cloud.twice) + _overcounted(figures)}, "
+        f"twice {len(edge.twice) + len(cloud.twice) + _overcounted(totals)}, "
         f"invented {len(edge.invented) + len(cloud.invented)}, "
         f"changed {len(edge.changed) + len(cloud.changed)}; "
         f"{figures.repeats_absorbed} repeats absorbed; {_weighings(figures, *weighed)}"
@@ -148,9 +182,10 @@ async def smoke(engines: stack.Stack, *, seconds: float, say: Say) -> tuple[bool
 
 def _weighings(figures: Figures, edge: Findings, cloud: Findings) -> str:
     both = (edge, cloud)
+    pictures = [site.pictures if site else 0 for site in (figures.edge, figures.cloud)]
     return (
         f"weighings: {edge.sent} due, {edge.stored} at the edge, {cloud.stored} in the cloud, "
-        f"{figures.pictures_edge} and {figures.pictures_cloud} pictures; "
+        f"{pictures[0]} and {pictures[1]} pictures; "
         f"lost {sum(len(each.lost) for each in both)}, "
         f"twice {sum(len(each.twice) for each in both)}, "
         f"invented {sum(len(each.invented) for each in both)}, "
@@ -166,12 +201,11 @@ def _herding(folder: Path, seconds: float | None) -> list[str]:
     return [*options, "--seconds", str(seconds), "--gap", "2", "--stands", "5", "--cuts"]
 
 
-def _fleet(root: Path) -> list[str]:
+def _fleet(folder: Path) -> list[str]:
     """Battery cameras at sites in three zones; they wake when they are told to, by their schedules.
 
     Each run has a folder of its own: numbers on the cards begin at 1 again.
     """
-    folder = root / "cameras" / str(time.time_ns())
     options = ["--count", str(CAMERAS), "--seed", str(FLEET_SEED)]
     options += ["--register", provision.TENANT_ID, "--dir", str(folder)]
     options += [word for each in WAKES for word in ("--schedule", each)]
@@ -179,62 +213,71 @@ def _fleet(root: Path) -> list[str]:
     return [*options, *faults, "--weak", "0.2", "--every", "0", "--spread", "20"]
 
 
-def _overcounted(figures: Figures) -> int:
+def _overcounted(totals: Totals) -> int:
     """Readings counted into the page's totals more often than they were stored."""
-    return max(0, figures.cloud_counted - figures.cloud_stored)
+    return max(0, totals.cloud_counted - totals.cloud_readings)
 
 
-def _counts_agree(figures: Figures) -> bool:
+def _counts_agree(totals: Totals) -> bool:
     return (
-        figures.outbox_delivered == figures.cloud_accepted
-        and figures.edge_readings == figures.cloud_stored == figures.cloud_counted
+        totals.outbox_delivered == totals.cloud_accepted
+        and totals.edge_readings == totals.cloud_readings == totals.cloud_counted
     )
 
 
 async def _until_simulated(farm: Farm, seconds: float, say: Say) -> dict[str, int]:
     """Wait for the simulator's end; returns the memory of each process while it was at work."""
     memory: dict[str, int] = {}
-    simulator, herds = farm.simulator().process, farm.stations().process
+    senders = [farm.children[name] for name in ("simulator", "stations")]
     deadline = time.monotonic() + seconds + 90
-    while None in (simulator.poll(), herds.poll()) and time.monotonic() < deadline:
+    while None in [each.process.poll() for each in senders] and time.monotonic() < deadline:
         _fail_if_fallen(farm)
         figures = await farm.observer.look()
         say(
-            f"running       sent {figures.sent}, stored at the edge {figures.edge_stored}, "
-            f"in the cloud {figures.cloud_stored}; weighed {figures.weighed_edge}"
+            f"running       sent {figures.sent}, stored at the edge {_of(figures.edge)}, "
+            f"in the cloud {_of(figures.cloud)}; "
+            f"weighed {figures.edge.weighed if figures.edge else '?'}"
         )
         memory = farm.memory()
         await asyncio.sleep(10 if seconds > 20 else 2)  # noqa: PLR2004
-    for child in (farm.simulator(), farm.stations()):
+    for child in senders:
         if child.process.poll() != 0:
             raise DemoError(f"{child.name} did not end well; see {child.log}")
     return memory
 
 
-async def _until_caught_up(farm: Farm, say: Say) -> Figures:
+def _of(site: EdgeFigures | CloudFigures | None) -> str:
+    return "?" if site is None else str(site.stored)
+
+
+async def _until_caught_up(farm: Farm, say: Say) -> tuple[Figures, Totals]:
     """Everything confirmed has arrived, or time is over: then the comparison will say so."""
     deadline = time.monotonic() + CATCH_UP_S
-    figures = await farm.observer.look()
-    while time.monotonic() < deadline:
-        if _settled(figures) and all(each.clean for each in await farm.observer.weighings()):
+    while True:
+        figures, totals = await farm.observer.look(), await farm.observer.totals()
+        settled = _settled(figures) and _counts_agree(totals)
+        if settled and all(each.clean for each in await farm.observer.weighings()):
+            break
+        if time.monotonic() > deadline:
             break
         _fail_if_fallen(farm)
         await asyncio.sleep(0.5)
-        figures = await farm.observer.look()
     say(
-        f"caught up     {figures.cloud_stored} readings and {figures.weighed_cloud} weighings "
-        "in the cloud"
+        f"caught up     {_of(figures.cloud)} events of sensors and "
+        f"{figures.cloud.weighed if figures.cloud else '?'} weighings in the cloud"
     )
-    return figures
+    return figures, totals
 
 
 def _settled(figures: Figures) -> bool:
+    """Pure: nothing is on its way any more."""
+    edge, cloud = figures.edge, figures.cloud
     return (
-        figures.edge_stored >= figures.confirmed
-        and figures.outbox_waiting == 0
+        edge is not None
+        and cloud is not None
+        and cloud.stored >= edge.stored >= figures.confirmed
+        and edge.outbox_waiting == 0
         and figures.queue_waiting == 0
-        and figures.outbox_delivered == figures.cloud_accepted
-        and figures.cloud_stored >= figures.edge_readings
     )
 
 
@@ -244,7 +287,7 @@ def _fail_if_fallen(farm: Farm) -> None:
         raise DemoError(f"{fallen.name} ended by itself; see {fallen.log}")
 
 
-async def _until_ready(child: Child, url: str) -> None:
+async def until_ready(child: Child) -> None:
     """The process answers /readyz with yes; a process that ended is not waited for."""
     deadline = time.monotonic() + READY_S
     problem = "no answer"
@@ -253,7 +296,7 @@ async def _until_ready(child: Child, url: str) -> None:
             if child.process.poll() is not None:
                 raise DemoError(f"{child.name} did not start; see {child.log}")
             with contextlib.suppress(httpx2.HTTPError):
-                answer = await client.get(f"{url}/readyz")
+                answer = await client.get(f"{child.ready_url}/readyz")
                 if answer.status_code == 200:  # noqa: PLR2004
                     return
                 problem = answer.text
@@ -261,16 +304,18 @@ async def _until_ready(child: Child, url: str) -> None:
     raise DemoError(f"{child.name} is not ready after {READY_S:.0f} s: {problem}; see {child.log}")
 
 
-def _spawn(root: Path, site: Site, name: str, *command: str) -> Child:
+def _spawn(root: Path, site: Site, name: str, *command: str, **settings: str) -> Child:
+    """Start a process of ours; `settings` are its alone."""
     log = root / "logs" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     launch = processes.Launch(
         argv=(sys.executable, "-m", "farmiq", *command),
-        environment=config.environment(over=site.environment),
+        environment=config.environment(over={**site.environment, **settings}),
         folder=Path.cwd(),
         log=log,
     )
-    return Child(name, processes.spawn(launch, detach=False), log)
+    process = processes.spawn(launch, detach=False)
+    return Child(name, launch, process, started_at=time.monotonic())
 
 
 def _await_end(child: Child) -> None:

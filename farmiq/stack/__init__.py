@@ -5,14 +5,28 @@ Read `stack.py` first, then `engine.py` (what an engine is) and `engines.py` (wh
 
 from farmiq.stack.engine import StackError
 from farmiq.stack.engines import ENGINES
-from farmiq.stack.stack import EngineState, Stack, attach, remove, start, states, stop
+from farmiq.stack.record import announce
+from farmiq.stack.stack import (
+    EngineState,
+    Stack,
+    attach,
+    command,
+    find,
+    remove,
+    start,
+    states,
+    stop,
+)
 
 __all__ = [
     "ENGINES",
     "EngineState",
     "Stack",
     "StackError",
+    "announce",
     "attach",
+    "command",
+    "find",
     "remove",
     "start",
     "states",

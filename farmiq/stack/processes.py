@@ -157,14 +157,16 @@ def descendants(process: Process) -> list[Process]:
     return [child for child in found if child is not None]
 
 
+def send_family(process: Process, number: signal.Signals) -> list[Process]:
+    """Signal a process and all its descendants; return those that were there to receive it."""
+    return [member for member in (process, *descendants(process)) if send(member, number)]
+
+
 def kill_family(process: Process) -> bool:
     """SIGKILL a process and all its descendants; say whether it was running."""
-    children = descendants(process)
-    killed = send(process, signal.SIGKILL)
-    for child in children:
-        send(child, signal.SIGKILL)
-    await_end([process, *children], within_s=5)
-    return killed
+    killed = send_family(process, signal.SIGKILL)
+    await_end(killed, within_s=5)
+    return process in killed
 
 
 def memory_bytes(process: Process) -> int:

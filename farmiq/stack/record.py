@@ -1,6 +1,7 @@
 """What a stack remembers in its folder: passwords, ports, and which processes are its own."""
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from farmiq import config
 from farmiq.stack import files, processes
 from farmiq.stack.engine import StackError, new_password
 from farmiq.stack.processes import Process
@@ -64,6 +66,32 @@ def write_run(root: Path, run: Run) -> None:
 def forget_run(root: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         (root / "run.json").unlink()
+
+
+def announce(root: Path) -> None:
+    """Note that a stack runs in `root`, so that commands find it from any folder."""
+    folder = config.running_stacks_dir()
+    note = folder / hashlib.sha256(str(root).encode()).hexdigest()[:16]
+    # A home that cannot be written to only makes the stack harder to find.
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write_private(note, str(root))
+
+
+def announced() -> list[Path]:
+    """Return the folders of this user's running stacks; notes of those that ended are removed."""
+    found = []
+    for note in sorted(config.running_stacks_dir().glob("[0-9a-f]*")):
+        try:
+            root = Path(note.read_text(encoding="utf-8"))
+            run = read_run(root)
+        except (OSError, StackError):
+            run = None
+        if run is not None and run.alive:
+            found.append(root)
+        else:
+            note.unlink(missing_ok=True)
+    return found
 
 
 def passwords(root: Path, names: Iterable[str]) -> dict[str, str]:

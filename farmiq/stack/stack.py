@@ -20,6 +20,7 @@ from typing import Self
 
 import msgspec
 
+from farmiq import config
 from farmiq.stack import engines as registry
 from farmiq.stack import files, ports, processes, record
 from farmiq.stack.engine import (
@@ -99,6 +100,17 @@ class Stack:
         """End an engine as a power cut would: SIGKILL, to it and its children."""
         processes.kill_family(self._started(engine))
         self._reap()
+
+    def freeze(self, engine: str) -> None:
+        """Stop an engine where it stands: it answers nobody and loses nothing until `thaw`."""
+        processes.send_family(self._started(engine), signal.SIGSTOP)
+
+    def thaw(self, engine: str) -> None:
+        processes.send_family(self._started(engine), signal.SIGCONT)
+
+    def fallen(self) -> list[str]:
+        """Return the engines that this stack started and that have ended by themselves."""
+        return [name for name, one in self._running.items() if one.process and not one.alive]
 
     def restart(self, engine: str) -> None:
         """Start an engine again on the same port and data; one that still runs is stopped first."""
@@ -307,8 +319,40 @@ def attach(root: Path) -> Mapping[str, str]:
     """Return the addresses of the stack that runs in `root`."""
     run = record.read_run(root.resolve())
     if run is None or not run.alive:
-        raise StackError(f"No stack runs in {root}: start one with `farmiq stack up`.")
+        raise StackError(f"No stack runs in {root}: start one with `{command(root, 'up')}`.")
     return run.environment
+
+
+def find(name: str | None = None) -> Path | None:
+    """Return the folder of the running stack of this name; without one the demo's, or the only one.
+
+    The state directory is looked into first. Unless FARMIQ_STATE_DIR names that, every stack
+    counts that commands of this user have started; but who names servers and no stack gets nothing
+    of one in another folder. Raises StackError if several are meant.
+    """
+    here = config.state_dir() / "stacks" / (name or "demo")
+    run = record.read_run(here)
+    if run is not None and run.alive:
+        return here
+    apart = config.state_dir_given() or (name is None and config.given_urls())
+    running = [] if apart else record.announced()
+    named = [root for root in running if root.name == (name or "demo")]
+    found = named or ([] if name else running)
+    if len(found) > 1:
+        choices = "".join(f"\n  {root.name:<12}  {root.parent.parent}" for root in found)
+        raise StackError(
+            "Several stacks are running, and none of them belongs to this folder. Choose by name "
+            "(--stack, or --name of `farmiq stack`), or set FARMIQ_STATE_DIR to the folder of one:"
+            + choices
+        )
+    return found[0] if found else None
+
+
+def command(root: Path, verb: str) -> str:
+    """Return what a person types in this folder to start, look at or stop the stack in `root`."""
+    folder = root.parent.parent
+    elsewhere = "" if folder == config.state_dir() else f"FARMIQ_STATE_DIR={folder} "
+    return f"{elsewhere}farmiq stack {verb} --name {root.name}"
 
 
 def states(root: Path) -> list[EngineState]:
@@ -335,7 +379,9 @@ def remove(root: Path) -> None:
     root = root.resolve()
     run = record.read_run(root)
     if run is not None and run.alive:
-        raise StackError(f"The stack in {root} is running: stop it with `farmiq stack down` first.")
+        raise StackError(
+            f"The stack in {root} is running: stop it with `{command(root, 'down')}` first."
+        )
     if root.exists() and not (root / "lock").exists():
         raise StackError(f"{root} is not the folder of a stack: nothing was deleted.")
     shutil.rmtree(outside(root), ignore_errors=True)
@@ -374,7 +420,7 @@ def _clear_leftovers(root: Path) -> None:
         pids = ", ".join(str(one.process.pid) for one in run.engines if one.process and one.alive)
         raise StackError(
             f"A stack is already running in {root} (pid {pids}): use it, "
-            "or stop it with `farmiq stack down`."
+            f"or stop it with `{command(root, 'down')}`."
         )
     _end(run.engines)
     record.forget_run(root)
@@ -427,9 +473,9 @@ def _remedy(root: Path, running: Running) -> str:
     if running.process is None:
         return f"start the server that {', '.join(running.urls)} names, or correct the address"
     if not running.alive:
-        return "it is not running: `farmiq stack up` starts it again"
+        return f"it is not running: `{command(root, 'up')}` starts it again"
     log = root / "logs" / f"{running.name}.log"
-    return f"it runs but does not answer: read {log}, then `farmiq stack down` and `up`"
+    return f"it runs but does not answer: read {log}, then `{command(root, 'down')}` and `up`"
 
 
 def _one_at_a_time(say: Say) -> Say:

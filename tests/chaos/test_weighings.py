@@ -35,16 +35,17 @@ async def test_station_broker_edge_and_cloud_are_killed_and_no_animal_is_lost(
         ) as farm:
 
             async def weighings(count: int) -> bool:
-                return (await farm.observer.look()).weighed_edge >= count
+                edge = (await farm.observer.look()).edge
+                return edge is not None and edge.weighed >= count
 
             await until(lambda: weighings(2), within_s=90)
             await asyncio.to_thread(engines.kill, "mqtt-edge")
             await _visits(root, 6)
             await asyncio.to_thread(engines.restart, "mqtt-edge")
-            _kill(farm, root, "edge")
+            _kill(farm.children["edge"])
             await _visits(root, 9)
-            _kill(farm, root, "cloud")
-            stations = farm.stations().process
+            _kill(farm.children["cloud"])
+            stations = farm.children["stations"].process
             assert await asyncio.to_thread(stations.wait, 150) == 0
 
             async def clean() -> bool:
@@ -65,12 +66,11 @@ async def test_station_broker_edge_and_cloud_are_killed_and_no_animal_is_lost(
     stack.remove(root)
 
 
-def _kill(farm: demo.Farm, root: Path, name: str) -> None:
+def _kill(child: demo.Child) -> None:
     """SIGKILL, by pid; and started again at once."""
-    number = next(n for n, child in enumerate(farm.children) if child.name == name)
-    farm.children[number].process.kill()
-    farm.children[number].process.wait()
-    farm.children[number] = demo._spawn(root, farm.site, name, "run", name)
+    child.process.kill()
+    child.process.wait()
+    child.start_again()
 
 
 async def _visits(root: Path, count: int) -> None:

@@ -4,8 +4,7 @@ import httpx2
 import psycopg
 import pytest
 
-from farmiq import stack
-from farmiq.cli import stack as commands
+from farmiq import doctor, stack
 from farmiq.edge.devices import broker as kept
 from farmiq.plumbing import broker_store, db, ids, mqtt
 from farmiq.plumbing.broker_load import Guard, Load
@@ -67,14 +66,15 @@ async def test_sender_of_few_long_messages_is_held_back(broker: stack.Stack) -> 
     assert held == [("devices", "bytes")]
 
 
-def test_doctor_says_how_full_a_broker_is(
+async def test_doctor_says_how_full_a_broker_is(
     broker: stack.Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (state,) = commands.broker_stores(broker.environment)
-    assert (state.name, state.healthy) == ("mqtt-edge store", True)
-    assert state.detail.startswith("holds 0% of the 4096 MiB")
+    url = broker.environment["FARMIQ_EDGE_BROKER_MONITOR_URL"]
+    check = await doctor._broker_store("edge", url)
+    assert (check.healthy, check.remedy) == (True, "")
+    assert check.detail.startswith("holds 0% of the 4096 MiB")
     monkeypatch.setattr(broker_store, "WARN_SHARE", 0.0)
-    (state,) = commands.broker_stores(broker.environment)
-    assert (state.healthy, state.remedy != "") == (False, True)
-    (state,) = commands.broker_stores({"FARMIQ_CLOUD_BROKER_MONITOR_URL": "http://127.0.0.1:9"})
-    assert (state.name, state.healthy) == ("mqtt-cloud store", False)
+    check = await doctor._broker_store("edge", url)
+    assert (check.healthy, check.remedy != "") == (False, True)
+    check = await doctor._broker_store("cloud", "http://127.0.0.1:9")
+    assert (check.healthy, "FARMIQ_CLOUD_BROKER_MONITOR_URL" in check.remedy) == (False, True)

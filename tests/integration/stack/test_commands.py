@@ -22,6 +22,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     downloads.mkdir(parents=True, exist_ok=True)
     (tmp_path / "engines").symlink_to(downloads)
     monkeypatch.setattr(config, "state_dir", lambda: tmp_path)
+    monkeypatch.setattr(config, "running_stacks_dir", lambda: tmp_path / "running")
+    monkeypatch.setattr(config, "state_dir_given", lambda: False)
     monkeypatch.setattr(config, "given_urls", dict)
     yield tmp_path
     stack.stop(tmp_path / "stacks" / "demo")
@@ -29,15 +31,17 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(*arguments: str) -> tuple[int, str]:
+    """Exit code and stdout; stderr is for progress and errors."""
     result = CliRunner().invoke(app, arguments)
-    return result.exit_code, result.output
+    return result.exit_code, result.stdout
 
 
 @pytest.mark.timeout(300)
-def test_up_status_doctor_down(state: Path) -> None:
+def test_up_status_doctor_down(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, output = run("stack", "up")
     assert code == 0, output
     assert "FARMIQ_AMQP_URL=amqp://farmiq:" in output
+    assert all("=" in line for line in output.splitlines()), "progress on stdout"
 
     code, output = run("stack", "status", "--json")
     assert code == 0, output
@@ -50,6 +54,13 @@ def test_up_status_doctor_down(state: Path) -> None:
     assert code == 0, output
     assert "RabbitMQ" in output
 
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(config, "state_dir", lambda: state / "another folder")
+        code, output = run("stack", "status")
+        assert code == 0, output
+        code, output = run("stack", "down")
+        assert f"FARMIQ_STATE_DIR={state} farmiq stack down --name demo" in output
+
     code, output = run("stack", "down", "--delete-data")
     assert code == 0, output
     assert "stopped mqtt-edge, postgres-edge" in output
@@ -60,7 +71,7 @@ def test_without_a_stack_status_says_how_to_start_one(state: Path) -> None:
     code, output = run("stack", "status", "--name", "nothing")
 
     assert code == 3, state
-    assert "farmiq stack up" in output
+    assert "farmiq stack up --name nothing" in output
 
 
 def test_without_a_stack_doctor_says_what_a_start_would_use(state: Path) -> None:

@@ -1,0 +1,361 @@
+"""`farmiq doctor` on a site: probes what its settings name, and says what to do.
+
+What a machine is follows from its settings: FARMIQ_EDGE_DB_URL makes it an edge,
+FARMIQ_CLOUD_DB_URL a cloud, AGENT_DEVICE_ID a weigh station. It may be several.
+"""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx2
+import msgspec
+import psycopg
+
+from farmiq.cloud import bus
+from farmiq.cloud.deadletter import watch
+from farmiq.config import CloudSettings, DeviceSettings, EdgeSettings, SettingsError
+from farmiq.device.status import needs_attention
+from farmiq.edge import disk
+from farmiq.edge.ingress import quarantine
+from farmiq.edge.sync import desk
+from farmiq.plumbing import amqp, broker_store, db, ids, migrations, mqtt
+from farmiq.plumbing.objects import Bucket
+from farmiq.plumbing.tls import Tls
+from farmiq.process import SQL
+
+PATIENCE_S = 10.0
+BROKER_PATIENCE_S = 3.0
+# Tokens of edges are good for minutes, and readings are placed by their time.
+MAX_CLOCK_OFFSET_S = 30.0
+HTTP_OK = 200
+LEVELS = disk.Levels(warn_percent=85, shed_percent=92)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; `remedy` is empty when nothing is wrong."""
+
+    name: str
+    healthy: bool
+    detail: str
+    remedy: str = ""
+
+
+Probe = Callable[[], Awaitable[Check]]
+
+
+def is_configured(environment: Mapping[str, str]) -> bool:
+    """Say whether the settings name anything that could be looked at."""
+    marks = ("FARMIQ_EDGE_DB_URL", "FARMIQ_CLOUD_DB_URL", "AGENT_DEVICE_ID")
+    return any(environment.get(mark) for mark in marks)
+
+
+async def examine(environment: Mapping[str, str]) -> list[Check]:
+    """Probe all that the settings name, at the same time; none of it is changed."""
+    found: list[Check] = []
+    probes: list[tuple[str, Probe]] = []
+    for mark, name, settings, make in (
+        ("FARMIQ_EDGE_DB_URL", "edge", EdgeSettings, _edge),
+        ("FARMIQ_CLOUD_DB_URL", "cloud", CloudSettings, _cloud),
+        ("AGENT_DEVICE_ID", "device", DeviceSettings, _agent),
+    ):
+        if environment.get(mark):
+            try:
+                loaded: Any = settings.load(environment)
+            except SettingsError as error:
+                found.append(
+                    Check(
+                        f"{name} settings", False, str(error).replace("\n", "; "),
+                        f"`farmiq config {name}` explains every setting",
+                    )
+                )  # fmt: skip
+                continue
+            probes += make(loaded)
+    return found + list(await asyncio.gather(*(_bounded(name, probe) for name, probe in probes)))
+
+
+def _edge(settings: EdgeSettings) -> list[tuple[str, Probe]]:
+    db_url, tls = settings.db_url.get_secret_value(), settings.tls
+    mqtt_url, s3_url = settings.mqtt_url.get_secret_value(), settings.s3_url
+
+    async def outbox() -> Check:
+        async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
+            return judge_outbox(await desk.status(tx), stall_s=settings.sync_stall_s)
+
+    async def held() -> Check:
+        async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
+            count, _ = await quarantine.size(tx)
+        return Check(
+            "edge quarantine", not count, f"{count:,} messages",
+            _remedy(count, "`farmiq quarantine ls` shows why they were refused"),
+        )  # fmt: skip
+
+    async def key() -> Check:
+        file = settings.edge_key_file
+        good = os.access(file, os.R_OK)
+        return Check(
+            "edge key", good, f"{file} {'is there' if good else 'cannot be read'}",
+            _remedy(not good, "`farmiq edge enroll` makes it; is it readable for this user?"),
+        )  # fmt: skip
+
+    async def disks() -> Check:
+        levels = disk.Levels(settings.disk_warn_percent, settings.disk_shed_percent)
+        return judge_disk("edge disk", disk.paths(settings.disk_paths), levels)
+
+    probes: list[tuple[str, Probe]] = [
+        ("edge database", lambda: _database("edge", db_url)),
+        ("edge broker", lambda: _broker("edge broker", mqtt_url, tls, "FARMIQ_EDGE_MQTT_URL")),
+        ("edge services", lambda: _services("edge", settings)),
+        ("edge outbox", outbox),
+        ("edge quarantine", held),
+        ("edge key", key),
+        ("edge disk", disks),
+        ("edge clock", lambda: _clock("edge clock", settings.cloud_url, tls, "the cloud")),
+    ]
+    if (monitor_url := settings.broker_monitor_url) is not None:
+        probes.append(("edge broker's store", lambda: _broker_store("edge", monitor_url)))
+    if s3_url is not None:
+        url = s3_url.get_secret_value()
+        probes.append(("edge images", lambda: _bucket("edge", url, tls)))
+    return probes
+
+
+def _cloud(settings: CloudSettings) -> list[tuple[str, Probe]]:
+    db_url, tls = settings.db_url.get_secret_value(), settings.tls
+    mqtt_url, s3_url = settings.mqtt_url, settings.s3_url
+
+    async def queues() -> Check:
+        limits = watch.limits(settings)
+        try:
+            counts = await amqp.depths(settings.amqp_url.get_secret_value(), limits, tls=tls)
+        except amqp.UNAVAILABLE as error:
+            return Check(
+                "cloud bus", False, f"does not answer: {amqp.why(error)}",
+                "start RabbitMQ, or correct FARMIQ_AMQP_URL",
+            )  # fmt: skip
+        return judge_queues(counts, limits)
+
+    async def clock() -> Check:
+        async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
+            rows = await db.fetch_all(tx, "select extract(epoch from clock_timestamp())::float8")
+        return judge_clock("cloud clock", time.time() - rows[0][0], "the database")
+
+    async def disks() -> Check:
+        return judge_disk("cloud disk", ("/",), LEVELS)
+
+    probes: list[tuple[str, Probe]] = [
+        ("cloud database", lambda: _database("cloud", db_url)),
+        ("cloud bus", queues),
+        ("cloud services", lambda: _services("cloud", settings)),
+        ("cloud disk", disks),
+        ("cloud clock", clock),
+    ]
+    if mqtt_url is not None:
+        broker_url = mqtt_url.get_secret_value()
+        name = "cloud broker"
+        probes.append((name, lambda: _broker(name, broker_url, tls, "FARMIQ_CLOUD_MQTT_URL")))
+    if (monitor_url := settings.broker_monitor_url) is not None:
+        probes.append(("cloud broker's store", lambda: _broker_store("cloud", monitor_url)))
+    if s3_url is not None:
+        url = s3_url.get_secret_value()
+        probes.append(("cloud images", lambda: _bucket("cloud", url, tls)))
+    return probes
+
+
+def _agent(settings: DeviceSettings) -> list[tuple[str, Probe]]:
+    async def agent() -> Check:
+        url = f"http://{settings.status_host}:{settings.status_port}/status.json"
+        try:
+            async with httpx2.AsyncClient(timeout=5) as client:
+                status = (await client.get(url)).raise_for_status().json()
+        except (httpx2.HTTPError, ValueError):
+            return Check(
+                "agent", False, f"nothing answers on {url}",
+                "start it with `farmiq agent run`; `farmiq agent status` looks into its buffer",
+            )  # fmt: skip
+        return judge_agent(status)
+
+    async def disks() -> Check:
+        return judge_disk("agent disk", (str(settings.buffer_dir),), LEVELS)
+
+    broker_url = settings.mqtt_url.get_secret_value()
+    return [
+        ("agent", agent),
+        (
+            "agent broker",
+            lambda: _broker("agent broker", broker_url, settings.tls, "AGENT_MQTT_URL"),
+        ),
+        ("agent disk", disks),
+        ("agent clock", lambda: _clock("agent clock", settings.edge_url, settings.tls, "the edge")),
+    ]
+
+
+def judge_outbox(tenants: list[desk.TenantStatus], *, stall_s: float) -> Check:
+    """Pure: what waits is fine as long as it moves; what is set aside waits for a person."""
+    waiting, aside = sum(each.waiting for each in tenants), sum(each.dlq for each in tenants)
+    oldest_s = max((each.oldest_s for each in tenants), default=0.0)
+    failing = [each.tenant_id for each in tenants if each.consecutive_failures]
+    detail = (
+        f"{waiting:,} wait for the cloud, the oldest for {oldest_s:,.0f} s; {aside:,} set aside"
+    )
+    remedy = ""
+    if aside:
+        remedy = "`farmiq outbox ls --status dlq` says why the cloud refused them"
+    elif failing:
+        remedy = f"delivery fails for {', '.join(failing)}: `farmiq outbox stats` says why"
+    elif oldest_s > stall_s:
+        remedy = "nothing is delivered: is edge-sync-forwarder running, and the cloud reachable?"
+    return Check("edge outbox", not remedy, detail, remedy)
+
+
+def judge_queues(counts: Mapping[str, int], limits: Mapping[str, int]) -> Check:
+    """Pure: dead letters wait for a person, and a queue half full for its consumer."""
+    piles = {bus.UNROUTED_QUEUE, *(work.dead_letters for work in bus.WORKS)}
+    dead = sum(count for queue, count in counts.items() if queue in piles)
+    waiting = sum(counts.values()) - dead
+    full = [name for name, count in counts.items() if count > limits[name] * watch.TOO_FULL]
+    missing = sorted(set(limits) - set(counts))
+    remedy = ""
+    if missing:
+        remedy = f"{len(missing)} queues are missing ({missing[0]}): `farmiq topology apply`"
+    elif dead:
+        remedy = "`farmiq dlq ls` says why services did not take them"
+    elif full:
+        remedy = f"{', '.join(full)} fills up: is its service running?"
+    detail = f"{waiting:,} events wait in {len(counts)} queues; {dead:,} dead letters"
+    return Check("cloud bus", not remedy, detail, remedy)
+
+
+def judge_agent(status: Mapping[str, Any]) -> Check:
+    """Pure: what a running agent says of itself, as `farmiq agent status` shows it."""
+    detail = (
+        f"{'connected' if status['connected'] else 'not connected'}; {status['backlog']:,} events "
+        f"and {status['pictures']['waiting']:,} pictures wait"
+    )
+    bad = needs_attention(dict(status))
+    return Check("agent", not bad, detail, _remedy(bad, "`farmiq agent status` says what is wrong"))
+
+
+def judge_clock(name: str, offset_s: float, other: str) -> Check:
+    """Pure: `offset_s` is how far this machine is ahead of the other."""
+    far = abs(offset_s) > MAX_CLOCK_OFFSET_S
+    words = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} {other}"
+    return Check(name, not far, words, _remedy(far, "set the clock: is NTP running here?"))
+
+
+def judge_disk(name: str, paths: tuple[str, ...], levels: disk.Levels) -> Check:
+    usage = {}
+    for path in paths:
+        try:
+            total, _, free = shutil.disk_usage(path)
+        except OSError as error:
+            return Check(name, False, str(error), "correct the path in the settings")
+        usage[path] = disk.Usage(total, free)
+    verdict = disk.judge(usage, levels)
+    full = verdict.state != "fine"
+    detail = f"{verdict.path} is {verdict.percent:.0f} % full"
+    return Check(name, not full, detail, _remedy(full, "make room, or give it a larger disk"))
+
+
+async def _database(site: str, url: str) -> Check:
+    why = await asyncio.to_thread(migrations.problem, url, SQL[site])
+    if why is None and site == "cloud":
+        why = await asyncio.to_thread(db.role_problem, url)
+    remedy = _remedy(why, f"`farmiq migrate {site}` as the owner; see docs/install.md")
+    return Check(f"{site} database", why is None, why or "answers, schema up to date", remedy)
+
+
+async def _broker(name: str, url: str, tls: Tls, variable: str) -> Check:
+    """Log in under a name that nobody uses: no session is touched."""
+    client_id = f"farmiq-doctor-{ids.new().hex[-8:]}"
+    async with mqtt.connected(url, client_id=client_id, keep_session=False, tls=tls) as client:
+        try:
+            async with asyncio.timeout(BROKER_PATIENCE_S):
+                await client.until_up()
+        except TimeoutError:
+            why = client.problem() or "no answer"
+            return Check(name, False, why, f"start the broker, or correct {variable}")
+    return Check(name, True, "answers and lets us in")
+
+
+async def _broker_store(site: str, monitor_url: str) -> Check:
+    name = f"{site} broker's store"
+    try:
+        async with httpx2.AsyncClient(timeout=broker_store.TIMEOUT_S, trust_env=False) as client:
+            answer = await client.get(broker_store.jsz_url(monitor_url))
+        use = broker_store.read_use(answer.raise_for_status().content)
+    except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
+        variable = f"FARMIQ_{site.upper()}_BROKER_MONITOR_URL"
+        return Check(name, False, str(error), f"correct {variable}, or start the broker")
+    full = use.share >= broker_store.WARN_SHARE
+    remedy = _remedy(full, "see that the gateway runs and commits; `farmiq alert ls`")
+    return Check(name, not full, f"holds {use.words()}", remedy)
+
+
+async def _services(site: str, settings: EdgeSettings | CloudSettings) -> Check:
+    host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::") else settings.http_host
+    scheme = "https" if settings.tls.serves() else "http"
+    url = f"{scheme}://{host}:{settings.http_port}/readyz"
+    name = f"{site} services"
+    try:
+        # Our own machine, and nothing secret is said: its certificate may be for another name.
+        async with httpx2.AsyncClient(timeout=5, verify=False) as client:
+            answer = await client.get(url)
+            problems = answer.json().get("problems", {})
+    except (httpx2.HTTPError, ValueError, AttributeError) as error:
+        why = str(error) or type(error).__name__
+        return Check(name, False, f"{url}: {why}", f"start them with `farmiq run {site}`")
+    if answer.status_code == HTTP_OK:
+        return Check(name, True, f"ready on {host}:{settings.http_port}")
+    words = "; ".join(f"{part}: {problem}" for part, problem in problems.items())
+    return Check(
+        name, False, words or answer.text, "mend what they wait for; they go on by themselves"
+    )
+
+
+async def _bucket(site: str, url: str, tls: Tls) -> Check:
+    why = await Bucket(url, tls=tls).problem()
+    remedy = _remedy(why, f"start the store, or correct FARMIQ_{site.upper()}_S3_URL")
+    return Check(f"{site} images", why is None, why or "the bucket answers", remedy)
+
+
+async def _clock(name: str, url: str, tls: Tls, other: str) -> Check:
+    """Compare with the Date of the next machine on the way; that it answers is seen as well."""
+    try:
+        context = tls.client() if url.startswith("https") else True
+        async with httpx2.AsyncClient(timeout=5, verify=context) as client:
+            answer = await client.get(f"{url.rstrip('/')}/healthz")
+            theirs = parsedate_to_datetime(answer.headers["date"]).timestamp()
+    except (httpx2.HTTPError, KeyError, ValueError) as error:
+        why = str(error) or type(error).__name__
+        return Check(
+            name, False, f"{other} does not answer at {url}: {why}",
+            "what is measured waits here; the clock cannot be compared until it answers",
+        )  # fmt: skip
+    # The header has whole seconds, and was written somewhere in that second.
+    return judge_clock(name, time.time() - theirs - 0.5, other)
+
+
+async def _bounded(name: str, probe: Probe) -> Check:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await probe()
+    except TimeoutError:
+        return Check(name, False, f"no answer within {PATIENCE_S:.0f} s", "is it overloaded?")
+    except db.UNAVAILABLE as error:
+        return Check(
+            name, False, f"the database does not answer: {db.first_line(error)}",
+            "start PostgreSQL, or correct the address in the settings",
+        )  # fmt: skip
+    except (OSError, ValueError, psycopg.Error) as error:
+        return Check(name, False, str(error) or type(error).__name__, "correct the settings")
+
+
+def _remedy(wrong: object, words: str) -> str:
+    return words if wrong else ""

@@ -1,0 +1,154 @@
+"""The demo's supervisor on real processes, engines and tables."""
+
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from farmiq import stack
+from farmiq.demo.observe import Observer
+from farmiq.demo.provision import TENANT_ID, Site
+from farmiq.demo.run import Child, DemoError, Farm
+from farmiq.demo.supervise import MAX_QUICK_DEATHS, Supervisor
+from farmiq.plumbing import ids
+from farmiq.simulate.journal import Journal
+from farmiq.simulate.link import linked
+from farmiq.stack import processes
+from farmiq.stack.broker import connect
+from tests.conftest import Database
+from tests.until import until
+
+
+@pytest.fixture
+async def farm(
+    tmp_path: Path, broker: stack.Stack, edge_db: Database, cloud_db: Database, vhost: str
+) -> AsyncIterator[Farm]:
+    """A broker, an edge that only sleeps, both databases and a journal."""
+    observer = Observer(
+        {
+            "FARMIQ_EDGE_DB_ADMIN_URL": edge_db.admin_url,
+            "FARMIQ_CLOUD_DB_ADMIN_URL": cloud_db.url,
+            "FARMIQ_AMQP_URL": vhost,
+        },
+        edge_url="http://127.0.0.1:9",
+        journal=tmp_path / "journal.jsonl",
+        stations=tmp_path,
+        captures=tmp_path / "captures.jsonl",
+        since=datetime.now(UTC) - timedelta(seconds=1),
+    )
+    launch = processes.Launch(
+        argv=(sys.executable, "-c", "import signal; signal.pause()"),
+        environment={},
+        folder=tmp_path,
+        log=tmp_path / "edge.log",
+    )
+    edge = Child("edge", launch, processes.spawn(launch, detach=False))
+    async with linked("127.0.0.1", 9) as link:
+        yield Farm(Site({}, "", ""), broker, {"edge": edge}, observer, link, 0.0)
+    await observer.aclose()
+    _kill(edge)
+
+
+async def test_killed_edge_is_started_again_and_that_is_said(farm: Farm) -> None:
+    said: list[str] = []
+    supervisor = Supervisor(farm, said.append)
+    pid = farm.children["edge"].process.pid
+
+    supervisor.kill_edge()
+    supervisor.mend()
+
+    assert farm.children["edge"].process.pid != pid
+    assert farm.children["edge"].process.poll() is None
+    assert said == ["edge was killed (signal 9): starting it again"]
+
+
+async def test_process_that_dies_after_every_start_ends_the_demo(farm: Farm) -> None:
+    supervisor = Supervisor(farm, lambda _: None)
+    edge = farm.children["edge"]
+    edge.started_at = time.monotonic()
+
+    for _ in range(MAX_QUICK_DEATHS - 1):
+        _kill(edge)
+        supervisor.mend()
+    _kill(edge)
+
+    with pytest.raises(DemoError, match=r"ended 5 times right after its start; see .*edge\.log"):
+        supervisor.mend()
+
+
+def _kill(child: Child) -> None:
+    child.process.kill()
+    child.process.wait()
+
+
+async def test_killed_broker_is_started_again(farm: Farm) -> None:
+    said: list[str] = []
+    supervisor = Supervisor(farm, said.append)
+    farm.engines.kill("mqtt-edge")
+
+    def answers_again() -> bool:
+        supervisor.mend()
+        return any("answers again" in each for each in said)
+
+    await until(answers_again)
+    connect(farm.engines.environment["FARMIQ_EDGE_MQTT_URL"])
+    await supervisor.close()
+
+
+async def test_frozen_engine_stands_still_until_it_is_thawed(farm: Farm) -> None:
+    stat = Path(f"/proc/{farm.engines.pid('mqtt-edge')}/stat")
+
+    farm.engines.freeze("mqtt-edge")
+    await until(lambda: processes.parse_stat(stat.read_text()).state == "T")
+    assert farm.engines.fallen() == []
+
+    farm.engines.thaw("mqtt-edge")
+    connect(farm.engines.environment["FARMIQ_EDGE_MQTT_URL"])
+
+
+async def test_check_waits_for_each_confirmed_event_and_figures_count_this_run_alone(
+    farm: Farm, tmp_path: Path, cloud_db: Database
+) -> None:
+    said: list[str] = []
+    event_id = ids.new()
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.write("sent", str(event_id))
+    journal.write("ok", str(event_id))
+    journal.close()
+    supervisor = Supervisor(farm, said.append)
+
+    supervisor.check()
+    async with await psycopg.AsyncConnection.connect(cloud_db.url) as connection:
+        # Of an earlier run: its id is as old as it is.
+        for of_run in ("00000000-0000-7000-8000-000000000000", str(event_id)):
+            await connection.execute(
+                """
+                insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
+                  metric_type, metric_value, unit, occurred_at, trace_id)
+                values (%s, %s, 'f', 'b', 'd', 'temperature', 1, 'C', now(), 't')
+                """,
+                (TENANT_ID, of_run),
+            )
+    await until(lambda: bool(said))
+    figures = await farm.observer.look()
+
+    assert said[0].startswith("all 1 confirmed events are in the cloud: 0 lost")
+    assert figures.cloud is not None
+    assert (figures.sent, figures.cloud.stored) == (1, 1)
+    await supervisor.close()
+
+
+async def test_link_is_cut_and_mended_by_the_same_key(farm: Farm) -> None:
+    supervisor = Supervisor(farm, lambda _: None)
+    states = []
+
+    for _ in range(2):
+        supervisor.toggle_link()
+        states.append(farm.link.refusing)
+
+    assert states == [True, False]
+    await supervisor.close()
