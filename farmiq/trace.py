@@ -1,7 +1,12 @@
-"""Where one event was, when, in which table or queue: `farmiq trace <event_id>`."""
+"""Where one event was, when, in which table or queue: `farmiq trace`.
 
-from dataclasses import dataclass
-from datetime import datetime
+It shows what it can reach: on a farm that is the edge's database, in the data centre the cloud's.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,18 +15,45 @@ from psycopg.rows import dict_row
 
 from farmiq.cloud import bus
 from farmiq.cloud.bus import Work
+from farmiq.cloud.deadletter import pile
+from farmiq.cloud.deadletter.letter import Letter, Wish
+from farmiq.edge.sync import verdict
 from farmiq.messages import telemetry
-from farmiq.plumbing import amqp
+from farmiq.plumbing import amqp, db
+
+EDGE_URL, CLOUD_URL = "FARMIQ_EDGE_DB_URL", "FARMIQ_CLOUD_DB_URL"
+CONNECT_TIMEOUT_S = 5
+# Dead letters are looked through one by one.
+DEAD_LETTERS_TIMEOUT_S = 10.0
+MAX_EVENTS = 100  # of a session
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """`at` is None while the event has not been there."""
+    """`at` is None while the event has not been there; `next` is what a person can do about it.
+
+    Of a place that could not be looked at (`is_visible` is False) nothing is known.
+    """
 
     site: str
     place: str
     at: datetime | None
     note: str
+    next: str = ""
+    is_visible: bool = True
+
+
+class UnreachableError(Exception):
+    """No database of either site could be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """What can be looked at from here; None where this machine has no address."""
+
+    edge_url: str | None = None
+    cloud_url: str | None = None
+    amqp_url: str | None = None
 
 
 _EDGE = {
@@ -50,11 +82,22 @@ _EDGE = {
         join media_objects m on m.stored_event_id = asked.event_id
           or m.id in (e.media_id, (o.payload_json ->> 'media_id')::uuid)""",
     "sync_outbox": """
-        select event_type, status, attempt_count, created_at, last_attempt_at, last_error_code,
-          dlq_reason
+        select id, tenant_id, event_type, trace_id, status, attempt_count, created_at,
+          last_attempt_at, last_error_code, last_error_message, dlq_reason
         from sync_outbox where id = %s""",
+    # Its tenant's pause, and what the last of the tenant's events that failed met.
+    "sync_state": """
+        select s.consecutive_failures, s.paused_until, e.last_error_code, e.last_error_message
+        from sync_outbox o
+        join sync_state s on s.tenant_id = o.tenant_id and s.consecutive_failures > 0
+        left join lateral (
+          select f.last_error_code, f.last_error_message from sync_outbox f
+          where f.tenant_id = o.tenant_id and f.status in ('pending', 'claimed')
+            and f.attempt_count > 0
+          order by f.last_attempt_at desc limit 1) e on true
+        where o.id = %s and o.status not in ('acked', 'dlq', 'failed')""",
     "quarantine": """
-        select reasons, first_received_at from quarantine
+        select quarantine_id, reasons, first_received_at from quarantine
         where position(convert_to(%s::text, 'UTF8') in raw) > 0""",
 }
 _ACCEPTED = "select event_type, batch_id, received_at from ingestion_dedupe where event_id = %s"
@@ -83,29 +126,162 @@ _TABLES = {
 }
 # Through the companies, since every table is ordered by tenant first.
 _STORED = {
-    table: f"select stored_at from companies join {table} using (tenant_id) where event_id = %s"  # noqa: S608 - one of ours
+    table: f"""
+        select stored_at, trace_id from companies join {table} using (tenant_id)
+        where event_id = %s"""  # noqa: S608 - one of ours
     for table in _TABLES.values()
 }
 
 
-async def trace(
-    event_id: UUID, *, edge_url: str, cloud_url: str, amqp_url: str | None
-) -> list[Hop]:
-    """Every hop in flow order, also those not reached; empty if nobody knows the event."""
-    edge = await _look(edge_url, _EDGE, event_id)
-    cloud = await _look(cloud_url, {"ingestion_dedupe": _ACCEPTED, **_STORED}, event_id)
-    accepted = cloud.pop("ingestion_dedupe")
+Rows = dict[str, dict[str, Any] | None]
+
+
+async def trace(event_id: UUID, sites: Sites) -> list[Hop]:
+    """Every hop in flow order, also those not reached; empty if nobody knows the event.
+
+    A site that cannot be looked at is one hop that says why; UnreachableError if neither can.
+    """
+    cloud_url, amqp_url = sites.cloud_url, sites.amqp_url
+    edge, no_edge = await _look(sites.edge_url, EDGE_URL, _EDGE, event_id)
+    cloud, no_cloud = await _look(
+        cloud_url, CLOUD_URL, {"ingestion_dedupe": _ACCEPTED, **_STORED}, event_id
+    )
+    if no_edge and no_cloud:
+        raise _unreachable(no_edge, no_cloud)
+    accepted = cloud.pop("ingestion_dedupe", None)
     if not any((*edge.values(), accepted, *cloud.values())):
         return []
-    work = _work(accepted or edge["sync_outbox"], cloud)
-    waiting = await _waiting(amqp_url, work.queue)
-    hops = [
-        *(_edge_hops(edge) if any(edge.values()) or accepted else ()),
-        *_cloud_hops(work, accepted, cloud[_TABLES[work]], waiting),
-    ]
+    hops: list[Hop] = []
+    if no_edge:
+        hops.append(_unseen("edge", no_edge))
+    elif any(edge.values()) or accepted:
+        hops += _edge_hops(edge)
+    if no_cloud:
+        return [*hops, _unseen("cloud", no_cloud)]
+    work = _work(accepted or edge.get("sync_outbox"), cloud)
+    kept = cloud[_TABLES[work]]
+    waiting, dead = None, None
+    if accepted and not kept and amqp_url:
+        waiting, dead = await _on_the_bus(amqp_url, work, event_id)
+    hops += _cloud_hops(work, accepted, kept, waiting, dead)
     if work is bus.WEIGHVISION:
-        hops += _became(edge, await _look(cloud_url, _CLOUD, event_id))
+        became, _ = await _look(cloud_url, CLOUD_URL, _CLOUD, event_id)
+        hops += _became(edge, became)
     return hops
+
+
+def is_delivered(hops: Sequence[Hop]) -> bool:
+    """Whether the event has been at the last place that could be looked at."""
+    return next((hop.at is not None for hop in reversed(hops) if hop.is_visible), False)
+
+
+# Which events are meant, oldest first: (of the edge, of the cloud).
+_EVENTS_OF = {
+    "session": (
+        """
+        select event_id, occurred_at from weight_session_events where session_id = %(id)s
+        order by 2, 1 limit 100""",
+        """
+        select event_id, occurred_at from companies join weighvision_events using (tenant_id)
+        where session_id = %(id)s order by 2, 1 limit 100""",
+    ),
+    "image": (
+        """
+        select e.event_id, e.occurred_at from media_objects m
+        join weight_session_events e on e.session_id = m.session_id and e.media_id = m.id
+        where m.id = %(id)s
+        union
+        select o.id, o.occurred_at from media_objects m
+        join sync_outbox o on o.id = m.stored_event_id
+          or o.tenant_id = m.tenant_id and o.event_type = 'weighvision.image.captured'
+            and o.payload_json ->> 'media_id' = m.id::text
+        where m.id = %(id)s
+        order by 2, 1 limit 100""",
+        """
+        select e.event_id, e.occurred_at
+        from companies join media_objects m using (tenant_id)
+        join weighvision_events e on e.tenant_id = m.tenant_id
+          and e.session_id = m.session_id and e.media_id = m.media_id
+        where m.media_id = %(id)s
+        union
+        select e.event_id, e.occurred_at from companies join media_events e using (tenant_id)
+        where e.media_id = %(id)s
+        order by 2, 1 limit 100""",
+    ),
+}
+# The newest: in the cloud of the readings, which have a small table of their newest.
+_LAST = (
+    "select event_id, first_seen_at from ingress_dedupe order by first_seen_at desc limit 1",
+    "select event_id, stored_at from telemetry_latest order by stored_at desc limit 1",
+)
+
+
+async def events_of(kind: str, key: UUID, sites: Sites) -> list[UUID]:
+    """The events of a `session` or an `image`, as either site knows them, oldest first."""
+    of_edge, of_cloud = _EVENTS_OF[kind]
+    edge, cloud = await _both(sites, of_edge, of_cloud, {"id": key})
+    found = {row["event_id"]: row["occurred_at"] for row in (*edge, *cloud)}
+    return sorted(found, key=lambda event_id: (found[event_id], event_id.int))[:MAX_EVENTS]
+
+
+async def last_event(sites: Sites) -> UUID | None:
+    """The newest event at the farthest site that can be looked at."""
+    edge, cloud = await _both(sites, *_LAST, {})
+    newest = next(iter((*cloud, *edge)), None)
+    return newest["event_id"] if newest else None
+
+
+async def _both(
+    sites: Sites, of_edge: str, of_cloud: str, values: dict[str, Any]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What each site answers, nothing if it is out of reach; UnreachableError if both are."""
+    edge, no_edge = await _select(sites.edge_url, EDGE_URL, {"": of_edge}, values)
+    cloud, no_cloud = await _select(sites.cloud_url, CLOUD_URL, {"": of_cloud}, values)
+    if no_edge and no_cloud:
+        raise _unreachable(no_edge, no_cloud)
+    return edge.get("", []), cloud.get("", [])
+
+
+def _unreachable(no_edge: str, no_cloud: str) -> UnreachableError:
+    return UnreachableError(f"nothing can be looked at. {no_edge}; {no_cloud}")
+
+
+def timed(hops: Sequence[Hop]) -> list[tuple[Hop, str]]:
+    """Each hop with the time since the edge first saw the event.
+
+    Clocks differ: a moment before that is not an amount of time, and the note says whose clock.
+    """
+    ours = [hop.at for hop in hops if hop.at and hop.site != "device"]
+    start = ours[0] if ours else None
+    found: list[tuple[Hop, str]] = []
+    for hop in hops:
+        if hop.at is None or start is None:
+            found.append((hop, ""))
+        elif hop.site == "device":
+            ahead = hop.at - start
+            note = f"{hop.note}; its clock is {_span(ahead)} ahead" if ahead > _TICK else hop.note
+            found.append((replace(hop, note=note), ""))
+        elif hop.at < start:
+            note = f"{hop.note}; by the {hop.site}'s clock, which is {_span(start - hop.at)} behind"
+            found.append((replace(hop, note=note), ""))
+        else:
+            found.append((hop, f"+{_span(hop.at - start)}"))
+    return found
+
+
+_TICK = timedelta(milliseconds=1)
+
+
+def _span(time: timedelta) -> str:
+    seconds = time.total_seconds()
+    for limit, unit, name in ((10, 0.001, "ms"), (120, 1, "s"), (7200, 60, "min")):
+        if seconds < limit:
+            return f"{seconds / unit:,.0f} {name}"
+    return f"{seconds / 3600:,.1f} h"
+
+
+def _unseen(site: str, why: str) -> Hop:
+    return Hop(site, "database", None, f"not looked at: {why}", is_visible=False)
 
 
 def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]) -> Work:
@@ -121,24 +297,52 @@ def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]
 
 
 async def _look(
-    url: str, queries: dict[str, str], event_id: UUID
-) -> dict[str, dict[str, Any] | None]:
-    async with await psycopg.AsyncConnection.connect(url, row_factory=dict_row) as connection:
-        found: dict[str, dict[str, Any] | None] = {}
-        for table, query in queries.items():
-            cursor = await connection.execute(query.encode(), (event_id,))
-            found[table] = await cursor.fetchone()
-        return found
+    url: str | None, variable: str, queries: dict[str, str], event_id: UUID
+) -> tuple[Rows, str | None]:
+    """(the row of each table, None), or (nothing, why the database could not be looked at)."""
+    found, why = await _select(url, variable, queries, (event_id,))
+    return {table: rows[0] if rows else None for table, rows in found.items()}, why
 
 
-async def _waiting(amqp_url: str | None, queue: str) -> int | None:
-    if amqp_url is None:
-        return None
+async def _select(
+    url: str | None, variable: str, queries: dict[str, str], values: Any
+) -> tuple[dict[str, list[dict[str, Any]]], str | None]:
+    """(the rows of each query, None), or (nothing, why not)."""
+    if not url:
+        return {}, f"{variable} is not set here"
+    found = {}
     try:
-        found = await amqp.depth(amqp_url, queue)
-    except amqp.UNAVAILABLE:
-        return None
-    return found[0] if found else None
+        async with await _connected(url) as connection:
+            for name, query in queries.items():
+                cursor = await connection.execute(query.encode(), values)
+                found[name] = await cursor.fetchall()
+    except psycopg.OperationalError as error:
+        return {}, f"{variable} leads to no database: {db.first_line(error)}"
+    return found, None
+
+
+async def _connected(url: str) -> "psycopg.AsyncConnection[dict[str, Any]]":
+    return await psycopg.AsyncConnection.connect(
+        url, row_factory=dict_row, connect_timeout=CONNECT_TIMEOUT_S, application_name="farmiq"
+    )
+
+
+async def _on_the_bus(
+    amqp_url: str, work: Work, event_id: UUID
+) -> tuple[int | None, Letter | None]:
+    """(how many wait in its queue, itself as a dead letter); None for what cannot be seen."""
+    wish = Wish(work.dead_letters, event_ids=frozenset({str(event_id)}))
+    try:
+        depth = await amqp.depth(amqp_url, work.queue)
+        async with (
+            asyncio.timeout(DEAD_LETTERS_TIMEOUT_S),
+            amqp.connection(amqp_url, name="farmiq-trace") as opened,
+        ):
+            async for letter, _ in pile.look(opened, wish):
+                return depth[0] if depth else None, letter
+    except (*amqp.UNAVAILABLE, TimeoutError):
+        return None, None
+    return depth[0] if depth else None, None
 
 
 def _edge_hops(edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
@@ -147,18 +351,19 @@ def _edge_hops(edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
     hops = []
     if refused := edge["quarantine"]:
         reasons = "; ".join(refused["reasons"])
-        hops.append(Hop("edge", "quarantine", refused["first_received_at"], reasons))
+        show = f"farmiq quarantine show {refused['quarantine_id']}"
+        hops.append(Hop("edge", "quarantine", refused["first_received_at"], reasons, show))
         if raw is None and told is None and not edge["weight_sessions"]:
             return hops
     if edge["weight_sessions"] or edge["media_objects"]:
-        return [*hops, *_weighed_hops(edge), *_owed_hops(owed)]
+        return [*hops, *_weighed_hops(edge), *_owed_hops(owed, edge["sync_state"])]
     if told:
-        return [*hops, *_told_hops(told, edge), *_owed_hops(owed)]
+        return [*hops, *_told_hops(told, edge), *_owed_hops(owed, edge["sync_state"])]
     if raw:
         hops.append(Hop("device", f"{raw['device_id']}", raw["occurred_at"], _reading(raw)))
     hops.append(Hop("edge", "ingress_dedupe", _at(seen, "first_seen_at"), "first seen"))
     hops.append(Hop("edge", "telemetry_raw", _at(raw, "ingested_at"), "stored at the edge"))
-    return [*hops, *_owed_hops(owed)]
+    return [*hops, *_owed_hops(owed, edge["sync_state"])]
 
 
 def _told_hops(table: str, edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
@@ -195,16 +400,14 @@ def _weighed_hops(edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
     return hops
 
 
-def _became(
-    edge: dict[str, dict[str, Any] | None], cloud: dict[str, dict[str, Any] | None]
-) -> list[Hop]:
+def _became(edge: Rows, cloud: Rows) -> list[Hop]:
     """The session in the cloud, and the image, where the edge has one."""
     session, image = cloud["weight_sessions"], cloud["media_objects"]
     hops = []
-    if session or edge["weight_sessions"]:
+    if session or edge.get("weight_sessions"):
         note = _session(session) if session else "not there yet"
         hops.append(Hop("cloud", "weight_sessions", _at(session, "heard_at"), note))
-    if image or edge["media_objects"]:
+    if image or edge.get("media_objects"):
         stored = _at(image, "stored_at")
         note = f"image {image['id']}, {image['size_bytes']} bytes" if image else "not there yet"
         hops.append(Hop("cloud", "media_objects", stored, note if stored else "not there yet"))
@@ -217,29 +420,70 @@ def _session(row: dict[str, Any]) -> str:
     return f"session {row['id']} {row['status']}{weight}" + (f"; lacks {lacks}" if lacks else "")
 
 
-def _owed_hops(owed: dict[str, Any] | None) -> list[Hop]:
-    hops = [Hop("edge", "sync_outbox", _at(owed, "created_at"), "owed to the cloud")]
+def _owed_hops(owed: dict[str, Any] | None, trouble: dict[str, Any] | None) -> list[Hop]:
+    trace = f"; trace {owed['trace_id']}" if owed and owed["trace_id"] else ""
+    hops = [Hop("edge", "sync_outbox", _at(owed, "created_at"), f"owed to the cloud{trace}")]
     if owed:
         delivered = owed["last_attempt_at"] if owed["status"] == "acked" else None
-        hops.append(Hop("edge", "edge-sync-forwarder", delivered, _delivery(owed)))
+        note, command = delivery(owed, trouble)
+        hops.append(Hop("edge", "edge-sync-forwarder", delivered, note, command))
     return hops
 
 
+def delivery(owed: dict[str, Any], trouble: dict[str, Any] | None) -> tuple[str, str]:
+    """(how the delivery of an outbox row stands, the next command); `trouble` is its tenant's."""
+    event_id, status = owed["id"], owed["status"]
+    said = f"{status}, attempts that failed: {owed['attempt_count']}"
+    why = _error(owed)
+    if status == "dlq":
+        show = f"farmiq outbox show {event_id}, then farmiq outbox redrive {event_id} (or discard)"
+        return f"{said}, {owed['dlq_reason']}{why}", show
+    if status == "failed":
+        return f"{said}, given up by a person; {owed['dlq_reason']}{why}", ""
+    if trouble is None or status == "acked":
+        return f"{said}{why}", ""
+    found = why or _error(trouble)
+    until = trouble["paused_until"]
+    pause = f"; paused until {until.astimezone():%Y-%m-%d %H:%M:%S %Z}" if until else ""
+    failures = f"the last {trouble['consecutive_failures']} tries of tenant {owed['tenant_id']}"
+    if any(code in found for code in verdict.PERSON_CODES):
+        mend = "check the edge's key, its clock, the tenant and FARMIQ_CLOUD_URL: "
+        return (
+            f"{said}; the cloud does not let {failures} in{found}{pause}",
+            f"{mend}farmiq alert ls --kind sync",
+        )
+    return f"{said}; {failures} failed{found}{pause}", "farmiq outbox stats"
+
+
+def _error(row: dict[str, Any]) -> str:
+    told = ": ".join(filter(None, (row["last_error_code"], row["last_error_message"])))
+    return f" ({told})" if told else ""
+
+
 def _cloud_hops(
-    work: Work, noted: dict[str, Any] | None, kept: dict[str, Any] | None, waiting: int | None
+    work: Work,
+    noted: dict[str, Any] | None,
+    kept: dict[str, Any] | None,
+    waiting: int | None,
+    dead: Letter | None,
 ) -> list[Hop]:
     received = _at(noted, "received_at")
     unnoted = "no longer known at the door, or made in the cloud" if kept else "not received yet"
     batch = f"accepted in {noted['batch_id']}" if noted else unnoted
     depth = "unknown" if waiting is None else str(waiting)
     queue = "confirmed by the bus" if noted or kept else "not published yet"
-    if noted and not kept:
+    command = ""
+    if dead:
+        queue += f"; a dead letter after {dead.attempts} attempts: {dead.reason}"
+        command = "mend the cause, then farmiq dlq redrive --event-id " + (dead.event_id or "")
+    elif noted and not kept:
         queue += f"; still in the queue or its dead letters ({depth} waiting)"
+        command = "farmiq dlq ls"
     on_page = ", on the page" if work is bus.TELEMETRY else ""
-    stored = f"stored in the cloud{on_page}" if kept else "not stored yet"
+    stored = f"stored in the cloud{on_page}; trace {kept['trace_id']}" if kept else "not stored yet"
     return [
         Hop("cloud", "ingestion_dedupe", received, batch),
-        Hop("cloud", work.queue, received, queue),
+        Hop("cloud", work.queue, received, queue, command),
         Hop("cloud", _TABLES[work], _at(kept, "stored_at"), stored),
     ]
 
@@ -250,9 +494,3 @@ def _at(row: dict[str, Any] | None, column: str) -> datetime | None:
 
 def _reading(row: dict[str, Any]) -> str:
     return f"captured {row['metric_type']} {row['metric_value']:g} {row['unit']}"
-
-
-def _delivery(row: dict[str, Any]) -> str:
-    said = f"{row['status']}, attempts that failed: {row['attempt_count']}"
-    trouble = row["dlq_reason"] or row["last_error_code"]
-    return f"{said}, {trouble}" if trouble else said

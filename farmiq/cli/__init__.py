@@ -9,7 +9,6 @@ import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
-from uuid import UUID
 
 import typer
 
@@ -38,6 +37,7 @@ from farmiq.cli import (
 from farmiq.cli import resync as resync_command
 from farmiq.cli import stack as stack_commands
 from farmiq.cli import stations as stations_command
+from farmiq.cli import trace as trace_command
 from farmiq.cli.terminal import AsJson, StackName
 
 app = typer.Typer(
@@ -57,6 +57,7 @@ app.command()(demo.smoke)
 app.command()(stack_commands.doctor)
 app.command()(resync_command.resync)
 app.command()(stations_command.stations)
+app.command()(trace_command.trace)
 company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of the bus.")
 app.add_typer(company, name="company")
 user = typer.Typer(no_args_is_help=True, help="People who sign in to the console.")
@@ -162,41 +163,6 @@ def flow(*, as_json: AsJson = False) -> None:
         terminal.print_json([asdict(service) for service in listed])
     else:
         typer.echo(services.flow(), nl=False)
-
-
-@app.command()
-def trace(
-    event_id: Annotated[UUID, typer.Argument(help="The event_id of any message.")],
-    *,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show where one event was, when, and in which table or queue.
-
-    Needs both databases (FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_URL) or a running demo.
-    Exit code 1: nobody knows this event. Exit code 3: it has not reached the cloud's tables yet.
-    """
-    from farmiq.trace import trace as follow
-
-    environment = terminal.environment(stack)
-    hops = asyncio.run(
-        follow(
-            event_id,
-            edge_url=terminal.needed(environment, "FARMIQ_EDGE_DB_ADMIN_URL"),
-            cloud_url=terminal.needed(environment, "FARMIQ_CLOUD_DB_URL"),
-            amqp_url=environment.get("FARMIQ_AMQP_URL"),
-        )
-    )
-    if not hops:
-        terminal.fail(f"no table of the edge or the cloud knows event {event_id}")
-    if as_json:
-        from dataclasses import asdict
-
-        terminal.print_json([{**asdict(hop), "at": hop.at and hop.at.isoformat()} for hop in hops])
-    else:
-        _print_hops(hops)
-    if hops[-1].at is None:
-        raise typer.Exit(3)
 
 
 @app.command()
@@ -473,16 +439,6 @@ def simulate(
         f"refused {summary['refused']}, still waiting {summary['waiting']}"
     )
     raise typer.Exit(3 if summary["waiting"] else 0)
-
-
-def _print_hops(hops: list[Any]) -> None:
-    """One line per hop; no table, so that a narrow window or a pipe breaks nothing."""
-    wide = max(len(hop.place) for hop in hops)
-    start = next((hop.at for hop in hops if hop.at), None)
-    for hop in hops:
-        at = f"{hop.at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z" if hop.at else "—".ljust(24)
-        after = f"+{(hop.at - start).total_seconds() * 1000:.0f} ms" if hop.at and start else ""
-        typer.echo(f"{hop.site:<7} {hop.place:<{wide}}  {at}  {after:>10}  {hop.note}")
 
 
 def _write_json(value: Any, out: Path | None) -> None:

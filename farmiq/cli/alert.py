@@ -1,6 +1,6 @@
 """`farmiq alert`: what a person at the edge should look at."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,57 +12,119 @@ app = typer.Typer(
     help="Alerts of the edge. They need FARMIQ_EDGE_DB_URL or a running demo.",
 )
 
+Severity = Annotated[
+    str | None, typer.Option("--severity", help="security, critical, warning or info.")
+]
+OlderThan = Annotated[
+    float | None, typer.Option("--older-than", min=0, help="Last seen so many hours ago.")
+]
+
 
 @app.command("ls")
 def ls(
     *,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="This kind, or all that begin so: media.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option("--subject", help="Text that the subject contains.")
+    ] = None,
+    severity: Severity = None,
+    older_than: OlderThan = None,
     closed: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the open alerts, newest first. Exit code 3: there are some."""
-    import psycopg
-    from psycopg.rows import dict_row
+    """List the open alerts: security first, then what was seen last. Exit code 3: there are some.
 
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
-    with psycopg.connect(url, row_factory=dict_row) as connection:
-        rows = connection.execute(
-            "select kind, subject, severity, message, seen_count, raised_at, last_seen_at, "
-            "closed_at, closed_by from alerts where %s or closed_at is null "
-            "order by raised_at desc limit 1000",
-            (closed,),
-        ).fetchall()
-    if as_json:
-        terminal.print_json(rows)
-    elif not rows:
-        typer.echo("no alerts")
-    for row in [] if as_json else rows:
-        times = f" ({row['seen_count']} times)" if row["seen_count"] > 1 else ""
-        typer.echo(
-            f"{row['raised_at']:%Y-%m-%d %H:%M}Z  {row['severity']:<9} {row['kind']}  "
-            f"{row['subject']}{times}\n    {row['message']}"
-        )
+    An alert is one matter of one station, device or tenant, with a count of how often it came up.
+    """
+    from farmiq.edge import alerts
+
+    chosen = _filter(kind, subject, severity, older_than)
+
+    async def look(tx: Any) -> tuple[list[dict[str, Any]], int]:
+        rows = await alerts.most_urgent(tx, chosen, closed=closed, limit=limit)
+        return rows, await alerts.count(tx, chosen, closed=closed)
+
+    rows, total = terminal.in_transaction(terminal.environment(stack), look)
+    terminal.print_list(
+        rows,
+        _cells,
+        as_json=as_json,
+        more=total - len(rows),
+        hint="--limit shows more, --kind, --severity and --subject choose",
+    )
     raise typer.Exit(3 if any(row["closed_at"] is None for row in rows) else 0)
 
 
 @app.command("close")
 def close(
-    kind: Annotated[str, typer.Argument(help="As `farmiq alert ls` shows it.")],
-    subject: Annotated[str, typer.Argument(help="As `farmiq alert ls` shows it.")],
+    kind: Annotated[
+        str | None, typer.Argument(help="As `farmiq alert ls` shows it; without SUBJECT all of it.")
+    ] = None,
+    subject: Annotated[str | None, typer.Argument(help="As `farmiq alert ls` shows it.")] = None,
     *,
+    severity: Severity = None,
+    older_than: OlderThan = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All that are open; needed if nothing else chooses.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many it would be.")
+    ] = False,
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Close an alert that was dealt with; it opens again if the matter comes back."""
-    import psycopg
+    """Close alerts that were dealt with; one opens again if its matter comes back.
 
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
-    with psycopg.connect(url) as connection:
-        found = connection.execute(
-            "update alerts set closed_at = fn_now(), closed_by = 'cli' "
-            "where kind = %s and subject = %s and closed_at is null",
-            (kind, subject),
-        ).rowcount
+    `farmiq alert close KIND SUBJECT` closes one, `farmiq alert close KIND` all of a kind. The audit
+    log has who closed what.
+    """
+    from farmiq.edge import alerts
+
+    chosen = _filter(kind, subject, severity, older_than, exact=True)
+    if not everything and not chosen.asks_for_something:
+        terminal.fail("say which: KIND, SUBJECT, --severity, --older-than or --all", code=2)
+
+    async def work(tx: Any) -> int:
+        if dry_run:
+            return await alerts.count(tx, chosen, closed=False)
+        return await alerts.close_chosen(tx, chosen, by=terminal.actor())
+
+    found = terminal.in_transaction(terminal.environment(stack), work)
     if not found:
-        terminal.fail(f"no open alert {kind!r} of {subject!r}; `farmiq alert ls` shows them")
-    terminal.tell({"closed": {"kind": kind, "subject": subject}}, "closed", as_json=as_json)
+        terminal.fail("no open alert fits; `farmiq alert ls` shows them")
+    terminal.tell(
+        {"closed": {"kind": kind, "subject": subject}, "count": found, "dry_run": dry_run},
+        f"{found:,} would be closed" if dry_run else f"{found:,} closed",
+        as_json=as_json,
+    )
+
+
+def _filter(
+    kind: str | None,
+    subject: str | None,
+    severity: str | None,
+    older_than: float | None,
+    *,
+    exact: bool = False,
+) -> Any:
+    from farmiq.edge import alerts
+
+    if severity is not None and severity not in alerts.URGENCY:
+        terminal.fail(f"{severity!r} is no severity; choose {', '.join(alerts.URGENCY)}", code=2)
+    return alerts.Filter(kind, subject, severity, older_than, exact=exact)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    times = f"{row['seen_count']:,} times, last " if row["seen_count"] > 1 else ""
+    ended = f"closed {terminal.local(row['closed_at'])}" if row["closed_at"] else ""
+    return (
+        row["severity"],
+        row["kind"],
+        row["subject"],
+        f"{times}{terminal.local(row['last_seen_at'])}  {ended}".rstrip()
+        + f"\n    {row['message']}",
+    )

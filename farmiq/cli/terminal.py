@@ -1,11 +1,14 @@
 """What the commands share: their settings, how they print, how they fail."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
+
+from farmiq.plumbing import instants
 
 if TYPE_CHECKING:
     from farmiq.plumbing import db
@@ -108,7 +111,44 @@ def check_id(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, default=str))
+    """One document; moments in it are RFC 3339 in UTC with Z."""
+    typer.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> str:
+    return instants.rfc3339(value) if isinstance(value, datetime) else str(value)
+
+
+def local(at: datetime | None, *, absent: str = "never") -> str:
+    """A moment for people: the time of this machine, with its zone."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if at else absent
+
+
+def print_list(
+    rows: Sequence[T],
+    cells: Callable[[T], Sequence[str]],
+    *,
+    as_json: bool,
+    more: int = 0,
+    hint: str = "",
+) -> None:
+    """What every list command prints: JSON for scripts, aligned columns for people.
+
+    `more` is how many fit and are not shown; `hint` says how to see them. In JSON it is said on
+    stderr, so that a script reads one document. The last cell may have lines of its own.
+    """
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        typer.echo("nothing")
+    else:
+        lines = [list(cells(row)) for row in rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+        for *first, last in lines:
+            padded = [cell.ljust(width) for cell, width in zip(first, widths, strict=True)]
+            typer.echo("  ".join([*padded, last]).rstrip())
+    if more:
+        typer.echo(f"and {more:,} more" + (f"; {hint}" if hint else ""), err=as_json)
 
 
 def tell(result: Mapping[str, Any], line: str, *, as_json: bool) -> None:

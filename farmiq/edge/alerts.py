@@ -1,13 +1,18 @@
 """Alerts at the edge: what a person should look at, once per kind and subject until closed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 from uuid import UUID
 
+from psycopg.rows import dict_row
+
+from farmiq.edge import audit
 from farmiq.plumbing import db, ids
 
 Severity = Literal["info", "warning", "security", "critical"]
+# What people see first. A broken engine shows itself; an intruder does not.
+URGENCY: tuple[Severity, ...] = ("security", "critical", "warning", "info")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +23,25 @@ class Alert:
     subject: str
     severity: Severity
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Alerts that fit all that is given.
+
+    Unless `exact`, the kind may be a beginning (`media`) and the subject a part.
+    """
+
+    kind: str | None = None
+    subject: str | None = None
+    severity: str | None = None
+    older_than_hours: float | None = None
+    exact: bool = False
+
+    @property
+    def asks_for_something(self) -> bool:
+        given = (self.kind, self.subject, self.severity, self.older_than_hours)
+        return any(value is not None for value in given)
 
 
 async def raise_(tx: db.Connection, alert: Alert, *, count: int = 1) -> None:
@@ -42,6 +66,15 @@ async def raise_all(tx: db.Connection, counted: Mapping[Alert, int]) -> None:
         await raise_(tx, alert, count=counted[alert])
 
 
+async def restate(tx: db.Connection, alert: Alert) -> None:
+    """Give an open alert its message of now, without counting it; a closed one stays closed."""
+    await tx.execute(
+        "update alerts set message = %s where kind = %s and subject = %s and closed_at is null "
+        "and message <> %s",
+        (alert.message, alert.kind, alert.subject, alert.message),
+    )
+
+
 async def close(tx: db.Connection, *, kind: str, subject: str, by: str = "edge") -> bool:
     """The matter is over; False if no such alert was open."""
     cursor = await tx.execute(
@@ -50,6 +83,25 @@ async def close(tx: db.Connection, *, kind: str, subject: str, by: str = "edge")
         (by, kind, subject),
     )
     return cursor.rowcount > 0
+
+
+async def close_chosen(tx: db.Connection, chosen: Filter, *, by: str) -> int:
+    """Close all open alerts that fit, with one note in the audit log; returns how many."""
+    cursor = await tx.execute(
+        f"update alerts set closed_at = fn_now(), closed_by = %(by)s where {_FITS}".encode(),  # noqa: S608 - of this file
+        {**_values(chosen, closed=False), "by": by},
+    )
+    if cursor.rowcount:
+        given = {name: value for name, value in asdict(chosen).items() if value is not None}
+        await audit.note(
+            tx,
+            actor=by,
+            action="alert.close",
+            subject=" ".join(filter(None, (chosen.kind, chosen.subject))) or "alerts",
+            count=cursor.rowcount,
+            asked=given,
+        )
+    return cursor.rowcount
 
 
 async def close_unseen(tx: db.Connection, *, kind: str, seconds: float) -> int:
@@ -68,6 +120,51 @@ async def open_subjects(tx: db.Connection, kind: str) -> list[str]:
         tx, "select subject from alerts where kind = %s and closed_at is null", kind
     )
     return [subject for (subject,) in rows]
+
+
+_FITS = """
+  (%(closed)s or closed_at is null)
+  and (%(kind)s::text is null or kind = %(kind)s
+    or not %(exact)s and starts_with(kind, rtrim(%(kind)s, '.') || '.'))
+  and (%(subject)s::text is null or subject = %(subject)s
+    or not %(exact)s and strpos(subject, %(subject)s) > 0)
+  and (%(severity)s::text is null or severity = %(severity)s)
+  and (%(older_than_hours)s::float8 is null
+    or last_seen_at < (select fn_now()) - %(older_than_hours)s * interval '1 hour')
+"""
+
+
+def _values(chosen: Filter, *, closed: bool) -> dict[str, Any]:
+    return {**asdict(chosen), "closed": closed}
+
+
+async def most_urgent(
+    tx: db.Connection, chosen: Filter, *, closed: bool, limit: int
+) -> list[dict[str, Any]]:
+    """Alerts that fit, open ones before `closed` ones, by URGENCY, then what was seen last."""
+    async with tx.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            f"""
+            select alert_id, kind, subject, severity, message, seen_count, raised_at, last_seen_at,
+              closed_at, closed_by
+            from alerts where {_FITS}
+            order by closed_at is not null, array_position(%(urgency)s::text[], severity),
+              last_seen_at desc, alert_id desc
+            limit %(limit)s
+            """.encode(),  # noqa: S608 - the text is of this file
+            {**_values(chosen, closed=closed), "urgency": list(URGENCY), "limit": limit},
+        )
+        return await cursor.fetchall()
+
+
+async def count(tx: db.Connection, chosen: Filter, *, closed: bool) -> int:
+    """How many alerts fit."""
+    cursor = await tx.execute(
+        f"select count(*) from alerts where {_FITS}".encode(),  # noqa: S608 - of this file
+        _values(chosen, closed=closed),
+    )
+    row = await cursor.fetchone()
+    return row[0] if row else 0
 
 
 async def latest(

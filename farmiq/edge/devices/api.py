@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 
 from farmiq.edge import access
 from farmiq.edge.devices import desk, entry, liveness, store
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, http, instants
 
 ROUTE = "/api/v1/devices"
 MOST_ON_A_PAGE = 500
@@ -212,4 +212,4 @@ def _json(body: Any, *, status: int = 200) -> JSONResponse:
 
 
 def _plain(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return instants.rfc3339(value) if isinstance(value, datetime) else str(value)

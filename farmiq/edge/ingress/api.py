@@ -12,13 +12,13 @@ import msgspec
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse
 
-from farmiq.edge import access, alerts, audit, losses
+from farmiq.edge import access, alerts, losses
 from farmiq.edge.ingress import gaps, quarantine, redrive, refusals, store, upkeep
 from farmiq.edge.ingress.quarantine import Which
 from farmiq.edge.ingress.redrive import Effect, Redriver, Result
 from farmiq.edge.ingress.store import Boot
 from farmiq.messages import check
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, http, instants
 
 MOST_ON_A_PAGE = 1000
 MOST_GAPS_OF_A_DEVICE = 64
@@ -140,16 +140,8 @@ class Desk:
         caller = await access.require(request, self._pool, "operator")
         closing = await _body(request, _closing, Closing)
         async with db.transaction(self._pool) as tx:
-            found = await alerts.close(
-                tx, kind=closing.kind, subject=closing.subject, by=f"key {caller.name}"
-            )
-            if found:
-                await audit.note(
-                    tx,
-                    actor=f"key {caller.name}",
-                    action="alert.close",
-                    subject=f"{closing.kind} {closing.subject}",
-                )
+            which = alerts.Filter(closing.kind, closing.subject, exact=True)
+            found = await alerts.close_chosen(tx, which, by=f"key {caller.name}")
         if not found:
             raise http.HttpError(404, f"no open alert {closing.kind!r} of {closing.subject!r}")
         return _json({"closed": True})
@@ -306,4 +298,4 @@ def _json(body: dict[str, Any]) -> JSONResponse:
 
 
 def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return instants.rfc3339(value) if isinstance(value, datetime) else str(value)

@@ -5,13 +5,13 @@ part that arrives clears its session by itself, whoever brought it.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 import prometheus_client
-from psycopg.rows import class_row
+from psycopg.rows import TupleRow, class_row
 
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
@@ -43,6 +43,11 @@ class Waiting:
     waited_s: float
     quiet_s: float
 
+    @property
+    def subject(self) -> str:
+        """Of its station's alert."""
+        return f"{self.tenant_id}/{self.farm_id}/{self.barn_id}/{self.station_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -52,10 +57,6 @@ class Judged:
     is_settled: bool
     images: int
     reason: str | None
-
-    @property
-    def subject(self) -> str:
-        return f"{self.waiting.tenant_id}/{self.waiting.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,8 @@ async def portion(tx: db.Connection, *, patience_s: float, began_at: datetime) -
 
 async def count(pool: db.Pool) -> dict[str, object]:
     """How many are incomplete, and how many images wait for their session (MD-06)."""
-    async with pool.connection() as connection:
+    async with db.transaction(pool) as connection:
+        await tell_stations(connection)
         NOW_INCOMPLETE.set(
             await db.fetch_value(
                 connection, "select count(*) from weight_sessions where is_incomplete"
@@ -205,29 +207,81 @@ async def _keep(tx: db.Connection, judged: Sequence[Judged]) -> None:
 
 
 async def _tell(tx: db.Connection, judged: Sequence[Judged]) -> tuple[int, int]:
-    """One alert per session while it lacks something; (how many began to, how many ceased to)."""
-    changed = sorted(
-        (each for each in judged if each.reason != each.waiting.incomplete_reason),
-        key=lambda each: each.subject,
-    )
-    for each in changed:
-        if each.reason is None:
-            await alerts.close(tx, kind=INCOMPLETE, subject=each.subject)
-        else:
-            await alerts.raise_(tx, _alert(each))
+    """Bring the alerts of their stations up to date; (how many began to lack, how many ceased)."""
+    changed = [each for each in judged if each.reason != each.waiting.incomplete_reason]
+    if changed:
+        await tell_stations(tx, {each.waiting.subject for each in changed})
     began = sum(each.waiting.incomplete_reason is None for each in changed)
     return began, sum(each.reason is None for each in changed)
 
 
-def _alert(judged: Judged) -> Alert:
-    where = judged.waiting
+async def tell_stations(tx: db.Connection, only: Collection[str] | None = None) -> None:
+    """One alert per station while sessions of it lack a part, counted once for each of them.
+
+    It is read off the sessions, so whatever became of them it comes right; one that a person closed
+    opens again only for a session that was flagged since.
+    """
+    lacking = [_Lacking(*row) for row in await _lacking(tx, only)]
+    for each in lacking:
+        if each.unseen:
+            await alerts.raise_(tx, _alert(each), count=each.unseen)
+        else:
+            await alerts.restate(tx, _alert(each))
+    subjects = await alerts.open_subjects(tx, INCOMPLETE) if only is None else only
+    for subject in sorted({*subjects}.difference(each.subject for each in lacking)):
+        await alerts.close(tx, kind=INCOMPLETE, subject=subject)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacking:
+    """A station with sessions that lack a part; `unseen` ones were flagged since its last alert."""
+
+    subject: str
+    farm_id: str
+    barn_id: str
+    station_id: str
+    sessions: int
+    unseen: int
+    newest_id: UUID
+    newest_reason: str
+
+
+async def _lacking(tx: db.Connection, only: Collection[str] | None) -> list[TupleRow]:
+    return await db.fetch_all(
+        tx,
+        """
+        with lacking as (
+          select concat_ws('/', tenant_id, farm_id, barn_id, station_id) as subject,
+            farm_id, barn_id, station_id, id, incomplete_at, incomplete_reason
+          from weight_sessions where is_incomplete and not is_settled
+        ), raised as (
+          select subject, max(last_seen_at) as last_at from alerts where kind = %s group by subject
+        )
+        select subject, farm_id, barn_id, station_id, count(*),
+          count(*) filter (where incomplete_at > coalesce(last_at, '-infinity')),
+          (array_agg(id order by incomplete_at desc, id))[1],
+          (array_agg(incomplete_reason order by incomplete_at desc, id))[1]
+        from lacking left join raised using (subject)
+        where %s::text[] is null or subject = any(%s::text[])
+        group by subject, farm_id, barn_id, station_id order by subject
+        """,
+        INCOMPLETE,
+        *[None if only is None else sorted(only)] * 2,
+    )
+
+
+def _alert(lacking: _Lacking) -> Alert:
+    count = lacking.sessions
+    sessions = "a weigh session" if count == 1 else f"{count:,} weigh sessions"
     return Alert(
         kind=INCOMPLETE,
-        subject=judged.subject,
+        subject=lacking.subject,
         severity="warning",
         message=(
-            f"a weigh session of station {where.station_id}, barn {where.barn_id} of farm "
-            f"{where.farm_id}, lacks: {judged.reason}. It may still be on the station: look at it, "
-            f"and with `farmiq weighings show {where.id}`. Closes by itself when the part arrives"
+            f"{sessions} of station {lacking.station_id}, barn {lacking.barn_id} of farm "
+            f"{lacking.farm_id}, lack a part; of the newest ({lacking.newest_id}): "
+            f"{lacking.newest_reason}. It may still be on the station: look at it, and with "
+            f"`farmiq weighings ls --station {lacking.station_id} --state INCOMPLETE`. Closes by "
+            "itself when every part has arrived"
         ),
     )

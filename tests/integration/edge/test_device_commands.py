@@ -153,7 +153,10 @@ def test_permissions_are_printed_for_both_brokers(farmiq: Terminal) -> None:
     [
         (("device", "revoke", "t-1", "d-1"), {"revoked": {"tenant_id": "t-1", "device_id": "d-1"}}),
         (("key", "revoke", "office"), {"revoked": {"name": "office"}}),
-        (("alert", "close", "k", "s"), {"closed": {"kind": "k", "subject": "s"}}),
+        (
+            ("alert", "close", "k", "s"),
+            {"closed": {"kind": "k", "subject": "s"}, "count": 1, "dry_run": False},
+        ),
         (("metric", "set", "water", "--sync", "agg"), {"metric_type": "water", "sync": "agg"}),
         (
             ("farm", "set", "t-1", "f-1", "--timezone", "Asia/Bangkok"),

@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from farmiq.edge import alerts
 from farmiq.edge.ingress import transaction
 from farmiq.edge.weighvision import service, waiting
 from farmiq.plumbing import db, ids
@@ -22,8 +23,8 @@ async def look(pool: db.Pool) -> dict[str, object]:
     return await waiting.look(pool, patience_s=PATIENCE_S)
 
 
-def open_alert(weighing: Weighing, *, seen: int = 1, is_open: bool = True) -> tuple[Any, ...]:
-    subject = f"t-1/{weighing.session_id}"
+def open_alert(*, seen: int = 1, is_open: bool = True) -> tuple[Any, ...]:
+    subject = "t-1/f-1/b-1/st-1"
     return ("weighvision.session_incomplete", subject, "warning", seen, is_open)
 
 
@@ -44,7 +45,7 @@ async def test_ten_minutes_without_an_image_and_a_second_more(
         for _ in range(3):  # however often it is looked
             await waiting.portion(tx, patience_s=PATIENCE_S, began_at=began_at)
     assert rows(stations, FLAG) == [(True, "image", True) if late else (False, None, False)]
-    assert rows(stations, ALERTS) == ([open_alert(one)] if late else [])
+    assert rows(stations, ALERTS) == ([open_alert()] if late else [])
 
 
 @pytest.mark.req("SC-03")
@@ -63,7 +64,7 @@ async def test_it_clears_by_itself_when_the_image_is_stored(
     upload(stations, one, media_id=image)
     assert await look(pool) == {"flagged": 0, "cleared": 1}
     assert rows(stations, FLAG) == [(False, None, False)]
-    assert rows(stations, ALERTS) == [open_alert(one, is_open=False)]
+    assert rows(stations, ALERTS) == [open_alert(is_open=False)]
     assert rows(stations, "select is_settled from weight_sessions") == [(True,)]
 
 
@@ -148,7 +149,64 @@ async def test_many_are_looked_at_in_portions_and_only_once_a_round(
     ahead(stations, minutes=11)
     assert await look(pool) == {"flagged": 50, "cleared": 0}
     assert await look(pool) == {"flagged": 0, "cleared": 0}
-    assert rows(stations, "select count(*), max(seen_count) from alerts") == [(50, 1)]
+    assert rows(stations, "select count(*), max(seen_count) from alerts") == [(1, 50)]
+
+
+async def test_sessions_of_one_station_share_an_alert_that_closes_with_the_last(
+    pool: db.Pool, stations: Database
+) -> None:
+    sessions = [Weighing(), Weighing(), Weighing(place=NEIGHBOUR)]
+    await transaction.keep(
+        pool, [message for one in sessions for message in (one.created(), one.weight())]
+    )
+    ahead(stations, minutes=11)
+    await look(pool)
+    counted = "select subject, seen_count from alerts where closed_at is null order by 1"
+    assert rows(stations, counted) == [("t-1/f-1/b-1/st-1", 2), ("t-1/f-1/b-1/st-2", 1)]
+    await transaction.keep(pool, [sessions[0].cancelled()])
+    await look(pool)
+    ((message,),) = rows(
+        stations, "select message from alerts where subject like '%%st-1' and closed_at is null"
+    )
+    assert message.startswith("a weigh session of station st-1")
+    await transaction.keep(pool, [sessions[1].cancelled()])
+    await look(pool)
+    assert rows(stations, counted) == [("t-1/f-1/b-1/st-2", 1)]
+
+
+async def test_an_incomplete_alert_that_a_person_closed_opens_again_only_for_a_new_session(
+    pool: db.Pool, stations: Database
+) -> None:
+    opened = "select seen_count from alerts where closed_at is null"
+    await transaction.keep(pool, [Weighing().created()])
+    ahead(stations, minutes=11)
+    await look(pool)
+    async with db.transaction(pool) as tx:
+        await alerts.close_chosen(tx, alerts.Filter(waiting.INCOMPLETE, exact=True), by="Ann")
+    await waiting.count(pool)
+    assert rows(stations, opened) == []
+    await transaction.keep(pool, [Weighing().created()])
+    ahead(stations, minutes=22)
+    await look(pool)
+    assert rows(stations, opened) == [(1,)]
+
+
+async def test_alerts_of_single_sessions_as_older_versions_raised_them_become_one(
+    pool: db.Pool, stations: Database
+) -> None:
+    await transaction.keep(pool, [Weighing().created() for _ in range(3)])
+    ahead(stations, minutes=11)
+    await look(pool)
+    with psycopg.connect(stations.admin_url) as owner:
+        owner.execute("delete from alerts")
+        owner.execute(
+            "insert into alerts (alert_id, kind, subject, severity, message) select "
+            "gen_random_uuid(), %s, 't-1/' || id, 'warning', 'old' from weight_sessions",
+            (waiting.INCOMPLETE,),
+        )
+    await waiting.count(pool)
+    opened = "select subject, seen_count from alerts where closed_at is null"
+    assert rows(stations, opened) == [("t-1/f-1/b-1/st-1", 3)]
 
 
 async def test_images_that_wait_for_their_session_are_counted(
@@ -189,5 +247,6 @@ async def test_retention_takes_what_ended_and_the_cloud_has(
     assert await chores["weighvision.retention"].do() == {"count": 1}
     left = {row[0] for row in rows(stations, "select id from weight_sessions")}
     assert left == {owed.session_id, still_open.session_id, unsynced.session_id}
-    closed = "select subject, closed_by from alerts where closed_at is not null"
-    assert rows(stations, closed) == [(f"t-1/{gone.session_id}", "retention")]
+    await chores["weighvision.count"].do()
+    ((message,),) = rows(stations, "select message from alerts where closed_at is null")
+    assert message.startswith("3 weigh sessions of station st-1")

@@ -1,0 +1,90 @@
+"""`farmiq alert` on a real database: what a person sees first, and closing many at once."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from farmiq.cli import app
+from tests.conftest import Database
+
+Terminal = Callable[..., Any]
+
+
+@pytest.fixture
+def farmiq(edge_db: Database, tmp_path: Path) -> Terminal:
+    """1,200 warnings of one kind, and before them one of security and one that is critical."""
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute(
+            "insert into alerts (alert_id, kind, subject, severity, message, last_seen_at) values "
+            "(gen_random_uuid(), 'device.not_registered', 't-1/d-9', 'security', 'who?', "
+            "  now() - interval '2 days'), "
+            "(gen_random_uuid(), 'sync.not_let_in', 't-1', 'critical', 'HTTP 403', now())"
+        )
+        owner.execute(
+            "insert into alerts (alert_id, kind, subject, severity, message, seen_count) "
+            "select gen_random_uuid(), 'media.refused', 't-1/cam-' || n, 'warning', 'bad', n "
+            "from generate_series(1, 1200) n"
+        )
+
+    def run(*arguments: str, code: int) -> Any:
+        result = CliRunner().invoke(
+            app,
+            ["alert", *arguments],
+            env={"FARMIQ_EDGE_DB_URL": edge_db.url, "FARMIQ_STATE_DIR": str(tmp_path)},
+        )
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+def test_alert_ls_shows_security_first_and_says_how_many_more(farmiq: Terminal) -> None:
+    lines = farmiq("ls", code=3).stdout.splitlines()
+    assert lines[0].startswith("security  device.not_registered")
+    assert lines[2].startswith("critical  sync.not_let_in")
+    assert lines[-1].startswith("and 1,102 more")
+    told = farmiq("ls", "--json", "--limit", "2", code=3)
+    assert [row["severity"] for row in json.loads(told.stdout)] == ["security", "critical"]
+    assert json.loads(told.stdout)[0]["raised_at"].endswith("Z")
+    assert "and 1,200 more" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "subjects"),
+    [
+        (("--severity", "security"), ["t-1/d-9"]),
+        (("--kind", "sync"), ["t-1"]),
+        (("--kind", "media.refused", "--subject", "cam-1200"), ["t-1/cam-1200"]),
+        (("--older-than", "24"), ["t-1/d-9"]),
+    ],
+)
+def test_alert_ls_filters(farmiq: Terminal, options: tuple[str, ...], subjects: list[str]) -> None:
+    found = json.loads(farmiq("ls", *options, "--json", code=3).stdout)
+    assert [row["subject"] for row in found] == subjects
+
+
+def test_alert_ls_without_any_says_nothing(farmiq: Terminal) -> None:
+    assert farmiq("ls", "--kind", "no.such", code=0).stdout == "nothing\n"
+    assert "is no severity" in farmiq("ls", "--severity", "loud", code=2).stderr
+
+
+def test_alert_close_of_many_leaves_one_audit_row(farmiq: Terminal, edge_db: Database) -> None:
+    assert "say which" in farmiq("close", code=2).stderr
+    assert "1,200 would be closed" in farmiq("close", "media.refused", "--dry-run", code=0).stdout
+    # A kind is meant as a whole here: its beginning closes nothing.
+    assert "no open alert fits" in farmiq("close", "media", code=1).stderr
+    assert "1,200 closed" in farmiq("close", "media.refused", code=0).stdout
+    with psycopg.connect(edge_db.admin_url) as owner:
+        ((actor, subject, detail),) = owner.execute(
+            "select actor, subject, detail from audit_log where action = 'alert.close'"
+        ).fetchall()
+        (left,) = owner.execute(
+            "select count(*) from alerts where closed_at is null or closed_by <> %s", (actor,)
+        ).fetchall()
+    assert (subject, detail["count"]) == ("media.refused", 1200)
+    assert left == (2,)
