@@ -82,7 +82,7 @@ function turnLate(row) {
 
 function writeAge(row, seconds) {
   const age = row.querySelector(".age");
-  const text = row.dataset.state === "late" ? `last reading ${ago(seconds)}` : ago(seconds);
+  const text = row.dataset.state === "current" ? ago(seconds) : `last reading ${ago(seconds)}`;
   if (age.textContent !== text) age.textContent = text;
 }
 
