@@ -100,7 +100,7 @@ async function refresh() {
   const asked = Date.now();
   try {
     const answer = await fetch(withCompany(shown.dataset.fragment), { signal: AbortSignal.timeout(FETCH_MS) });
-    if (answer.status === 401) return location.assign("/sign-in");
+    if (answer.status === 401) return location.reload();
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
     swap(await answer.text(), asked);
     fetched = true;
