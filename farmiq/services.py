@@ -222,6 +222,7 @@ SERVICES = (
             "telemetry_readings",
             "telemetry_latest",
             "telemetry_aggregates",
+            "telemetry_latest_aggregates",
             "farmiq.cloud-telemetry-service.dlq.queue",
         ),
     ),
@@ -377,6 +378,9 @@ SERVICES = (
         reads=(
             "telemetry_latest",
             "telemetry_readings",
+            "telemetry_latest_aggregates",
+            "telemetry_aggregates",
+            "device_events",
             "weight_sessions",
             "weighvision_events",
             "media_objects",

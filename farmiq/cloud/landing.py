@@ -83,6 +83,19 @@ _INSERT = sql.SQL(
 )
 
 
+async def notify_pages(tx: db.Connection, channel: str, events: Sequence[BusEvent]) -> None:
+    """Open pages hear at the commit that something of their company changed, and fetch again.
+
+    By the company's random id: whoever may connect may listen, and a tenant's name says more.
+    """
+    await tx.execute(
+        """
+        select pg_notify(%s, company_id::text) from companies where tenant_id = any(%s)
+        """,
+        (channel, sorted({each.tenant_id for each in events})),
+    )
+
+
 def _or_none(value: object) -> object:
     return None if value is msgspec.UNSET else value
 

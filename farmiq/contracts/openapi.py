@@ -80,6 +80,7 @@ class LatestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     occurred_at: datetime
     stored_at: datetime
     reading_count: int
+    aggregation_window: str | None
     age_s: float
     expected_interval_s: float
     state: str

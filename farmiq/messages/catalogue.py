@@ -118,7 +118,7 @@ MQTT = {
         ),
         _mqtt(
             device.STATUS,
-            device.DeviceStatus,
+            device.DeviceStatusByDevice,
             StatusTopic,
             summary="How a device is; also its last will.",
         ),

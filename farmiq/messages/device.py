@@ -1,11 +1,11 @@
 """Devices: how they are, what they had to drop, and what they are told to do."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from farmiq.messages.ids import Id, Instant
-from farmiq.messages.kinds import Count, Name, Seq, Text, require_utc
+from farmiq.messages.kinds import Count, Name, Rules, Seq, Text, require_utc
 
 STATUS = "device.status"
 BUFFER_DROPPED = "device.buffer.dropped"
@@ -34,9 +34,27 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     failed_sessions: Count | msgspec.UnsetType | None = msgspec.UNSET
     alarms: tuple[Name, ...] | msgspec.UnsetType | None = msgspec.UNSET
     battery_v: float | msgspec.UnsetType | None = msgspec.UNSET
+    # Only the edge says this: whether the device has been revoked there, or registered again.
+    revoked: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         require_utc(self.last_seen_at)
+
+
+class DeviceStatusByDevice(DeviceStatus, frozen=True, kw_only=True):
+    """What a device says of itself; whether it is revoked is not its to say."""
+
+    def _is_not_about_registration(self) -> str | None:
+        if self.revoked is not msgspec.UNSET:
+            return "`revoked` is for the edge to say, not for a device"
+        return None
+
+    rules: ClassVar[Rules] = (_is_not_about_registration,)
+
+    def __post_init__(self) -> None:
+        require_utc(self.last_seen_at)
+        if (why := self._is_not_about_registration()) is not None:
+            raise ValueError(why)
 
 
 class DeviceBufferDropped(msgspec.Struct, frozen=True, kw_only=True):

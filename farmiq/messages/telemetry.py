@@ -56,6 +56,7 @@ class TelemetryAggregated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 by_device_decoder = msgspec.json.Decoder(ReadingByDevice)
+aggregated_decoder = msgspec.json.Decoder(TelemetryAggregated)
 ingested_decoder = msgspec.json.Decoder(Reading)
 
 
@@ -117,3 +118,8 @@ _keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def read_ingested(payload: msgspec.Raw) -> Reading:
     """The reading in the payload of a `telemetry.ingested` event from the bus."""
     return check.read(payload, ingested_decoder, Reading)
+
+
+def read_aggregated(payload: msgspec.Raw) -> TelemetryAggregated:
+    """The bucket in the payload of a `telemetry.aggregated` event from the bus."""
+    return check.read(payload, aggregated_decoder, TelemetryAggregated)

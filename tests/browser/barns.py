@@ -1,6 +1,7 @@
 """Companies, people and readings, written the way the services write them."""
 
 import contextlib
+import json
 import math
 import random
 from collections.abc import Iterable, Iterator
@@ -149,6 +150,62 @@ def _insert_one(
         """,
         row,
     )
+
+
+def revoke(url: str, sensor: Sensor) -> None:
+    """The edge said that the device was revoked."""
+    _tell(url, "device_events", "device.status", sensor, {"state": "offline", "revoked": True})
+
+
+def aggregate(url: str, sensor: Sensor, *, ended_ago_s: float = 40) -> None:
+    """The edge sends this sensor by the minute; its newest bucket is over since then."""
+    end = datetime.now(UTC) - timedelta(seconds=ended_ago_s)
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            """
+            insert into telemetry_latest_aggregates (tenant_id, device_id, metric_type, farm_id,
+              barn_id, event_id, aggregation_window, avg_value, unit, bucket_start_at,
+              bucket_end_at, reading_count)
+            values (%s, %s, %s, %s, %s, %s, '1m', %s, %s, %s, %s, 12)
+            """,
+            (
+                sensor.tenant_id, sensor.device_id, sensor.metric_type, sensor.farm_id,
+                sensor.barn_id, ids.new(), sensor.mean, sensor.unit, end - timedelta(minutes=1),
+                end,
+            ),
+        )  # fmt: skip
+    for back in range(30):
+        payload = {
+            "metric_type": sensor.metric_type, "aggregation_window": "1m", "unit": sensor.unit,
+            "avg_value": sensor.mean + sensor.swing * math.sin(back / 5),
+        }  # fmt: skip
+        at = end - timedelta(minutes=1 + back)
+        _tell(url, "telemetry_aggregates", "telemetry.aggregated", sensor, payload, at=at)
+
+
+def _tell(
+    url: str,
+    table: str,
+    event_type: str,
+    sensor: Sensor,
+    payload: dict[str, object],
+    *,
+    at: datetime | None = None,
+) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            sql.SQL(
+                """
+                insert into {} (tenant_id, event_id, event_type, farm_id, barn_id, device_id,
+                  occurred_at, trace_id, payload)
+                values (%s, %s, %s, %s, %s, %s, %s, 'trace', %s)
+                """
+            ).format(sql.Identifier(table)),
+            (
+                sensor.tenant_id, ids.new(), event_type, sensor.farm_id, sensor.barn_id,
+                sensor.device_id, at or datetime.now(UTC), json.dumps(payload),
+            ),
+        )  # fmt: skip
 
 
 TEMPERATURE = Sensor("climate-01", "temperature", "°C", 27.4, 1.6)

@@ -19,6 +19,22 @@ def test_sign_in_shows_the_latest_readings(console: Served, page: Page) -> None:
     expect(page.locator(".company")).to_have_text("Green Valley Poultry")
 
 
+def test_sign_in_leads_to_the_page_that_was_asked_for(console: Served, page: Page) -> None:
+    """Also after a wrong password."""
+    wanted = f"{console.url}/weighings?day=2025-01-15"
+    page.goto(wanted)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    for password in ("wrong password", barns.PASSWORD):
+        page.get_by_label("E-mail").fill(barns.EMAIL)
+        page.get_by_label("Password").fill(password)
+        with page.expect_response(lambda found: found.request.method == "POST"):
+            page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(wanted)
+    page.context.clear_cookies()
+    page.goto(f"{console.url}/sign-in?next=//evil.example/")
+    assert page.locator("input[name=next]").input_value() == "/"
+
+
 def test_wrong_password_and_unknown_person_read_the_same(console: Served, page: Page) -> None:
     person.sign_in(page, console, password="wrong password")
     expect(page.get_by_role("alert")).to_have_text(

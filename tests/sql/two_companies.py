@@ -136,6 +136,11 @@ SEED = {
         insert into edge_heartbeats (tenant_id, edge_cluster_id, received_at, sent_at,
           clock_offset_s, versions, waiting, oldest_s, dlq, disk_percent)
         values (%(tenant)s, 'e', now(), now(), 0, '{}', 0, 0, 0, 0)""",
+    "telemetry_latest_aggregates": """
+        insert into telemetry_latest_aggregates (tenant_id, device_id, metric_type, farm_id,
+          barn_id, event_id, aggregation_window, avg_value, unit, bucket_start_at, bucket_end_at,
+          reading_count)
+        values (%(tenant)s, 'd', 'temperature', 'f', 'b', %(id)s, '1m', 1, 'C', now(), now(), 1)""",
     "telemetry_aggregates": _EVENT.format("telemetry_aggregates"),
     "weighvision_events": _EVENT.format("weighvision_events"),
     "weight_sessions": """

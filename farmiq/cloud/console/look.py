@@ -1,11 +1,13 @@
 """How answers look: templates, the headers of every page, and pages for what went wrong."""
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import jinja2
 from fastapi import Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from farmiq.cloud.console import assets, words
@@ -30,7 +32,11 @@ PROBLEMS = {
     ),
 }
 OTHER_PROBLEM = ("Something went wrong", "")
-_SERVER_ERROR = 500
+_SIGN_IN, _SERVER_ERROR = 401, 500
+MAX_ADDRESS_CHARS = 1000
+# One slash and no backslash: browsers take `//host` and `/\\host` for another site, and skip
+# control characters before they look.
+_OWN_ADDRESS = re.compile(r"/(?![/\\])[!-\[\]-~]*")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -60,6 +66,21 @@ def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
 def is_browser(request: Request) -> bool:
     """Browsers ask for pages; programs, and our own script, get the standard bodies."""
     return "text/html" in request.headers.get("accept", "")
+
+
+def own_address(asked: str | None) -> str:
+    """The page of ours to show after signing in; "/" for whatever could lead elsewhere."""
+    if not asked or len(asked) > MAX_ADDRESS_CHARS or not _OWN_ADDRESS.fullmatch(asked):
+        return "/"
+    return "/" if asked.partition("?")[0] in ("/sign-in", "/sign-out") else asked
+
+
+def to_sign_in(request: Request) -> Response:
+    """The sign-in form, which leads on to the page that was asked for."""
+    address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    wanted = own_address(address) if request.method == "GET" else "/"
+    query = "" if wanted == "/" else f"?{urlencode({'next': wanted})}"
+    return RedirectResponse(f"/sign-in{query}", 303, headers=HEADERS)
 
 
 def with_error_pages(endpoint: Endpoint) -> Endpoint:
@@ -112,5 +133,5 @@ def problem_page(request: Request, error: http.HttpError) -> Response:
 
 def _answer(request: Request, error: http.HttpError) -> Response:
     if is_browser(request):
-        return problem_page(request, error)
+        return to_sign_in(request) if error.status == _SIGN_IN else problem_page(request, error)
     return http.error_response(request, error)

@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -56,9 +56,7 @@ class Pages:
         app.router.default = look.not_found(app.router.default)
 
     async def latest(self, request: Request) -> Response:
-        signed_in = await self.who(request)
-        if signed_in is None:
-            return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
+        signed_in = await self.must_be_signed_in(request)
         found = await self._view(request, signed_in)
         return await asyncio.to_thread(
             look.page,
@@ -100,22 +98,22 @@ class Pages:
         return StreamingResponse(source, media_type="text/event-stream", headers=headers)
 
     async def sign_in_form(self, request: Request) -> Response:
+        asked = request.query_params.get("next", "")
         if await self.who(request):
-            return RedirectResponse("/", 303, headers=look.HEADERS)
-        return self._form(request)
+            return RedirectResponse(look.own_address(asked), 303, headers=look.HEADERS)
+        return self._form(request, {"next": asked})
 
     async def sign_in(self, request: Request) -> Response:
         form = await forms.read(request)
-        email = form.get("email", "")
         if not forms.came_from_us(form, request.cookies.get(FORM_COOKIE)):
-            return self._form(request, email=email, error=http.HttpError(403, EXPIRED))
+            return self._form(request, form, error=http.HttpError(403, EXPIRED))
         try:
-            token = await self.desk.sign_in(email, form.get("password", ""))
+            token = await self.desk.sign_in(form.get("email", ""), form.get("password", ""))
         except desk.Refused:
-            return self._form(request, email=email, error=http.HttpError(401, REFUSED))
+            return self._form(request, form, error=http.HttpError(401, REFUSED))
         except desk.TooManyAttempts as error:
-            return self._form(request, email=email, error=too_many(error.retry_after_s))
-        answer = RedirectResponse("/", 303, headers=look.HEADERS)
+            return self._form(request, form, error=too_many(error.retry_after_s))
+        answer = RedirectResponse(look.own_address(form.get("next")), 303, headers=look.HEADERS)
         answer.delete_cookie(FORM_COOKIE, path="/sign-in")
         lasts_s = int(self.desk.lasts.total_seconds())
         self._set_cookie(answer, SIGN_IN_COOKIE, token, path="/", lasts_s=lasts_s)
@@ -206,9 +204,9 @@ class Pages:
         return await asyncio.to_thread(readings.view, company, found, now=datetime.now(UTC))
 
     def _form(
-        self, request: Request, *, email: str = "", error: http.HttpError | None = None
+        self, request: Request, given: Mapping[str, str], *, error: http.HttpError | None = None
     ) -> Response:
-        """The sign-in form; with an error, what was wrong and the status that says so."""
+        """The form with what was given before; with an error, what was wrong and its status."""
         if error and not look.is_browser(request):
             raise error
         token = request.cookies.get(FORM_COOKIE) or desk.new_token()
@@ -216,7 +214,8 @@ class Pages:
             "sign_in.html",
             status=error.status if error else 200,
             csrf=token,
-            email=email,
+            email=given.get("email", ""),
+            wanted=look.own_address(given.get("next")),
             problem=error.message if error else "",
         )
         if error and error.retry_after_s:

@@ -25,17 +25,29 @@ UNKNOWN_INTERVAL_S = 120.0
 CLOCK_TOLERANCE_S = 60.0
 # From this delay on a reading did not just travel, it waited for something.
 WORTH_SAYING_S = 120.0
+# A bucket is sent when it has been over for a while (TELEMETRY_AGG_SETTLE_SECONDS at the edge).
+SETTLES_S = 30.0
+WINDOW_S = {"1m": 60.0, "1h": 3600.0, "1d": 86400.0}
+MEANS = {"1m": "mean of a minute", "1h": "mean of an hour", "1d": "mean of a day"}
 
 
 class State(StrEnum):
     CURRENT = "current"
     LATE = "late"
     AHEAD = "ahead"
+    REVOKED = "revoked"
+
+
+# What needs somebody stands first; what nobody waits for any more stands last.
+_RANK = {State.LATE: 0, State.AHEAD: 0, State.CURRENT: 1, State.REVOKED: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The newest reading of a sensor, and the last few before it (oldest first)."""
+    """The newest reading of a sensor, and the last few before it (oldest first).
+
+    With a `window` all of them are buckets of that length, each by its mean.
+    """
 
     farm_id: str
     barn_id: str
@@ -46,6 +58,8 @@ class Reading:
     captured_at: datetime
     arrived_at: datetime
     count: int
+    window: str | None = None
+    revoked: bool = False
     history: tuple[Point, ...]
 
 
@@ -78,6 +92,7 @@ class Row:
     late_at: datetime
     age: str
     value: str
+    mean: str
     captured: str
     captured_utc: str
     arrived: str
@@ -92,12 +107,21 @@ class Barn:
     rows: tuple[Row, ...]
 
     @property
+    def sensors(self) -> int:
+        """Those that are expected to report."""
+        return sum(row.state is not State.REVOKED for row in self.rows)
+
+    @property
     def late(self) -> int:
         return sum(row.state is State.LATE for row in self.rows)
 
     @property
     def ahead(self) -> int:
         return sum(row.state is State.AHEAD for row in self.rows)
+
+    @property
+    def problems(self) -> int:
+        return self.late + self.ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +138,7 @@ class View:
 
     @property
     def sensors(self) -> int:
-        return len(self.rows)
+        return sum(barn.sensors for barn in self.barns)
 
     @property
     def late(self) -> int:
@@ -130,9 +154,10 @@ class View:
 
     @property
     def sentence(self) -> str:
-        return sentence(
-            sensors=self.sensors, barns=len(self.barns), late=self.late, ahead=self.ahead
-        )
+        if self.rows and not self.sensors:
+            return "Every sensor was revoked"
+        barns = sum(barn.sensors > 0 for barn in self.barns)
+        return sentence(sensors=self.sensors, barns=barns, late=self.late, ahead=self.ahead)
 
     @property
     def title(self) -> str:
@@ -142,15 +167,16 @@ class View:
 def view(company: Company, readings: Sequence[Reading], *, now: datetime) -> View:
     zone = words.zone(company.timezone)
     ordered = sorted(readings, key=_place)
+    barns = [
+        _barn(farm_id, barn_id, list(group), now=now, zone=zone)
+        for (farm_id, barn_id), group in itertools.groupby(ordered, key=_barn_of)
+    ]
     return View(
         company=company,
         zone=words.zone_name(zone, now),
         now=now,
         as_of=now.astimezone(zone).strftime("%H:%M:%S"),
-        barns=tuple(
-            _barn(farm_id, barn_id, list(group), now=now, zone=zone)
-            for (farm_id, barn_id), group in itertools.groupby(ordered, key=_barn_of)
-        ),
+        barns=tuple(sorted(barns, key=lambda barn: barn.problems == 0)),
     )
 
 
@@ -164,6 +190,14 @@ def expected_interval_s(instants: Sequence[datetime]) -> float:
     if not gaps:
         return UNKNOWN_INTERVAL_S
     return min(max(statistics.median(gaps), SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
+
+
+def _interval_s(reading: Reading) -> float:
+    """Buckets come no oftener than they are long, and a little after their end."""
+    interval_s = expected_interval_s([point.at for point in reading.history])
+    if reading.window is None:
+        return interval_s
+    return max(interval_s, WINDOW_S[reading.window]) + SETTLES_S
 
 
 def state(captured_at: datetime, *, interval_s: float, now: datetime) -> State:
@@ -210,17 +244,24 @@ def _barn_of(reading: Reading) -> tuple[str, str]:
 def _barn(
     farm_id: str, barn_id: str, readings: Sequence[Reading], *, now: datetime, zone: ZoneInfo
 ) -> Barn:
-    before = [None, *(reading.device_id for reading in readings)]
+    found = [(reading, _state(reading, now=now)) for reading in readings]
+    found.sort(key=lambda each: _RANK[each[1]])
+    before = [None, *(reading.device_id for reading, _ in found)]
     rows = tuple(
-        _row(reading, again=reading.device_id == above, now=now, zone=zone)
-        for reading, above in zip(readings, before, strict=False)
+        _row(reading, state, again=reading.device_id == above, now=now, zone=zone)
+        for (reading, state), above in zip(found, before, strict=False)
     )
     return Barn(key=_key("b", farm_id, barn_id), farm_id=farm_id, barn_id=barn_id, rows=rows)
 
 
-def _row(reading: Reading, *, again: bool, now: datetime, zone: ZoneInfo) -> Row:
-    interval_s = expected_interval_s([point.at for point in reading.history])
-    found = state(reading.captured_at, interval_s=interval_s, now=now)
+def _state(reading: Reading, *, now: datetime) -> State:
+    if reading.revoked:
+        return State.REVOKED
+    return state(reading.captured_at, interval_s=_interval_s(reading), now=now)
+
+
+def _row(reading: Reading, found: State, *, again: bool, now: datetime, zone: ZoneInfo) -> Row:
+    interval_s = _interval_s(reading)
     return Row(
         reading=reading,
         key=_key("s", reading.device_id, reading.metric_type),
@@ -230,6 +271,7 @@ def _row(reading: Reading, *, again: bool, now: datetime, zone: ZoneInfo) -> Row
         late_at=min(reading.captured_at, now) + timedelta(seconds=2 * interval_s),
         age=_age(found, (now - reading.captured_at).total_seconds()),
         value=words.number(reading.value),
+        mean=MEANS.get(reading.window or "", ""),
         captured=words.instant(reading.captured_at, now=now, zone=zone),
         captured_utc=f"{reading.captured_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
         arrived=_arrived(reading, now=now, zone=zone),
@@ -241,7 +283,7 @@ def _age(found: State, age_s: float) -> str:
     if found is State.AHEAD:
         return f"clock {words.duration(-age_s)} ahead"
     ago = words.ago(age_s)
-    return f"last reading {ago}" if found is State.LATE else ago
+    return ago if found is State.CURRENT else f"last reading {ago}"
 
 
 def _arrived(reading: Reading, *, now: datetime, zone: ZoneInfo) -> str:
@@ -281,6 +323,7 @@ def _row_as_json(row: Row, *, now: datetime) -> dict[str, object]:
         "occurred_at": reading.captured_at.isoformat(),
         "stored_at": reading.arrived_at.isoformat(),
         "reading_count": reading.count,
+        "aggregation_window": reading.window,
         "age_s": round((now - reading.captured_at).total_seconds(), 1),
         "expected_interval_s": round(row.interval_s, 1),
         "state": row.state.value,

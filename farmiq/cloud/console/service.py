@@ -1,6 +1,7 @@
 """Console: what people see. Sign-in, and live pages: the latest readings, weighings, and sites.
 
-telemetry_latest, telemetry_readings, weight_sessions, weighvision_events, media_objects,
+telemetry_latest, telemetry_readings, telemetry_latest_aggregates, telemetry_aggregates,
+device_events, weight_sessions, weighvision_events, media_objects,
 site_device_sessions, expected_wakes, device_wake_payloads, device_images, devices
 --as the person who looks--> [console] --HTML, SSE, JSON--> browsers, programs
 """

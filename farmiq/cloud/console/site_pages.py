@@ -64,9 +64,7 @@ class SitePages:
             )
 
     async def every(self, request: Request) -> Response:
-        signed_in = await self.pages.who(request)
-        if signed_in is None:
-            return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
+        signed_in = await self.pages.must_be_signed_in(request)
         return await self._page("sites.html", signed_in, await self._sites(request, signed_in))
 
     async def rows(self, request: Request) -> Response:
@@ -75,9 +73,7 @@ class SitePages:
         return await asyncio.to_thread(pages.packed, request, page)
 
     async def one(self, request: Request) -> Response:
-        signed_in = await self.pages.who(request)
-        if signed_in is None:
-            return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
+        signed_in = await self.pages.must_be_signed_in(request)
         return await self._page("site.html", signed_in, await self._site(request, signed_in))
 
     async def parts(self, request: Request) -> Response:
@@ -115,9 +111,7 @@ class SitePages:
 
     async def schedule(self, request: Request) -> Response:
         """The form, and with ?cron= what that schedule would do: nothing happens yet."""
-        signed_in = await self.pages.who(request)
-        if signed_in is None:
-            return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
+        signed_in = await self.pages.must_be_signed_in(request)
         entered = _cron(request.query_params.get("cron"))
         return await self._schedule(request, signed_in, entered=entered)
 

@@ -27,28 +27,62 @@ async def choices(connection: db.Connection) -> list[Choice]:
 
 
 async def latest(connection: db.Connection) -> list[Reading]:
-    """The newest reading of every sensor with the last few before it, in one query."""
+    """The newest word of every sensor with the last few before it, in one query.
+
+    That is a reading, or a bucket where the edge sends aggregates: a bucket is as new as its end,
+    and one that is still open as new as its arrival.
+    """
     # Binary: of 200 devices these are tens of thousands of numbers.
     cursor = await connection.cursor(binary=True).execute(
         """
+        with newest as (
+          select distinct on (device_id, metric_type) n.*
+          from (
+            select tenant_id, farm_id, barn_id, device_id, metric_type, metric_value, unit,
+              occurred_at, stored_at, reading_count, null as aggregation_window
+            from telemetry_latest
+            union all
+            select tenant_id, farm_id, barn_id, device_id, metric_type, avg_value, unit,
+              least(bucket_end_at, stored_at), stored_at, reading_count, aggregation_window
+            from telemetry_latest_aggregates
+          ) n
+          order by device_id, metric_type, occurred_at desc
+        )
         select l.farm_id, l.barn_id, l.device_id, l.metric_type, l.metric_value, l.unit,
-          l.occurred_at, l.stored_at, l.reading_count, h.instants, h.amounts
-        from telemetry_latest l
+          l.occurred_at, l.stored_at, l.reading_count, l.aggregation_window,
+          -- What came and was captured after the revocation was sent through another edge.
+          coalesce(d.revoked and not (l.occurred_at > d.occurred_at and l.stored_at > d.stored_at),
+            false), h.instants, h.amounts
+        from newest l
         cross join lateral (
           select
             coalesce(array_agg(r.occurred_at order by r.occurred_at), '{}') as instants,
             coalesce(array_agg(r.metric_value order by r.occurred_at), '{}') as amounts
           from (
-            select occurred_at, metric_value
+            (select occurred_at, metric_value
             from telemetry_readings
-            where tenant_id = l.tenant_id and device_id = l.device_id
-              and metric_type = l.metric_type
+            where l.aggregation_window is null and tenant_id = l.tenant_id
+              and device_id = l.device_id and metric_type = l.metric_type
             order by occurred_at desc
-            limit %s
+            limit %(history)s)
+            union all
+            (select distinct on (occurred_at) occurred_at, avg_value
+            from telemetry_aggregates
+            where l.aggregation_window = aggregation_window and tenant_id = l.tenant_id
+              and device_id = l.device_id and metric_type = l.metric_type
+            order by occurred_at desc, stored_at desc
+            limit %(history)s)
           ) r
         ) h
+        left join lateral (
+          select occurred_at, stored_at, (payload -> 'revoked')::boolean as revoked
+          from device_events
+          where tenant_id = l.tenant_id and device_id = l.device_id and payload ? 'revoked'
+          order by occurred_at desc
+          limit 1
+        ) d on true
         """,
-        (HISTORY,),
+        {"history": HISTORY},
     )
     return [
         Reading(
@@ -61,10 +95,12 @@ async def latest(connection: db.Connection) -> list[Reading]:
             captured_at=captured_at,
             arrived_at=arrived_at,
             count=count,
+            window=window,
+            revoked=revoked,
             history=tuple(map(Point, instants, amounts)),
         )
         for (
             farm_id, barn_id, device_id, metric_type, value, unit,
-            captured_at, arrived_at, count, instants, amounts,
+            captured_at, arrived_at, count, window, revoked, instants, amounts,
         ) in await cursor.fetchall()
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 
 from farmiq.asked import Wrong, cursor
 from farmiq.cloud.console import ask, look, pages, store, weighing_store, weighings, words
@@ -52,9 +52,7 @@ class WeighingPages:
             )
 
     async def day(self, request: Request) -> Response:
-        signed_in = await self.pages.who(request)
-        if signed_in is None:
-            return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
+        signed_in = await self.pages.must_be_signed_in(request)
         return await self._page("weighings.html", signed_in, await self._day(request, signed_in))
 
     async def rows(self, request: Request) -> Response:
@@ -63,9 +61,7 @@ class WeighingPages:
         return await asyncio.to_thread(pages.packed, request, page)
 
     async def weighing(self, request: Request) -> Response:
-        signed_in = await self.pages.who(request)
-        if signed_in is None:
-            return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
+        signed_in = await self.pages.must_be_signed_in(request)
         return await self._page("weighing.html", signed_in, await self._one(request, signed_in))
 
     async def parts(self, request: Request) -> Response:

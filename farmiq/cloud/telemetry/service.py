@@ -1,7 +1,7 @@
 """Telemetry in the cloud: readings from the bus into tables, acknowledged after the commit.
 
-farmiq.telemetry.exchange --ingest.queue--> [telemetry] --telemetry_readings, telemetry_latest-->
-console
+farmiq.telemetry.exchange --ingest.queue, agg.queue--> [telemetry] --telemetry_readings,
+telemetry_latest, telemetry_aggregates, telemetry_latest_aggregates--> console
 """
 
 from farmiq.cloud import bus, landing
@@ -21,7 +21,7 @@ def _of_a_device(event: BusEvent) -> None:
 
 
 READINGS = Landing("telemetry", bus.TELEMETRY, store.record, check=_of_a_device)
-AGGREGATES = Landing("telemetry", bus.AGGREGATES, landing.in_table("telemetry_aggregates"))
+AGGREGATES = Landing("telemetry", bus.AGGREGATES, store.record_aggregates)
 
 
 async def run(settings: CloudSettings, door: http.Door) -> None:

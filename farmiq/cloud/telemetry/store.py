@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+from farmiq.cloud import landing
 from farmiq.messages import telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
+
+_keep_aggregates = landing.in_table("telemetry_aggregates")
 
 
 async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
@@ -65,19 +68,52 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
         [each.occurred_at for each in events],
         [each.trace_id for each in events],
     )
-    await _tell(tx, {each.tenant_id for each in events})
+    await landing.notify_pages(tx, "telemetry_changed", events)
     return new
 
 
-async def _tell(tx: db.Connection, tenant_ids: set[str]) -> None:
-    """Open pages hear of it at the commit, and fetch again.
-
-    By the company's random id: whoever may connect may listen, and a tenant's name says more.
-    """
+async def record_aggregates(tx: db.Connection, events: Sequence[BusEvent]) -> int:
+    """Keep the buckets and the newest of each series; returns how many were new."""
+    new = await _keep_aggregates(tx, events)
+    buckets = [(each, telemetry.read_aggregated(each.payload)) for each in events if each.device_id]
     await tx.execute(
         """
-        select pg_notify('telemetry_changed', company_id::text)
-        from companies where tenant_id = any(%s)
+        with offered as (
+          select distinct on (tenant_id, device_id, metric_type) *
+          from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::uuid[],
+            %s::text[], %s::float8[], %s::text[], %s::timestamptz[], %s::timestamptz[],
+            %s::bigint[])
+            as e(tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
+              aggregation_window, avg_value, unit, bucket_start_at, bucket_end_at, reading_count)
+          order by tenant_id, device_id, metric_type, bucket_start_at desc, reading_count desc
+        )
+        insert into telemetry_latest_aggregates as l (tenant_id, device_id, metric_type, farm_id,
+          barn_id, event_id, aggregation_window, avg_value, unit, bucket_start_at, bucket_end_at,
+          reading_count)
+        select * from offered order by tenant_id, device_id, metric_type
+        on conflict on constraint telemetry_latest_aggregates_pkey do update set
+          farm_id = excluded.farm_id, barn_id = excluded.barn_id, event_id = excluded.event_id,
+          aggregation_window = excluded.aggregation_window, avg_value = excluded.avg_value,
+          unit = excluded.unit, bucket_start_at = excluded.bucket_start_at,
+          bucket_end_at = excluded.bucket_end_at, reading_count = excluded.reading_count,
+          stored_at = clock_timestamp()
+        where (excluded.bucket_start_at, excluded.reading_count)
+          > (l.bucket_start_at, l.reading_count)
         """,
-        (sorted(tenant_ids),),
+        (
+            [each.tenant_id for each, _ in buckets],
+            [each.device_id for each, _ in buckets],
+            [bucket.metric_type for _, bucket in buckets],
+            [each.farm_id for each, _ in buckets],
+            [each.barn_id for each, _ in buckets],
+            [each.event_id for each, _ in buckets],
+            [bucket.aggregation_window for _, bucket in buckets],
+            [bucket.avg_value for _, bucket in buckets],
+            [bucket.unit for _, bucket in buckets],
+            [each.occurred_at for each, _ in buckets],
+            [bucket.bucket_end_at or each.occurred_at for each, bucket in buckets],
+            [bucket.count or 0 for _, bucket in buckets],
+        ),
     )
+    await landing.notify_pages(tx, "telemetry_changed", events)
+    return new

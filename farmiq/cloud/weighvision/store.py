@@ -29,7 +29,7 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     if told and new:
         await _begin(tx, told)
         await _make(tx, told)
-    await _tell(tx, {each.tenant_id for each in events})
+    await landing.notify_pages(tx, "weighvision_changed", events)
     return new
 
 
@@ -126,15 +126,4 @@ async def _make(tx: db.Connection, told: Sequence[BusEvent]) -> None:
             "tenants": [each.tenant_id for each in told],
             "sessions": [each.session_id for each in told],
         },
-    )
-
-
-async def _tell(tx: db.Connection, tenant_ids: set[str]) -> None:
-    """Open pages hear of it at the commit, and fetch again; by the company's random id."""
-    await tx.execute(
-        """
-        select pg_notify('weighvision_changed', company_id::text)
-        from companies where tenant_id = any(%s)
-        """,
-        (sorted(tenant_ids),),
     )

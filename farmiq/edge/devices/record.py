@@ -68,10 +68,24 @@ def _uuid(text: str) -> UUID | None:
         return None
 
 
-def status_event(device: Device, state: Said, *, last_seen_at: datetime, now: datetime) -> BusEvent:
-    """The edge's own word that a device's state changed; the same change has one id (C-93)."""
-    event_id = ids.derived(now, words.STATUS, device.tenant_id, device.device_id, state)
+def status_event(
+    device: Device,
+    state: Said,
+    *,
+    last_seen_at: datetime,
+    now: datetime,
+    revoked: bool | None = None,
+) -> BusEvent:
+    """The edge's own word that a device's state changed; the same change has one id (C-93).
+
+    `revoked` says that the device was revoked (True) or registered again (False).
+    """
     said: dict[str, Any] = {"state": state, "last_seen_at": last_seen_at}
+    change: str = state
+    if revoked is not None:
+        said["revoked"] = revoked
+        change = "revoked" if revoked else "registered"
+    event_id = ids.derived(now, words.STATUS, device.tenant_id, device.device_id, change)
     return BusEvent(
         event_id=event_id,
         event_type=words.STATUS,

@@ -35,6 +35,7 @@ NAME = "edge-devices-registry"
 # A device that was away when a command came, and keeps no session, gets it with a later try.
 COMMAND_AGAIN_S = 10.0
 MOST_COMMANDS = 100
+MOST_REVOCATIONS = 500
 # The broker's log may tell a little late whom it refused.
 LOG_LATE_S = 10.0
 
@@ -63,6 +64,9 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         api.add_to(door.app, pool)
         todo = [
             chores.Chore("devices.liveness", settings.devices_round_s, partial(look_round, pool)),
+            chores.Chore(
+                "devices.revocations", settings.devices_round_s, partial(tell_revocations, pool)
+            ),
             chores.Chore("devices.commands", 0.2, partial(send_commands, pool, broker)),
             chores.Chore(
                 "devices.forget_commands",
@@ -144,6 +148,26 @@ async def look_round(pool: db.Pool) -> dict[str, object]:
                 await outbox.append(tx, [event])
     _count_states([life.state for _, life in found])
     return {"changes": changes}
+
+
+async def tell_revocations(pool: db.Pool) -> dict[str, object]:
+    """Owe the cloud an event of every device that was revoked, or registered again.
+
+    However it was done, and also what was done before the cloud was told of it.
+    """
+    async with db.transaction(pool) as tx:
+        now: datetime = await db.fetch_value(tx, "select fn_now()")
+        found = await store.revocations_to_tell(tx, limit=MOST_REVOCATIONS)
+        events = [
+            record.status_event(
+                each.device, "offline", last_seen_at=each.last_seen_at, now=now,
+                revoked=each.revoked,
+            )
+            for each in found
+        ]  # fmt: skip
+        if events:
+            await outbox.append(tx, events)
+    return {"changes": len(found)}
 
 
 async def send_commands(pool: db.Pool, broker: mqtt.Client) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,6 +21,16 @@ from farmiq.plumbing import db
 from farmiq.plumbing.flood import Pause
 
 Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revocation:
+    """A device that was revoked, or registered again."""
+
+    device: Device
+    revoked: bool
+    last_seen_at: datetime
+
 
 _SHOWN = """
     select d.tenant_id, d.farm_id, d.barn_id, d.device_id, d.station_id, d.kind, d.firmware,
@@ -82,6 +92,47 @@ async def revoke(tx: db.Connection, key: Key) -> bool:
         key,
     )
     return cursor.rowcount > 0
+
+
+async def revocations_to_tell(tx: db.Connection, *, limit: int) -> list[Revocation]:
+    """Devices revoked or registered again since the cloud was told, with when they were last seen.
+
+    They are marked as told; the caller owes the cloud an event of each in this transaction.
+    """
+    # The look comes first: an update of no row would count as a change of the registry.
+    rows = await db.fetch_all(
+        tx,
+        """
+        select d.tenant_id, d.device_id from devices d
+        where d.revocation_told <> (d.revoked_at is not null)
+        order by 1, 2 limit %s for update skip locked
+        """,
+        limit,
+    )
+    if not rows:
+        return []
+    told = await db.fetch_all(
+        tx,
+        """
+        update devices d set revocation_told = (d.revoked_at is not null)
+        from unnest(%s::text[], %s::text[]) as k(tenant_id, device_id)
+          left join device_state s using (tenant_id, device_id)
+        where k.tenant_id = d.tenant_id and k.device_id = d.device_id
+        returning d.tenant_id, d.farm_id, d.barn_id, d.device_id, d.revoked_at is not null,
+          coalesce(s.last_seen_at, d.revoked_at, d.created_at)
+        """,
+        *_columns([(row[0], row[1]) for row in rows]),
+    )
+    return [
+        Revocation(
+            device=Device(
+                tenant_id=tenant_id, farm_id=farm_id, barn_id=barn_id, device_id=device_id
+            ),
+            revoked=revoked,
+            last_seen_at=last_seen_at,
+        )
+        for tenant_id, farm_id, barn_id, device_id, revoked, last_seen_at in told
+    ]
 
 
 async def rotate(tx: db.Connection, key: Key, secret: Secret) -> Device | None:

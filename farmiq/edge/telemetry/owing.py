@@ -31,17 +31,31 @@ class Owed:
     min_value: float
     max_value: float
     count: int
+    is_over: bool
 
 
 async def owed(tx: db.Connection, *, settle_s: float, most: int) -> list[Owed]:
-    """Buckets that are over since `settle_s` and not told yet, oldest first."""
+    """Buckets that are over since `settle_s` and not told yet, oldest first.
+
+    The first bucket of a series, or the first after a pause, is told once while it is still open
+    as well: until its end the cloud could only think that the sensor is silent.
+    """
     async with tx.cursor(row_factory=class_row(Owed)) as cursor:
         await cursor.execute(
             """
             select id, tenant_id, farm_id, barn_id, device_id, "window", bucket_start_at,
-              bucket_end_at, metric_type, unit, avg_value, min_value, max_value, count
-            from telemetry_agg
-            where owed and bucket_end_at <= (select fn_now()) - make_interval(secs => %s)
+              bucket_end_at, metric_type, unit, avg_value, min_value, max_value, count, is_over
+            from telemetry_agg a
+              cross join lateral (select a.bucket_end_at
+                <= (select fn_now()) - make_interval(secs => %s) as is_over) o
+            where owed and (is_over or told_count = 0 and not exists (
+                select from telemetry_agg b
+                where b.tenant_id = a.tenant_id and b.device_id = a.device_id
+                  and b.metric_type = a.metric_type and b."window" = a."window"
+                  and b.bucket_start_at < a.bucket_start_at
+                  and b.bucket_start_at >= a.bucket_start_at - interval '25 hours'
+                  and b.bucket_end_at >= a.bucket_start_at
+                  and (b.owed or b.told_count > 0)))
             order by bucket_end_at limit %s
             """,
             (settle_s, most),
@@ -50,9 +64,13 @@ async def owed(tx: db.Connection, *, settle_s: float, most: int) -> list[Owed]:
 
 
 async def note_told(tx: db.Connection, told: Sequence[Owed]) -> None:
+    """A bucket that was told while it is open is still owed."""
     await tx.execute(
-        "update telemetry_agg set owed = false, told_count = count where id = any(%s)",
-        ([bucket.id for bucket in told],),
+        """
+        update telemetry_agg a set owed = not k.is_over, told_count = count
+        from unnest(%s::uuid[], %s::boolean[]) as k(id, is_over) where a.id = k.id
+        """,
+        ([bucket.id for bucket in told], [bucket.is_over for bucket in told]),
     )
 
 

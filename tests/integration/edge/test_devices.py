@@ -332,6 +332,38 @@ class TestLiveness:
         assert await devices.look_round(pool) == {"changes": 0}
 
 
+class TestRevocations:
+    """The cloud hears who was revoked and who was registered again; devices cannot say it."""
+
+    async def test_revocation_and_registration_are_each_told_to_the_cloud_once(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        told = (
+            "select device_id, payload_json->>'state', payload_json->'revoked' from sync_outbox "
+            "where event_type = 'device.status' order by occurred_at"
+        )
+        assert await devices.tell_revocations(pool) == {"changes": 0}
+        await revoke(pool, PLACE)
+        for _ in range(2):
+            await devices.tell_revocations(pool)
+        assert rows(edge_db, told) == [("d-1", "offline", True)]
+        await add(pool, PLACE)
+        for _ in range(2):
+            await devices.tell_revocations(pool)
+        assert rows(edge_db, told) == [("d-1", "offline", True), ("d-1", "offline", False)]
+
+    async def test_looking_for_revocations_is_no_change_of_the_registry(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        before = rows(edge_db, "select version from devices_version")
+        await devices.tell_revocations(pool)
+        assert rows(edge_db, "select version from devices_version") == before
+
+    async def test_a_device_that_says_it_is_revoked_is_refused(self, pool: db.Pool) -> None:
+        outcome = await transaction.keep(pool, [status("offline", revoked=True)])
+        assert "`revoked` is for the edge to say" in outcome.refused[0].reasons[0]
+
+
 async def test_how_a_device_was_is_forgotten_a_while_after_it_was_revoked(
     pool: db.Pool, edge_db: Database
 ) -> None:

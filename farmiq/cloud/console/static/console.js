@@ -82,7 +82,7 @@ function turnLate(row) {
 
 function writeAge(row, seconds) {
   const age = row.querySelector(".age");
-  const text = row.dataset.state === "late" ? `last reading ${ago(seconds)}` : ago(seconds);
+  const text = row.dataset.state === "current" ? ago(seconds) : `last reading ${ago(seconds)}`;
   if (age.textContent !== text) age.textContent = text;
 }
 
@@ -100,7 +100,7 @@ async function refresh() {
   const asked = Date.now();
   try {
     const answer = await fetch(withCompany(shown.dataset.fragment), { signal: AbortSignal.timeout(FETCH_MS) });
-    if (answer.status === 401) return location.assign("/sign-in");
+    if (answer.status === 401) return location.reload();
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
     swap(await answer.text(), asked);
     fetched = true;

@@ -23,6 +23,8 @@ create table telemetry_aggregates (
   constraint telemetry_aggregates_pkey primary key (tenant_id, event_id)
 );
 create index telemetry_aggregates_occurred_at_idx on telemetry_aggregates (tenant_id, occurred_at desc);
+create index telemetry_aggregates_series_idx
+  on telemetry_aggregates (tenant_id, device_id, metric_type, occurred_at desc);
 
 alter table telemetry_aggregates enable row level security;
 alter table telemetry_aggregates force row level security;

@@ -22,6 +22,9 @@ create table device_events (
 );
 create index device_events_occurred_at_idx on device_events (tenant_id, occurred_at desc);
 create index device_events_device_idx on device_events (tenant_id, device_id, occurred_at desc);
+-- Who was revoked, and who was registered again: few rows among many.
+create index device_events_revoked_idx on device_events (tenant_id, device_id, occurred_at desc)
+  where payload ? 'revoked';
 
 alter table device_events enable row level security;
 alter table device_events force row level security;

@@ -23,6 +23,8 @@ create table devices (
   rotated_at timestamptz,
   revoked_at timestamptz,
   token_sha256 bytea,
+  -- Whether the cloud was last told that this device is revoked.
+  revocation_told boolean not null default false,
   constraint devices_pkey primary key (tenant_id, device_id)
 );
 -- One device at a station; the place of a revoked one is free again.

@@ -28,6 +28,8 @@ def reading(
     waited_s: float = 0,
     barn_id: str = "barn-1",
     value: float = 21.5,
+    window: str | None = None,
+    revoked: bool = False,
 ) -> Reading:
     history = tuple(Point(before(age_s + every_s * back), value) for back in (2, 1, 0))
     return Reading(
@@ -40,6 +42,8 @@ def reading(
         captured_at=before(age_s),
         arrived_at=before(age_s - waited_s),
         count=1234,
+        window=window,
+        revoked=revoked,
         history=history,
     )
 
@@ -110,10 +114,47 @@ def test_counts_are_those_of_the_rows() -> None:
     assert found.sentence == "1 of 3 sensors is late; 1 has a clock that runs ahead"
     assert found.title == "(2) Latest readings"
     assert [row.age for row in found.rows] == [
-        "5 s ago",
         "last reading 8 min ago",
         "clock 5 min ahead",
+        "5 s ago",
     ]
+
+
+def test_late_sensors_stand_first_in_their_barn_and_their_barn_before_others() -> None:
+    found = view(
+        reading("d1"),
+        reading("d2", barn_id="barn-2"),
+        reading("d3", barn_id="barn-2", age_s=500),
+        reading("d4", barn_id="barn-3"),
+    )
+    assert [row.reading.device_id for row in found.rows] == ["d3", "d2", "d1", "d4"]
+
+
+def test_a_revoked_sensor_is_never_late_and_stands_last() -> None:
+    found = view(reading("d1", revoked=True, age_s=9000), reading("d2"), reading("d3", age_s=500))
+    assert [row.state for row in found.rows] == [State.LATE, State.CURRENT, State.REVOKED]
+    assert found.sentence == "1 of 2 sensors is late"
+    assert found.rows[2].age == "last reading 2 h ago"
+    alone = view(reading("d1", revoked=True, age_s=9000))
+    assert (alone.sentence, alone.problems) == ("Every sensor was revoked", 0)
+
+
+@pytest.mark.parametrize(
+    ("window", "age_s", "expected"),
+    [
+        ("1m", 100, State.CURRENT),
+        ("1m", 181, State.LATE),
+        ("1h", 7000, State.CURRENT),
+        ("1d", 2 * 86400, State.CURRENT),
+        ("1d", 2 * 86400 + 61, State.LATE),
+    ],
+)
+def test_a_metric_sent_as_aggregates_is_late_after_two_windows(
+    window: str, age_s: float, expected: State
+) -> None:
+    (row,) = view(reading(window=window, age_s=age_s, every_s=60)).rows
+    assert row.state is expected
+    assert row.mean.startswith("mean of")
 
 
 def test_rows_stand_by_barn_and_device_whatever_their_order() -> None:
