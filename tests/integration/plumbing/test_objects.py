@@ -144,6 +144,7 @@ async def test_a_hanging_store_keeps_no_other_work_waiting(engines: dict[str, st
         link.heal()
         link.cut()
         await until(lambda: _answers(bucket))
+        await asyncio.to_thread(bucket._threads.shutdown)
         bucket._s3.close()
 
 
