@@ -48,6 +48,8 @@ TOO_SLOW, TOO_LONG = 408, 431
 CHECK_WITHIN_S = 3.0
 HEAD_WITHIN_S = 15.0
 KEEP_ALIVE_S = 30
+# What an engine answered to a check counts for so long.
+ANSWER_HOLDS_S = 1.0
 # A header longer than this is not an id; it would only fill our logs.
 _LONGEST_ID = 128
 # After an answer to what is no HTTP: so much more is read, for so long.
@@ -138,7 +140,7 @@ class Door:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _checks: dict[str, Check] = field(default_factory=dict)
     _notes: dict[str, Check] = field(default_factory=dict)
-    _asking: "dict[Check, asyncio.Task[str | None]]" = field(default_factory=dict)
+    _asking: "dict[Check, _Asked]" = field(default_factory=dict)
     service: str | None = field(default=None, init=False)
     # Names of the checks and notes of this part, and its routes.
     names: set[str] = field(default_factory=set, init=False)
@@ -223,25 +225,38 @@ class Door:
         """All at once and with one deadline: none adds to the others, nor to the time it takes.
 
         What is late is cancelled but not waited for: to give up a question to a database that is
-        frozen takes longer than to ask it. Until it has ended it is not asked again.
+        frozen takes longer than to ask it. Until it has ended it is not asked again, and what it
+        answered holds for a moment: whoever asks often does not make us ask the engines as often.
         """
         asked = {name: self._ask(check) for name, check in checks.items()}
-        if asked:
-            await asyncio.wait(asked.values(), timeout=CHECK_WITHIN_S)
-        for task in asked.values():
+        tasks = [each for each in asked.values() if isinstance(each, asyncio.Task)]
+        if tasks:
+            await asyncio.wait(tasks, timeout=CHECK_WITHIN_S)
+        for task in tasks:
             # Cancelled twice, it would not even get to tell the database.
             if not task.done() and not task.cancelling():
                 task.cancel()
-        said = {name: _said(task) for name, task in asked.items()}
+        said = {
+            name: _said(each) if isinstance(each, asyncio.Task) else each
+            for name, each in asked.items()
+        }
         return {name: text for name, text in said.items() if text}
 
-    def _ask(self, check: Check) -> "asyncio.Task[str | None]":
-        """The question that is open already, or a new one."""
-        if check not in self._asking:
-            task = asyncio.create_task(_answer(check))
-            self._asking[check] = task
-            task.add_done_callback(lambda _: self._asking.pop(check))
-        return self._asking[check]
+    def _ask(self, check: Check) -> "asyncio.Task[str | None] | str | None":
+        """The question that is open or was answered just now, a new one, or an answer at once."""
+        known = self._asking.get(check)
+        if known is not None and not known.is_old():
+            return known.task
+        try:
+            found = check()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs into the answer
+            return _broken(error)
+        if not inspect.isawaitable(found):
+            return found
+        for old in [each for each, one in self._asking.items() if one.is_old()]:
+            del self._asking[old]
+        self._asking[check] = _Asked(asyncio.create_task(_answer(found)))
+        return self._asking[check].task
 
     async def _healthz(self) -> dict[str, str]:
         return {"status": "ok"}
@@ -590,13 +605,33 @@ def _said(task: "asyncio.Task[str | None]") -> str | None:
     return task.result()
 
 
-async def _answer(check: Check) -> str | None:
+class _Asked:
+    """A question to an engine, and since when it is answered."""
+
+    def __init__(self, task: "asyncio.Task[str | None]") -> None:
+        self.task = task
+        self._answered_at: float | None = None
+        task.add_done_callback(lambda _: self._answered())
+
+    def _answered(self) -> None:
+        self._answered_at = time.monotonic()
+
+    def is_old(self) -> bool:
+        return (
+            self._answered_at is not None and time.monotonic() - self._answered_at > ANSWER_HOLDS_S
+        )
+
+
+async def _answer(found: Awaitable[str | None]) -> str | None:
     """A check that breaks is itself what is wrong; /readyz must name it, not fail."""
     try:
-        found = check()
-        return await found if inspect.isawaitable(found) else found
+        return await found
     except Exception as error:  # noqa: BLE001 - whatever it is, it belongs into the answer
-        return f"the check failed: {error!r}"
+        return _broken(error)
+
+
+def _broken(error: Exception) -> str:
+    return f"the check failed: {error!r}"
 
 
 async def _metrics() -> Response:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
@@ -36,6 +37,8 @@ PUBLISH_TIMEOUT_S = 20.0
 READ_BYTES = 256 * 1024
 # Longer messages are cut: what is taken from a broker stays in memory for a while.
 LONGEST_PACKET = 1024 * 1024
+# Name lookup, TCP and TLS block; whoever else fills the loop's own threads must not delay them.
+_CONNECTING = ThreadPoolExecutor(8, thread_name_prefix="mqtt-connect")
 
 
 class Disconnected(Exception):  # noqa: N818 - a state, not a mistake
@@ -242,8 +245,7 @@ class Client:
         if (will := self._will) is not None:
             self._paho.will_set(will.topic, will.make(), qos=1, retain=will.retain)
         host, port = self._address
-        # Name lookup, TCP and TLS block: a thread does them while the loop goes on.
-        await asyncio.to_thread(self._paho.connect, host, port, KEEPALIVE_S)
+        await self._loop.run_in_executor(_CONNECTING, self._paho.connect, host, port, KEEPALIVE_S)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await self._answered.wait()
         if not self._up.is_set():

@@ -2,18 +2,27 @@
 
 import asyncio
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import boto3
+import httpx2
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from farmiq.plumbing.tls import Tls
 
-UNAVAILABLE = (BotoCoreError, ClientError)
+UNAVAILABLE = (BotoCoreError, ClientError, TimeoutError)
+# A call of ours is given up after so long, and at most so many are under way at once.
+CALL_WITHIN_S = 60.0
+THREADS = 8
+CHECK_WITHIN_S = 2.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +42,17 @@ class Bucket:
         parts = urlsplit(url)
         self.name = parts.path.strip("/")
         self._s3 = _client(url, at=url, tls=tls)
+        self._verify = (tls or Tls()).client() if parts.scheme == "https" else False
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"bucket-{self.name}")
         self._signing = _client(url, at=public_url, tls=tls) if public_url else self._s3
 
     async def put(self, key: str, body: bytes, *, content_type: str) -> None:
-        await asyncio.to_thread(
+        await self._call(
             self._s3.put_object, Bucket=self.name, Key=key, Body=body, ContentType=content_type
         )
 
     async def get(self, key: str) -> bytes:
-        return await asyncio.to_thread(self._get, key)
+        return await self._call(self._get, key)
 
     async def find(self, key: str) -> bytes | None:
         """The bytes under the key, or None if there are none."""
@@ -55,7 +66,7 @@ class Bucket:
     async def head(self, key: str) -> ObjectHead | None:
         """What is stored under the key, or None."""
         try:
-            found = await asyncio.to_thread(self._s3.head_object, Bucket=self.name, Key=key)
+            found = await self._call(self._s3.head_object, Bucket=self.name, Key=key)
         except ClientError as error:
             if _is_missing(error):
                 return None
@@ -65,10 +76,10 @@ class Bucket:
         )
 
     async def delete(self, key: str) -> None:
-        await asyncio.to_thread(self._s3.delete_object, Bucket=self.name, Key=key)
+        await self._call(self._s3.delete_object, Bucket=self.name, Key=key)
 
     async def copy(self, key: str, to: str) -> None:
-        await asyncio.to_thread(
+        await self._call(
             self._s3.copy_object,
             Bucket=self.name,
             Key=to,
@@ -77,7 +88,7 @@ class Bucket:
 
     async def page(self, prefix: str, *, after: str, most: int = 1000) -> list[tuple[str, int]]:
         """(key, size) of the objects behind `after`, by name."""
-        found = await asyncio.to_thread(
+        found = await self._call(
             self._s3.list_objects_v2,
             Bucket=self.name,
             Prefix=prefix,
@@ -89,7 +100,7 @@ class Bucket:
     async def expire(self, prefix: str, *, days: int | None) -> None:
         """The store itself deletes what is older than so many days; None: it deletes nothing."""
         if days is None:
-            await asyncio.to_thread(self._s3.delete_bucket_lifecycle, Bucket=self.name)
+            await self._call(self._s3.delete_bucket_lifecycle, Bucket=self.name)
             return
         rule = {
             "ID": "farmiq-net",
@@ -97,7 +108,7 @@ class Bucket:
             "Filter": {"Prefix": prefix},
             "Expiration": {"Days": days},
         }
-        await asyncio.to_thread(
+        await self._call(
             self._s3.put_bucket_lifecycle_configuration,
             Bucket=self.name,
             LifecycleConfiguration={"Rules": [rule]},
@@ -106,9 +117,7 @@ class Bucket:
     async def expiry(self) -> dict[str, int]:
         """After how many days the store deletes by itself, by prefix."""
         try:
-            found = await asyncio.to_thread(
-                self._s3.get_bucket_lifecycle_configuration, Bucket=self.name
-            )
+            found = await self._call(self._s3.get_bucket_lifecycle_configuration, Bucket=self.name)
         except ClientError as error:
             if _is_missing(error):
                 return {}
@@ -145,11 +154,23 @@ class Bucket:
         return self.presign_put(key, lifetime_s=lifetime_s, signed=signed), headers
 
     async def problem(self) -> str | None:
+        """What is wrong with the store, in a sentence, or None. Asked without a thread."""
+        url = self._s3.generate_presigned_url("head_bucket", Params={"Bucket": self.name})
         try:
-            await asyncio.to_thread(self._s3.head_bucket, Bucket=self.name)
-        except UNAVAILABLE as error:
-            return f"object store does not answer for bucket {self.name}: {error}"
+            async with httpx2.AsyncClient(verify=self._verify, trust_env=False) as client:
+                answer = await client.head(url, timeout=CHECK_WITHIN_S)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            why = str(error) or type(error).__name__
+            return f"object store does not answer for bucket {self.name}: {why}"
+        if answer.is_error:
+            return f"object store does not answer for bucket {self.name}: {answer.status_code}"
         return None
+
+    async def _call(self, call: Callable[..., T], *args: Any, **named: Any) -> T:
+        """In a thread of our own: a store that hangs keeps nobody else's work waiting."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(CALL_WITHIN_S):
+            return await loop.run_in_executor(self._threads, partial(call, *args, **named))
 
     def _get(self, key: str) -> bytes:
         body: bytes = self._s3.get_object(Bucket=self.name, Key=key)["Body"].read()
@@ -172,7 +193,7 @@ def _client(url: str, *, at: str, tls: Tls | None) -> Any:
             s3={"addressing_style": "path"},
             connect_timeout=5,
             read_timeout=30,
-            retries={"max_attempts": 2},
+            retries={"total_max_attempts": 2},
             # Stores other than AWS do not know the newer default checksums.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",

@@ -42,6 +42,10 @@ class Link:
         if self.refusing:
             writer.transport.abort()
             return
+        relay = asyncio.current_task()
+        if relay is not None:
+            self._relays.add(relay)
+            relay.add_done_callback(self._relays.discard)
         cuts = self.cuts
         try:
             far_reader, far_writer = await asyncio.open_connection(self.host, self.port)
@@ -53,10 +57,6 @@ class Link:
                 each.transport.abort()
             return
         self._open |= {writer, far_writer}
-        relay = asyncio.current_task()
-        if relay is not None:
-            self._relays.add(relay)
-            relay.add_done_callback(self._relays.discard)
         try:
             await asyncio.gather(
                 self._pump(reader, far_writer, answers=False),

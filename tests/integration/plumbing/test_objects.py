@@ -1,5 +1,7 @@
 """The object store: a bucket of one site, and addresses that accept one thing only."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit, urlunsplit
 
@@ -8,7 +10,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from farmiq.plumbing import ids
-from farmiq.plumbing.objects import Bucket, ObjectHead
+from farmiq.plumbing.objects import THREADS, Bucket, ObjectHead
+from farmiq.simulate.link import linked
 from tests.until import until
 
 BODY = bytes(range(256)) * 4
@@ -112,3 +115,38 @@ async def test_the_bucket_of_another_site_is_closed(foreign: Bucket, key: str) -
 
 async def test_a_store_that_answers_has_no_problem(bucket: Bucket) -> None:
     assert await bucket.problem() is None
+
+
+async def test_a_hanging_store_keeps_no_other_work_waiting(engines: dict[str, str]) -> None:
+    parts = urlsplit(engines["FARMIQ_EDGE_S3_URL"])
+    async with linked(parts.hostname or "", parts.port or 0) as link:
+        login = parts.netloc.rpartition("@")[0]
+        there = parts._replace(netloc=f"{login}@127.0.0.1:{link.port_here}")
+        bucket = Bucket(urlunsplit(there))
+        assert await bucket.problem() is None
+
+        link.swallowing = True
+        calls = [
+            asyncio.create_task(call)
+            for _ in range(40)
+            for call in (bucket.problem(), bucket.find("some/key"))
+        ]
+        # All of them wait by now; the threads that everybody shares are free all the same.
+        await until(lambda: threading.active_count() > THREADS)
+        ours = [each for each in threading.enumerate() if each.name.startswith("bucket-")]
+        assert len(ours) == THREADS
+        await asyncio.wait_for(asyncio.to_thread(int), timeout=20)
+        assert "does not answer" in (await calls[0] or "")
+
+        for each in calls:
+            each.cancel()
+        await asyncio.wait(calls)
+        link.heal()
+        link.cut()
+        await until(lambda: _answers(bucket))
+        await asyncio.to_thread(bucket._threads.shutdown)
+        bucket._s3.close()
+
+
+async def _answers(bucket: Bucket) -> bool:
+    return await bucket.problem() is None

@@ -125,7 +125,10 @@ async def test_alive_and_version(client: httpx2.AsyncClient) -> None:
     assert (await client.get("/version")).json() == {"name": "farmiq test", "version": "1.2.3"}
 
 
-async def test_readiness_names_what_is_wrong(door: Door, client: httpx2.AsyncClient) -> None:
+async def test_readiness_names_what_is_wrong(
+    door: Door, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "ANSWER_HOLDS_S", -1.0)
     wrong: dict[str, str | None] = {"database": None, "broker": None}
 
     async def database() -> str | None:
@@ -195,7 +198,7 @@ async def test_a_check_that_cannot_even_be_given_up_keeps_nobody_waiting(
         assert said["problems"] == {"frozen": "the check did not end within 0.05 s"}
     assert asked == 1  # a probe that comes every second must not pile them up
     thawed.set()
-    await until(lambda: not door._asking)
+    await until(lambda: all(one.task.done() for one in door._asking.values()))
 
 
 async def test_readiness_is_told_while_services_come_and_go(
@@ -293,3 +296,20 @@ async def test_a_service_that_failed_is_named_and_its_routes_answer_503_until_it
         "notes": {"example": "new"},
     }
     assert [getattr(route, "path", "") for route in door.app.routes].count("/said") == 1
+
+
+async def test_an_engine_is_not_asked_again_for_each_request(
+    door: Door, client: httpx2.AsyncClient
+) -> None:
+    asked = 0
+
+    async def database() -> str | None:
+        nonlocal asked
+        asked += 1
+        return "database does not answer"
+
+    door.ready("database", database)
+    answers = [await client.get("/readyz") for _ in range(20)]
+
+    assert asked == 1
+    assert {answer.status_code for answer in answers} == {503}
