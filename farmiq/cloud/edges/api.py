@@ -151,16 +151,12 @@ class Api:
 
 
 async def _read(request: Request, kind: type[T]) -> T:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise HttpError(413, f"this takes at most {MOST_BYTES} bytes")
+    body = await http.body(request, what="a request", most=MOST_BYTES, kind=None)
     try:
-        found = msgspec.json.decode(bytes(body), type=kind)
+        found = msgspec.json.decode(body, type=kind)
     except check.REFUSED as error:
         raise _invalid(str(error)) from None
-    if unkeepable := check.keepable(bytes(body)):
+    if unkeepable := check.keepable(body):
         raise _invalid("; ".join(unkeepable))
     return found
 
