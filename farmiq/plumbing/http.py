@@ -126,6 +126,11 @@ def authenticated(request: Request) -> None:
         place.authenticated = True
 
 
+def network(request: Request) -> str:
+    """The network that the client is in; behind a trusted proxy, as the proxy says."""
+    return connections.network_of(request.client.host if request.client else "")
+
+
 def allow(request: Request, who: str) -> None:
     """For routes by which a person or key acts. Raises HttpError 429 if they do so too often."""
     wait_s: float = request.app.state.allowance.take(who, now=time.monotonic())
