@@ -38,7 +38,10 @@ async def serve(look: Look, *, host: str, port: int) -> None:
         )
 
     with connections.listening(host, port) as listener:
-        await connections.accept(listener, open_connections, begin)
+        try:
+            await connections.accept(listener, open_connections, begin)
+        finally:
+            open_connections.close_all()
 
 
 async def _answer(look: Look, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

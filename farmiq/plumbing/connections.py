@@ -112,6 +112,10 @@ class Connections:
         least.close()
         return True
 
+    def close_all(self) -> None:
+        for connection in list(self._open):
+            connection.close()
+
     def release(self, connection: Connection) -> None:
         if connection not in self._open:
             return

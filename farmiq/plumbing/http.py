@@ -13,7 +13,7 @@ import math
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, cast
@@ -57,6 +57,14 @@ _MOST_DROPPED = 4 * 1024 * 1024
 _LINGERS_S = 1.0
 _PLACE = "farmiq.connection"
 
+JSON = "application/json"
+_CHARSETS = ("utf-8", "utf8", "us-ascii")
+_LONGEST_NUMBER = 18
+# Sent twice, one check might look at the one and another at the other.
+_ONLY_ONCE = (b"authorization", b"content-type", b"content-encoding", b"content-length")
+# Larger bodies that were refused are not read to their end.
+_MOST_UNREAD = 64 * 1024 * 1024
+
 REQUESTS = prometheus_client.Counter(
     "farmiq_http_requests_total", "HTTP requests answered", ["route", "status"]
 )
@@ -80,10 +88,15 @@ class HttpError(Exception):
 
 def error_response(request: Request, error: HttpError) -> JSONResponse:
     headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else {}
-    if error.status == TOO_SLOW:
+    if error.status == TOO_SLOW or _waits_for_continue(request):
         headers["Connection"] = "close"  # the rest of the body is not waited for
     body = error_body(error, trace=trace_id(request))
     return _Escaped(body, status_code=error.status, headers=headers)
+
+
+def _waits_for_continue(request: Request) -> bool:
+    """Whether the client has sent no body yet and, refused, never will."""
+    return "100-continue" in request.headers.get("expect", "").lower()
 
 
 class _Escaped(JSONResponse):
@@ -116,6 +129,11 @@ def authenticated(request: Request) -> None:
         place.authenticated = True
 
 
+def network(request: Request) -> str:
+    """The network that the client is in; behind a trusted proxy, as the proxy says."""
+    return connections.network_of(request.client.host if request.client else "")
+
+
 def allow(request: Request, who: str) -> None:
     """For routes by which a person or key acts. Raises HttpError 429 if they do so too often."""
     wait_s: float = request.app.state.allowance.take(who, now=time.monotonic())
@@ -124,6 +142,43 @@ def allow(request: Request, who: str) -> None:
         raise HttpError(
             429, f"{who} acts too often; try again in {seconds} s", retry_after_s=seconds
         )
+
+
+async def body(request: Request, *, what: str, most: int, kind: str | None = JSON) -> bytes:
+    """The whole body. Raises HttpError 413 or 415; `what` names it in the error."""
+    return b"".join([part async for part in body_parts(request, what=what, most=most, kind=kind)])
+
+
+async def body_parts(
+    request: Request, *, what: str, most: int, kind: str | None = JSON
+) -> AsyncIterator[bytes]:
+    """The body as it comes, at most so many bytes; nothing is read of one that says it is larger.
+
+    Raises HttpError 413, and 415 for another content type than `kind` or another charset than
+    UTF-8. With `kind` None the content type does not matter, but its charset does.
+    """
+    _check_content_type(request.headers.get("content-type", ""), what=what, kind=kind)
+    too_large = HttpError(413, f"{what} has at most {most} bytes")
+    declared = request.headers.get("content-length", "0")
+    # h11 has seen that it is a number, but not that it is one we could count with.
+    if len(declared) > _LONGEST_NUMBER or int(declared) > most:
+        raise too_large
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise too_large
+        yield part
+
+
+def _check_content_type(given: str, *, what: str, kind: str | None) -> None:
+    said, *parameters = (part.strip().lower() for part in given.split(";"))
+    if kind is not None and said != kind:
+        raise HttpError(415, f"send {what} as {kind}")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip().strip('"') not in _CHARSETS:
+            raise HttpError(415, f"send {what} in UTF-8, not in another charset")
 
 
 @dataclass
@@ -164,6 +219,7 @@ class Door:
         self.app.add_exception_handler(ClientDisconnect, _on_gone)
         self.app.add_exception_handler(Exception, _on_any_error)
         self.app.add_middleware(_Hurry, within_s=self.request_within_s)
+        self.app.add_middleware(_RepeatedHeaders)
         self.app.add_middleware(_Identify)
         self.app.add_api_route("/healthz", self._healthz, include_in_schema=False)
         self.app.add_api_route("/readyz", self._readyz, include_in_schema=False)
@@ -385,6 +441,7 @@ class _Protocol(H11Protocol):
     _hurry: asyncio.TimerHandle | None = None
     # Runs while a request is answered whose body still comes.
     _rest: asyncio.TimerHandle | None = None
+    _unread = 0
     # How much is still read and dropped after such an answer, None before it.
     _dropping: int | None = None
 
@@ -409,6 +466,9 @@ class _Protocol(H11Protocol):
         if self._dropping is None:
             super().data_received(data)
             self._watch()
+            self._unread = self._unread + len(data) if self._rest is not None else 0
+            if self._unread > _MOST_UNREAD:
+                self.transport.close()
             return
         self._dropping -= len(data)
         if self._dropping <= 0:
@@ -533,6 +593,22 @@ class _Hurry:
             return message
 
         await self._app(scope, receive_in_time, send)
+
+
+class _RepeatedHeaders:
+    """A header that may be there once only and is there twice: 400 on every route."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = [name for name, _ in scope.get("headers", ())]
+        repeated = [name.decode() for name in _ONLY_ONCE if names.count(name) > 1]
+        if scope["type"] == "http" and repeated:
+            error = HttpError(400, f"the header {repeated[0]} must not be sent twice")
+            await error_response(Request(scope), error)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
 
 class _Identify:

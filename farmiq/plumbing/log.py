@@ -9,9 +9,9 @@ import atexit
 import logging
 import sys
 import threading
-import time
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, TextIO, cast
 
 import structlog
@@ -139,7 +139,7 @@ atexit.register(_tell_left_out, float("inf"))
 def _drop_beyond_limit(
     _logger: Any, method: str, fields: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    now, service = time.monotonic(), fields.get("service")
+    now, service = monotonic(), fields.get("service")
     _tell_left_out(now)
     limited = method in _LIMITED and service != _ABOUT_THE_LOG
     if limited and not _limit.take(f"{service} {fields.get('event')}", now=now):
@@ -148,6 +148,6 @@ def _drop_beyond_limit(
 
 
 def _is_within_limit(record: logging.LogRecord) -> bool:
-    now = time.monotonic()
+    now = monotonic()
     _tell_left_out(now)
     return _limit.take(f"{record.name} {record.filename}:{record.lineno}", now=now)

@@ -10,14 +10,12 @@ from farmiq.plumbing import http
 
 MOST_BYTES = 16 * 1024
 MOST_FIELDS = 16
+FORM = "application/x-www-form-urlencoded"
 
 
 async def read(request: Request) -> dict[str, str]:
     """The first value of each field. Raises HttpError 413, 415 or 400."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise http.HttpError(415, "send the form as application/x-www-form-urlencoded")
-    return parse(await _body(request))
+    return parse(await http.body(request, what="a form", most=MOST_BYTES, kind=FORM))
 
 
 def parse(body: bytes) -> dict[str, str]:
@@ -33,12 +31,3 @@ def parse(body: bytes) -> dict[str, str]:
 def came_from_us(form: Mapping[str, str], token: str | None) -> bool:
     """Whether the form carries the token that we gave to this browser."""
     return bool(token) and hmac.compare_digest(form.get("csrf", "").encode(), str(token).encode())
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise http.HttpError(413, f"a form has at most {MOST_BYTES} bytes")
-    return bytes(body)

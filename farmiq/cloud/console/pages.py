@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 
 from farmiq.cloud.console import forms, live, look, readings, store
 from farmiq.cloud.identity import desk, session
+from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db, http
 
@@ -20,9 +21,13 @@ SIGN_IN_COOKIE = "farmiq_sign_in"
 # Holds the token of the sign-in form: there is no sign-in yet that could hold it.
 FORM_COOKIE = "farmiq_form"
 FORM_LASTS_S = 3600
+# Tells browsers that have signed in before from strangers; it opens nothing.
+BROWSER_COOKIE = "farmiq_browser"
+BROWSER_LASTS_S = 180 * 24 * 3600
 
 REFUSED = "E-mail and password do not match. Check both and try again."
 EXPIRED = "This form was open for too long. Please sign in again."
+BUSY = "Too many people are signing in. Try again in a few seconds."
 TOO_MANY = "Too many attempts. Try again in {minutes} min."
 
 
@@ -108,15 +113,26 @@ class Pages:
         if not forms.came_from_us(form, request.cookies.get(FORM_COOKIE)):
             return self._form(request, form, error=http.HttpError(403, EXPIRED))
         try:
-            token = await self.desk.sign_in(form.get("email", ""), form.get("password", ""))
+            opened = await self.desk.sign_in(
+                form.get("email", ""),
+                form.get("password", ""),
+                network=http.network(request),
+                browser=request.cookies.get(BROWSER_COOKIE),
+            )
         except desk.Refused:
             return self._form(request, form, error=http.HttpError(401, REFUSED))
         except desk.TooManyAttempts as error:
             return self._form(request, form, error=too_many(error.retry_after_s))
+        except TooBusyError as error:
+            busy = http.HttpError(429, BUSY, retry_after_s=error.retry_after_s)
+            return self._form(request, form, error=busy)
         answer = RedirectResponse(look.own_address(form.get("next")), 303, headers=look.HEADERS)
         answer.delete_cookie(FORM_COOKIE, path="/sign-in")
         lasts_s = int(self.desk.lasts.total_seconds())
-        self._set_cookie(answer, SIGN_IN_COOKIE, token, path="/", lasts_s=lasts_s)
+        self._set_cookie(answer, SIGN_IN_COOKIE, opened.token, path="/", lasts_s=lasts_s)
+        self._set_cookie(
+            answer, BROWSER_COOKIE, opened.browser, path="/sign-in", lasts_s=BROWSER_LASTS_S
+        )
         return answer
 
     async def sign_out(self, request: Request) -> Response:

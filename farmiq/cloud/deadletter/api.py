@@ -207,18 +207,9 @@ def _pile(queue: str | None) -> str | None:
 
 async def _order(request: Request) -> DeadLetterOrder:
     # A form of another site cannot be sent as JSON without the browser asking us first.
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise HttpError(415, "send the order as application/json")
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BYTES:
-            raise HttpError(413, f"an order has at most {MOST_BYTES} bytes")
-        parts.append(part)
+    raw = await http.body(request, what="an order", most=MOST_BYTES)
     try:
-        return _decoder.decode(b"".join(parts))
+        return _decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         reason = str(error)[:500]
         raise HttpError(

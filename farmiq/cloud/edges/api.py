@@ -182,12 +182,7 @@ class Api:
 
 
 async def _read(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise HttpError(413, f"this takes at most {MOST_BYTES} bytes")
-    return bytes(body)
+    return await http.body(request, what="a request", most=MOST_BYTES, kind=None)
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:

@@ -1,23 +1,29 @@
 """The desk where people sign in and out of the console.
 
 browser --e-mail, password--> [desk] --cookie token--> browser; sign_ins keeps the token's hash
+
+A browser that has signed in also gets a cookie that proves just that. It opens nothing, but its
+tries are counted apart from those of strangers, so nobody can lock a person out of it.
 """
 
-import asyncio
 import hashlib
+import hmac
 import secrets
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from farmiq.cloud.identity import passwords, session, store
-from farmiq.cloud.identity.attempts import Attempts
+from farmiq.cloud.identity import attempts, session, store
+from farmiq.cloud.identity.attempts import Attempts, Bound
+from farmiq.cloud.identity.checks import Checks, TooBusyError
 from farmiq.plumbing import db
 
 _TOKEN_BYTES = 32
 _TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
 _LONGEST_EMAIL = 254
+_BROWSER_ID_BYTES = 16
+_LONGEST_COOKIE = 128
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a mistake
@@ -30,24 +36,66 @@ class TooManyAttempts(Exception):  # noqa: N818 - an answer, not a mistake
         self.retry_after_s = retry_after_s
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What the browser keeps: `token` is the sign-in, `browser` the proof that there was one."""
+
+    token: str = field(repr=False)
+    browser: str = field(repr=False)
+
+
 @dataclass
 class Desk:
-    """Slows down guessing per process; hashes few passwords at a time, each takes 64 MiB."""
+    """Slows down guessing, per process."""
 
     pool: db.Pool
     lasts: timedelta
     attempts: Attempts = field(default_factory=Attempts)
-    _hashing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
+    checks: Checks = field(default_factory=Checks)
 
-    async def sign_in(self, email: str, password: str) -> str:
-        """The token for the cookie. Raises Refused or TooManyAttempts."""
+    async def sign_in(
+        self, email: str, password: str, *, network: str, browser: str | None
+    ) -> Opened:
+        """`network` is where the request comes from, `browser` its cookie of an earlier sign-in.
+
+        Raises Refused, TooManyAttempts or TooBusyError.
+        """
         name = normal_email(email)
-        wait_s = self.attempts.begin(name, time.monotonic())
+        began_s = time.monotonic()
+        # Strangers wait for their turn before they cost the database anything.
+        user = await self._user(name) if browser else None
+        known = browser_id(user, browser)
+        bounds = self._begin(name, network, known, began_s)
+        is_known = known is not None and bounds == attempts.bounds_of_browser(known)
+        lane = bounds[0].key if is_known else network
+        try:
+            async with self.checks.turn(lane, known=is_known):
+                user = user or await self._user(name)
+                # No connection is held meanwhile: checking takes long and the pool is small.
+                matches = await self.checks.matches(user.password_hash if user else None, password)
+        except TooBusyError:
+            self.attempts.withdraw(bounds, began_s)
+            raise
+        if user is None or not matches:
+            raise Refused
+        self.attempts.succeed(bounds, began_s)
+        return Opened(await self._open(user), browser_cookie(user))
+
+    async def _user(self, email: str) -> store.User | None:
+        async with db.transaction(self.pool) as connection:
+            return await store.find_user(connection, email)
+
+    def _begin(self, email: str, network: str, known: str | None, now_s: float) -> list[Bound]:
+        """Count the try for a browser that is known, else, or if it is used up, for a stranger."""
+        if known is not None:
+            own = attempts.bounds_of_browser(known)
+            if self.attempts.begin(own, now_s) is None:
+                return own
+        bounds = attempts.bounds_of_stranger(email, network)
+        wait_s = self.attempts.begin(bounds, now_s)
         if wait_s is not None:
             raise TooManyAttempts(wait_s)
-        user = await self._proven(name, password)
-        self.attempts.forget(name)
-        return await self._open(user)
+        return bounds
 
     async def find(self, token: str | None) -> store.SignIn | None:
         if token is None or len(token) != _TOKEN_LENGTH:
@@ -65,18 +113,6 @@ class Desk:
     async def sign_out(self, found: store.SignIn) -> None:
         async with db.transaction(self.pool) as connection:
             await store.forget_sign_in(connection, found.token_hash)
-
-    async def _proven(self, email: str, password: str) -> store.User:
-        async with db.transaction(self.pool) as connection:
-            user = await store.find_user(connection, email)
-        # No connection is held meanwhile: hashing takes long and the pool is small.
-        async with self._hashing:
-            known = await asyncio.to_thread(
-                passwords.matches, user.password_hash if user else None, password
-            )
-        if user is None or not known:
-            raise Refused
-        return user
 
     async def _open(self, user: store.User) -> str:
         token = new_token()
@@ -98,6 +134,25 @@ def new_token() -> str:
 
 def token_hash(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
+
+
+def browser_cookie(user: store.User) -> str:
+    """Proof of a sign-in, for this person; signed with their password hash, it ends with it."""
+    chosen = secrets.token_urlsafe(_BROWSER_ID_BYTES)
+    return f"{chosen}.{_signature(user, chosen)}"
+
+
+def browser_id(user: store.User | None, cookie: str | None) -> str | None:
+    """Which browser this is, if this person signed in from it with the password of today."""
+    if user is None or cookie is None or len(cookie) > _LONGEST_COOKIE or not cookie.isascii():
+        return None
+    chosen, _, signature = cookie.partition(".")
+    return chosen if hmac.compare_digest(signature, _signature(user, chosen)) else None
+
+
+def _signature(user: store.User, chosen: str) -> str:
+    told = f"farmiq browser {user.user_id} {chosen}".encode()
+    return hmac.new(user.password_hash.encode(), told, "sha256").hexdigest()
 
 
 def normal_email(email: str) -> str:

@@ -179,14 +179,9 @@ def _batch(offered: Batch, batch_id: str, at: datetime, *, edge: str, trace_id: 
 
 async def _body(request: Request) -> bytes:
     """The body, given up on as soon as it is larger than a batch may be."""
-    if (
-        request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        != "application/json"
-    ):
-        raise HttpError(415, "send the batch as application/json")
     unpack = _unpacker(request.headers.get("content-encoding", ""))
     body = bytearray()
-    async for part in request.stream():
+    async for part in http.body_parts(request, what="a batch", most=batch.MOST_BYTES):
         body += unpack(part, batch.MOST_BYTES + 1 - len(body))
         if len(body) > batch.MOST_BYTES:
             raise HttpError(413, f"a batch has at most {batch.MOST_BYTES} bytes")

@@ -22,7 +22,7 @@ from farmiq.cloud.media import store
 from farmiq.config import CloudSettings
 from farmiq.messages import check, media
 from farmiq.messages.media import ImageToUpload, UploadAddress
-from farmiq.plumbing import db, log, objects
+from farmiq.plumbing import db, http, log, objects
 from farmiq.plumbing.http import HttpError
 
 MOST_BYTES = 16 * 1024
@@ -50,7 +50,7 @@ class Intake:
 
     async def presign(self, request: Request) -> Response:
         edge = await self._keyring.identify(request)
-        said = _read(await _body(request))
+        said = _read(await http.body(request, what="a request", most=MOST_BYTES))
         if said.tenant_id not in edge.tenants:
             raise HttpError(403, f"this token does not speak for tenant {said.tenant_id!r}")
         if self._bucket is None:
@@ -126,18 +126,6 @@ class Intake:
             crash.here("media.before_confirm_commit")
         crash.here("media.after_confirm_commit")
         return True
-
-
-async def _body(request: Request) -> bytes:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise HttpError(415, "send the request as application/json")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise HttpError(413, f"a request has at most {MOST_BYTES} bytes")
-    return body
 
 
 def _read(raw: bytes) -> ImageToUpload:

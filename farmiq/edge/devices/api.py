@@ -165,14 +165,7 @@ def _after(cursor: str | None) -> store.Key | None:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise http.HttpError(415, "send application/json")
-    raw = b""
-    async for part in request.stream():
-        raw += part
-        if len(raw) > MOST_BODY_BYTES:
-            raise http.HttpError(413, f"at most {MOST_BODY_BYTES} bytes")
+    raw = await http.body(request, what="a request", most=MOST_BODY_BYTES)
     try:
         said = json.loads(raw)
     except (ValueError, RecursionError):

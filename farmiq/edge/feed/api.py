@@ -54,7 +54,7 @@ class Api:
 
     async def post_lot(self, request: Request) -> JSONResponse:
         caller = await access.require(request, self._pool, "operator")
-        raw = await _body(request)
+        raw = await http.body(request, what="a lot", most=MOST_BYTES)
         said = _read(raw)
         event = lot.event(
             said,
@@ -168,19 +168,6 @@ async def _same(tx: db.Connection, new: store.Lot) -> dict[str, Any]:
             "same body",
         )
     return rows[0]
-
-
-async def _body(request: Request) -> bytes:
-    """The body, given up on as soon as it is larger than a lot can be."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise HttpError(415, "send the lot as application/json")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise HttpError(413, f"a lot has at most {MOST_BYTES} bytes")
-    return body
 
 
 def _read(raw: bytes) -> LotReceived:

@@ -238,11 +238,7 @@ _closing = msgspec.json.Decoder(Closing)
 
 async def _body(request: Request, decoder: Any, kind: Any) -> Any:
     """The body as `kind`. Raises HttpError 400 with all that is wrong, 413 if it is too much."""
-    raw = b""
-    async for part in request.stream():
-        raw += part
-        if len(raw) > MOST_BODY_BYTES:
-            raise http.HttpError(413, f"at most {MOST_BODY_BYTES} bytes")
+    raw = await http.body(request, what="a request", most=MOST_BODY_BYTES, kind=None)
     try:
         return check.read(raw, decoder, kind)
     except check.Invalid as invalid:

@@ -23,7 +23,7 @@ from farmiq.messages import media
 from farmiq.messages.check import Invalid
 from farmiq.messages.media import UploadAddress
 from farmiq.messages.topics import Place
-from farmiq.plumbing import db, ids, log, objects
+from farmiq.plumbing import db, http, ids, log, objects
 from farmiq.plumbing.allowance import Allowance
 from farmiq.plumbing.gallery import Gallery
 from farmiq.plumbing.http import HttpError
@@ -62,7 +62,10 @@ class Api:
     async def presign(self, request: Request) -> JSONResponse:
         caller = await access.require_device(request, self._pool)
         self._allow(caller)
-        asked = _read(await _body(request), most_bytes=self._settings.media_max_bytes)
+        asked = _read(
+            await http.body(request, what="a request", most=MOST_BYTES),
+            most_bytes=self._settings.media_max_bytes,
+        )
         place = Place(caller.tenant_id, caller.farm_id, caller.barn_id, caller.device_id)
         if foreign := presign.foreign(asked, place, caller.station_id):
             raise HttpError(403, "a device asks for its own images", details=_details(foreign))
@@ -224,18 +227,6 @@ async def _known(tx: db.Connection, asked: Asked, request_id: UUID | None) -> Im
     if asked.media_id is not None:
         return await store.by_id(tx, asked.media_id)
     return await store.by_request(tx, asked, request_id) if request_id else None
-
-
-async def _body(request: Request) -> bytes:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise HttpError(415, "send the request as application/json")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise HttpError(413, f"a request has at most {MOST_BYTES} bytes")
-    return body
 
 
 def _read(raw: bytes, *, most_bytes: int) -> Asked:

@@ -18,7 +18,7 @@ from farmiq.edge.sync.desk import Choice
 from farmiq.edge.sync.states import State
 from farmiq.edge.sync.watch import Watch
 from farmiq.messages.kinds import require_utc
-from farmiq.plumbing import db
+from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
 
 STATUS = "/api/v1/sync/status"
@@ -235,13 +235,9 @@ def _json(value: msgspec.Struct) -> Response:
 
 
 async def _body(request: Request) -> OutboxChoice:
-    raw = bytearray()
-    async for part in request.stream():
-        raw += part
-        if len(raw) > _MOST_BODY:
-            raise HttpError(413, f"send at most {_MOST_BODY} bytes")
+    raw = await http.body(request, what="a choice", most=_MOST_BODY, kind=None)
     try:
-        return msgspec.json.decode(bytes(raw) or b"{}", type=OutboxChoice)
+        return msgspec.json.decode(raw or b"{}", type=OutboxChoice)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _not_valid("body", error) from None
 

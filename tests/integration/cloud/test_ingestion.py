@@ -249,6 +249,31 @@ async def test_other_content_types_and_methods_are_refused(client: Client) -> No
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "METHOD_NOT_ALLOWED")
 
 
+@pytest.mark.parametrize(
+    ("extra", "status"),
+    [
+        ([("content-type", "application/json; charset=utf-16")], 415),
+        ([("content-type", "application/json"), ("authorization", "Bearer other")], 400),
+        ([("content-type", "application/json"), ("content-length", "10000000000")], 413),
+        ([("content-type", "application/json"), ("content-length", str(5 * 2**20 + 1))], 413),
+    ],
+)
+async def test_batch_is_refused_by_its_headers(
+    client: Client, extra: list[tuple[str, str]], status: int
+) -> None:
+    token = client.site.token()
+    head = [("host", "a"), ("authorization", f"Bearer {token}"), ("expect", "100-continue"), *extra]
+    if status != 413:
+        head.append(("content-length", "9"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.site.settings.http_port)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head)
+    writer.write(f"POST /api/v1/ingestion/batch HTTP/1.1\r\n{lines}\r\n".encode())
+    answer = await reader.read()  # to the end: nobody waits for the body
+    writer.close()
+
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+
 async def test_an_event_that_no_queue_wants_is_kept_and_does_not_block(client: Client) -> None:
     url = client.site.settings.amqp_url.get_secret_value()
     async with amqp.connection(url, name="test") as connection:

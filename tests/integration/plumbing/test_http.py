@@ -178,6 +178,51 @@ async def test_a_slow_answer_and_an_idle_connection_are_not_hurried(
         writer.close()
 
 
+@pytest.mark.parametrize("expect", [b"", b"Expect: 100-continue\r\n"])
+async def test_body_too_large_by_its_header_is_refused_before_it_comes(
+    door: Door, free_port: Callable[[], int], expect: bytes
+) -> None:
+    async def taken(request: Request) -> dict[str, int]:
+        return {"size": len(await http.body(request, what="a thing", most=1000))}
+
+    door.app.add_api_route("/taken", taken, methods=["POST"])
+    port = free_port()
+    said = (
+        b"POST /taken HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 10000000000\r\n" + expect + b"\r\n"
+    )
+    async with serving(door, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said)
+        async with asyncio.timeout(30):  # half of what a body may take
+            head = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    assert head.startswith(b"HTTP/1.1 413 ")
+    assert (b"connection: close" in head.lower()) == bool(expect)
+
+
+async def test_refused_body_that_goes_on_and_on_is_hung_up_on(
+    door: Door, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_MOST_UNREAD", 1_000_000)
+    port = free_port()
+    said = b"POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000000\r\n\r\n"
+    async with serving(door, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+
+        async def go_on() -> None:
+            while True:
+                writer.write(b"x" * 65536)
+                await writer.drain()
+
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            await go_on()
+        writer.close()
+
+
 async def spoken(port: int, said: bytes) -> tuple[bytes, bytes]:
     """Head and body of what is answered to these bytes."""
     head, _, body = (await asyncio.to_thread(answered, port, said)).partition(b"\r\n\r\n")

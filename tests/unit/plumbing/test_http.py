@@ -313,3 +313,84 @@ async def test_an_engine_is_not_asked_again_for_each_request(
 
     assert asked == 1
     assert {answer.status_code for answer in answers} == {503}
+
+
+# --- bodies and headers
+
+
+@pytest.fixture
+def taking(door: Door) -> Door:
+    async def take(request: Request) -> dict[str, int]:
+        return {"size": len(await http.body(request, what="a thing", most=10))}
+
+    async def take_any(request: Request) -> dict[str, int]:
+        return {"size": len(await http.body(request, what="a thing", most=10, kind=None))}
+
+    door.app.add_api_route("/take", take, methods=["POST"])
+    door.app.add_api_route("/take-any", take_any, methods=["POST"])
+    return door
+
+
+@pytest.mark.usefixtures("taking")
+@pytest.mark.parametrize(
+    ("path", "kind", "status"),
+    [
+        ("/take", "application/json", 200),
+        ("/take", 'Application/JSON; charset="UTF-8"', 200),
+        ("/take", "application/json;charset=us-ascii; q=1", 200),
+        ("/take", "application/json; charset=utf-16", 415),
+        ("/take", "application/json; charset=latin-1", 415),
+        ("/take", "text/plain", 415),
+        ("/take", None, 415),
+        ("/take-any", None, 200),
+        ("/take-any", "text/plain", 200),
+        ("/take-any", "application/json; charset=utf-16", 415),
+    ],
+)
+async def test_body_of_another_type_or_charset_is_refused(
+    client: httpx2.AsyncClient, path: str, kind: str | None, status: int
+) -> None:
+    headers = {"content-type": kind} if kind else {}
+    assert (await client.post(path, content=b"abc", headers=headers)).status_code == status
+
+
+@pytest.mark.usefixtures("taking")
+@pytest.mark.parametrize("length", ["11", "10000000000", "9" * 20])
+async def test_body_that_says_it_is_too_large_is_refused_unread(
+    client: httpx2.AsyncClient, length: str
+) -> None:
+    asked_for = False
+
+    async def parts() -> AsyncIterator[bytes]:
+        nonlocal asked_for
+        asked_for = True
+        yield b"x"
+
+    answer = await client.post(
+        "/take", content=parts(), headers={"content-type": http.JSON, "content-length": length}
+    )
+
+    assert answer.status_code == 413
+    assert not asked_for
+    assert answer.json()["error"]["message"] == "a thing has at most 10 bytes"
+
+
+@pytest.mark.usefixtures("taking")
+async def test_body_that_grows_too_large_is_refused(client: httpx2.AsyncClient) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield b"12345"
+
+    answer = await client.post("/take", content=parts(), headers={"content-type": http.JSON})
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("name", ["authorization", "content-type", "content-encoding"])
+async def test_header_sent_twice_is_refused_on_every_route(
+    client: httpx2.AsyncClient, name: str
+) -> None:
+    answer = await client.get("/healthz", headers=[(name, "a"), (name, "a")])
+
+    assert answer.status_code == 400
+    assert name in answer.json()["error"]["message"]
+    assert answer.json()["error"]["traceId"] == answer.headers["x-trace-id"]

@@ -155,7 +155,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that the limit of lines goes by; tests move it."""
     now = [0.0]
     monkeypatch.setattr(log, "_limit", log.LineLimit())
-    monkeypatch.setattr("farmiq.plumbing.log.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("farmiq.plumbing.log.monotonic", lambda: now[0])
     return now
 
 

@@ -13,6 +13,7 @@ from fastapi import Request, Response
 
 from farmiq.asked import Wrong, uuid
 from farmiq.messages import check
+from farmiq.plumbing import http
 from farmiq.plumbing.http import HttpError
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -55,17 +56,7 @@ async def raw(request: Request) -> bytes:
     if kept is not None:
         return kept
     # A form of another site cannot be sent as JSON without the browser asking us first.
-    said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if said != "application/json":
-        raise HttpError(415, "send the body as application/json")
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BYTES:
-            raise HttpError(413, f"a body has at most {MOST_BYTES} bytes")
-        parts.append(part)
-    request.state.raw = b"".join(parts)
+    request.state.raw = await http.body(request, what="a body", most=MOST_BYTES)
     return bytes(request.state.raw)
 
 
