@@ -14,8 +14,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Edges and the keys by which the cloud knows them.\n\n"
     "In the cloud (they need FARMIQ_CLOUD_DB_ADMIN_URL): `invite` prints a code that is good once; "
-    "`ls` and `show` say which edges there are and how they are; `revoke` ends a key within "
-    "seconds.\n\n"
+    "`add-tenant` lets a known edge speak for a further tenant; `ls` and `show` say which edges "
+    "there are and how they are; `revoke` ends a key within seconds.\n\n"
     "At the edge: `enroll` makes its key and registers it with the code; `rotate` replaces it. The "
     "private key never leaves the edge. docs/enrolment.md tells it from the beginning.",
 )
@@ -160,6 +160,41 @@ def rotate(
         terminal.print_json(made)
         return
     typer.echo(f"new key {made['key_id']}; the old one is good until {made['old_key_until']}")
+
+
+@app.command("add-tenant")
+def add_tenant(
+    cluster: Cluster,
+    *,
+    tenant: Annotated[
+        list[str], typer.Option("--tenant", help="Further tenant that it speaks for; repeatable.")
+    ],
+    key: Annotated[str | None, typer.Option(help="Only this key, as `show` names it.")] = None,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let an edge that is known speak for a further tenant, with the key that it has.
+
+    Nothing has to be done at the edge: it sends that tenant's events within half a minute. It is
+    audited.
+    """
+    from farmiq.cloud.edges import registry
+
+    for name in (cluster, *tenant):
+        terminal.check_id(name)
+    added = _in_cloud(
+        stack,
+        lambda tx: registry.add_tenants(tx, cluster, tenant, key_id=key, actor=_actor()),
+    )
+    if as_json:
+        terminal.print_json(
+            {"added": [{"key_id": each, "tenant_id": whose} for each, whose in added]}
+        )
+        return
+    for each, whose in added:
+        typer.echo(f"key {each} of {cluster} speaks for {whose} now")
+    if not added:
+        typer.echo(f"{cluster} speaks for {', '.join(tenant)} already")
 
 
 @app.command()

@@ -254,7 +254,10 @@ def _move(
 
 def _trouble(each: Any) -> str:
     if each.consecutive_failures:
-        return f"  PAUSED: not reached {each.consecutive_failures} times in a row"
+        from farmiq.edge.sync import verdict
+
+        why = verdict.told(each.last_error_code, each.last_error_message)
+        return f"  PAUSED, {each.consecutive_failures} times in a row: {why}"
     return (
         f"  draining, new events pass at priority {each.live_priority}"
         if each.live_priority

@@ -51,6 +51,14 @@ class MqttType:
     decoder: "msgspec.json.Decoder[Any]"
 
 
+class Maker(Enum):
+    """Who makes an event (C-115); an edge posts what edges make, and the cloud nothing."""
+
+    EDGE = "edges, and the camera bridge on behalf of cameras"
+    CLOUD = "the cloud alone"
+    EITHER = "the cloud, or an edge that sends a metric as aggregates (C-40)"
+
+
 @dataclass(frozen=True, slots=True)
 class BusType:
     """An event type on the bus. `place_optional`: farm and barn may be null (C-08)."""
@@ -59,6 +67,7 @@ class BusType:
     payload: Any
     summary: str
     place_optional: bool
+    made_by: Maker
     decoder: "msgspec.json.Decoder[Any]"
 
     @property
@@ -78,8 +87,15 @@ def _mqtt(
     return MqttType(name, payload, carriers, summary, direction, decoder)
 
 
-def _bus(name: str, payload: Any, *, summary: str, place_optional: bool = False) -> BusType:
-    return BusType(name, payload, summary, place_optional, msgspec.json.Decoder(payload))
+def _bus(
+    name: str,
+    payload: Any,
+    *,
+    summary: str,
+    place_optional: bool = False,
+    made_by: Maker = Maker.EDGE,
+) -> BusType:
+    return BusType(name, payload, summary, place_optional, made_by, msgspec.json.Decoder(payload))
 
 
 MQTT = {
@@ -178,6 +194,7 @@ BUS = {
             telemetry.AGGREGATED,
             telemetry.TelemetryAggregated,
             summary="What the readings of one bucket of time come to.",
+            made_by=Maker.EITHER,
         ),
         _bus(
             weighvision.SESSION_CREATED,
@@ -215,12 +232,14 @@ BUS = {
             sync.SyncBatchSent,
             summary="A batch of an edge was received.",
             place_optional=True,
+            made_by=Maker.CLOUD,
         ),
         _bus(
             sync.BATCH_ACKED,
             sync.SyncBatchAcked,
             summary="All events of a batch are confirmed.",
             place_optional=True,
+            made_by=Maker.CLOUD,
         ),
         _bus(feed.INTAKE_RECORDED, feed.FeedIntakeRecorded, summary="Feed was taken in."),
         _bus(feed.LOT_RECEIVED, feed.FeedLotReceived, summary="A lot of feed was delivered."),
@@ -229,7 +248,12 @@ BUS = {
             barn.BarnRecordCreated,
             summary="Somebody wrote something down about a barn.",
         ),
-        _bus(kpi.DAILY_UPDATED, kpi.KpiDailyUpdated, summary="A key figure of a day was computed."),
+        _bus(
+            kpi.DAILY_UPDATED,
+            kpi.KpiDailyUpdated,
+            summary="A key figure of a day was computed.",
+            made_by=Maker.CLOUD,
+        ),
         _bus(device.STATUS, device.DeviceStatus, summary="The state of a device changed."),
         _bus(
             device.BUFFER_DROPPED,

@@ -129,6 +129,61 @@ async def rotate(
     return Registration(edge_cluster_id, tuple(tenants), public.key_id, until)
 
 
+async def add_tenants(
+    tx: db.Connection,
+    edge_cluster_id: str,
+    tenants: Sequence[str],
+    *,
+    key_id: str | None,
+    actor: str,
+) -> list[tuple[str, str]]:
+    """Let the good keys of an edge speak for further tenants; returns (key, tenant) of each new.
+
+    Raises NotAllowed if there is no such key, or if its keys are of different edges by the tenants
+    that they speak for: then one has to be named.
+    """
+    await _must_be_companies(tx, tenants)
+    rows = await db.fetch_all(
+        tx,
+        """
+        select key_id, array_agg(tenant_id order by tenant_id) from edge_keys
+        where edge_cluster_id = %s and (%s::text is null or key_id = %s) and revoked_at is null
+          and (valid_until is null or valid_until > fn_now())
+        group by key_id
+        """,
+        edge_cluster_id,
+        key_id,
+        key_id,
+    )
+    if not rows:
+        raise NotAllowed(f"{edge_cluster_id!r} has no such good key: enrol it (farmiq edge invite)")
+    if len({tuple(row[1]) for row in rows}) > 1:
+        raise NotAllowed(
+            f"the keys of {edge_cluster_id!r} speak for different tenants: say which with --key "
+            f"(farmiq edge show {edge_cluster_id})"
+        )
+    added = await db.fetch_all(
+        tx,
+        """
+        insert into edge_keys as k (key_id, tenant_id, edge_cluster_id, public_x, enrolled_at,
+          valid_until, replaced_by)
+        select distinct o.key_id, t.tenant_id, o.edge_cluster_id, o.public_x, fn_now(),
+          o.valid_until, o.replaced_by
+        from edge_keys o, unnest(%s::text[]) t(tenant_id)
+        where o.key_id = any(%s) and o.revoked_at is null
+        on conflict on constraint edge_keys_pkey do update
+          set revoked_at = null, valid_until = excluded.valid_until
+          where k.revoked_at is not null
+        returning key_id, tenant_id
+        """,
+        sorted(set(tenants)),
+        [row[0] for row in rows],
+    )
+    for key, tenant in sorted(added):
+        await _note(tx, "grant", actor, edge_cluster_id, [tenant], key)
+    return sorted((row[0], row[1]) for row in added)
+
+
 async def revoke(
     tx: db.Connection,
     edge_cluster_id: str,

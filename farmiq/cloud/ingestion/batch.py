@@ -1,12 +1,14 @@
 """Pure: an OutboxBatch as the edge posts it, taken apart and checked (002)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from farmiq.messages import bus, check
+from farmiq.messages import bus, catalogue, check
 from farmiq.messages.bus import BusEvent
+from farmiq.messages.catalogue import Maker
 from farmiq.messages.ids import Id
 
 MOST_EVENTS = 500
@@ -69,6 +71,20 @@ def read(body: bytes) -> Batch:
     if unkeepable or details:
         raise _bad(unkeepable, details, len(raw.events))
     return Batch(raw.batchId, tuple(events), raw.republish)
+
+
+def not_an_edges(events: Sequence[BusEvent]) -> list[dict[str, Any]]:
+    """Those that only the cloud makes (C-115), as details of an answer."""
+    return [
+        {
+            "index": index,
+            "event_id": str(event.event_id),
+            "event_type": event.event_type,
+            "reason": f"{event.event_type} is made by {Maker.CLOUD.value}",
+        }
+        for index, event in enumerate(events)
+        if catalogue.BUS[event.event_type].made_by is Maker.CLOUD
+    ]
 
 
 def _limit(events: list[Any]) -> None:

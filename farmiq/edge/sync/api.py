@@ -138,6 +138,8 @@ class SyncTenant(msgspec.Struct, kw_only=True):
     oldest_s: float
     consecutive_failures: int
     paused_until: datetime | None
+    last_error_code: str | None
+    last_error_message: str | None
     last_acked_at: datetime | None
     last_acked_event_id: UUID | None
     last_sent_batch_id: str | None

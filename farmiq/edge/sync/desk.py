@@ -31,6 +31,8 @@ class TenantStatus:
     oldest_s: float
     consecutive_failures: int
     paused_until: datetime | None
+    last_error_code: str | None
+    last_error_message: str | None
     last_acked_at: datetime | None
     last_acked_event_id: UUID | None
     last_sent_batch_id: str | None
@@ -100,7 +102,8 @@ async def status(tx: db.Connection) -> list[TenantStatus]:
               coalesce(c.failed, 0) as failed,
               coalesce(extract(epoch from fn_now() - c.oldest), 0)::float8 as oldest_s,
               coalesce(s.consecutive_failures, 0) as consecutive_failures, s.paused_until,
-              s.last_acked_at, s.last_acked_event_id, s.last_sent_batch_id,
+              s.last_error_code, s.last_error_message, s.last_acked_at, s.last_acked_event_id,
+              s.last_sent_batch_id,
               coalesce(d.level, 0) as live_priority
             from counted c
             full join sync_state s using (tenant_id)

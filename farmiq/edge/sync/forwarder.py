@@ -24,6 +24,9 @@ from farmiq.plumbing import db, ids, log
 NAME = "edge-sync-forwarder"
 # How much of a lease may pass before it is renewed (003).
 RENEW_AT = 0.6
+# One event alone on which the cloud fails says nothing of the cloud; two in a row do, and one
+# after an outage that nothing has ended yet.
+BROKEN_AFTER = 2
 
 RECLAIMED = prometheus_client.Counter(
     "farmiq_sync_reclaimed_total", "Events claimed again or freed because a lease had ended"
@@ -33,11 +36,17 @@ RENEWED = prometheus_client.Counter("farmiq_sync_leases_renewed_total", "Leases 
 
 @dataclass(slots=True)
 class Trip:
-    """A tenant's turn, and what it has shown of the cloud: `reached` if something got through."""
+    """A tenant's turn, and what it has shown of the cloud.
+
+    `reached` if it answered for an event; `working` if it took one, or said why not; `failed`
+    counts the events on which alone it failed.
+    """
 
     tenant: Tenant
     search_until: float
     reached: bool = False
+    working: bool = False
+    failed: int = 0
 
     @property
     def tenant_id(self) -> str:
@@ -129,7 +138,10 @@ class Forwarder:
 
     async def _deliver(self, trip: Trip, rows: Sequence[Sending]) -> verdict.Away | None:
         """Send and settle; an outage ends it, and is returned."""
-        left, away = await self._try(trip, rows, search=trip.tenant.failures == 0)
+        search = trip.tenant.failures == 0
+        left, away = await self._try(trip, rows, search=search)
+        if away is not None and away.code == verdict.CLOUD_BROKEN:
+            left, away = await self._compare(trip, left, away, search=search)
         if away is not None:
             await self._settling.away(trip.tenant_id, left, away)
             self._paces[trip.tenant_id] = self._paces[trip.tenant_id].slower()
@@ -147,21 +159,39 @@ class Forwarder:
                 crash.here("sync.after_answer")
                 self.delivered += await self._settling.acked(trip.tenant_id, rows, batch_id)
                 self._paces[trip.tenant_id] = self._paces[trip.tenant_id].faster()
-                trip.reached = True
+                trip.reached = trip.working = True
                 return [], None
             case verdict.Away() as away:
                 return await self._doubted(trip, rows, away, search=search)
             case verdict.Refused(reasons):
                 await self._settling.refused(trip.tenant_id, rows, reasons)
-                trip.reached = True
+                trip.reached = trip.working = True
                 rest = [row for index, row in enumerate(rows) if index not in reasons]
                 return await self._try(trip, rest, search=search) if rest else ([], None)
             case verdict.Failed() as failed if len(rows) == 1:
                 await self._settling.failed(trip.tenant_id, rows[0], failed)
                 trip.reached = True
-                return [], None
+                trip.failed += 1
+                return [], None if trip.working else failed.of_all()
             case verdict.Failed():
                 return await self._halved(trip, rows, search=search)
+
+    async def _compare(
+        self, trip: Trip, left: list[Sending], away: verdict.Away, *, search: bool
+    ) -> Left:
+        """The cloud failed on one event: on one from the other end too? Then it is broken.
+
+        Else halving goes on. So a cloud that fails on everything costs a dozen requests and a
+        pause, and events of which neighbours are as bad still do not count as an outage.
+        """
+        if not left:
+            enough = BROKEN_AFTER if trip.tenant.failures == 0 else 1
+            return [], away if trip.failed >= enough else None
+        *others, last = left
+        again, met = await self._try(trip, [last], search=search)
+        if not trip.working:
+            return [*others, *again], met or away
+        return await self._try(trip, others, search=search) if others else (again, met)
 
     async def _doubted(
         self, trip: Trip, rows: Sequence[Sending], away: verdict.Away, *, search: bool

@@ -24,6 +24,10 @@ from farmiq.plumbing import db, ids
 TRIES = 6
 
 
+# So many events in a row on which alone the cloud fails: it is broken, not they.
+BROKEN_AFTER = 10
+
+
 class StoppedError(Exception):
     """The cloud was not reached, or does not let us; the text says why and how to go on."""
 
@@ -44,6 +48,13 @@ class Done:
 
     sent: int = 0
     refused: int = 0
+
+
+@dataclass(slots=True)
+class _Streak:
+    """Events in a row on which alone the cloud failed."""
+
+    failed: int = 0
 
 
 _CHOSEN = """
@@ -78,12 +89,12 @@ async def resync(
     async with db.transaction(pool) as tx:
         meant = await counted(tx, wish)
         await _note(tx, "sync.resync", wish, actor, meant=meant)
-    done = Done()
+    done, streak = Done(), _Streak()
     try:
         for tenant_id, count in meant.items():
             say(f"{tenant_id}: {count} events")
             async for rows in _batches(pool, replace(wish, tenant_id=tenant_id), settings):
-                refused = await _deliver(cloud, settings, rows)
+                refused = await _deliver(cloud, settings, rows, streak)
                 done.sent += len(rows) - refused
                 done.refused += refused
                 # Live events have the right of way.
@@ -105,7 +116,9 @@ async def _batches(pool: db.Pool, wish: Wish, settings: EdgeSettings) -> AsyncIt
         after = rows[-1].occurred_at, rows[-1].id
 
 
-async def _deliver(cloud: Cloud, settings: EdgeSettings, rows: Sequence[Owed]) -> int:
+async def _deliver(
+    cloud: Cloud, settings: EdgeSettings, rows: Sequence[Owed], streak: _Streak
+) -> int:
     """Send some; returns how many the cloud will never take."""
     for failures in range(TRIES):
         answer = await cloud.send(
@@ -113,16 +126,20 @@ async def _deliver(cloud: Cloud, settings: EdgeSettings, rows: Sequence[Owed]) -
         )
         match verdict.judge(answer, count=len(rows)):
             case verdict.Delivered():
+                streak.failed = 0
                 return 0
             case verdict.Refused(reasons):
                 rest = [row for index, row in enumerate(rows) if index not in reasons]
-                return len(reasons) + (await _deliver(cloud, settings, rest) if rest else 0)
-            case verdict.Failed() if len(rows) == 1:
+                return len(reasons) + (await _deliver(cloud, settings, rest, streak) if rest else 0)
+            case verdict.Failed() as failed if len(rows) == 1:
+                streak.failed += 1
+                if streak.failed >= BROKEN_AFTER:
+                    raise _stopped(failed.of_all(), rows[0])
                 return 1
             case verdict.Failed():
                 first, second = pace.halves(rows)
-                return await _deliver(cloud, settings, first) + await _deliver(
-                    cloud, settings, second
+                return await _deliver(cloud, settings, first, streak) + await _deliver(
+                    cloud, settings, second, streak
                 )
             case verdict.Away() as away:
                 if verdict.needs_a_person(away.code) or failures == TRIES - 1:

@@ -54,7 +54,9 @@ class Settling:
                 retry_after_s=away.retry_after_s,
                 obeyed_s=self._settings.sync_cap_s,
             )
-            await tenants.note_outage(tx, tenant_id, pause_s=pause_s)
+            await tenants.note_outage(
+                tx, tenant_id, pause_s=pause_s, code=away.code, message=away.message
+            )
             if verdict.needs_a_person(away.code):
                 await alerts.raise_(tx, watch.not_let_in(tenant_id, away))
         await self._again(rows, away.code, away.message, outage=True)

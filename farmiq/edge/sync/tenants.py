@@ -80,7 +80,8 @@ async def note_success(
           last_acked_event_id = excluded.last_acked_event_id,
           last_acked_at = excluded.last_acked_at,
           last_sent_batch_id = excluded.last_sent_batch_id,
-          consecutive_failures = 0, paused_until = null
+          consecutive_failures = 0, paused_until = null, last_error_code = null,
+          last_error_message = null
         """,
         (tenant_id, last.id, batch_id),
     )
@@ -115,16 +116,21 @@ async def failures(tx: db.Connection, tenant_id: str) -> int:
     return int(found or 0)
 
 
-async def note_outage(tx: db.Connection, tenant_id: str, *, pause_s: float) -> None:
+async def note_outage(
+    tx: db.Connection, tenant_id: str, *, pause_s: float, code: str, message: str
+) -> None:
     await tx.execute(
         """
-        insert into sync_state as s (tenant_id, consecutive_failures, paused_until)
-        values (%s, 1, fn_now() + %s * interval '1 second')
+        insert into sync_state as s (tenant_id, consecutive_failures, paused_until,
+          last_error_code, last_error_message)
+        values (%s, 1, fn_now() + %s * interval '1 second', %s, %s)
         on conflict on constraint sync_state_pkey do update set
           consecutive_failures = s.consecutive_failures + 1,
-          paused_until = excluded.paused_until
+          paused_until = excluded.paused_until,
+          last_error_code = excluded.last_error_code,
+          last_error_message = excluded.last_error_message
         """,
-        (tenant_id, pause_s),
+        (tenant_id, pause_s, code, message),
     )
 
 

@@ -15,9 +15,12 @@ OUTAGE_STATUSES = frozenset({401, 403, 404, 408, 429, 502, 503, 504})
 NETWORK_ERROR = "NETWORK_ERROR"
 # Somebody answers, but not our cloud: a captive portal, a proxy's own error page.
 NOT_OUR_CLOUD = "NOT_OUR_CLOUD"
+# It answers, and fails on event after event: it is broken, not they.
+CLOUD_BROKEN = "CLOUD_BROKEN"
 OUTAGE_CODES = (
     NETWORK_ERROR,
     NOT_OUR_CLOUD,
+    CLOUD_BROKEN,
     *(f"HTTP_{status}" for status in sorted(OUTAGE_STATUSES)),
 )
 
@@ -74,6 +77,10 @@ class Failed:
 
     code: str
     message: str
+
+    def of_all(self) -> Away:
+        """The same seen as an outage: it may be the cloud that is broken, and not the event."""
+        return Away(CLOUD_BROKEN, f"{self.code}: {self.message}")
 
 
 Verdict = Delivered | Away | Refused | Failed
@@ -134,6 +141,24 @@ def pause_s(
     """
     own = min(2.0 ** min(failures, 16) * 0.5, longest_s)
     return max(own, min(retry_after_s or 0.0, longest_s if obeyed_s is None else obeyed_s))
+
+
+_MEANING = {
+    "HTTP_401": "the cloud does not know this edge's key, or the clocks differ",
+    "HTTP_403": "the cloud refuses this tenant (in the cloud `farmiq edge add-tenant` lets an edge "
+    "speak for it)",
+    "HTTP_404": "nobody takes events at FARMIQ_CLOUD_URL",
+    "HTTP_429": "the cloud is busy",
+    "HTTP_503": "the cloud's database or bus is away",
+    CLOUD_BROKEN: "the cloud fails on everything that it is sent",
+    NOT_OUR_CLOUD: "somebody else answers at FARMIQ_CLOUD_URL",
+}
+
+
+def told(code: str | None, message: str | None) -> str:
+    """What the last failure of a tenant that pauses means, for people."""
+    meaning = _MEANING.get(code or "", "the cloud was not reached: check the link")
+    return f"{meaning}; {code}: {message or 'no reason given'}" if code else meaning
 
 
 def needs_a_person(code: str) -> bool:

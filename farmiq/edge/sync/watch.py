@@ -10,7 +10,7 @@ import prometheus_client
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
-from farmiq.edge.sync import desk, progress
+from farmiq.edge.sync import desk, progress, verdict
 from farmiq.edge.sync.desk import TenantStatus
 from farmiq.edge.sync.progress import Look
 from farmiq.edge.sync.verdict import Away
@@ -137,8 +137,8 @@ def key_replaced(edge_cluster_id: str, by: str) -> Alert:
 
 def not_falling(tenant: TenantStatus, *, over_s: float) -> Alert:
     why = (
-        f"the cloud has not been reached {tenant.consecutive_failures} times in a row; check the "
-        "link and FARMIQ_CLOUD_URL"
+        f"{tenant.consecutive_failures} times in a row "
+        f"{verdict.told(tenant.last_error_code, tenant.last_error_message)}"
         if tenant.consecutive_failures
         else "the cloud is reached, but more comes than goes: look at `farmiq outbox stats`"
     )

@@ -26,6 +26,7 @@ from farmiq.cloud.bus import (
 from farmiq.cloud.ingestion import service
 from farmiq.config import CloudSettings
 from farmiq.messages import catalogue
+from farmiq.messages.catalogue import Maker
 from farmiq.plumbing import amqp, http, ids
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.unit.messages import samples
@@ -303,14 +304,21 @@ async def test_when_the_bus_is_away_nothing_is_noted_and_the_edge_is_told_to_wai
     assert cloud.rows("select count(*) from ingestion_dedupe") == [(0,)]
 
 
+def of_edges() -> list[dict[str, Any]]:
+    """One event of each type that an edge may post."""
+    return [
+        {**samples.on_the_bus(name), "event_id": str(ids.new())}
+        for name, kind in sorted(catalogue.BUS.items())
+        if kind.made_by is not Maker.CLOUD
+    ]
+
+
 @pytest.mark.req("RB-02", "RB-08", "RB-09", "RB-10", "FB-12", "FB-16")
-async def test_every_registered_type_reaches_its_exchange_under_its_own_name(
+async def test_every_type_of_an_edge_reaches_its_exchange_under_its_own_name(
     client: Client,
 ) -> None:
     """A queue bound to everything sees each event once, with its type as the routing key."""
-    events = [
-        {**samples.on_the_bus(name), "event_id": str(ids.new())} for name in sorted(catalogue.BUS)
-    ]
+    events = of_edges()
     async with amqp.connection(
         client.site.settings.amqp_url.get_secret_value(), name="test"
     ) as connection:
@@ -325,7 +333,7 @@ async def test_every_registered_type_reaches_its_exchange_under_its_own_name(
         # Of the batch itself there is word too; these are the ones that were sent.
         found = [each for each in found if b'"batch_id":"all"' not in each.body]
     by_key = {message.routing_key: message for message in found}
-    assert by_key.keys() == catalogue.BUS.keys()
+    assert by_key.keys() == {event_["event_type"] for event_ in events}
     for event_ in events:
         message = by_key[event_["event_type"]]
         assert message.exchange == catalogue.BUS[event_["event_type"]].exchange
@@ -333,12 +341,22 @@ async def test_every_registered_type_reaches_its_exchange_under_its_own_name(
         assert message.headers["schema_version"] == "1.0"
 
 
-async def test_every_registered_type_is_wanted_by_a_queue(client: Client) -> None:
-    events = [
-        {**samples.on_the_bus(name), "event_id": str(ids.new())} for name in sorted(catalogue.BUS)
-    ]
-    assert (await client.post({"events": events})).status_code == 202
+async def test_every_type_of_an_edge_is_wanted_by_a_queue(client: Client) -> None:
+    assert (await client.post({"events": of_edges()})).status_code == 202
     assert await client.bus(UNROUTED_QUEUE) == []
+
+
+@pytest.mark.parametrize("name", ["kpi.daily.updated", "sync.batch.sent", "sync.batch.acked"])
+async def test_what_only_the_cloud_makes_is_refused_of_an_edge(client: Client, name: str) -> None:
+    forged = {**samples.on_the_bus(name), "event_id": str(ids.new()), "tenant_id": "t-001"}
+    answer = await client.post({"events": [event(), forged]})
+    assert answer.status_code == 403
+    error = answer.json()["error"]
+    assert name in error["message"]
+    assert [(each["index"], each["event_id"]) for each in error["details"]] == [
+        (1, forged["event_id"])
+    ]
+    assert client.site.rows("select count(*) from ingestion_dedupe") == [(0,)]
 
 
 SYNC_QUEUE = "farmiq.cloud-sync-service.ingest.queue"

@@ -108,6 +108,28 @@ async def test_a_running_forwarder_finds_a_rotated_key(desk: Desk, edge: Edge) -
     assert good == 1
 
 
+async def test_a_tenant_is_added_to_a_running_edge_by_one_command_and_keeps_its_key(
+    desk: Desk, edge: Edge
+) -> None:
+    await owe(edge.pool, msgspec.structs.replace(event(), tenant_id="t-002"))
+    await edge.forward()
+    told = await desk.run("outbox", "stats", code=3)
+    assert "PAUSED, 1 times in a row: the cloud refuses this tenant" in told
+    assert "HTTP_403: this edge is not registered for tenant 't-002'" in told
+    assert "not reached" not in told
+    key = desk.key_file.read_bytes()
+    words = ("edge", "add-tenant", CLUSTER, "--tenant", "t-002")
+    assert "speaks for t-002 now" in await desk.run(*words)
+    await until(edge.delivered)
+    assert desk.key_file.read_bytes() == key
+    assert "speaks for t-002 already" in await desk.run(*words)
+    done = "select tenant_id from edge_actions where action = 'grant'"
+    assert desk.site.rows(done) == [("t-002",)]
+    assert "no such good key" in await desk.run(
+        "edge", "add-tenant", "nobody", "--tenant", "t-002", code=1
+    )
+
+
 async def test_an_edge_whose_key_somebody_else_replaced_raises_a_security_alert(
     desk: Desk, edge: Edge
 ) -> None:

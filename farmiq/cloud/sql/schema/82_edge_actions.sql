@@ -1,10 +1,11 @@
--- Who invited, enrolled, rotated or revoked which edge. It is only ever added to.
+-- Who invited, enrolled, rotated or revoked which edge, or gave it a further tenant (grant). It is
+-- only ever added to.
 create table edge_actions (
   action_id uuid constraint edge_actions_pkey primary key,
   at timestamptz not null,
   actor text not null,
   action text not null constraint edge_actions_action_known
-    check (action in ('invite', 'enroll', 'rotate', 'revoke')),
+    check (action in ('invite', 'enroll', 'rotate', 'revoke', 'grant')),
   tenant_id text not null,
   edge_cluster_id text not null,
   key_id text

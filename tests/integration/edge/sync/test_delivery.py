@@ -15,6 +15,7 @@ from farmiq.edge.sync.store import Again
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import (
+    Answer,
     accept,
     event,
     force,
@@ -185,6 +186,61 @@ async def test_one_poisonous_event_is_found_and_the_rest_is_delivered(
     assert rows(edge_db, "select id from sync_outbox where attempt_count = 1") == [
         (events[7].event_id,)
     ]
+
+
+def failing_on(poison: set[str], seen: list[int]) -> Answer:
+    """A cloud that fails on batches with one of these in it, on every batch if there are none."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        batch = {each["event_id"] for each in sent(request)["events"]}
+        seen.append(len(batch))
+        if not poison or poison & batch:
+            return httpx2.Response(500, json={"error": {"code": "ERROR", "message": "oops"}})
+        return accept(request)
+
+    return answer
+
+
+async def test_a_cloud_that_fails_on_everything_is_asked_a_dozen_times_and_then_pauses(
+    settings: EdgeSettings, pool: db.Pool, edge_db: Database
+) -> None:
+    await owe(pool, *[event(minutes=n) for n in range(200)])
+    seen: list[int] = []
+    async with forwarder(settings, pool, failing_on(set(), seen)) as it:
+        await it.forward_once()
+        assert len(seen) <= 12
+        assert await it.forward_once() == 0, "the tenant pauses"
+        for _ in range(12):
+            make_due(edge_db)
+            await it.forward_once()
+    assert len(seen) <= 35
+    paused = "select consecutive_failures, paused_until > now() from sync_state"
+    assert rows(edge_db, paused) == [(13, True)]
+    # A failure of a batch counts against no event, one alone does (C-12).
+    counted = "select count(*) from sync_outbox where last_error_code = 'HTTP_500'"
+    assert 2 <= rows(edge_db, counted)[0][0] <= seen.count(1)
+    async with forwarder(settings, pool, accept) as it:
+        for _ in range(5):
+            make_due(edge_db)
+            await it.forward_once()
+    assert rows(edge_db, "select distinct status from sync_outbox") == [("acked",)]
+
+
+@pytest.mark.parametrize("bad", [[0, 1, 2, 3], [196, 197, 198, 199], [0, 199], [*range(90, 110)]])
+async def test_poisonous_neighbours_do_not_hold_the_others_up(
+    settings: EdgeSettings, pool: db.Pool, edge_db: Database, bad: list[int]
+) -> None:
+    events = [event(minutes=n) for n in range(200)]
+    await owe(pool, *events)
+    poison = {str(events[n].event_id) for n in bad}
+    async with forwarder(settings, pool, failing_on(poison, [])) as it:
+        for _ in range(20):
+            make_due(edge_db)
+            await it.forward_once()
+    left = {
+        str(each) for (each,) in rows(edge_db, "select id from sync_outbox where status <> 'acked'")
+    }
+    assert left == poison
 
 
 async def test_refused_events_go_aside_and_the_rest_goes_again_at_once(

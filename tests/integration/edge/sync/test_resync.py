@@ -109,6 +109,21 @@ async def test_one_event_that_is_refused_or_breaks_the_cloud_is_counted_and_left
     assert got == set(ids) - {refused, deadly}
 
 
+async def test_a_cloud_that_fails_on_everything_is_asked_a_few_times_and_then_left_alone(
+    settings: EdgeSettings, pool: db.Pool, edge_db: Database
+) -> None:
+    await delivered(pool, edge_db, 60)
+    asked: list[int] = []
+
+    def broken(request: httpx2.Request) -> httpx2.Response:
+        asked.append(len(sent(request)["events"]))
+        return httpx2.Response(500, json={"error": ERROR})
+
+    with pytest.raises(StoppedError, match="CLOUD_BROKEN: HTTP_500"):
+        await run(pool, settings, broken)
+    assert len(asked) < 30
+
+
 async def test_only_the_tenant_and_the_device_that_are_meant(
     settings: EdgeSettings, pool: db.Pool, edge_db: Database
 ) -> None:
