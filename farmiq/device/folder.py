@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from farmiq.device import camera
-from farmiq.device.camera import CameraError, Shot
+from farmiq.device.camera import CameraError, PoisonError, Shot
 from farmiq.plumbing import log
 
 LOOK_S = 0.2
@@ -125,7 +125,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except (CameraError, OSError) as error:
-            if looks >= PATIENCE_LOOKS:
+            if looks >= PATIENCE_LOOKS or isinstance(error, PoisonError):
                 log.get(_NAME).warning("camera.refused", name=name, reason=str(error))
                 self._move(path, REFUSED)
             return None
