@@ -7,7 +7,6 @@ to its end. Pictures that others put into a folder come from `folder.py`.
 """
 
 import asyncio
-import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,18 +15,15 @@ from typing import Any, Literal, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx2
-from PIL import Image, UnidentifiedImageError
+
+from farmiq.plumbing import decoding
+from farmiq.plumbing.decoding import DecodeError
 
 ContentType = Literal["image/jpeg", "image/png", "image/webp"]
-_TYPES: dict[str, ContentType] = {
-    "JPEG": "image/jpeg",
-    "PNG": "image/png",
-    "WEBP": "image/webp",
-}
 # The store takes no more (C-25).
 MOST_BYTES = 10 * 2**20
-# A small box decodes a picture to check it: what is larger would fill its memory.
-MOST_PIXELS = 50_000_000
+# A small box: with the agent itself and the decoder's program it stays below MemoryMax.
+LIMITS = decoding.Limits(memory_bytes=100 * 2**20, cpu_s=30)
 # A camera hands out frames that it took before it was asked; so many are thrown away.
 STALE_FRAMES = 4
 _UNAUTHORIZED, _OK = 401, 200
@@ -35,6 +31,10 @@ _UNAUTHORIZED, _OK = 401, 200
 
 class CameraError(Exception):
     """No picture; the text says why and what to look at."""
+
+
+class PoisonError(CameraError):
+    """A picture that would take more memory or time than the station has; waiting mends nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +64,12 @@ def look(data: bytes, *, captured_at: datetime, path: Path | None = None) -> Sho
     if len(data) > MOST_BYTES:
         raise CameraError(f"the picture has {len(data)} bytes, more than {MOST_BYTES}")
     try:
-        with Image.open(io.BytesIO(data), formats=tuple(_TYPES)) as image:
-            width, height = image.size
-            kind = _TYPES[image.format or ""]
-            if width * height <= MOST_PIXELS:
-                image.load()
-    # Decoders raise whatever they like on broken bytes, a SyntaxError for some of PNG's.
-    except UnidentifiedImageError:
-        raise CameraError(
-            "what came is no jpeg, png or webp, or its beginning is damaged"
-        ) from None
-    except Exception as error:  # noqa: BLE001
+        found = decoding.decode("check", data, limits=LIMITS).facts
+    except decoding.TooCostlyError as error:
+        raise PoisonError(f"the picture is not taken: {error}") from None
+    except DecodeError as error:
         raise CameraError(f"the picture is damaged or no jpeg, png or webp: {error}") from None
-    if width * height > MOST_PIXELS:
-        raise CameraError(f"{width} by {height} pixels are more than {MOST_PIXELS}")
-    return Shot(data, kind, width, height, captured_at, path)
+    return Shot(data, found["mime_type"], found["width_px"], found["height_px"], captured_at, path)
 
 
 @dataclass

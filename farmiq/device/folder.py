@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from farmiq.device import camera
-from farmiq.device.camera import CameraError, Shot
+from farmiq.device.camera import CameraError, PoisonError, Shot
 from farmiq.messages import kinds
 from farmiq.plumbing import log
 
@@ -126,7 +126,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except (CameraError, OSError) as error:
-            if looks >= PATIENCE_LOOKS:
+            if looks >= PATIENCE_LOOKS or isinstance(error, PoisonError):
                 log.get(_NAME).warning("camera.refused", name=name, reason=str(error))
                 self._move(path, REFUSED)
             return None

@@ -5,11 +5,14 @@ from collections.abc import Callable
 
 from fastapi import Request, Response
 
-from farmiq.plumbing import objects, pictures
+from farmiq.plumbing import decoding, objects, pictures
+from farmiq.plumbing.decoding import DecodeError
 from farmiq.plumbing.http import HttpError
 
-# Each takes the picture's bytes, and a small one its pixels too.
+# Each takes the picture's bytes.
 AT_ONCE = 3
+# The pixels of a photograph of 40 million; a picture that takes more is not shown.
+LIMITS = decoding.Limits(memory_bytes=400 * 2**20, cpu_s=20)
 SMALL = "thumbnails/"
 NOT_CHANGED = 304
 # Nobody else's, and asked for again each time: who may see it may change. The picture never does.
@@ -50,7 +53,7 @@ class Gallery:
             known = await self._bucket.find(small_key(key))
             if known is not None:
                 return known
-            made = await self._made(await self._get(key), pictures.thumbnail)
+            made = await self._made(await self._get(key), _thumbnail)
             await self._bucket.put(small_key(key), made, content_type=pictures.JPEG)
         except objects.UNAVAILABLE as error:
             raise _away(error) from error
@@ -68,8 +71,12 @@ class Gallery:
     async def _made(self, data: bytes, make: Callable[[bytes], bytes]) -> bytes:
         try:
             return await asyncio.to_thread(make, data)
-        except pictures.Unreadable as error:
+        except (pictures.Unreadable, DecodeError) as error:
             raise HttpError(404, f"this picture cannot be shown: {error}") from None
+
+
+def _thumbnail(data: bytes) -> bytes:
+    return decoding.decode("thumbnail", data, limits=LIMITS).data
 
 
 def small_key(key: str) -> str:

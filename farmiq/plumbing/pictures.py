@@ -4,20 +4,22 @@ JPEG, PNG and WebP. Nothing is decoded to find out what something is or to take 
 the parts of the file are walked, so a picture that is shown is bit for bit the one that was taken.
 """
 
+import contextlib
 import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 JPEG, PNG, WEBP = "image/jpeg", "image/png", "image/webp"
 # More is no photograph but an attack on whoever unpacks it.
-MOST_PIXELS = 64_000_000
+MOST_PIXELS = 40_000_000
 THUMBNAIL_PX = 320
 # Each costs time for every pixel, and a file can hold thousands; encoders write about ten.
 MOST_SCANS = 100
 
+_NONE_OF_OURS = "its first bytes are those of no JPEG, PNG or WebP"
 _PNG_HEAD = b"\x89PNG\r\n\x1a\n"
 _SOI, _EOI, _SOS = 0xD8, 0xD9, 0xDA
 _APP0, _APP2, _APP14, _APP15, _COM = 0xE0, 0xE2, 0xEE, 0xEF, 0xFE
@@ -36,7 +38,14 @@ _UPRIGHT, _ORIENTATIONS = 1, range(2, 9)
 
 
 class Unreadable(Exception):  # noqa: N818 - a verdict on bytes
-    """Not a picture that could be shown; the text says why."""
+    """Not a picture that could be shown; the text says why.
+
+    `too_costly`: what is wrong is how much there is of it, which no more bytes will mend.
+    """
+
+    def __init__(self, why: str, *, too_costly: bool = False) -> None:
+        super().__init__(why)
+        self.too_costly = too_costly
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +70,11 @@ def look(data: bytes) -> Picture:
     """What it is and how large. Raises Unreadable for what is cut off, odd or absurdly large."""
     found = kind(data)
     if found is None:
-        raise Unreadable("its first bytes are those of no JPEG, PNG or WebP" if data else "empty")
+        raise Unreadable(_NONE_OF_OURS if data else "empty")
     bare(data)
+    if found == WEBP:
+        # To open one, its library takes memory for all of its pixels.
+        return Picture(found, *_webp_size(data))
     with _opened(data) as picture:
         return Picture(found, picture.width, picture.height)
 
@@ -81,23 +93,43 @@ def bare(data: bytes) -> bytes:
         raise Unreadable("it is cut off") from None
 
 
+# --- decoding: any memory and time may be taken here, so decoding.py has it done elsewhere
+
+
 def thumbnail(data: bytes) -> bytes:
-    """A small JPEG of it, upright and without metadata. Raises Unreadable. A thread's work."""
+    """A small JPEG of it, upright and without metadata. Raises Unreadable."""
     return as_jpeg(small(data))
 
 
 def small(data: bytes, *, most_pixels: int = MOST_PIXELS) -> Image.Image:
-    """It decoded, upright and at most THUMBNAIL_PX long. Raises Unreadable. A thread's work."""
-    with _opened(data, most_pixels=most_pixels) as picture:
-        if kind(data) == JPEG and scans(data) > MOST_SCANS:
-            raise Unreadable(f"it is drawn more than {MOST_SCANS} times over")
-        try:
-            picture.draft("RGB", (THUMBNAIL_PX * 2, THUMBNAIL_PX * 2))
-            found = ImageOps.exif_transpose(picture)
-            found.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
-            return found.convert("RGB")
-        except Exception as error:  # noqa: BLE001 - whatever a codec makes of hostile bytes
-            raise Unreadable(f"it cannot be decoded: {error}"[:300]) from None
+    """It decoded, upright and at most THUMBNAIL_PX long. Raises Unreadable."""
+    with _decodable(data, most_pixels=most_pixels) as picture, _decoding():
+        picture.draft("RGB", (THUMBNAIL_PX * 2, THUMBNAIL_PX * 2))
+        # Made small before it is turned: turning makes a copy.
+        picture.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
+        return ImageOps.exif_transpose(picture).convert("RGB")
+
+
+def check(data: bytes) -> Picture:
+    """What it is, after it was decoded to its end. Raises Unreadable."""
+    with _decodable(data) as picture:
+        found = Picture(kind(data) or "", picture.width, picture.height)
+        with _decoding():
+            # All of a JPEG is read to make an eighth of it, and it takes a 64th of the memory.
+            picture.draft(None, (1, 1))
+            picture.load()
+    return found
+
+
+def shrunk(data: bytes, *, side_px: int, quality: int) -> bytes:
+    """A JPEG with a longer side of `side_px`; nothing if it is no longer. Raises Unreadable."""
+    with _decodable(data) as picture, _decoding():
+        if max(picture.size) <= side_px:
+            return b""
+        picture.thumbnail((side_px, side_px), Image.Resampling.LANCZOS)
+        made = io.BytesIO()
+        picture.convert("RGB").save(made, "JPEG", quality=quality)
+    return made.getvalue()
 
 
 def as_jpeg(picture: Image.Image) -> bytes:
@@ -114,20 +146,53 @@ def scans(data: bytes) -> int:
     return found
 
 
+def _decodable(data: bytes, *, most_pixels: int = MOST_PIXELS) -> Image.Image:
+    """It opened, if its header tells of nothing that is too much."""
+    if kind(data) is None:
+        raise Unreadable(_NONE_OF_OURS)
+    if kind(data) == WEBP:
+        _webp_size(data, most_pixels=most_pixels)
+    if kind(data) == JPEG and scans(data) > MOST_SCANS:
+        raise Unreadable(f"it is drawn more than {MOST_SCANS} times over", too_costly=True)
+    return _opened(data, most_pixels=most_pixels)
+
+
+@contextlib.contextmanager
+def _decoding() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a codec makes of hostile bytes
+        raise Unreadable(f"it cannot be decoded: {error}"[:300]) from None
+
+
 def _opened(data: bytes, *, most_pixels: int = MOST_PIXELS) -> Image.Image:
     try:
         picture = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
+    except MemoryError:
+        raise
+    except UnidentifiedImageError:
+        raise Unreadable("it cannot be read: its beginning is damaged") from None
     except Exception as error:  # noqa: BLE001 - whatever a codec makes of hostile bytes
         raise Unreadable(f"it cannot be read: {error}"[:300]) from None
-    if picture.width * picture.height > most_pixels:
-        size = f"{picture.width} x {picture.height} pixels"
+    try:
+        _refuse_large(picture.width, picture.height, most_pixels)
+    except Unreadable:
         picture.close()
-        raise Unreadable(f"{size} are more than {most_pixels}")
+        raise
     return picture
 
 
-# Larger ones are refused above, with a reason; a warning would only go to the log.
-Image.MAX_IMAGE_PIXELS = MOST_PIXELS * 2
+def _refuse_large(width_px: int, height_px: int, most_pixels: int) -> None:
+    if width_px * height_px > most_pixels:
+        raise Unreadable(
+            f"{width_px} x {height_px} pixels are more than {most_pixels}", too_costly=True
+        )
+
+
+# Larger ones are refused above, with a reason of ours.
+Image.MAX_IMAGE_PIXELS = None
 
 
 def _bare_jpeg(data: bytes) -> bytes:
@@ -207,6 +272,24 @@ def _bare_webp(data: bytes) -> bytes:
     if not kept:
         raise Unreadable("the WebP holds no picture")
     return b"RIFF" + (len(kept) + 4).to_bytes(4, "little") + b"WEBP" + kept
+
+
+def _webp_size(data: bytes, *, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
+    """Width and height as its first part says them. Raises Unreadable."""
+    name, part = data[12:16], data[20:30]
+    if name == b"VP8X" and len(part) == len(range(20, 30)):
+        width = int.from_bytes(part[4:7], "little") + 1
+        height = int.from_bytes(part[7:10], "little") + 1
+    elif name == b"VP8L" and part[:1] == b"\x2f":
+        bits = int.from_bytes(part[1:5], "little")
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif name == b"VP8 " and part[3:6] == b"\x9d\x01\x2a":
+        width = int.from_bytes(part[6:8], "little") & 0x3FFF
+        height = int.from_bytes(part[8:10], "little") & 0x3FFF
+    else:
+        raise Unreadable("the WebP does not say its size")
+    _refuse_large(width, height, most_pixels)
+    return width, height
 
 
 def _webp_parts(body: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -58,7 +58,7 @@ class Quality:
 
 
 def judge(data: bytes) -> tuple[Quality, bytes | None]:
-    """What a picture is worth, and its small copy as a JPEG. A thread's work; raises nothing."""
+    """What a picture is worth, and its small copy as a JPEG. decoding.py has it done."""
     sha256 = hashlib.sha256(data).hexdigest()
     try:
         picture = pictures.look(data)

