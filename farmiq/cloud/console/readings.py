@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console import sparkline, words
 from farmiq.cloud.console.sparkline import Point
+from farmiq.messages import instants
 
 SHORTEST_INTERVAL_S = 10.0
 UNKNOWN_INTERVAL_S = 120.0
@@ -46,6 +47,7 @@ class Reading:
     arrived_at: datetime
     count: int
     history: tuple[Point, ...]
+    clock_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +263,7 @@ def as_json(found: View) -> dict[str, object]:
     return {
         "company": found.company.name,
         "timezone": found.company.timezone,
-        "as_of": found.now.isoformat(),
+        "as_of": instants.rfc3339(found.now),
         "summary": found.sentence,
         "problems": found.problems,
         "readings": [_row_as_json(row, now=found.now) for row in found.rows],
@@ -277,8 +279,9 @@ def _row_as_json(row: Row, *, now: datetime) -> dict[str, object]:
         "metric_type": reading.metric_type,
         "metric_value": reading.value if math.isfinite(reading.value) else None,
         "unit": reading.unit,
-        "occurred_at": reading.captured_at.isoformat(),
-        "stored_at": reading.arrived_at.isoformat(),
+        "occurred_at": instants.rfc3339(reading.captured_at),
+        "stored_at": instants.rfc3339(reading.arrived_at),
+        "clock_suspect": reading.clock_suspect,
         "reading_count": reading.count,
         "age_s": round((now - reading.captured_at).total_seconds(), 1),
         "expected_interval_s": round(row.interval_s, 1),
