@@ -24,6 +24,7 @@ from farmiq.cli import (
     edge,
     farm,
     key,
+    losses,
     media,
     metric,
     outbox,
@@ -70,6 +71,7 @@ keys = typer.Typer(no_args_is_help=True, help="Keys of edges that do not enrol (
 app.add_typer(keys, name="keys")
 app.add_typer(key.app, name="key")
 app.add_typer(alert.app, name="alert")
+app.add_typer(losses.app, name="losses")
 app.add_typer(farm.app, name="farm")
 app.add_typer(metric.app, name="metric")
 app.add_typer(quarantine.app, name="quarantine")
@@ -99,8 +101,12 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except (OSError, ValueError) as error:
+        if isinstance(error, BrokenPipeError):
+            terminal.end_quietly()
         _say_and_exit(error)
     except Exception as error:
+        if isinstance(error, ExceptionGroup) and error.split(BrokenPipeError)[1] is None:
+            terminal.end_quietly()
         if type(error).__module__ not in _EXPLAIN_THEMSELVES and (
             type(error).__module__.partition(".")[0] != "psycopg"
         ):

@@ -106,16 +106,19 @@ def ls(
         terminal.fail(f"there is no state {state!r}: {', '.join(store.EVENT_STATES)}", code=2)
     with _looking(folder) as tx:
         rows = store.page(tx, after_seq=after, most=limit, state=state)
-    if as_json:
-        terminal.print_json([_without_bytes(row) for row in rows])
-        return
-    for row in rows:
-        typer.echo(
-            f"{row['seq']:>8}  {row['state']:<9}  {row['event_id']}  {row['event_type']}"
-            f"  sent {row['attempts']}x  {row['reason'] or ''}".rstrip()
-        )
-    if not rows:
-        typer.echo("no events")
+    terminal.print_list(
+        [_without_bytes(row) for row in rows],
+        lambda row: (
+            f"{row['seq']:>8}",
+            row["state"],
+            str(row["event_id"]),
+            row["event_type"],
+            f"sent {row['attempts']}x  {row['reason'] or ''}".rstrip(),
+        ),
+        as_json=as_json,
+        more=None if len(rows) == limit else 0,
+        hint=f"perhaps: --after {rows[-1]['seq']} goes on" if rows else "",
+    )
 
 
 @buffer.command()

@@ -418,14 +418,7 @@ def _tell(found: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _list(rows: Any, line: Any, *, as_json: bool) -> None:
-    found = list(rows)
-    if as_json:
-        terminal.print_json(found)
-        return
-    for each in found:
-        typer.echo(line(each))
-    if not found:
-        typer.echo("there are none")
+    terminal.print_list(list(rows), lambda row: (line(row),), as_json=as_json)
 
 
 def _program(row: Mapping[str, Any]) -> str:

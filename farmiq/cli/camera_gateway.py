@@ -61,18 +61,7 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
     from farmiq.cloud.camera.gateway import logins
 
     rows = _in_cloud(stack, logins.ls)
-    if as_json:
-        terminal.print_json(rows)
-    elif not rows:
-        typer.echo("no cameras")
-    for row in [] if as_json else rows:
-        seen = f"{row['last_seen_at']:%Y-%m-%d %H:%M}Z" if row["last_seen_at"] else "never"
-        state = (row["state"] or "unknown") if row["last_seen_at"] else "unseen"
-        login_ = "login" if row["made_at"] and not row["revoked_at"] else "no login"
-        typer.echo(
-            f"{row['mac']}  {state:<7} seen {seen:<17} {login_:<8}  "
-            f"{row['dialect']:<8}  {row['company']}/{row['name']}{_paused(row['paused_until'])}"
-        )
+    terminal.print_list(rows, _cells, as_json=as_json)
     raise typer.Exit(3 if any(row["state"] == "silent" for row in rows) else 0)
 
 
@@ -140,7 +129,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _paused(until_at: datetime | None) -> str:
-    return f"  paused until {until_at:%H:%M:%S}Z" if until_at else ""
+    return f"  paused until {terminal.local(until_at)}" if until_at else ""
 
 
 def _plain(mac: str) -> str:
@@ -164,3 +153,14 @@ def _in_cloud(stack: str | None, work: "Callable[[db.Connection], Awaitable[T]]"
             return await work(tx)
 
     return asyncio.run(once())
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["mac"],
+        (row["state"] or "unknown") if row["last_seen_at"] else "unseen",
+        f"seen {terminal.local(row['last_seen_at'])}",
+        "login" if row["made_at"] and not row["revoked_at"] else "no login",
+        row["dialect"],
+        f"{row['company']}/{row['name']}{_paused(row['paused_until'])}",
+    )

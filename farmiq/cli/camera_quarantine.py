@@ -68,14 +68,10 @@ def ls(
             )
 
     rows, counts = held.on_a_pool(stack, DATABASE, look)
-    if as_json:
-        terminal.print_json(rows if unknown else {"rows": held.plain(rows), "counts": counts})
-    elif not rows:
-        typer.echo("no unknown cameras" if unknown else _EMPTY)
-    elif unknown:
-        _print_strangers(rows)
+    if unknown:
+        terminal.print_list(rows, _stranger, as_json=as_json)
     else:
-        _print_rows(rows, counts)
+        held.print_rows(rows, counts, as_json=as_json)
     raise typer.Exit(3 if rows else 0)
 
 
@@ -186,17 +182,11 @@ def _which(
     return quarantine.Which(tuple(ids) if ids else None, kind, address, reason, older_than)
 
 
-def _print_rows(rows: list[Any], counts: list[dict[str, Any]]) -> None:
-    held.print_rows(rows)
-    typer.echo()
-    for each in counts:
-        typer.echo(f"{each['rows']:>8}  {each['kind']}")
-
-
-def _print_strangers(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        first, last = row["first_received_at"], row["last_received_at"]
-        typer.echo(
-            f"{row['mac']}  {row['messages']:>6} messages  "
-            f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}Z  {row['topic'][:120]}"
-        )
+def _stranger(row: dict[str, Any]) -> tuple[str, ...]:
+    first, last = row["first_received_at"], row["last_received_at"]
+    return (
+        row["mac"],
+        f"{row['messages']:,} messages",
+        f"{terminal.local(first)} to {terminal.local(last)}",
+        row["topic"][:120],
+    )

@@ -112,19 +112,9 @@ def ls(
         return found
 
     rows = terminal.in_transaction(terminal.environment(stack), all_pages)
-    if as_json:
-        terminal.print_json(rows)
-    elif not rows:
-        asked = tenant or barn or state
-        typer.echo(
-            "no device is like that" if asked else "no devices; `farmiq device add` registers one"
-        )
-    for row in [] if as_json else rows:
-        since = f"since {row['since']:%Y-%m-%d %H:%M:%S}Z" if row["since"] else ""
-        where = f"{row['tenant_id']}/{row['farm_id']}/{row['barn_id']}/{row['device_id']}"
-        if until := row["paused_until"]:
-            since = f"{since}, paused until {until:%H:%M:%S}Z".lstrip(", ")
-        typer.echo(f"{row['state']:<10} {where:<44} {row['kind']:<8} {since}")
+    asked = tenant or barn or state
+    empty = "no device is like that" if asked else "`farmiq device add` registers one"
+    terminal.print_list(rows, _cells, as_json=as_json, empty=empty)
     unwell = {"late", "offline", "error"}
     raise typer.Exit(3 if any(row["state"] in unwell for row in rows) else 0)
 
@@ -147,9 +137,7 @@ def show(
     if as_json:
         terminal.print_json(found)
         return
-    for name, value in found.items():
-        if name != "commands" and value is not None:
-            typer.echo(f"{name:<18} {value}")
+    terminal.print_fields({**found, "commands": None})
     for row in found["commands"]:
         typer.echo(f"command            {row['command_id']}  {row['name']}  {row['state']}")
 
@@ -389,3 +377,11 @@ def _write_private(file: Path, text: str) -> None:
 
 def _lines(reasons: list[tuple[str, str]]) -> str:
     return "\n".join(f"{field} {why}" for field, why in reasons)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    since = f"since {terminal.local(row['since'])}" if row["since"] else ""
+    if until := row["paused_until"]:
+        since = f"{since}, paused until {terminal.local(until)}".lstrip(", ")
+    where = f"{row['tenant_id']}/{row['farm_id']}/{row['barn_id']}/{row['device_id']}"
+    return row["state"], where, row["kind"], since

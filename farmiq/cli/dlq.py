@@ -57,14 +57,7 @@ def ls(
             return [api.group_shown(each) for each in found]
 
     found = asyncio.run(count())
-    if as_json:
-        terminal.print_json(found)
-    for each in () if as_json else found:
-        typer.echo(f"{each['count']:>7}  {each['queue']}  {each['reason']}")
-        typer.echo(f"{'':9}{each['oldest'] or '?'} … {each['newest'] or '?'}  "
-                   f"{', '.join(each['event_types'])}")  # fmt: skip
-    if not found and not as_json:
-        typer.echo("there are no dead letters")
+    terminal.print_list(found, _cells, as_json=as_json)
     raise typer.Exit(3 if found else 0)
 
 
@@ -81,29 +74,32 @@ def show(
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show letters, oldest first: what, from where, why, how often it was tried."""
+    """Show letters, oldest first: what, from where, why, how often it was tried.
+
+    With --json one list of them.
+    """
     from farmiq.cloud.deadletter import api, pile
 
     wish = _wish(queue, reason, event_type, tenant, event_id)
 
-    async def look() -> AsyncIterator[dict[str, Any]]:
-        left = limit
+    async def look() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
         async with _bus(terminal.environment(stack)) as opened:
             async for letter, raw in pile.look(opened, wish):
                 shown = api.letter_shown(letter)
-                yield shown | ({"body": raw.decode("utf-8", "replace")} if body else {})
-                left -= 1
-                if not left:
-                    return
+                found.append(shown | ({"body": raw.decode("utf-8", "replace")} if body else {}))
+                if len(found) > limit:
+                    break
+        return found
 
-    async def tell() -> None:
-        async for each in look():
-            if as_json:
-                typer.echo(json.dumps(each))
-            else:
-                typer.echo("\n".join(f"{name:<12} {value}" for name, value in each.items()) + "\n")
-
-    asyncio.run(tell())
+    found = asyncio.run(look())
+    terminal.print_list(
+        found[:limit],
+        lambda each: ("\n".join(f"{name:<12} {value}" for name, value in each.items()) + "\n",),
+        as_json=as_json,
+        more=None if len(found) > limit else 0,
+        hint="--limit shows more",
+    )
 
 
 @app.command("redrive")
@@ -146,7 +142,10 @@ def discard(
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take letters away for good. Say which; their bytes stay in the table of the audit."""
+    """Take letters away for good. Say which; their bytes stay in the table of the audit.
+
+    With --json a line per letter and a summary at the end.
+    """
     wish = _chosen(_wish(queue, reason, event_type, tenant, event_id), every=every)
     order = _order("discard", wish, limit=limit, rate=rate, dry_run=dry_run)
     _carry_out(order, stack, as_json=as_json)
@@ -204,6 +203,12 @@ def _carry_out(order: "Order", stack: str | None, *, as_json: bool) -> None:
     summary = ", ".join(f"{done} {count}" for done, count in sorted(counts.items()))
     typer.echo(json.dumps({"summary": counts}) if as_json else summary or "no letter is meant")
     raise typer.Exit(3 if counts["failed"] else 0)
+
+
+def _cells(each: dict[str, Any]) -> tuple[str, ...]:
+    between = " … ".join(terminal.local(each[name], absent="?") for name in ("oldest", "newest"))
+    below = f"{'':9}{between}  {', '.join(each['event_types'])}"
+    return f"{each['count']:>7,}", each["queue"], f"{each['reason']}\n{below}"
 
 
 @asynccontextmanager

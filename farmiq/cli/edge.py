@@ -63,7 +63,7 @@ def invite(
         return
     typer.echo(code)
     typer.secho(
-        f"good once, until {until:%Y-%m-%d %H:%M}Z, for edge {cluster} of {', '.join(tenant)}",
+        f"good once, until {terminal.local(until)}, for edge {cluster} of {', '.join(tenant)}",
         err=True,
     )
 
@@ -236,12 +236,8 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
     from farmiq.cloud.edges import registry
 
     found = _in_cloud(stack, registry.listed)
-    if as_json:
-        terminal.print_json(found)
-    for each in [] if as_json else found:
-        typer.echo(_line(each))
-    if not found and not as_json:
-        typer.echo("no edge is known; `farmiq edge invite` makes a code for one")
+    empty = "`farmiq edge invite` makes a code for an edge"
+    terminal.print_list(found, _cells, as_json=as_json, empty=empty)
     raise typer.Exit(3 if any(each["state"] == "silent" and _good(each) for each in found) else 0)
 
 
@@ -263,30 +259,31 @@ def show(cluster: Cluster, *, stack: StackName = None, as_json: AsJson = False) 
         terminal.print_json({"edge_cluster_id": cluster, "tenants": found, "actions": done})
         return
     for each in found:
-        typer.echo(_line(each))
+        typer.echo("  ".join(_cells(each)).rstrip())
         for key in each["keys"]:
             state = "good" if key["good"] else "revoked" if key["revoked_at"] else "over"
-            typer.echo(f"  key {key['key_id']}  {state}  since {key['enrolled_at']}")
-        for name, value in (each["heartbeat"] or {}).items():
-            typer.echo(f"  {name:<16} {value}")
+            typer.echo(
+                f"  key {key['key_id']}  {state}  since {terminal.local(key['enrolled_at'])}"
+            )
+        terminal.print_fields(each["heartbeat"] or {}, indent="  ")
     for deed in done:
         typer.echo(
-            f"{deed['at']:%Y-%m-%d %H:%M:%S}Z  {deed['action']:<7} {deed['tenant_id']}  "
+            f"{terminal.local(deed['at'])}  {deed['action']:<7} {deed['tenant_id']}  "
             f"by {deed['actor']}  {deed['key_id'] or ''}"
         )
 
 
-def _line(each: dict[str, Any]) -> str:
+def _cells(each: dict[str, Any]) -> tuple[str, ...]:
     said = each["heartbeat"]
     how = (
-        f"heard {said['received_at']}  waiting {said['waiting']}  dlq {said['dlq']}  "
-        f"disk {said['disk_percent']:.0f} %"
+        f"heard {terminal.local(said['received_at'])}  waiting {said['waiting']}  "
+        f"dlq {said['dlq']}  disk {said['disk_percent']:.0f} %"
         if said
         else "never heard"
     )
     keys = f"{_good(each)} good key(s)"
     silent = "  SILENT" if each["state"] == "silent" else ""
-    return f"{each['edge_cluster_id']:<24} {each['tenant_id']:<24} {keys}  {how}{silent}"
+    return each["edge_cluster_id"], each["tenant_id"], keys, f"{how}{silent}"
 
 
 def _good(each: dict[str, Any]) -> int:

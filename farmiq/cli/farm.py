@@ -79,8 +79,9 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
         rows = connection.execute(
             "select tenant_id, farm_id, timezone from farms order by tenant_id, farm_id"
         ).fetchall()
-    if as_json:
-        terminal.print_json(rows)
-        return
-    for row in rows:
-        typer.echo(f"{row['tenant_id']}/{row['farm_id']}  {row['timezone']}")
+    terminal.print_list(
+        rows,
+        lambda row: (f"{row['tenant_id']}/{row['farm_id']}", row["timezone"]),
+        as_json=as_json,
+        empty="every farm's days are in FARMIQ_EDGE_TIMEZONE",
+    )

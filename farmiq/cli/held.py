@@ -53,14 +53,34 @@ def plain(rows: list[Any]) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 
-def print_rows(rows: list[Any]) -> None:
-    for row in rows:
-        times = f" ({row.received_count} times)" if row.received_count > 1 else ""
-        more = f" and {len(row.reasons) - 1} more" if len(row.reasons) > 1 else ""
-        typer.echo(
-            f"{row.quarantine_id}  {row.last_received_at:%Y-%m-%d %H:%M}Z  {row.kind:<12} "
-            f"{row.topic[:120]}{times}\n    {row.reasons[0]}{more}"
-        )
+def print_rows(rows: list[Any], counts: list[dict[str, Any]], *, as_json: bool) -> None:
+    """The newest messages, and below them how many there are by kind and, if it is told, reason."""
+    terminal.print_list(
+        rows,
+        _cells,
+        as_json=as_json,
+        document={"rows": plain(rows), "counts": counts},
+        more=sum(each["rows"] for each in counts) - len(rows),
+        hint="--limit shows more",
+    )
+    if rows and not as_json:
+        typer.echo()
+        terminal.print_list(counts, _counted, as_json=False)
+
+
+def _cells(row: Any) -> tuple[str, ...]:
+    times = f" ({row.received_count:,} times)" if row.received_count > 1 else ""
+    more = f" and {len(row.reasons) - 1} more" if len(row.reasons) > 1 else ""
+    return (
+        str(row.quarantine_id),
+        terminal.local(row.last_received_at),
+        row.kind,
+        f"{row.topic[:120]}{times}\n    {row.reasons[0]}{more}",
+    )
+
+
+def _counted(each: dict[str, Any]) -> tuple[str, ...]:
+    return f"{each['rows']:>8,}", each["kind"], each.get("reason", "")
 
 
 def print_one(row: Any, raw: bytes, *, as_json: bool) -> None:
@@ -70,10 +90,11 @@ def print_one(row: Any, raw: bytes, *, as_json: bool) -> None:
     typer.echo(f"topic     {row.topic}\nkind      {row.kind}")
     typer.echo(
         f"received  {row.received_count} times, "
-        f"{row.first_received_at:%Y-%m-%d %H:%M:%S} to {row.last_received_at:%Y-%m-%d %H:%M:%S}Z"
+        f"{terminal.local(row.first_received_at)} to {terminal.local(row.last_received_at)}"
     )
     if row.last_redriven_at:
-        typer.echo(f"redriven  {row.redriven_count} times, last {row.last_redriven_at:%H:%M:%S}Z")
+        last = terminal.local(row.last_redriven_at)
+        typer.echo(f"redriven  {row.redriven_count} times, last {last}")
     for reason in row.reasons:
         typer.echo(f"reason    {reason}")
     cut = ", cut short: it cannot be redriven" if row.truncated else ""

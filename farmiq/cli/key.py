@@ -57,14 +57,16 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
         rows = connection.execute(
             "select name, role, created_at, revoked_at from api_keys order by name"
         ).fetchall()
-    if as_json:
-        terminal.print_json(rows)
-        return
-    for row in rows:
-        gone = f"revoked {row['revoked_at']:%Y-%m-%d %H:%M}Z" if row["revoked_at"] else ""
-        typer.echo(
-            f"{row['name']:<24} {row['role']:<9} {row['created_at']:%Y-%m-%d %H:%M}Z  {gone}"
-        )
+    terminal.print_list(
+        rows,
+        lambda row: (
+            row["name"],
+            row["role"],
+            terminal.local(row["created_at"]),
+            f"revoked {terminal.local(row['revoked_at'])}" if row["revoked_at"] else "",
+        ),
+        as_json=as_json,
+    )
 
 
 @app.command("revoke")

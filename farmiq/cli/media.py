@@ -50,22 +50,14 @@ def ls(
         device=device,
         session=_uuid(session) if session else None,
         status=status,
-        limit=limit,
+        limit=limit + 1,
     )
-    rows = terminal.in_transaction(
+    found = terminal.in_transaction(
         terminal.environment(stack), lambda tx: store.page(tx, asdict(wanted))
     )
-    if as_json:
-        terminal.print_json(rows)
-    elif not rows:
-        typer.echo("no images")
-    for row in [] if as_json else rows:
-        size = f"{row['size_bytes']:>9} B" if row["size_bytes"] is not None else " " * 11
-        synced = "in the cloud" if row["synced_at"] else ""
-        typer.echo(
-            f"{row['captured_at']:%Y-%m-%d %H:%M:%S}Z  {row['upload_status']:<9} {size}  "
-            f"{row['tenant_id']}/{row['device_id']}  {row['media_id']}  {synced}"
-        )
+    rows = found[:limit]
+    more = None if len(found) > limit else 0
+    terminal.print_list(rows, _cells, as_json=as_json, more=more, hint="--limit shows more")
     raise typer.Exit(3 if any(row["upload_status"] == "missing" for row in rows) else 0)
 
 
@@ -86,9 +78,8 @@ def show(media_id: MediaId, *, stack: StackName = None, as_json: AsJson = False)
         terminal.fail(f"no image {media_id} is known")
     if as_json:
         terminal.print_json(row)
-    for name, value in {} if as_json else row.items():
-        if value is not None:
-            typer.echo(f"{name:<22} {value}")
+    else:
+        terminal.print_fields(row)
     raise typer.Exit(0 if row["upload_status"] == "stored" else 3)
 
 
@@ -103,18 +94,8 @@ def status(*, stack: StackName = None, as_json: AsJson = False) -> None:
     from farmiq.edge.media import carried
 
     found = terminal.in_transaction(terminal.environment(stack), carried.progress)
-    if as_json:
-        terminal.print_json([asdict(each) for each in found])
-    elif not found:
-        typer.echo("no images")
-    for each in [] if as_json else found:
-        oldest = f", oldest {each.oldest_unsynced_s:.0f} s" if each.oldest_unsynced_s else ""
-        event = f", {each.waiting_for_event} after their event" if each.waiting_for_event else ""
-        typer.echo(
-            f"{each.tenant_id}: {each.stored} stored ({each.stored_bytes} B), "
-            f"{each.unsynced} not in the cloud yet ({each.unsynced_bytes} B{oldest}{event}), "
-            f"{each.failing} refused by it, {each.missing} missing, {each.presigned} asked for"
-        )
+    told = [asdict(each) for each in found]
+    terminal.print_list(found, _progress, as_json=as_json, document=told)
     raise typer.Exit(3 if any(each.missing or each.failing for each in found) else 0)
 
 
@@ -223,3 +204,25 @@ def _uuid(text: str) -> UUID:
         return UUID(text)
     except ValueError:
         terminal.fail(f"{text!r} is not a UUID", code=2)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        terminal.local(row["captured_at"]),
+        row["upload_status"],
+        "" if row["size_bytes"] is None else f"{row['size_bytes']:,} B",
+        f"{row['tenant_id']}/{row['device_id']}",
+        str(row["media_id"]),
+        "in the cloud" if row["synced_at"] else "",
+    )
+
+
+def _progress(each: Any) -> tuple[str, ...]:
+    oldest = f", oldest {each.oldest_unsynced_s:.0f} s" if each.oldest_unsynced_s else ""
+    event = f", {each.waiting_for_event} after their event" if each.waiting_for_event else ""
+    line = (
+        f"{each.tenant_id}: {each.stored} stored ({each.stored_bytes} B), "
+        f"{each.unsynced} not in the cloud yet ({each.unsynced_bytes} B{oldest}{event}), "
+        f"{each.failing} refused by it, {each.missing} missing, {each.presigned} asked for"
+    )
+    return (line,)

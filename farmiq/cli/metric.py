@@ -70,9 +70,13 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
         rows = connection.execute(
             "select metric_type, sync, agg_window from metric_settings order by metric_type"
         ).fetchall()
-    if as_json:
-        terminal.print_json(rows)
-        return
-    for row in rows:
-        window = f"  {row['agg_window']}" if row["sync"] == "agg" else ""
-        typer.echo(f"{row['metric_type']:<24} {row['sync']}{window}")
+    terminal.print_list(
+        rows,
+        lambda row: (
+            row["metric_type"],
+            row["sync"],
+            row["agg_window"] if row["sync"] == "agg" else "",
+        ),
+        as_json=as_json,
+        empty="every metric is sent raw",
+    )

@@ -91,21 +91,19 @@ def ls(
         )
     choice = desk.Choice(tenant_id=tenant, event_type=kind, dlq_reason=reason, last_error_code=code)
     chosen = [state for state in states.STATES if state in wanted]
-    rows = terminal.in_transaction(
-        terminal.environment(stack),
-        lambda tx: desk.ls(tx, choice, statuses=chosen, limit=limit, after=after),
+
+    async def look(tx: Any) -> tuple[list[dict[str, Any]], int]:
+        rows = await desk.ls(tx, choice, statuses=chosen, limit=limit, after=after)
+        return rows, await desk.count(tx, choice, statuses=chosen, after=after)
+
+    rows, total = terminal.in_transaction(terminal.environment(stack), look)
+    terminal.print_list(
+        rows,
+        _cells,
+        as_json=as_json,
+        more=total - len(rows),
+        hint=f"--after {rows[-1]['id']} goes on" if rows else "",
     )
-    if as_json:
-        terminal.print_json(rows)
-        return
-    for row in rows:
-        why = row["dlq_reason"] or row["last_error_code"] or ""
-        typer.echo(
-            f"{row['id']}  {row['status']:<8} {row['tenant_id']}  {row['event_type']}  "
-            f"{row['created_at']:%Y-%m-%d %H:%M:%S}Z  attempts {row['attempt_count']}  {why}"
-        )
-    if not rows:
-        typer.echo("nothing")
 
 
 @app.command()
@@ -126,9 +124,7 @@ def show(
     if as_json:
         terminal.print_json(row)
         return
-    for name, value in row.items():
-        if value is not None:
-            typer.echo(f"{name:<20} {value}")
+    terminal.print_fields(row)
 
 
 @app.command()
@@ -250,6 +246,18 @@ def _move(
     if dry_run:
         for event_id in moved:
             typer.echo(str(event_id))
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(row["id"]),
+        row["status"],
+        row["tenant_id"],
+        row["event_type"],
+        terminal.local(row["created_at"]),
+        f"attempts {row['attempt_count']}",
+        row["dlq_reason"] or row["last_error_code"] or "",
+    )
 
 
 def _trouble(each: Any) -> str:

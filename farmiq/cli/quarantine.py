@@ -57,13 +57,7 @@ def ls(
             )
 
     rows, counts = held.on_a_pool(stack, DATABASE, look)
-    if as_json:
-        terminal.print_json({"rows": held.plain(rows), "counts": counts})
-    elif not rows:
-        typer.echo("no messages in quarantine")
-    else:
-        held.print_rows(rows)
-        _print_counts(counts)
+    held.print_rows(rows, counts, as_json=as_json)
     raise typer.Exit(3 if rows else 0)
 
 
@@ -181,12 +175,6 @@ def _which(  # noqa: PLR0917 - what the commands share
 
     held.known_kind(kind, refusals.KINDS)
     return Which(tuple(ids) if ids else None, kind, reason, topic, older_than, newer_than)
-
-
-def _print_counts(counts: list[dict[str, Any]]) -> None:
-    typer.echo()
-    for each in counts:
-        typer.echo(f"{each['rows']:>8}  {each['kind']:<12}  {each['reason']}")
 
 
 def _unfit(result: Any) -> str:

@@ -66,7 +66,7 @@ def set_(
         terminal.fail(str(error), code=2)
     except LookupError as error:
         terminal.fail(f"{error.args[0]}; `farmiq device add` registers it")
-    terminal.tell(now, _line(now), as_json=as_json)
+    terminal.tell(now, "  ".join(_cells(now)), as_json=as_json)
 
 
 @app.command("ls")
@@ -78,16 +78,12 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
 
     url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
     rows = asyncio.run(settings.listed(url))
-    if as_json:
-        terminal.print_json(rows)
-        return
-    for row in rows:
-        typer.echo(_line(row))
-    if not rows:
-        typer.echo("no silos; `farmiq silo set <tenant> <device> --derive` adds one")
+    empty = "`farmiq silo set <tenant> <device> --derive` adds one"
+    terminal.print_list(rows, _cells, as_json=as_json, empty=empty)
 
 
-def _line(row: dict[str, Any]) -> str:
-    derives = f"derives since {row['derive_since']:%Y-%m-%d %H:%M}Z" if row["derive_intake"] else ""
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    since = terminal.local(row["derive_since"]) if row["derive_intake"] else ""
     limits = f"noise {row['noise_kg']:g} kg, refill {row['refill_kg']:g} kg"
-    return f"{row['tenant_id']}/{row['device_id']}  {limits}  {derives or 'does not derive'}"
+    derives = f"derives since {since}" if since else "does not derive"
+    return f"{row['tenant_id']}/{row['device_id']}", limits, derives

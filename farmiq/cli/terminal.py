@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from farmiq.plumbing import instants
+from farmiq.messages import instants
 
 if TYPE_CHECKING:
     from farmiq.plumbing import db
@@ -119,9 +119,22 @@ def _plain(value: Any) -> str:
     return instants.rfc3339(value) if isinstance(value, datetime) else str(value)
 
 
-def local(at: datetime | None, *, absent: str = "never") -> str:
+def local(at: datetime | str | None, *, absent: str = "never") -> str:
     """A moment for people: the time of this machine, with its zone."""
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if at else absent
+    try:
+        moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+    except ValueError:
+        return str(at)
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S %Z}" if moment else absent
+
+
+def print_fields(row: Mapping[str, Any], *, indent: str = "") -> None:
+    """All that is known of one thing, a line each."""
+    known = {name: value for name, value in row.items() if value is not None}
+    width = max(map(len, known), default=0)
+    for name, value in known.items():
+        shown = local(value) if isinstance(value, datetime) else value
+        typer.echo(f"{indent}{name:<{width}}  {shown}")
 
 
 def print_list(
@@ -129,31 +142,45 @@ def print_list(
     cells: Callable[[T], Sequence[str]],
     *,
     as_json: bool,
-    more: int = 0,
+    document: Any = None,
+    more: int | None = 0,
     hint: str = "",
+    empty: str = "",
 ) -> None:
     """What every list command prints: JSON for scripts, aligned columns for people.
 
-    `more` is how many fit and are not shown; `hint` says how to see them. In JSON it is said on
-    stderr, so that a script reads one document. The last cell may have lines of its own.
+    The JSON is the rows, or the `document` that holds them. `more` is how many fit and are not
+    shown (None: some), `hint` how to see them: with JSON it goes to stderr, so that a script reads
+    one document. `empty` says why there may be nothing. The last cell may have lines of its own.
     """
     if as_json:
-        print_json(rows)
+        print_json(rows if document is None else document)
     elif not rows:
-        typer.echo("nothing")
+        typer.echo("nothing" + (f"; {empty}" if empty else ""))
     else:
         lines = [list(cells(row)) for row in rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
         for *first, last in lines:
             padded = [cell.ljust(width) for cell, width in zip(first, widths, strict=True)]
             typer.echo("  ".join([*padded, last]).rstrip())
-    if more:
-        typer.echo(f"and {more:,} more" + (f"; {hint}" if hint else ""), err=as_json)
+    if more != 0:
+        count = "" if more is None else f"{more:,} "
+        typer.echo(f"and {count}more" + (f"; {hint}" if hint else ""), err=as_json)
 
 
 def tell(result: Mapping[str, Any], line: str, *, as_json: bool) -> None:
     """What a command did: a line for a person, or the same for a script."""
     print_json(result) if as_json else typer.echo(line)
+
+
+def end_quietly() -> NoReturn:
+    """Nobody reads on, as behind `| head -1`: leave without a word about it."""
+    import os
+    import sys
+
+    # What is still buffered is flushed at the end, and must not fail then.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
 
 
 def fail(message: str, *, code: int = 1) -> NoReturn:

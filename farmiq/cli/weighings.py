@@ -61,15 +61,15 @@ def ls(
     found = terminal.in_transaction(environment, lambda tx: look.page(tx, wanted, timezone=zone))
     rows, more = found[:limit], found[limit:]
     following = cursor_of(rows[-1]["start_at"], rows[-1]["session_id"]) if more else None
-    if as_json:
-        terminal.print_json({"sessions": api.plain(rows), "next_cursor": following})
-    else:
-        for row in rows:
-            typer.echo(_line(row))
-        if not rows:
-            typer.echo("no weigh sessions here; one appears with the first event of a station")
-        if following:
-            typer.echo(f"more: --cursor {following}")
+    terminal.print_list(
+        rows,
+        _cells,
+        as_json=as_json,
+        document={"sessions": api.plain(rows), "next_cursor": following},
+        more=None if following else 0,
+        hint=f"--cursor {following}",
+        empty="a session appears with the first event of a station",
+    )
     if any(row["state"] == "INCOMPLETE" for row in rows):
         raise typer.Exit(NEEDS_ATTENTION)
 
@@ -98,19 +98,22 @@ def show(
     if as_json:
         terminal.print_json(api.plain(found))
     else:
-        typer.echo("\n".join([_line(found), *_details(found)]))
+        typer.echo("\n".join(["  ".join(_cells(found)).rstrip(), *_details(found)]))
     if found["state"] == "INCOMPLETE":
         raise typer.Exit(NEEDS_ATTENTION)
 
 
-def _line(row: dict[str, Any]) -> str:
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     weight = row["final_weight_kg"] or row["initial_weight_kg"]
     kg = f"{weight:.2f} kg" if weight else "no weight"
     why = row["incomplete_reason"] or row["cancel_reason"]
     return (
-        f"{row['session_id']}  {row['start_at']:%Y-%m-%d %H:%M:%S}Z  "
-        f"{row['tenant_id']}/{row['station_id']}  {kg:>10}  {row['state']}"
-        + (f"  ({why})" if why else "")
+        str(row["session_id"]),
+        terminal.local(row["start_at"]),
+        f"{row['tenant_id']}/{row['station_id']}",
+        f"{kg:>10}",
+        row["state"],
+        f"({why})" if why else "",
     )
 
 
@@ -123,8 +126,8 @@ def _details(found: dict[str, Any]) -> list[str]:
         *(f"           {each['media_id']}  {_image(each)}" for each in found["images"]),
         "events",
         *(
-            f"           {each['occurred_at']:%H:%M:%S}Z  {each['event_type']}"
-            + (f"  {each['weight_kg']:g} kg" if each["weight_kg"] else "")
+            f"           {terminal.local(each['occurred_at'])}  {each['event_id']}  "
+            f"{each['event_type']}" + (f"  {each['weight_kg']:g} kg" if each["weight_kg"] else "")
             for each in found["events"]
         ),
     ]

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from psycopg.rows import dict_row
 
 from farmiq.edge import outbox
 from farmiq.messages import device
@@ -100,36 +101,52 @@ async def _owed(tx: db.Connection, tenants: set[str]) -> set[str]:
     return {row[0] for row in rows}
 
 
+_CHOSEN = """
+  (%(tenant_id)s::text is null or tenant_id = %(tenant_id)s)
+  and (%(device_id)s::text is null or device_id = %(device_id)s)
+"""
+
+
 async def latest(
-    connection: db.Connection, *, before: UUID | None, most: int
+    connection: db.Connection,
+    *,
+    before: UUID | None,
+    most: int,
+    tenant_id: str | None = None,
+    device_id: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The ledger, newest first, of which the ids stand before `before`."""
-    names = (
-        "loss_id", "tenant_id", "farm_id", "barn_id", "device_id", "class", "count", "first_seq",
-        "last_seq", "reason", "occurred_at", "recorded_at",
-    )  # fmt: skip
-    rows = await db.fetch_all(
-        connection,
-        """
-        select loss_id, tenant_id, farm_id, barn_id, device_id, class, count, first_seq, last_seq,
-          reason, occurred_at, recorded_at
-        from loss_ledger where %s::uuid is null or loss_id < %s::uuid
-        order by loss_id desc limit %s
-        """,
-        before,
-        before,
-        most,
-    )
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    """The ledger, newest entry first, from behind `before` on.
+
+    Newest by when it was entered: the ids are the devices' own and say nothing of time.
+    """
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            f"""
+            select loss_id, tenant_id, farm_id, barn_id, device_id, class, count, first_seq,
+              last_seq, reason, occurred_at, recorded_at
+            from loss_ledger
+            where {_CHOSEN} and (%(before)s::uuid is null or (recorded_at, loss_id) < (
+              select b.recorded_at, b.loss_id from loss_ledger b where b.loss_id = %(before)s))
+            order by recorded_at desc, loss_id desc limit %(most)s
+            """.encode(),  # noqa: S608 - the text is of this file
+            {"before": before, "most": most, "tenant_id": tenant_id, "device_id": device_id},
+        )
+        return await cursor.fetchall()
 
 
-async def totals(connection: db.Connection) -> list[dict[str, Any]]:
+async def totals(
+    connection: db.Connection, *, tenant_id: str | None = None, device_id: str | None = None
+) -> list[dict[str, Any]]:
     """What is missing, by tenant and class."""
-    rows = await db.fetch_all(
-        connection,
-        "select tenant_id, class, sum(count)::bigint from loss_ledger group by 1, 2 order by 1, 2",
-    )
-    return [{"tenant_id": row[0], "class": row[1], "count": row[2]} for row in rows]
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            f"""
+            select tenant_id, class, sum(count)::bigint as count from loss_ledger
+            where {_CHOSEN} group by 1, 2 order by 1, 2
+            """.encode(),  # noqa: S608 - the text is of this file
+            {"tenant_id": tenant_id, "device_id": device_id},
+        )
+        return await cursor.fetchall()
 
 
 async def forget(tx: db.Connection, *, days: float, most: int) -> int:

@@ -91,6 +91,7 @@ async def pool(
         name=name,
         open=False,
         check=partial(_check, after_s=check_after_s),
+        configure=_in_utc,
         # Within one attempt the pauses double without end, so an attempt has to end; the next
         # request begins another.
         reconnect_timeout=5.0,
@@ -104,6 +105,13 @@ async def pool(
 
 # Which connections we close ourselves is not news.
 logging.getLogger("psycopg.pool").addFilter(lambda told: "discarding closed" not in str(told.msg))
+
+
+async def _in_utc(connection: Connection) -> None:
+    """Moments come out in UTC, whatever zone the server or the login has."""
+    await connection.execute("set time zone 'UTC'")
+    await connection.commit()
+
 
 _checked_at: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
 

@@ -83,7 +83,7 @@ def set_aside(
         QUEUE: queue,
         EXCHANGE: delivery.exchange,
         ROUTING_KEY: delivery.routing_key,
-        FAILED_AT: at.astimezone(UTC).isoformat(timespec="milliseconds"),
+        FAILED_AT: at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     }
     return with_headers(delivery.properties, headers, unreadable=delivery.unreadable)
 

@@ -6,10 +6,12 @@ disk by being refused; what is left out is counted, and log.left_out says how ma
 """
 
 import atexit
+import contextlib
 import logging
 import sys
 import threading
-from collections.abc import MutableMapping
+from collections import defaultdict
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, TextIO, cast
@@ -22,6 +24,8 @@ _OPERATIONAL = {
     "error", "count", "method", "route", "engine", "queue", "batch_id", "attempt", "wait_s",
     "reason", "pid", "port", "exception", "logger", "name", "version", "tenant_id", "limit",
 }  # fmt: skip
+# Journals and containers split lines of 16 KiB and more; a trace_id has up to 128 characters.
+MAX_EVENTS_IN_A_LINE = 64
 ALLOWED = _OF_AN_EVENT | _OPERATIONAL
 
 MAX_LINES = 60
@@ -62,18 +66,52 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
 
 
 class _StandardError:
-    """Whatever it is now: it may have been replaced, and closed, since logging was configured."""
+    """Whatever it is now: it may have been replaced, and closed, since logging was configured.
+
+    A service works on when nobody reads its log any more.
+    """
 
     def write(self, text: str) -> int:
-        return sys.stderr.write(text)
+        with contextlib.suppress(BrokenPipeError):
+            sys.stderr.write(text)
+        return len(text)
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        with contextlib.suppress(BrokenPipeError):
+            sys.stderr.flush()
 
 
 def get(service: str) -> Logger:
     logger: Logger = structlog.get_logger().bind(service=service)
     return logger
+
+
+def events(
+    logger: Logger, what: str, handled: Iterable[tuple[object, str, object]], **fields: object
+) -> None:
+    """Say which events a hop has handled: (event_id, event_type, trace_id) of each (C-37, RB-13).
+
+    In lines of one type and at most MAX_EVENTS_IN_A_LINE each, because a line per event costs ten
+    times as much, and readers of logs cut long lines.
+    """
+    if not logger.is_enabled_for(logging.INFO):
+        return
+    by_type: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for event_id, event_type, trace_id in handled:
+        event_ids, trace_ids = by_type[event_type]
+        event_ids.append(str(event_id))
+        trace_ids.append(str(trace_id))
+    for event_type, (event_ids, trace_ids) in by_type.items():
+        for start in range(0, len(event_ids), MAX_EVENTS_IN_A_LINE):
+            some = slice(start, start + MAX_EVENTS_IN_A_LINE)
+            logger.info(
+                what,
+                event_type=event_type,
+                count=len(event_ids[some]),
+                event_id=event_ids[some],
+                trace_id=trace_ids[some],
+                **fields,
+            )
 
 
 def _only_allowed(

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console import sparkline, words
 from farmiq.cloud.console.sparkline import Point
+from farmiq.messages import instants
 
 SHORTEST_INTERVAL_S = 10.0
 LONGEST_INTERVAL_S = 366 * 86_400.0
@@ -61,6 +62,7 @@ class Reading:
     window: str | None = None
     revoked: bool = False
     history: tuple[Point, ...]
+    clock_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +306,7 @@ def as_json(found: View) -> dict[str, object]:
     return {
         "company": found.company.name,
         "timezone": found.company.timezone,
-        "as_of": found.now.isoformat(),
+        "as_of": instants.rfc3339(found.now),
         "summary": found.sentence,
         "problems": found.problems,
         "readings": [_row_as_json(row, now=found.now) for row in found.rows],
@@ -320,8 +322,9 @@ def _row_as_json(row: Row, *, now: datetime) -> dict[str, object]:
         "metric_type": reading.metric_type,
         "metric_value": reading.value if math.isfinite(reading.value) else None,
         "unit": reading.unit,
-        "occurred_at": reading.captured_at.isoformat(),
-        "stored_at": reading.arrived_at.isoformat(),
+        "occurred_at": instants.rfc3339(reading.captured_at),
+        "stored_at": instants.rfc3339(reading.arrived_at),
+        "clock_suspect": reading.clock_suspect,
         "reading_count": reading.count,
         "aggregation_window": reading.window,
         "age_s": round((now - reading.captured_at).total_seconds(), 1),

@@ -279,7 +279,25 @@ async def listed(
             {"silent": SILENT_AFTER, "edge": edge_cluster_id},
         )
         rows = await cursor.fetchall()
-    return [{**row, "keys": row["keys"] or []} for row in rows]
+    return [
+        {
+            **row,
+            "keys": [_with_moments(key) for key in row["keys"] or []],
+            "heartbeat": row["heartbeat"] and _with_moments(row["heartbeat"]),
+        }
+        for row in rows
+    ]
+
+
+def _with_moments(found: dict[str, Any]) -> dict[str, Any]:
+    """JSON of the database writes moments in the session's zone: they become moments again."""
+    return {
+        name: datetime.fromisoformat(value) if value and name in _MOMENTS else value
+        for name, value in found.items()
+    }
+
+
+_MOMENTS = {"enrolled_at", "valid_until", "revoked_at", "received_at", "sent_at"}
 
 
 async def actions(connection: db.Connection, edge_cluster_id: str) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from fastapi.responses import JSONResponse
 
 from farmiq.edge import access
 from farmiq.edge.devices import desk, entry, liveness, store
-from farmiq.plumbing import db, http, instants
+from farmiq.messages import instants
+from farmiq.plumbing import db, http
 
 ROUTE = "/api/v1/devices"
 MOST_ON_A_PAGE = 500

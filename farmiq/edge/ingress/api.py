@@ -17,8 +17,8 @@ from farmiq.edge.ingress import gaps, quarantine, redrive, refusals, store, upke
 from farmiq.edge.ingress.quarantine import Which
 from farmiq.edge.ingress.redrive import Effect, Redriver, Result
 from farmiq.edge.ingress.store import Boot
-from farmiq.messages import check
-from farmiq.plumbing import db, http, instants
+from farmiq.messages import check, instants
+from farmiq.plumbing import db, http
 
 MOST_ON_A_PAGE = 1000
 MOST_GAPS_OF_A_DEVICE = 64

@@ -28,7 +28,7 @@ from farmiq.edge.identity import Identity
 from farmiq.edge.media import carried, delivery
 from farmiq.edge.media.carried import Waiting
 from farmiq.edge.media.delivery import Answer, Away, Put, Refused, There
-from farmiq.messages import media
+from farmiq.messages import instants, media
 from farmiq.plumbing import asking, db, ids, log, objects
 from farmiq.plumbing.backoff import retry_after_s
 from farmiq.plumbing.text import storable
@@ -200,7 +200,7 @@ def _told(image: Waiting) -> dict[str, Any]:
         "stationId": image.station_id,
         "sessionId": str(image.session_id) if image.session_id else None,
         "traceId": image.trace_id or str(image.id),
-        "capturedAt": image.captured_at.astimezone(UTC).isoformat(),
+        "capturedAt": instants.rfc3339(image.captured_at),
         "contentType": image.mime_type,
         "contentLength": image.size_bytes,
         "mediaId": str(image.id),

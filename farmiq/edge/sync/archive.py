@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from farmiq.messages import instants
 from farmiq.plumbing import ids
 
 
@@ -63,4 +64,4 @@ def _flush(folder: Path) -> None:
 
 
 def _text(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return instants.rfc3339(value) if isinstance(value, datetime) else str(value)

@@ -72,6 +72,13 @@ _CHOSEN = """
   and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
   and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
 """
+# A row that is gone has nothing behind it.
+_LISTED = f"""
+  status = any(%(statuses)s)
+  and (%(after)s::uuid is null
+    or (created_at, id) < (select a.created_at, a.id from sync_outbox a where a.id = %(after)s))
+  {_CHOSEN}
+"""  # noqa: S608 - the texts are those of this file
 _SHOWN = """
   id, tenant_id, farm_id, barn_id, device_id, session_id, event_type, occurred_at, trace_id,
   payload_size_bytes, status, priority, attempt_count, last_attempt_at, next_attempt_at, claimed_by,
@@ -128,18 +135,31 @@ async def ls(
     limit: int,
     after: UUID | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows without their payloads, newest id first, from behind `after` on."""
+    """Rows without their payloads, newest first, from behind `after` on.
+
+    Newest is what was written down last: ids are the devices' own and say nothing of time.
+    """
     async with tx.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             f"""
-            select {_SHOWN} from sync_outbox
-            where status = any(%(statuses)s) and (%(after)s::uuid is null or id < %(after)s)
-            {_CHOSEN}
-            order by id desc limit %(limit)s
+            select {_SHOWN} from sync_outbox where {_LISTED}
+            order by created_at desc, id desc limit %(limit)s
             """.encode(),  # noqa: S608 - the texts are those of this file
             {**choice.values(), "statuses": list(statuses), "after": after, "limit": limit},
         )
         return await cursor.fetchall()
+
+
+async def count(
+    tx: db.Connection, choice: Choice, *, statuses: Sequence[State], after: UUID | None = None
+) -> int:
+    """How many rows `ls` would list without a limit."""
+    cursor = await tx.execute(
+        f"select count(*) from sync_outbox where {_LISTED}".encode(),  # noqa: S608 - the same
+        {**choice.values(), "statuses": list(statuses), "after": after},
+    )
+    row = await cursor.fetchone()
+    return row[0] if row else 0
 
 
 async def show(tx: db.Connection, event_id: UUID) -> dict[str, Any] | None:

@@ -51,7 +51,7 @@ async def test_a_poison_letter_is_counted_shown_and_redriven_without_what_nobody
     assert [each["count"] for each in json.loads(said)] == [1]
     await until(partial(has, url_of(cloud), PILE, 1))
     _, said, _ = await dlq(cloud, "show", "--body", "--json")
-    shown = json.loads(said)
+    (shown,) = json.loads(said)
     assert shown["body"].encode() == poison
     assert (shown["origin"], shown["attempts"]) == (bus.FEED.queue, 1)
     assert shown["unreadable"] == "message_id 69642dfffe"

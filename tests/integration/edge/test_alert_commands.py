@@ -1,9 +1,10 @@
-"""`farmiq alert` on a real database: what a person sees first, and closing many at once."""
+"""`farmiq alert` and `farmiq losses` on a real database: what a person sees, and bulk closing."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -88,3 +89,29 @@ def test_alert_close_of_many_leaves_one_audit_row(farmiq: Terminal, edge_db: Dat
         ).fetchall()
     assert (subject, detail["count"]) == ("media.refused", 1200)
     assert left == (2,)
+
+
+def test_losses_ls_shows_the_newest_entries_and_all_that_was_dropped(
+    edge_db: Database, tmp_path: Path
+) -> None:
+    env = {"FARMIQ_EDGE_DB_URL": edge_db.url, "FARMIQ_STATE_DIR": str(tmp_path)}
+    empty = CliRunner().invoke(app, ["losses", "ls"], env=env)
+    assert (empty.exit_code, empty.stdout) == (0, "nothing\n")
+    with psycopg.connect(edge_db.admin_url) as owner:
+        for number in (1, 2, 3):
+            owner.execute(
+                "insert into loss_ledger (loss_id, tenant_id, farm_id, barn_id, device_id, class, "
+                "count, first_seq, last_seq, reason, occurred_at, recorded_at) values "
+                "(%s, 't-1', 'f-1', 'b-1', %s, 'telemetry', %s, 5, 9, 'buffer full', now(), "
+                "now() + %s * interval '1 s')",
+                (str(UUID(int=9 - number)), f"d-{number}", number * 1000, number),
+            )
+    told = CliRunner().invoke(app, ["losses", "ls", "--limit", "2", "--json"], env=env)
+    assert told.exit_code == 3
+    document = json.loads(told.stdout)
+    assert [row["device_id"] for row in document["losses"]] == ["d-3", "d-2"]
+    assert document["totals"] == [{"tenant_id": "t-1", "class": "telemetry", "count": 6000}]
+    assert told.stderr.startswith("and more")
+    text = CliRunner().invoke(app, ["losses", "ls", "--device", "d-1"], env=env).stdout
+    assert "t-1/f-1/b-1/d-1  buffer full  seq 5 to 9" in text
+    assert text.endswith("in all 1,000 telemetry of t-1\n")

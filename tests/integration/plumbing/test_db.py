@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from farmiq.plumbing import db, ids, pg_binary
 from tests.conftest import Database
@@ -42,6 +43,18 @@ async def test_after_a_long_outage_the_next_attempt_is_not_far_away(edge_db: Dat
     """The pool doubles its pauses for as long as one attempt lasts, so an attempt must end."""
     async with db.pool(edge_db.url, name="patient") as pool:
         assert pool.reconnect_timeout <= 10
+
+
+async def test_moments_of_a_pool_are_in_utc_whatever_the_logins_zone(edge_db: Database) -> None:
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute(
+            sql.SQL("alter database {} set timezone to 'Asia/Bangkok'").format(
+                sql.Identifier(owner.info.dbname)
+            )
+        )
+    async with db.pool(edge_db.url, name="test") as pool, pool.connection() as connection:
+        at: datetime = await db.fetch_value(connection, "select now()")
+    assert at.utcoffset() == timedelta(0)
 
 
 async def test_a_failed_transaction_leaves_nothing(edge_db: Database) -> None:

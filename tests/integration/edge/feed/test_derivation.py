@@ -394,7 +394,7 @@ class TestCommand:
         )
 
     def test_a_silo_is_set_and_listed(self, edge_db: Database) -> None:
-        assert "no silos" in self.run(edge_db, "ls").stdout
+        assert "nothing" in self.run(edge_db, "ls").stdout
         made = self.run(edge_db, "set", "t-1", "d-1", "--derive", "--noise-kg", "25")
         assert made.exit_code == 0, made.output
         assert "noise 25 kg, refill 200 kg" in made.stdout

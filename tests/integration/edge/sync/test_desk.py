@@ -261,3 +261,22 @@ async def test_the_commands_show_and_move(pool: db.Pool, edge_db: Database) -> N
     assert set(found) == {(second, "failed"), (first, "pending"), (owed, "pending")}
     audited = rows(edge_db, "select action from audit_log order by at")
     assert audited == [("outbox.redrive",), ("outbox.discard",)]
+
+
+def test_outbox_ls_is_newest_first_whatever_ids_the_devices_made(edge_db: Database) -> None:
+    """What was written down last stands first; --after goes on behind it."""
+    given = {number: str(UUID(int=abs(number - 5))) for number in range(1, 5)}
+    with psycopg.connect(edge_db.admin_url) as owner:
+        for number, event_id in given.items():
+            owner.execute(
+                "insert into sync_outbox (id, tenant_id, event_type, payload_json, created_at) "
+                "values (%s, 't-1', 'telemetry.ingested', '{}', now() + %s * interval '1 s')",
+                (event_id, number),
+            )
+    shown = farmiq(edge_db, "ls", "--limit", "2", "--json")
+    assert [row["id"] for row in json.loads(shown.stdout)] == [given[4], given[3]]
+    assert json.loads(shown.stdout)[0]["created_at"].endswith("Z")
+    assert f"and 2 more; --after {given[3]}" in shown.stderr
+    rest = farmiq(edge_db, "ls", "--after", given[3]).stdout.splitlines()
+    assert [line.split()[0] for line in rest] == [given[2], given[1]]
+    assert farmiq(edge_db, "ls", "--status", "dlq").stdout == "nothing\n"

@@ -1,0 +1,64 @@
+"""`farmiq losses`: what was dropped on purpose, as the loss ledger has it."""
+
+from typing import Annotated, Any
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "The loss ledger of this edge: what a device dropped because its buffer was full, and what "
+        "was discarded here. Anything missing that is not on it is a fault. They need "
+        "FARMIQ_EDGE_DB_URL or a running demo."
+    ),
+)
+
+
+@app.command("ls")
+def ls(
+    *,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="Only this device's.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 50,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was dropped, newest first, and how much in all. Exit code 3: there is something."""
+    from farmiq.edge import losses
+
+    async def look(tx: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        return (
+            await losses.latest(
+                tx, before=None, most=limit + 1, tenant_id=tenant, device_id=device
+            ),
+            await losses.totals(tx, tenant_id=tenant, device_id=device),
+        )
+
+    found, totals = terminal.in_transaction(terminal.environment(stack), look)
+    rows = found[:limit]
+    terminal.print_list(
+        rows,
+        _cells,
+        as_json=as_json,
+        document={"losses": rows, "totals": totals},
+        more=None if len(found) > limit else 0,
+        hint="--limit shows more",
+    )
+    for each in () if as_json else totals:
+        typer.echo(f"in all {each['count']:,} {each['class']} of {each['tenant_id']}")
+    raise typer.Exit(3 if rows else 0)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    place = (row["tenant_id"], row["farm_id"], row["barn_id"], row["device_id"])
+    numbered = f"seq {row['first_seq']} to {row['last_seq']}" if row["last_seq"] else ""
+    return (
+        terminal.local(row["recorded_at"]),
+        f"{row['count']:>7,}",
+        row["class"],
+        "/".join(each or "-" for each in place),
+        f"{row['reason']}  {numbered}".rstrip(),
+    )

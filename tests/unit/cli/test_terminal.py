@@ -1,0 +1,102 @@
+"""How commands print lists and moments, and what they do when nobody reads on."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from farmiq.cli import terminal
+from farmiq.plumbing import log
+
+AT = datetime(2026, 3, 1, 13, 0, 0, 5000, tzinfo=timezone(timedelta(hours=7)))
+ROWS = [{"name": "a", "at": AT}, {"name": "longer", "at": AT}]
+
+
+def cells(row: dict[str, object]) -> tuple[str, ...]:
+    return str(row["name"]), "second\n    below"
+
+
+def test_a_list_for_people_is_aligned_and_says_how_many_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal.print_list(ROWS, cells, as_json=False, more=16_676, hint="--limit shows more")
+    assert capsys.readouterr().out.splitlines() == [
+        "a       second", "    below", "longer  second", "    below",
+        "and 16,676 more; --limit shows more",
+    ]  # fmt: skip
+
+
+def test_a_list_for_scripts_is_one_document_with_moments_in_utc(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal.print_list(ROWS, cells, as_json=True, more=None)
+    told = capsys.readouterr()
+    assert json.loads(told.out)[0] == {"name": "a", "at": "2026-03-01T06:00:00.005000Z"}
+    assert told.err == "and more\n"
+
+
+@pytest.mark.parametrize(("empty", "line"), [("", "nothing\n"), ("add one", "nothing; add one\n")])
+def test_an_empty_list_says_nothing(
+    capsys: pytest.CaptureFixture[str], empty: str, line: str
+) -> None:
+    terminal.print_list([], cells, as_json=False, empty=empty)
+    assert capsys.readouterr().out == line
+
+
+def test_moments_for_people_are_of_this_machine_with_its_zone() -> None:
+    expected = f"{AT.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    assert terminal.local(AT) == terminal.local(AT.astimezone(UTC)) == expected
+    assert terminal.local(AT.isoformat()) == expected
+    assert (terminal.local(None), terminal.local("yesterday")) == ("never", "yesterday")
+
+
+_ENDLESS = """
+import asyncio, itertools
+import typer
+from farmiq import cli
+
+async def say() -> None:
+    for number in itertools.count():
+        typer.echo("x" * 1000)
+        await asyncio.sleep(0)
+
+async def together() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(say())
+
+@cli.app.command("endless")
+def endless() -> None:
+    asyncio.run(together())
+
+cli.main()
+"""
+
+
+def test_a_closed_pipe_ends_a_command_without_a_traceback() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _ENDLESS, "endless"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        assert (process.wait(timeout=60), said) == (1, b"")
+
+
+def test_a_service_works_on_when_nobody_reads_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with Path(os.devnull).open("w") as nothing, os.fdopen(writes, "w", buffering=1) as nobody:
+        monkeypatch.setattr(sys, "stderr", nobody)
+        log.configure("info")
+        try:
+            log.get("test").info("said", count=1)
+        finally:
+            monkeypatch.undo()
+            log.configure("warning")
+        os.dup2(nothing.fileno(), writes)  # to close it, all must be flushed
