@@ -602,6 +602,7 @@ def _accounts(to: "_Writer") -> dict[str, Any]:
         },
         "images": {"get": to.page("Images of wakes", CameraImages, kinds.IMAGES)},
         "images/{image_id}": {"get": to.get("One image's account", CameraImage)},
+        "images/{image_id}/content": {"get": to.picture("One image's bytes")},
         "images/{image_id}/resend": {
             "post": to.act(
                 "Ask its camera for an image again (operators)", orders.Deed, CameraImage
@@ -656,6 +657,14 @@ class _Writer:
 
     def get(self, summary: str, kind: Any, *query: str) -> dict[str, Any]:
         return self._operation(summary, kind, [_query(name) for name in query], _WRONG)
+
+    def picture(self, summary: str) -> dict[str, Any]:
+        """A JPEG; with the tag of an earlier answer only whether it is still that."""
+        wrong = _WRONG | {"503": "UNAVAILABLE: the database or the object store is away."}
+        found = self._operation(summary, CameraImage, [], wrong)
+        jpeg = {"description": "The image.", "content": {"image/jpeg": {"schema": {}}}}
+        same = {"description": "It has not changed."}
+        return {**found, "responses": {**found["responses"], "200": jpeg, "304": same}}
 
     def guarded(self, summary: str, kind: Any) -> dict[str, Any]:
         return self._operation(summary, kind, [], _WRONG | {"403": _WRITING["403"]})

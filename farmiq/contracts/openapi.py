@@ -71,6 +71,7 @@ class ErrorBody(msgspec.Struct, kw_only=True):
 
 
 class LatestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    event_id: UUID
     farm_id: str
     barn_id: str
     device_id: str

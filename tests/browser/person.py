@@ -13,6 +13,11 @@ def sign_in(
     page: Page, console: Served, *, email: str = barns.EMAIL, password: str = barns.PASSWORD
 ) -> None:
     page.goto(f"{console.url}/sign-in")
+    fill_sign_in(page, email=email, password=password)
+
+
+def fill_sign_in(page: Page, *, email: str = barns.EMAIL, password: str = barns.PASSWORD) -> None:
+    """At the form, wherever it leads."""
     page.get_by_label("E-mail").fill(email)
     page.get_by_label("Password").fill(password)
     # Whoever looks next finds the answer here, and the cookie that came with it.

@@ -103,6 +103,9 @@ def test_sites(
     keep("sites")
     person.visit(page, console, f"/sites/{barn.site}?camera={barn.busy}")
     keep("site")
+    page.locator("details[open] .wakes a").first.click()
+    expect(page.locator(".facts")).to_be_visible()
+    keep("image")
     address = f"/sites/{barn.site}/cameras/{barn.busy}/schedule"
     page.goto(f"{console.url}{address}?cron=0 */2 * * *")
     expect(page.locator(".effect")).to_be_visible()

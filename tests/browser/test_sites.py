@@ -9,7 +9,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from farmiq import stack
 from tests.browser import barns, cameras, patience, person
@@ -310,7 +310,8 @@ def test_another_company_has_no_such_site(
     sign_in(other_page, console, BO)
     image = f"/sites/images/{failed}"
     schedule = f"/sites/{site}/cameras/{camera}/schedule"
-    for path in (f"/sites/{site}", f"/sites/{site}/parts", image, f"{image}/thumbnail", schedule):
+    pictures = (image, f"{image}/file", f"{image}/thumbnail")
+    for path in (f"/sites/{site}", f"/sites/{site}/parts", *pictures, schedule):
         assert page.request.get(f"{console.url}{path}").status == 200, path
         assert other_page.request.get(f"{console.url}{path}").status == 404, path
         asked = f"{console.url}{path}?company={shots.farm.company}"
@@ -320,6 +321,39 @@ def test_another_company_has_no_such_site(
         form: Form = {"csrf": csrf, "cron": "0 8 * * *"}
         assert other_page.request.post(f"{console.url}{path}", form=form).status == 404, path
     assert str(site) not in other_page.request.get(f"{console.url}/sites").text()
+
+
+def test_an_image_has_a_page_with_its_facts_its_neighbours_and_its_id(
+    console: Served, page: Page, context: BrowserContext, shots: Shots, complaints: list[str]
+) -> None:
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    site = shots.farm.site(site_name="River House")
+    camera = shots.farm.device(site, "0 8,9,10 * * *", device_name="Device-001")
+    shots.open_day(site, on(DAY, 0, 1))
+    first, second, third = (shots.send(camera, on(DAY, hour)) for hour in (8, 9, 10))
+    page.goto(f"{console.url}/sites/images/{second}")
+    person.fill_sign_in(page)
+    expect(page.locator(".sentence")).to_have_text("Image of 15 Jan 2025, 09:00:00")
+    expect(page.locator("main h1")).to_have_text("Sites / River House / Device-001")
+    expect(page.locator(".facts")).to_contain_text("2025-01-15 02:00:00")
+    patience.until(
+        lambda: bool(page.evaluate("document.querySelector('figure img').naturalWidth")),
+        "the image is drawn",
+    )
+    button = page.get_by_role("button", name=f"Copy the image id {second}")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#copied")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == str(second)
+    page.keyboard.press("ArrowRight")
+    expect(page).to_have_url(f"{console.url}/sites/images/{third}")
+    expect(page.get_by_text("Next image")).to_have_count(0)
+    for expected in (second, first):
+        page.get_by_text("Image before").click()
+        expect(page).to_have_url(f"{console.url}/sites/images/{expected}")
+    page.get_by_text("All of the day").click()
+    expect(page.locator(f"#i-{first}")).to_be_visible()
+    assert not complaints
 
 
 @pytest.mark.parametrize(
@@ -356,5 +390,5 @@ def test_an_image_elsewhere_in_the_bucket_is_not_shown(
         "fn_image_completion_handler", image_id=failed, image_url="camera/of-others/a.jpg"
     )
     sign_in(page, console)
-    answer = page.request.get(f"{console.url}/sites/images/{failed}")
+    answer = page.request.get(f"{console.url}/sites/images/{failed}/file")
     assert (answer.status, bool(re.search("not kept", answer.text()))) == (404, True)

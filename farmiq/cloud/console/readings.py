@@ -50,6 +50,7 @@ class Reading:
     With a `window` all of them are buckets of that length, each by its mean.
     """
 
+    event_id: UUID
     farm_id: str
     barn_id: str
     device_id: str
@@ -316,6 +317,7 @@ def as_json(found: View) -> dict[str, object]:
 def _row_as_json(row: Row, *, now: datetime) -> dict[str, object]:
     reading = row.reading
     return {
+        "event_id": str(reading.event_id),
         "farm_id": reading.farm_id,
         "barn_id": reading.barn_id,
         "device_id": reading.device_id,

@@ -9,13 +9,13 @@ site_device_sessions, expected_wakes, device_wake_payloads, device_images, devic
 import asyncio
 from datetime import timedelta
 
+from farmiq.cloud import camera_images
 from farmiq.cloud.console import live, pages
 from farmiq.cloud.console.site_pages import SitePages
 from farmiq.cloud.console.weighing_pages import WeighingPages
 from farmiq.cloud.identity.desk import Desk
 from farmiq.config import CloudSettings
-from farmiq.plumbing import db, http, objects
-from farmiq.plumbing.gallery import Gallery
+from farmiq.plumbing import db, http
 
 NAME = "cloud-console"
 
@@ -27,7 +27,7 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
         ours = pages.Pages(pool, desk, hub, cookie_secure=settings.cookie_secure)
         WeighingPages(ours, patience_s=60 * settings.weighvision_incomplete_min).add_to(door.app)
-        SitePages(ours, _gallery(settings)).add_to(door.app)
+        SitePages(ours, camera_images.gallery(settings)).add_to(door.app)
         ours.add_to(door.app)
         door.ready("console.database", lambda: db.problem(pool))
         door.ready("console.live", lambda: None if hub.listening else "hears no changes")
@@ -43,10 +43,3 @@ async def _end_streams(door: http.Door, hub: live.Hub) -> None:
     """Stopping never waits for browsers."""
     await door.stopping.wait()
     hub.close()
-
-
-def _gallery(settings: CloudSettings) -> Gallery | None:
-    """Images of cameras; whether the store answers, cloud-media-store says."""
-    if settings.s3_url is None:
-        return None
-    return Gallery(objects.Bucket(settings.s3_url.get_secret_value(), tls=settings.tls))

@@ -13,8 +13,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
 from farmiq import asked
+from farmiq.cloud import camera_images
 from farmiq.cloud.console import (
     forms,
+    images,
     look,
     pages,
     schedules,
@@ -37,8 +39,6 @@ from farmiq.plumbing.http import HttpError
 SITE = "/sites/{site_id}"
 IMAGE = "/sites/images/{image_id}"
 SCHEDULE = f"{SITE}/cameras/{{device_id}}/schedule"
-# What the cameras' gateway stores lies below this in the bucket.
-OURS = "camera/"
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class SitePages:
             ("/sites", self.every, "GET"),
             ("/sites/rows", self.rows, "GET"),
             (IMAGE, self.image, "GET"),
+            (f"{IMAGE}/file", self.file, "GET"),
             (f"{IMAGE}/thumbnail", self.thumbnail, "GET"),
             (f"{IMAGE}/resend", self.resend, "POST"),
             (SITE, self.one, "GET"),
@@ -85,6 +86,19 @@ class SitePages:
         return await asyncio.to_thread(pages.packed, request, page)
 
     async def image(self, request: Request) -> Response:
+        signed_in = await self.pages.must_be_signed_in(request)
+        image_id = _id(request, "image_id", "image")
+        async with self.pages.as_person(request, signed_in) as connection:
+            company = await self._company(connection, signed_in)
+            now = (await site_store.now(connection)).astimezone(UTC)
+            found = await site_store.image(connection, image_id)
+            if found is None:
+                raise _not_there("image")
+            before, after = await site_store.images_beside(connection, found)
+        view = images.view(company, found, before=before, after=after, now=now)
+        return await self._page("image.html", signed_in, view)
+
+    async def file(self, request: Request) -> Response:
         found, gallery = await self._stored(request)
         return await gallery.whole(request, found.key, found.tag, pictures.JPEG)
 
@@ -142,7 +156,7 @@ class SitePages:
         self,
         template: str,
         signed_in: SignIn,
-        found: sites.View | site_day.View | schedules.ScheduleView,
+        found: sites.View | site_day.View | schedules.ScheduleView | images.View,
         *,
         status: int = 200,
     ) -> Response:
@@ -269,21 +283,12 @@ class SitePages:
             raise _not_there("camera")
         return site, camera
 
-    async def _stored(self, request: Request) -> tuple[site_store.Stored, Gallery]:
+    async def _stored(self, request: Request) -> tuple[camera_images.Stored, Gallery]:
         signed_in = await self.pages.must_be_signed_in(request)
         image_id = _id(request, "image_id", "image")
         async with self.pages.as_person(request, signed_in) as connection:
-            found = await site_store.image(connection, image_id)
-        if found is None:
-            raise _not_there("image")
-        # An address that somebody made up must not open what else is in the bucket.
-        if not found.key.startswith(f"{OURS}{found.company_id}/"):
-            raise HttpError(404, "this image is not kept in the store of this cloud")
-        if self.gallery is None:
-            raise HttpError(
-                503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
-            )
-        return found, self.gallery
+            found = await camera_images.stored(connection, image_id)
+        return found, camera_images.opened(self.gallery)
 
     @asynccontextmanager
     async def _acting(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:

@@ -4,7 +4,7 @@ What people do goes through functions that check it again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ from uuid import UUID
 from psycopg.rows import class_row
 
 from farmiq.cloud.console import strips
+from farmiq.cloud.console.images import Image
 from farmiq.cloud.console.site_day import Alert, Change, Shot
 from farmiq.cloud.console.sites import DAYS, Day, Site
 from farmiq.cloud.console.strips import GRACE, Camera, Stay, Wake
@@ -47,15 +48,6 @@ select d.device_id, d.device_name, d.wake_schedule_cron, d.is_active, d.firmware
 from devices d
 left join device_assignments a on a.device_id = d.device_id and a.ended_at is null
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Where the bytes of an image are, and what says that they are still the same."""
-
-    company_id: UUID
-    key: str
-    tag: str
 
 
 async def now(connection: db.Connection) -> datetime:
@@ -203,17 +195,45 @@ async def alerts(connection: db.Connection, session: Day) -> list[Alert]:
         return await cursor.fetchall()
 
 
-async def image(connection: db.Connection, image_id: UUID) -> Stored | None:
-    """None if the company has no such image, or its bytes have not come."""
-    rows = await db.fetch_all(
-        connection,
+async def image(connection: db.Connection, image_id: UUID) -> Image | None:
+    """None if the company has no such image."""
+    async with connection.cursor(row_factory=class_row(Image)) as cursor:
+        await cursor.execute(
+            """
+            select i.image_id, i.device_id, d.device_name, i.image_name, i.captured_at, i.status,
+              i.received_at, coalesce(o.size_bytes, i.image_size) as image_size, i.error_message,
+              o.quality, o.quality_reason, o.width_px, o.height_px, o.sha256, p.site_id,
+              s.site_name, s.timezone, n.session_date
+            from device_images i
+            join devices d on d.device_id = i.device_id
+            left join petri_observations o on o.image_id = i.image_id
+            left join device_wake_payloads p on p.image_id = i.image_id
+            left join sites s on s.site_id = p.site_id
+            left join site_device_sessions n on n.session_id = p.site_device_session_id
+            where i.image_id = %s
+            """,
+            (image_id,),
+        )
+        return await cursor.fetchone()
+
+
+async def images_beside(connection: db.Connection, image: Image) -> tuple[UUID | None, ...]:
+    """The images that the same camera captured before and after this one."""
+    cursor = await connection.execute(
         """
-        select company_id, image_url, extract(epoch from received_at)::text
-        from device_images where image_id = %s and status = 'complete'
+        select
+          (select image_id from device_images
+           where company_id = get_active_company_id() and device_id = %(device_id)s
+             and (captured_at, image_id) < (%(at)s, %(image_id)s)
+           order by captured_at desc, image_id desc limit 1),
+          (select image_id from device_images
+           where company_id = get_active_company_id() and device_id = %(device_id)s
+             and (captured_at, image_id) > (%(at)s, %(image_id)s)
+           order by captured_at, image_id limit 1)
         """,
-        image_id,
+        {"device_id": image.device_id, "at": image.captured_at, "image_id": image.image_id},
     )
-    return Stored(rows[0][0], rows[0][1], f"{image_id}-{rows[0][2]}") if rows else None
+    return (await cursor.fetchone()) or (None, None)
 
 
 async def place_of(connection: db.Connection, image_id: UUID) -> tuple[UUID, UUID, date] | None:

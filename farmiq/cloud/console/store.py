@@ -38,17 +38,17 @@ async def latest(connection: db.Connection) -> list[Reading]:
         with newest as (
           select distinct on (device_id, metric_type) n.*
           from (
-            select tenant_id, farm_id, barn_id, device_id, metric_type, metric_value, unit,
-              occurred_at, stored_at, reading_count, null as aggregation_window
+            select tenant_id, event_id, farm_id, barn_id, device_id, metric_type, metric_value,
+              unit, occurred_at, stored_at, reading_count, null as aggregation_window
             from telemetry_latest
             union all
-            select tenant_id, farm_id, barn_id, device_id, metric_type, avg_value, unit,
+            select tenant_id, event_id, farm_id, barn_id, device_id, metric_type, avg_value, unit,
               least(bucket_end_at, stored_at), stored_at, reading_count, aggregation_window
             from telemetry_latest_aggregates
           ) n
           order by device_id, metric_type, occurred_at desc
         )
-        select l.farm_id, l.barn_id, l.device_id, l.metric_type, l.metric_value, l.unit,
+        select l.event_id, l.farm_id, l.barn_id, l.device_id, l.metric_type, l.metric_value, l.unit,
           l.occurred_at, l.stored_at, l.reading_count, l.aggregation_window,
           -- What came and was captured after the revocation was sent through another edge.
           coalesce(d.revoked and not (l.occurred_at > d.occurred_at and l.stored_at > d.stored_at),
@@ -86,6 +86,7 @@ async def latest(connection: db.Connection) -> list[Reading]:
     )
     return [
         Reading(
+            event_id=event_id,
             farm_id=farm_id,
             barn_id=barn_id,
             device_id=device_id,
@@ -100,7 +101,7 @@ async def latest(connection: db.Connection) -> list[Reading]:
             history=tuple(map(Point, instants, amounts)),
         )
         for (
-            farm_id, barn_id, device_id, metric_type, value, unit,
+            event_id, farm_id, barn_id, device_id, metric_type, value, unit,
             captured_at, arrived_at, count, window, revoked, instants, amounts,
         ) in await cursor.fetchall()
     ]  # fmt: skip

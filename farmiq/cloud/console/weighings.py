@@ -242,6 +242,7 @@ class View:
 class Told:
     """An event as the page tells it."""
 
+    event_id: UUID
     key: str
     word: str
     amount: str
@@ -473,6 +474,7 @@ def _first_picture(found: Weighing, here: Collection[UUID]) -> Picture | None:
 
 def _told(event: Event, *, day_of: datetime, zone: ZoneInfo) -> Told:
     return Told(
+        event_id=event.event_id,
         key=f"e-{event.event_id}",
         word=_EVENT_WORDS.get(event.event_type, event.event_type),
         amount="" if event.weight_kg is None else f"{words.number(event.weight_kg)} kg",

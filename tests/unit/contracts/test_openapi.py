@@ -138,6 +138,7 @@ def test_the_latest_readings_are_of_their_type() -> None:
         company_id=UUID(int=7), name="Hill", tenant_id="t", timezone="UTC", email="a@b"
     )
     reading = readings.Reading(
+        event_id=UUID(int=8),
         farm_id="f", barn_id="b", device_id="d", metric_type="temperature", value=21.5, unit="C",
         captured_at=NOW, arrived_at=NOW, count=1, history=(),
     )  # fmt: skip

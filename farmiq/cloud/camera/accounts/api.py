@@ -12,6 +12,7 @@ from farmiq.cloud.camera.accounts.registering import Registering
 from farmiq.cloud.camera.accounts.schedules import Schedules
 from farmiq.cloud.identity.desk import Desk
 from farmiq.plumbing import db
+from farmiq.plumbing.gallery import Gallery
 
 ROOT = "/api/v1/camera"
 
@@ -20,11 +21,13 @@ ROOT = "/api/v1/camera"
 class Api:
     pool: db.Pool
     desk: Desk
+    gallery: Gallery | None = None
 
     def add_to(self, app: FastAPI) -> None:
         people = People(self.pool, self.desk)
         parts = (
-            Registering(people), Days(people), Schedules(people), Figures(people), Messages(people),
+            Registering(people), Days(people, self.gallery), Schedules(people), Figures(people),
+            Messages(people),
         )  # fmt: skip
         for part in parts:
             part.add_to(app, ROOT)

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI, Request, Response
 
-from farmiq.cloud import completeness
+from farmiq.cloud import camera_images, completeness
 from farmiq.cloud.camera.accounts import answers, listing, orders, rollups, store
 from farmiq.cloud.camera.accounts.kinds import ALERTS, IMAGES, SESSIONS, WAKES
 from farmiq.cloud.camera.accounts.people import People, again
 from farmiq.cloud.camera.accounts.store import Row
+from farmiq.plumbing import pictures
+from farmiq.plumbing.gallery import Gallery
 
 CARE = "operator"
 
@@ -16,6 +18,7 @@ CARE = "operator"
 @dataclass
 class Days:
     people: People
+    gallery: Gallery | None
 
     def add_to(self, app: FastAPI, root: str) -> None:
         for path, endpoint, method in (
@@ -25,6 +28,7 @@ class Days:
             ("wakes/{payload_id}", self.wake, "GET"),
             ("images", self.images, "GET"),
             ("images/{image_id}", self.image, "GET"),
+            ("images/{image_id}/content", self.content, "GET"),
             ("images/{image_id}/resend", self.resend, "POST"),
             ("alerts", self.alerts, "GET"),
             ("alerts/{alert_id}/resolve", self.resolve, "POST"),
@@ -59,6 +63,14 @@ class Days:
 
     async def image(self, request: Request) -> Response:
         return await listing.show(self.people, request, IMAGES)
+
+    async def content(self, request: Request) -> Response:
+        """The JPEG, without what a camera wrote of its place."""
+        async with self.people.caller(request, listing.company(request)) as caller:
+            key = answers.path_id(request, "image_id")
+            found = await camera_images.stored(caller.connection, key)
+        gallery = camera_images.opened(self.gallery)
+        return await gallery.whole(request, found.key, found.tag, pictures.JPEG)
 
     async def resend(self, request: Request) -> Response:
         """Asks for this very image again; of one that is complete nothing changes (C-79)."""

@@ -7,6 +7,7 @@ people --programs, sites, devices, schedule changes, resends--> [accounts] --> t
 
 from datetime import timedelta
 
+from farmiq.cloud import camera_images
 from farmiq.cloud.camera.accounts.api import Api
 from farmiq.cloud.identity.desk import Desk
 from farmiq.config import CloudSettings
@@ -19,6 +20,6 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
         desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        Api(pool, desk).add_to(door.app)
+        Api(pool, desk, camera_images.gallery(settings)).add_to(door.app)
         door.ready("camera.accounts", lambda: db.problem(pool))
         await door.stopping.wait()

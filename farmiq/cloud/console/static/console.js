@@ -298,16 +298,6 @@ window.addEventListener("pageshow", (event) => {
 // Leaving closes the stream, which is no failure to report.
 window.addEventListener("pagehide", () => source?.close());
 
-// --- arrow keys step to what stands beside: the day, the image, the weighing
-
-const BESIDE = { ArrowLeft: "prev", ArrowRight: "next" };
-
-document.addEventListener("keydown", (event) => {
-  const pressedAlone = !(event.altKey || event.ctrlKey || event.metaKey || event.shiftKey);
-  if (!pressedAlone || event.target.closest("input, select, textarea")) return;
-  document.querySelector(`a[rel="${BESIDE[event.key]}"]`)?.click();
-});
-
 document.getElementById("not-live").remove();
 setInterval(tick, 1000);
 tick();

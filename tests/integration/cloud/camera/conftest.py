@@ -14,7 +14,8 @@ import pytest
 from farmiq.cloud.camera.accounts.api import ROOT, Api
 from farmiq.cloud.identity.accounts import ROLES, add_company, add_user, open_sign_in
 from farmiq.cloud.identity.desk import Desk
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, http, objects
+from farmiq.plumbing.gallery import Gallery
 from tests.camera_days import Days
 from tests.conftest import Database
 
@@ -30,6 +31,7 @@ class Accounts:
     one: UUID
     two: UUID
     tokens: dict[str, str]
+    bucket: objects.Bucket
 
     @contextmanager
     def days(self, company_id: UUID | None = None) -> Iterator[Days]:
@@ -66,7 +68,7 @@ class Accounts:
 
 
 @pytest.fixture
-async def accounts(cloud_db: Database) -> AsyncIterator[Accounts]:
+async def accounts(cloud_db: Database, engines: dict[str, str]) -> AsyncIterator[Accounts]:
     password = "a long enough password"
     with psycopg.connect(cloud_db.admin_url) as connection:
         one = add_company(connection, "t-one", name="One")
@@ -90,5 +92,6 @@ async def accounts(cloud_db: Database) -> AsyncIterator[Accounts]:
             transport=httpx2.ASGITransport(app=door.app), base_url="http://cloud.test"
         ) as client,
     ):
-        Api(pool, Desk(pool, lasts=HOUR)).add_to(door.app)
-        yield Accounts(cloud_db, client, one, two, tokens)
+        bucket = objects.Bucket(engines["FARMIQ_CLOUD_S3_URL"])
+        Api(pool, Desk(pool, lasts=HOUR), Gallery(bucket)).add_to(door.app)
+        yield Accounts(cloud_db, client, one, two, tokens, bucket)

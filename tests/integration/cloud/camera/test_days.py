@@ -5,10 +5,14 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from PIL import Image
 
+from farmiq.cloud.camera.accounts.api import ROOT
+from farmiq.plumbing import pictures
 from tests.integration.cloud.camera.conftest import Accounts
 
 DAY = date(2025, 1, 15)
+JPEG = pictures.as_jpeg(Image.new("RGB", (8, 6)))
 
 
 def filled(accounts: Accounts) -> dict[str, UUID]:
@@ -133,6 +137,34 @@ async def test_images_say_how_good_they_are(accounts: Accounts) -> None:
     assert (await accounts.get("images", quality="nice")).status_code == 400
     plain = await accounts.got(f"images/{made['failed']}")
     assert (plain["quality"], plain["judged_at"]) == (None, None)
+
+
+async def test_the_bytes_of_an_image_are_for_its_company_and_come_once(accounts: Accounts) -> None:
+    made = filled(accounts)
+    path = f"images/{made['extra']}/content"
+    assert (await accounts.get(path)).status_code == 404, "its address is not of our store"
+    key = f"camera/{accounts.one}/{made['extra']}.jpg"
+    with psycopg.connect(accounts.database.admin_url) as owner:
+        owner.execute("set local session_replication_role = replica")
+        owner.execute(
+            "update device_images set image_url = %s where image_id = %s", (key, made["extra"])
+        )
+    assert (await accounts.get(path)).status_code == 404, "its bytes are not there"
+    await accounts.bucket.put(key, JPEG, content_type="image/jpeg")
+    answer = await accounts.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/jpeg")
+    assert answer.content == pictures.bare(JPEG)
+    assert (await accounts.get(path, who="other")).status_code == 404
+    assert (await accounts.get(path, who="")).status_code == 401
+    assert (await accounts.get(f"images/{made['failed']}/content")).status_code == 404
+    again = await accounts.client.get(
+        f"{ROOT}/{path}",
+        headers={
+            "Authorization": f"Bearer {accounts.tokens['viewer']}",
+            "If-None-Match": answer.headers["etag"],
+        },
+    )
+    assert (again.status_code, again.content) == (304, b"")
 
 
 async def test_an_alert_is_dealt_with_once(accounts: Accounts) -> None:

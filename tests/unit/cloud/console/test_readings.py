@@ -33,6 +33,7 @@ def reading(
 ) -> Reading:
     history = tuple(Point(before(age_s + every_s * back), value) for back in (2, 1, 0))
     return Reading(
+        event_id=ids.new(),
         farm_id="farm-1",
         barn_id=barn_id,
         device_id=device_id,

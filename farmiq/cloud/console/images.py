@@ -1,0 +1,105 @@
+"""What the page of one camera image says: pure, from its row and a clock."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from uuid import UUID
+
+from farmiq.cloud.console import sites, words
+from farmiq.cloud.console.readings import Company
+
+STATUS_WORDS = {"complete": "here", "receiving": "on its way", "failed": "failed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """One image of a camera with what is known of it; site and day where its wake has them."""
+
+    image_id: UUID
+    device_id: UUID
+    device_name: str
+    image_name: str
+    captured_at: datetime
+    status: str
+    received_at: datetime | None
+    image_size: int | None
+    error_message: str | None
+    quality: str | None
+    quality_reason: str | None
+    width_px: int | None
+    height_px: int | None
+    sha256: str | None
+    site_id: UUID | None
+    site_name: str | None
+    timezone: str | None
+    session_date: date | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    company: Company
+    image: Image
+    zone: str
+    captured: str
+    facts: tuple[tuple[str, str], ...]
+    previous: str | None
+    following: str | None
+
+    @property
+    def title(self) -> str:
+        return f"{words.cut(self.image.device_name)}, {self.captured}"
+
+    @property
+    def here(self) -> bool:
+        return self.image.status == "complete"
+
+    @property
+    def file(self) -> str:
+        return f"{address(self.image.image_id)}/file?company={self.company.company_id}"
+
+    @property
+    def site(self) -> str | None:
+        """The day of the site that the image belongs to."""
+        found = self.image
+        if found.site_id is None:
+            return None
+        day = sites.site_address(found.site_id, day=found.session_date, camera=found.device_id)
+        return f"{day}#i-{found.image_id}"
+
+
+def address(image_id: UUID) -> str:
+    return f"/sites/images/{image_id}"
+
+
+def view(
+    company: Company, image: Image, *, before: UUID | None, after: UUID | None, now: datetime
+) -> View:
+    zone = words.zone(image.timezone or company.timezone)
+    captured = image.captured_at.astimezone(zone)
+    return View(
+        company=company,
+        image=image,
+        zone=words.zone_name(zone, now),
+        captured=f"{captured.day} {captured:%b %Y, %H:%M:%S}",
+        facts=tuple(_facts(image)),
+        previous=address(before) if before else None,
+        following=address(after) if after else None,
+    )
+
+
+def _facts(image: Image) -> Iterator[tuple[str, str]]:
+    yield "Captured (UTC)", f"{image.captured_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    if image.received_at is not None:
+        waited_s = (image.received_at - image.captured_at).total_seconds()
+        yield "Arrived", f"{words.duration(waited_s)} later"
+    yield "Bytes", STATUS_WORDS[image.status]
+    if image.error_message:
+        yield "Why", words.cut(image.error_message, 300)
+    if image.image_size is not None:
+        yield "Size", f"{image.image_size:,} bytes"
+    if image.width_px and image.height_px:
+        yield "Pixels", f"{image.width_px} by {image.height_px}"
+    if image.quality is not None:
+        reason = f": {words.cut(image.quality_reason, 200)}" if image.quality_reason else ""
+        yield "Quality", f"{image.quality}{reason}"
+    yield "Name on the camera", words.cut(image.image_name)
