@@ -5,7 +5,7 @@ Read `stack.py` first, then `engine.py` (what an engine is) and `engines.py` (wh
 
 from farmiq.stack.engine import StackError
 from farmiq.stack.engines import ENGINES
-from farmiq.stack.stack import EngineState, Stack, attach, remove, start, states, stop
+from farmiq.stack.stack import EngineState, Stack, attach, mend, remove, start, states, stop
 
 __all__ = [
     "ENGINES",
@@ -13,6 +13,7 @@ __all__ = [
     "Stack",
     "StackError",
     "attach",
+    "mend",
     "remove",
     "start",
     "states",
