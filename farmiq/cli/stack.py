@@ -50,6 +50,7 @@ def up(
     They listen on loopback only. The first start makes databases and passwords, and downloads
     RabbitMQ if it is not installed; later starts find the same data, passwords and ports.
     An engine whose FARMIQ_*_URL variable is set is not started: that server is used.
+    In a stack that runs, only an engine that does not answer is restarted.
     """
     from farmiq import config, stack
 
@@ -57,15 +58,18 @@ def up(
     try:
         found = stack.states(root)
         if not found or not all(state.healthy for state in found):
-            _clear(root)
             say = terminal.progress(quiet=as_json)
-            stack.start(
-                root,
-                given=config.given_urls(),
-                say=say,
-                detach=True,
-                shared_login=shared_login,
-            )
+            if any(state.healthy for state in found):
+                stack.mend(root, say=say, shared_login=shared_login)
+            else:
+                _clear(root)
+                stack.start(
+                    root,
+                    given=config.given_urls(),
+                    say=say,
+                    detach=True,
+                    shared_login=shared_login,
+                )
         stack.announce(root)
         _print_addresses(stack.attach(root), as_json=as_json)
     except stack.StackError as problem:

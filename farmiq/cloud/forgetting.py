@@ -6,6 +6,7 @@ from psycopg import sql
 
 from farmiq.plumbing import db
 from farmiq.plumbing.chores import Chore
+from farmiq.plumbing.clock import AgeGuard
 
 PORTION = 5_000
 EVERY_S = 3600.0
@@ -26,7 +27,7 @@ def chore(pool: db.Pool, what: Forgotten, *, name: str) -> Chore:
     async def forget() -> dict[str, object]:
         return {"deleted": await forget_all(pool, what)}
 
-    return Chore(name, EVERY_S, forget)
+    return Chore(name, EVERY_S, AgeGuard(pool, name).keep(forget))
 
 
 async def forget_all(pool: db.Pool, what: Forgotten) -> int:

@@ -5,7 +5,7 @@ from datetime import datetime, time
 from zoneinfo import ZoneInfo
 
 from farmiq.config import EdgeSettings
-from farmiq.plumbing import db
+from farmiq.plumbing import clock, db
 from farmiq.plumbing.chores import Chore, Daily
 
 
@@ -15,9 +15,14 @@ def daily(
     name: str,
     do: Callable[[], Awaitable[dict[str, object]]],
 ) -> Chore:
-    """A chore for UPKEEP_AT of every day; one missed while we were off runs when we are back."""
+    """A chore for UPKEEP_AT of every day; one missed while we were off runs when we are back.
+
+    It does nothing after the clock has jumped: most of these delete what is old.
+    """
+    guard = clock.AgeGuard(pool, name)
 
     async def last_done() -> datetime | None:
+        await guard.look()
         async with pool.connection() as connection:
             found: datetime | None = await db.fetch_value(
                 connection, "select last_done_at from chore_runs where chore = %s", name
@@ -36,4 +41,4 @@ def daily(
     when = Daily(
         time.fromisoformat(settings.upkeep_at), ZoneInfo(settings.timezone), last_done, done
     )
-    return Chore(name, 0.0, do, daily=when)
+    return Chore(name, 0.0, guard.keep(do), daily=when)

@@ -30,6 +30,8 @@ ACTIVE = prometheus_client.Gauge(
 _RENEWALS = 3
 _LOOK_S = 1.0
 _END_ROUND_S = 1.0
+# Whoever holds a lease renews it, so none ends later than this, or than twice its time.
+_VOID_BEYOND_S = 60.0
 # How long a session of the work may wait for its client within a transaction.
 FROZEN_S = 10.0
 
@@ -180,7 +182,10 @@ async def _end(*tasks: "asyncio.Future[Any]") -> None:
 async def take(
     tx: db.Connection, name: str, holder: str, *, lasts_s: float, heir: bool = False
 ) -> int | None:
-    """The fence of our turn, or None if it is somebody else's; an heir takes its own name's."""
+    """The fence of our turn, or None if it is somebody else's; an heir takes its own name's.
+
+    A lease that lasts longer than any was taken by a clock that has been set back: it is void.
+    """
     fence: int | None = await db.fetch_value(
         tx,
         """
@@ -190,12 +195,14 @@ async def take(
           holder = excluded.holder, fence = l.fence + 1,
           taken_at = excluded.taken_at, expires_at = excluded.expires_at
         where l.expires_at <= fn_now() or (%s and l.holder = excluded.holder)
+          or l.expires_at > fn_now() + %s * interval '1 second'
         returning fence
         """,
         name,
         holder,
         lasts_s,
         heir,
+        max(2 * lasts_s, _VOID_BEYOND_S),
     )
     return fence
 

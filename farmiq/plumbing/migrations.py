@@ -2,6 +2,9 @@
 
 `migrations/NNNN_pre_name.sql` runs before the new code is deployed and only adds, so that the old
 code goes on running; `…_post_…` runs when the old code is gone.
+A migration waits for a table only briefly and is tried again: what waits for a lock makes everybody
+behind it wait too. A file that builds an index `concurrently` runs outside of a transaction, one
+statement after the other, and may be run again.
 `roles.sql` and `functions/*.sql` may be applied any number of times and are, on every run: the
 functions at the end, and with each migration first, in its transaction, since policies and triggers
 name them. `jobs.sql`, if there is one, comes last: it registers what the server itself calls.
@@ -9,8 +12,10 @@ name them. `jobs.sql`, if there is one, comes last: it registers what the server
 
 import hashlib
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -18,9 +23,19 @@ import psycopg
 # Any number would do, as long as every runner of ours uses the same one.
 _LOCK = 4_210_551_973
 
+# How long a migration may wait for a lock, while all others queue behind it, and for how long it is
+# tried again.
+LOCK_WITHIN_S = 2.0
+PATIENCE_S = 120.0
+
 PHASES = ("pre", "post", "all")
 
 _NAME = re.compile(r"^(?P<number>\d{4})_(?P<phase>pre|post)_[a-z0-9_]+$")
+
+_CONCURRENT = re.compile(
+    r"^\s*create\s+(?:unique\s+)?index\s+concurrently\s+(?:if\s+not\s+exists\s+)?(?P<name>\w+)",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 # The table of applied files is readable by all services: they refuse to run on a wrong schema.
 _BOOTSTRAP = """
@@ -57,6 +72,10 @@ class Migration:
     @property
     def phase(self) -> str:
         return _phase(self.name)
+
+    @property
+    def is_concurrent(self) -> bool:
+        return _CONCURRENT.search(self.sql) is not None
 
     @property
     def checksum(self) -> str:
@@ -118,16 +137,18 @@ def apply(url: str, folder: Path, *, phase: str = "all") -> list[str]:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("select pg_advisory_lock(%s)", (_LOCK,))
         try:
-            connection.execute(_BOOTSTRAP)
+            _patiently(connection, "schema_migrations", lambda: connection.execute(_BOOTSTRAP))
             applied = _applied(connection)
             waiting = chosen(pending(files, applied), phase)
-            _apply_again(connection, [folder / "roles.sql"])
             functions = sorted((folder / "functions").glob("*.sql"))
+
+            def again(*files: Path) -> Callable[[], object]:
+                return lambda: _apply_again(connection, files)
+
+            _patiently(connection, "roles.sql", again(folder / "roles.sql"))
             for file in waiting:
-                with connection.transaction():
-                    _apply_again(connection, functions)
-                    _apply_one(connection, file)
-            _apply_again(connection, [*functions, *folder.glob("jobs.sql")])
+                _patiently(connection, file.name, partial(_apply_one, connection, file, functions))
+            _patiently(connection, "functions", again(*functions, *folder.glob("jobs.sql")))
         finally:
             connection.execute("select pg_advisory_unlock(%s)", (_LOCK,))
     return [file.name for file in waiting]
@@ -151,6 +172,17 @@ def problem(url: str, folder: Path) -> str | None:
     return f"migrations are not applied, run `farmiq migrate`: {names}" if names else None
 
 
+def blocks_writers(file: Migration) -> list[str]:
+    """Tables on which it builds an index while the old code runs on and has to wait."""
+    made = set(re.findall(r"^create table (?:if not exists )?(\w+)", file.sql, re.MULTILINE))
+    built = re.findall(
+        r"^create (?:unique )?index (?!concurrently)(?:if not exists )?\w+\s+on (?:only )?(\w+)",
+        file.sql,
+        re.MULTILINE,
+    )
+    return sorted(set(built) - made) if file.phase == "pre" else []
+
+
 def _of_interest(files: list[Migration], applied: Mapping[str, str]) -> Mapping[str, str]:
     """What was applied, without what a newer version only added."""
     unknown = set(applied) - {file.name for file in files}
@@ -167,16 +199,60 @@ def _applied(connection: psycopg.Connection) -> dict[str, str]:
     return dict(connection.execute("select name, checksum from schema_migrations").fetchall())
 
 
-def _apply_one(connection: psycopg.Connection, file: Migration) -> None:
+def _patiently(connection: psycopg.Connection, name: str, do: Callable[[], object]) -> None:
+    """Do it; while something else holds a lock that it needs, let the others pass and try again."""
+    ends_at = time.monotonic() + PATIENCE_S
+    connection.execute(f"set lock_timeout = {round(LOCK_WITHIN_S * 1000)}".encode())
+    while True:
+        try:
+            do()
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+            if time.monotonic() >= ends_at:
+                raise MigrationError(
+                    f"{name} was not applied: for {PATIENCE_S:g} s others held what it needs "
+                    f"({error.diag.context or error}). End long transactions (pg_stat_activity), "
+                    "then run `farmiq migrate` again"
+                ) from error
+            time.sleep(LOCK_WITHIN_S)
+        else:
+            return
+
+
+def _apply_one(connection: psycopg.Connection, file: Migration, functions: Sequence[Path]) -> None:
+    if file.is_concurrent:
+        _apply_concurrently(connection, file)
+        return
     with connection.transaction():
+        _apply_again(connection, functions)
         connection.execute(file.sql.encode())
-        connection.execute(
-            "insert into schema_migrations (name, checksum) values (%s, %s)",
-            (file.name, file.checksum),
-        )
+        _note(connection, file)
 
 
-def _apply_again(connection: psycopg.Connection, files: list[Path]) -> None:
+def _apply_concurrently(connection: psycopg.Connection, file: Migration) -> None:
+    """It keeps nobody waiting, so it may wait itself; an index that was not finished goes first."""
+    connection.execute("set lock_timeout = 0")
+    names = [found["name"].lower() for found in _CONCURRENT.finditer(file.sql)]
+    broken = connection.execute(
+        "select format('%%I.%%I', n.nspname, c.relname) from pg_index i "
+        "join pg_class c on c.oid = i.indexrelid join pg_namespace n on n.oid = c.relnamespace "
+        "where not i.indisvalid and c.relname = any(%s)",
+        (names,),
+    ).fetchall()
+    for (name,) in broken:
+        connection.execute(f"drop index concurrently {name}".encode())
+    for statement in re.split(r";\s*$", file.sql, flags=re.MULTILINE):
+        if statement.strip():
+            connection.execute(statement.encode())
+    _note(connection, file)
+
+
+def _note(connection: psycopg.Connection, file: Migration) -> None:
+    connection.execute(
+        "insert into schema_migrations (name, checksum) values (%s, %s)", (file.name, file.checksum)
+    )
+
+
+def _apply_again(connection: psycopg.Connection, files: Sequence[Path]) -> None:
     with connection.transaction():
         # A function may name a table that a later file makes.
         connection.execute("set local check_function_bodies = off")

@@ -60,14 +60,22 @@ class Stack:
     """A running stack; leaving the `with` block stops what it started."""
 
     def __init__(
-        self, root: Path, downloads: Path, say: Say, *, detach: bool, shared_login: bool = True
+        self,
+        root: Path,
+        downloads: Path,
+        say: Say,
+        *,
+        detach: bool,
+        shared_login: bool = True,
+        mends: bool = False,
     ) -> None:
+        """With `mends` it goes on with the engines that were left running in `root`."""
         self.root = root
         self._downloads = downloads
         self._detach = detach
         self._shared_login = shared_login
         self._stopped = False
-        self._lock = _take_over(root)
+        self._lock = _take_over(root, clear=not mends)
         self._turn = threading.Lock()
         self._abandoned = threading.Event()
         self._running: dict[str, Running] = {}
@@ -75,6 +83,8 @@ class Stack:
         self._ports: dict[str, int] = {}
         self._passwords: dict[str, str] = {}
         self._say = _one_at_a_time(say)
+        if mends:
+            self._go_on()
 
     def __enter__(self) -> Self:
         return self
@@ -145,6 +155,17 @@ class Stack:
                 [partial(self._use, engine, remote[engine.name]) for engine in distant]
                 + [partial(self._bring_up, engine) for engine in local]
             )
+
+    def _go_on(self) -> None:
+        run, base = record.read_run(self.root), record.port_base(self.root)
+        if run is None or base is None:
+            raise StackError(f"No stack runs in {self.root}: start one with `farmiq stack up`.")
+        self._running = {running.name: running for running in run.engines}
+        self._ports = ports.layout(base, registry.PORTS)
+        names = [running.name for running in run.engines if running.process is not None]
+        self._passwords = record.passwords(
+            self.root, [name for engine in registry.choose(names) for name in engine.passwords]
+        )
 
     def _all_at_once(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Run all tasks; when one fails the others give up, and its failure is the one raised."""
@@ -315,6 +336,22 @@ def start(
     return stack
 
 
+def mend(root: Path, *, say: Say = lambda _: None, shared_login: bool = True) -> list[str]:
+    """Restart the engines that do not answer, of a stack left running in `root`.
+
+    The others go on untouched. Returns the names of those restarted.
+    """
+    root = root.resolve()
+    unwell = [state for state in states(root) if not state.healthy]
+    stack = Stack(root, downloads_of(root), say, detach=True, shared_login=shared_login, mends=True)
+    try:
+        for state in unwell:
+            stack.restart(state.name)
+    finally:
+        stack._let_go()  # noqa: SLF001
+    return [state.name for state in unwell]
+
+
 def attach(root: Path) -> Mapping[str, str]:
     """Return the addresses of the stack that runs in `root`."""
     run = record.read_run(root.resolve())
@@ -394,12 +431,13 @@ def downloads_of(root: Path) -> Path:
     return (siblings.parent if siblings.name == "stacks" else siblings) / "engines"
 
 
-def _take_over(root: Path) -> files.Lock:
-    """Lock the folder and stop what a dead owner left in it; a stack in use is refused."""
+def _take_over(root: Path, *, clear: bool) -> files.Lock:
+    """Lock the folder and `clear` what a dead owner left in it; a stack in use is refused."""
     lock = files.Lock(root / "lock")
     if lock.take():
         try:
-            _clear_leftovers(root)
+            if clear:
+                _clear_leftovers(root)
         except StackError:
             lock.release()
             raise
@@ -475,7 +513,7 @@ def _remedy(root: Path, running: Running) -> str:
     if not running.alive:
         return f"it is not running: `{command(root, 'up')}` starts it again"
     log = root / "logs" / f"{running.name}.log"
-    return f"it runs but does not answer: read {log}, then `{command(root, 'down')}` and `up`"
+    return f"it runs but does not answer: read {log}, then `{command(root, 'up')}` restarts it"
 
 
 def _one_at_a_time(say: Say) -> Say:

@@ -60,8 +60,18 @@ def _alert(subject: str, flow: Flow, pause: Pause | None) -> alerts.Alert:
 
 
 async def calm(pool: db.Pool) -> dict[str, object]:
-    """Nobody need look any more at whoever has been calm for a while."""
+    """Nobody need look any more at whoever has been calm for a while.
+
+    A pause longer than any was set by a clock that has been set back since: it is over.
+    """
     async with db.transaction(pool) as tx:
+        await tx.execute(
+            """
+            update device_pauses set until_at = fn_now()
+            where until_at > (select fn_now()) + %s * interval '1 second'
+            """,
+            (2 * flood.LONGEST_PAUSE_S,),
+        )
         return {"calm": await alerts.close_unseen(tx, kind=KIND, seconds=flood.CALM_S)}
 
 

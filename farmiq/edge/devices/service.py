@@ -27,6 +27,7 @@ from farmiq.plumbing import broker_log, chores, db, http, ids, log, mqtt
 from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.broker_users import Users
+from farmiq.plumbing.clock import AgeGuard
 from farmiq.plumbing.flood import Flow
 from farmiq.plumbing.follow import Follower
 
@@ -71,7 +72,9 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             chores.Chore(
                 "devices.forget_commands",
                 3600.0,
-                partial(forget_commands, pool, days=settings.command_days),
+                AgeGuard(pool, "devices.forget_commands").keep(
+                    partial(forget_commands, pool, days=settings.command_days)
+                ),
             ),
             diary.daily(
                 pool,

@@ -18,6 +18,7 @@ from farmiq.edge.ingress.store import Boot
 from farmiq.edge.telemetry import upkeep as telemetry
 from farmiq.plumbing import db, log
 from farmiq.plumbing.chores import Chore
+from farmiq.plumbing.clock import AgeGuard
 
 DEDUPE_EVERY_S = 30 * 60.0
 BOUNDS_EVERY_S = 30.0
@@ -63,8 +64,16 @@ class Shedder:
 def chores_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> list[Chore]:
     _say_ttl(settings.dedupe_ttl_hours)
     return [
-        Chore("ingress.dedupe", DEDUPE_EVERY_S, lambda: forget_ids(pool, settings)),
-        Chore("ingress.quarantine", BOUNDS_EVERY_S, lambda: bound_quarantine(pool, settings)),
+        Chore(
+            "ingress.dedupe",
+            DEDUPE_EVERY_S,
+            AgeGuard(pool, "ingress.dedupe").keep(lambda: forget_ids(pool, settings)),
+        ),
+        Chore(
+            "ingress.quarantine",
+            BOUNDS_EVERY_S,
+            AgeGuard(pool, "ingress.quarantine").keep(lambda: bound_quarantine(pool, settings)),
+        ),
         Chore("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
         Chore(KIND, DISK_EVERY_S, Guard(pool, settings, is_active=is_active).look),
         diary.daily(pool, settings, "ingress.boots", lambda: forget_boots(pool)),

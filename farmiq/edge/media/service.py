@@ -62,6 +62,7 @@ async def look_for_ever(keeper: Keeper, *, every_s: float) -> None:
 def _chores(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> list[Chore]:
     return [
         Chore("media.measure", MEASURE_S, lambda: upkeep.measure(pool)),
+        Chore("media.clock", MEASURE_S, lambda: upkeep.set_right(pool, settings)),
         Chore("media.shed", SHED_S, lambda: upkeep.shed(pool, bucket, settings)),
         diary.daily(
             pool, settings, "media.retention", lambda: upkeep.forget(pool, bucket, settings)

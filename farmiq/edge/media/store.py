@@ -204,6 +204,18 @@ async def release(tx: db.Connection, image_ids: Sequence[UUID]) -> None:
     )
 
 
+async def set_right(tx: db.Connection, *, hours: float) -> int:
+    """Look now for what was put off longer than ever, by a clock that has been set back since."""
+    cursor = await tx.execute(
+        """
+        update media_objects set check_at = fn_now()
+        where check_at > (select fn_now()) + %s * interval '1 hour'
+        """,
+        (hours,),
+    )
+    return cursor.rowcount
+
+
 async def keep_stored(tx: db.Connection, image: Image, found: Found, *, event_id: UUID) -> bool:
     """The bytes are here and right; False if that was known already."""
     cursor = await tx.execute(

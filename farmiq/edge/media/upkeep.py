@@ -20,7 +20,7 @@ from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
-from farmiq.edge.media import ageing, carried, kept
+from farmiq.edge.media import ageing, carried, kept, store
 from farmiq.edge.media.kept import Stored
 from farmiq.plumbing import db, objects
 from farmiq.plumbing.gallery import small_key
@@ -77,6 +77,12 @@ async def measure(pool: db.Pool) -> dict[str, object]:
         MISSING.labels(tenant_id=each.tenant_id).set(each.missing)
         STORED_BYTES.labels(tenant_id=each.tenant_id).set(each.stored_bytes)
     return {}
+
+
+async def set_right(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
+    """A clock that was ahead and is right again must not leave an image waiting for days."""
+    async with db.transaction(pool) as tx:
+        return {"count": await store.set_right(tx, hours=settings.media_expire_hours + 2)}
 
 
 async def forget(

@@ -134,7 +134,7 @@ def _given_to_another(database: Database) -> None:
     with psycopg.connect(database.admin_url) as owner:
         owner.execute(
             "update leases set holder = 'b', fence = fence + 1, "
-            "expires_at = now() + interval '1 hour'"
+            "expires_at = now() + interval '50 seconds'"
         )
 
 

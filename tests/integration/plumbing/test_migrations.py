@@ -142,3 +142,40 @@ def test_a_service_can_read_the_history_but_not_rewrite_it(empty_db: Make, folde
         pytest.raises(psycopg.errors.InsufficientPrivilege),
     ):
         connection.execute("delete from schema_migrations")
+
+
+def test_a_migration_that_needs_a_table_in_use_lets_others_pass_and_gives_up(
+    empty_db: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "LOCK_WITHIN_S", 0.05)
+    monkeypatch.setattr(migrations, "PATIENCE_S", 0.2)
+    database = empty_db("edge")
+    migrations.apply(database.admin_url, folder)
+    add(folder, "0003_pre_three", "alter table two add column m int;")
+
+    with psycopg.connect(database.admin_url) as busy:
+        busy.execute("insert into two values (2)")
+        with pytest.raises(MigrationError, match=r"0003_pre_three was not applied.*End long"):
+            migrations.apply(database.admin_url, folder)
+
+    assert migrations.apply(database.admin_url, folder) == ["0003_pre_three"]
+
+
+def test_an_index_is_built_concurrently_and_one_that_was_not_finished_is_replaced(
+    empty_db: Make, folder: Path
+) -> None:
+    database = empty_db("edge")
+    migrations.apply(database.admin_url, folder)
+    build = "create unique index concurrently if not exists two_n_idx on two (n);\n"
+    add(folder, "0003_pre_three", f"-- Found by n.\n{build}comment on index two_n_idx is 'x';\n")
+    with psycopg.connect(database.admin_url, autocommit=True) as owner:
+        owner.execute("insert into two values (1)")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            migrations.apply(database.admin_url, folder)
+        owner.execute("delete from two where ctid = (select max(ctid) from two)")
+
+        assert migrations.apply(database.admin_url, folder) == ["0003_pre_three"]
+        valid = owner.execute(
+            "select indisvalid from pg_index where indexrelid = 'two_n_idx'::regclass"
+        ).fetchall()
+    assert valid == [(True,)]

@@ -237,3 +237,17 @@ def test_a_folder_deleted_by_hand_starts_afresh(root: Path) -> None:
             url = started.environment["FARMIQ_EDGE_DB_ADMIN_URL"]
             execute(url, "create table kept ()")
         shutil.rmtree(root)
+
+
+def test_only_the_engine_that_is_unwell_is_restarted(root: Path) -> None:
+    started = stack.start(root, engines=["postgres-edge", "mqtt-edge"], detach=True)
+    before = {state.name: state.pid for state in stack.states(root)}
+    started.kill("mqtt-edge")
+
+    assert stack.mend(root) == ["mqtt-edge"]
+
+    found = {state.name: state for state in stack.states(root)}
+    assert all(state.healthy for state in found.values())
+    assert found["postgres-edge"].pid == before["postgres-edge"]
+    assert found["mqtt-edge"].pid != before["mqtt-edge"]
+    assert stack.attach(root) == started.environment

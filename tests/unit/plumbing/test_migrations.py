@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from farmiq.plumbing import migrations
 from farmiq.plumbing.migrations import Migration, MigrationError
+from farmiq.process import SQL
 
 FILES = [
     Migration("0001_pre_a", "select 1"),
@@ -92,3 +93,33 @@ def test_a_cleanup_that_was_skipped_is_not_overtaken(phase: str) -> None:
 def test_post_waits_for_pre() -> None:
     with pytest.raises(MigrationError, match="0001_pre_a comes first"):
         migrations.chosen(FILES[:2], "post")
+
+
+# Files of before this rule; they are applied, and may not be edited.
+BEFORE_THE_RULE = {"edge": "0019", "cloud": "0017"}
+
+
+@pytest.mark.parametrize("site", ["edge", "cloud"])
+def test_old_code_that_runs_on_does_not_wait_for_an_index(site: str) -> None:
+    blocking = {
+        file.name: tables
+        for file in migrations.read(SQL[site])
+        if file.name[:4] > BEFORE_THE_RULE[site] and (tables := migrations.blocks_writers(file))
+    }
+    assert blocking == {}, "build these indexes concurrently, in a file of their own"
+
+
+@pytest.mark.parametrize(
+    ("name", "sql", "tables"),
+    [
+        ("0001_pre_a", "create index a_idx on old (n);", ["old"]),
+        ("0001_pre_a", "create unique index if not exists a_idx\n  on old (n);", ["old"]),
+        ("0001_pre_a", "create index concurrently a_idx on old (n);", []),
+        ("0001_pre_a", "create table new (n int);\ncreate index a_idx on new (n);", []),
+        ("0001_post_a", "create index a_idx on old (n);", []),
+    ],
+)
+def test_an_index_on_a_table_in_use_blocks_who_writes_to_it(
+    name: str, sql: str, tables: list[str]
+) -> None:
+    assert migrations.blocks_writers(Migration(name, sql)) == tables

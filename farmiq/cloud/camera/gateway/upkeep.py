@@ -11,7 +11,8 @@ from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.broker_users import Users
 from farmiq.plumbing.chores import Chore
-from farmiq.plumbing.flood import Flow
+from farmiq.plumbing.clock import AgeGuard
+from farmiq.plumbing.flood import LONGEST_PAUSE_S, Flow
 from farmiq.plumbing.follow import Follower
 
 NAME = "cloud-camera-gateway"
@@ -61,7 +62,14 @@ def chores_of(
     """Those that need no MQTT; of two gateways the one whose turn it is does them."""
     todo = [
         Chore("camera.liveness", settings.camera_round_s, partial(liveness.look_round, pool)),
-        Chore("camera.forget", 300.0, partial(forget, pool, days=settings.camera_days)),
+        Chore(
+            "camera.forget",
+            300.0,
+            AgeGuard(pool, "camera.forget").keep(partial(forget, pool, days=settings.camera_days)),
+        ),
+        Chore(
+            "camera.clock", 30.0, partial(set_right, pool, longest_s=2 * settings.camera_timeout_s)
+        ),
         Chore("camera.unknown", settings.camera_round_s, partial(watch.Strangers().look, pool)),
     ]
     if settings.broker_log_file is not None:
@@ -115,6 +123,27 @@ async def forget(pool: db.Pool, *, days: float) -> dict[str, object]:
         most = {"days": days, "most": MOST_QUARANTINED, "unknown": MOST_UNKNOWN}
         done = [await tx.execute(each, most) for each in _FORGET]
     return {"count": sum(each.rowcount for each in done)}
+
+
+async def set_right(pool: db.Pool, *, longest_s: float) -> dict[str, object]:
+    """Steps and pauses put off by a clock that was ahead and has been set back are due now."""
+    async with db.transaction(pool) as tx:
+        steps = await tx.execute(
+            """
+            update camera_transfers set due_at = fn_now()
+            where state in ('receiving', 'complete')
+              and due_at > (select fn_now()) + %s * interval '1 second'
+            """,
+            (longest_s,),
+        )
+        pauses = await tx.execute(
+            """
+            update camera_logins set paused_until = fn_now()
+            where paused_until > (select fn_now()) + %s * interval '1 second'
+            """,
+            (2 * LONGEST_PAUSE_S,),
+        )
+    return {"count": steps.rowcount + pauses.rowcount}
 
 
 def sending(pool: db.Pool, broker: mqtt.Client, *, awake_s: float) -> Chore:

@@ -40,11 +40,12 @@ async def claim(tx: db.Connection) -> Observation | None:
             where i.image_id = o.image_id and o.observation_id = (
               select n.observation_id from petri_observations n
               where n.quality is null
-                and (n.judging_until is null or n.judging_until <= fn_now())
+                and (n.judging_until is null or n.judging_until <= fn_now()
+                  or n.judging_until > fn_now() + 2 * %s * interval '1 second')
               order by n.created_at limit 1 for update skip locked)
             returning o.observation_id, o.company_id, i.image_url, o.judge_attempts
             """,
-            (CLAIM_S,),
+            (CLAIM_S, CLAIM_S),
         )
         return await cursor.fetchone()
 

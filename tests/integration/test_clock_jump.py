@@ -1,0 +1,124 @@
+"""A clock that jumps ahead by days and back deletes nothing and blocks nobody (F-13, I-23)."""
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from farmiq.cloud import forgetting
+from farmiq.cloud.camera.gateway import upkeep as camera_upkeep
+from farmiq.cloud.forgetting import Forgotten
+from farmiq.config import EdgeSettings
+from farmiq.edge.devices import floods
+from farmiq.edge.ingress import upkeep
+from farmiq.plumbing import clock, db, ids, lease
+from tests.conftest import Database
+
+DAYS = "3 days"
+
+
+def move(database: Database, ahead: str) -> None:
+    with psycopg.connect(database.admin_url) as owner:
+        owner.execute(
+            "insert into test_clock (ahead) values (%s) "
+            "on conflict on constraint test_clock_pkey do update set ahead = excluded.ahead",
+            (ahead,),
+        )
+
+
+def count(database: Database, table: str) -> int:
+    with psycopg.connect(database.admin_url) as owner:
+        row = owner.execute(
+            sql.SQL("select count(*) from {}").format(sql.Identifier(table))
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+
+@pytest.mark.parametrize("site", ["edge", "cloud"])
+async def test_ids_are_not_forgotten_while_the_clock_is_ahead(
+    site: str, request: pytest.FixtureRequest, free_port: Callable[[], int]
+) -> None:
+    database: Database = request.getfixturevalue(f"{site}_db")
+    table = "ingress_dedupe" if site == "edge" else "ingestion_dedupe"
+    with psycopg.connect(database.admin_url) as owner:
+        _remember_one(owner, site)
+    async with db.pool(database.url, name="test") as pool:
+        forget = (
+            _edge_chore(pool, database, free_port())
+            if site == "edge"
+            else forgetting.chore(
+                pool, Forgotten("ingestion_dedupe", "received_at", 2), name="test"
+            ).do
+        )
+        await forget()
+        move(database, "30 days")
+        await forget()
+        assert count(database, table) == 1
+        move(database, "0")
+        await forget()
+        assert count(database, table) == 1
+
+
+def _edge_chore(pool: db.Pool, database: Database, port: int) -> clock.Do:
+    settings = EdgeSettings.load(
+        {
+            "FARMIQ_EDGE_DB_URL": database.url,
+            "FARMIQ_EDGE_MQTT_URL": f"mqtt://127.0.0.1:{port}",
+            "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{port}",
+            "FARMIQ_EDGE_KEY_FILE": "unused.json",
+        }
+    )
+    todo = upkeep.chores_of(pool, settings, is_active=lambda: True)
+    return next(each.do for each in todo if each.name == "ingress.dedupe")
+
+
+def _remember_one(owner: "psycopg.Connection", site: str) -> None:
+    if site == "edge":
+        owner.execute(
+            "insert into ingress_dedupe (tenant_id, event_id, content_hash) values ('t-1', %s, %s)",
+            (ids.new(), b"x" * 32),
+        )
+    else:
+        owner.execute(
+            "insert into ingestion_dedupe "
+            "(tenant_id, event_id, event_type, content_hash, batch_id) "
+            "values ('t-1', %s, 'telemetry.ingested', %s, 'b-1')",
+            (ids.new(), b"x" * 32),
+        )
+
+
+async def test_a_lease_taken_while_the_clock_was_ahead_blocks_nobody(edge_db: Database) -> None:
+    async with db.pool(edge_db.url, name="test") as pool:
+        async with db.transaction(pool) as tx:
+            assert await lease.take(tx, "gateway", "first:1", lasts_s=5) is not None
+            assert await lease.take(tx, "gateway", "second:2", lasts_s=5) is None
+        move(edge_db, DAYS)
+        async with db.transaction(pool) as tx:
+            assert await lease.take(tx, "gateway", "first:1", lasts_s=5) is not None
+        move(edge_db, "0")
+        async with db.transaction(pool) as tx:
+            assert await lease.take(tx, "gateway", "second:2", lasts_s=5) is not None
+
+
+async def test_a_pause_set_while_the_clock_was_ahead_is_over_when_it_is_back(
+    edge_db: Database,
+) -> None:
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute(
+            "insert into device_pauses (tenant_id, device_id, until_at, in_a_row) "
+            "values ('t-1', 'd-1', fn_now() + interval '3 days', 1), "
+            "('t-1', 'd-2', fn_now() + interval '30 s', 1)"
+        )
+    async with db.pool(edge_db.url, name="test") as pool:
+        await floods.calm(pool)
+    with psycopg.connect(edge_db.admin_url) as owner:
+        rows = owner.execute(
+            "select device_id from device_pauses where until_at > fn_now()"
+        ).fetchall()
+    assert rows == [("d-2",)]
+
+
+async def test_the_cameras_clock_chore_runs_on_an_empty_site(cloud_db: Database) -> None:
+    async with db.pool(cloud_db.url, name="test") as pool:
+        assert await camera_upkeep.set_right(pool, longest_s=600) == {"count": 0}
