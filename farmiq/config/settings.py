@@ -9,6 +9,7 @@ from pydantic import (
     ConfigDict,
     Field,
     IPvAnyNetwork,
+    SecretStr,
     ValidationError,
     field_validator,
 )
@@ -74,6 +75,14 @@ class Settings(BaseModel):
         alias="API_TRUSTED_PROXIES",
         description="addresses or networks of our own reverse proxies, comma-separated, which say "
         "in X-Forwarded-For who the client is; none: -; default: this machine itself",
+    )
+
+    metrics_token: SecretStr | None = Field(
+        None,
+        alias="API_METRICS_TOKEN",
+        min_length=16,
+        description="who asks for /metrics with it (Authorization: Bearer …) sees figures by "
+        "tenant; without it they are summed over all",
     )
 
     @field_validator("trusted_proxies", mode="before")
