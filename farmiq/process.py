@@ -52,6 +52,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
             actions_per_minute=own.actions_per_minute,
             request_within_s=own.request_within_s,
             limits=own.limits,
+            metrics_token=own.metrics_token.get_secret_value() if own.metrics_token else None,
         )
         schema = Schema(site, own.db_url.get_secret_value())
         schemas.append(schema)

@@ -57,6 +57,8 @@ def template(name: str) -> str:
         lines += ["", f"# {field.description}"]
         default = "" if field.is_required() or field.default is None else field.default
         if isinstance(default, tuple):
-            default = ",".join(f"{part:g}" for part in default)
+            default = ",".join(
+                f"{part:g}" if isinstance(part, int | float) else str(part) for part in default
+            )
         lines.append(f'{variable}=""' if field.is_required() else f'#{variable}="{default}"')
     return "\n".join(lines) + "\n"

@@ -87,6 +87,14 @@ class Settings(BaseModel):
         "in X-Forwarded-For who the client is; none: -; default: this machine itself",
     )
 
+    metrics_token: SecretStr | None = Field(
+        None,
+        alias="API_METRICS_TOKEN",
+        min_length=16,
+        description="who asks for /metrics with it (Authorization: Bearer …) sees figures by "
+        "tenant; without it they are summed over all",
+    )
+
     @field_validator("trusted_proxies", mode="before")
     @classmethod
     def _proxies(cls, given: Any) -> Any:

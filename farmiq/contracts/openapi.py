@@ -433,7 +433,10 @@ def _always() -> dict[str, Any]:
             "Its parts work",
             {"200": _answer("They do.", Readiness), "503": _answer("Not all do.", Readiness)},
         ),
-        "/metrics": _get("Metrics for Prometheus", {"200": metrics}),
+        "/metrics": _get(
+            "Metrics for Prometheus; by tenant only with API_METRICS_TOKEN as bearer token",
+            {"200": metrics, "401": _answer("UNAUTHENTICATED: this is not the token.", ErrorBody)},
+        ),
         "/version": _get("Name and version", {"200": _answer("Both.", Version)}),
     }
 

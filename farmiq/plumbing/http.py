@@ -7,6 +7,7 @@ Always there: /healthz (the process lives), /readyz (its parts work; names what 
 import asyncio
 import contextlib
 import copy
+import hmac
 import inspect
 import json
 import math
@@ -31,7 +32,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from farmiq.plumbing import connections, ids, log
+from farmiq.plumbing import connections, ids, log, metrics
 from farmiq.plumbing.allowance import Allowance
 from farmiq.plumbing.connections import Connection, Connections, Limits
 from farmiq.plumbing.tls import Tls
@@ -191,6 +192,7 @@ class Door:
     # A whole request is here within so long; who trickles must not hold connections for ever.
     request_within_s: float = 60.0
     limits: Limits = field(default_factory=Limits)
+    metrics_token: str | None = field(default=None, repr=False)
     app: FastAPI = field(init=False)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _checks: dict[str, Check] = field(default_factory=dict)
@@ -223,7 +225,7 @@ class Door:
         self.app.add_middleware(_Identify)
         self.app.add_api_route("/healthz", self._healthz, include_in_schema=False)
         self.app.add_api_route("/readyz", self._readyz, include_in_schema=False)
-        self.app.add_api_route("/metrics", _metrics, include_in_schema=False)
+        self.app.add_api_route("/metrics", self._metrics, include_in_schema=False)
         self.app.add_api_route("/version", self._version, include_in_schema=False)
 
     def part(self, name: str) -> "Door":
@@ -316,6 +318,20 @@ class Door:
 
     async def _healthz(self) -> dict[str, str]:
         return {"status": "ok"}
+
+    async def _metrics(self, request: Request) -> Response:
+        """Anybody may see how we are; names of tenants are for who has the token."""
+        given = request.headers.get("authorization")
+        known = given is not None and self._is_metrics_token(given)
+        if given is not None and not known:
+            raise HttpError(401, "this is not the token for metrics (API_METRICS_TOKEN)")
+        return Response(
+            metrics.shown(names=known), media_type=prometheus_client.CONTENT_TYPE_LATEST
+        )
+
+    def _is_metrics_token(self, given: str) -> bool:
+        expected = f"Bearer {self.metrics_token}".encode()
+        return self.metrics_token is not None and hmac.compare_digest(given.encode(), expected)
 
     async def _version(self) -> dict[str, str]:
         return {"name": self.title, "version": self.version}
@@ -708,12 +724,6 @@ async def _answer(found: Awaitable[str | None]) -> str | None:
 
 def _broken(error: Exception) -> str:
     return f"the check failed: {error!r}"
-
-
-async def _metrics() -> Response:
-    return Response(
-        prometheus_client.generate_latest(), media_type=prometheus_client.CONTENT_TYPE_LATEST
-    )
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

@@ -200,7 +200,7 @@ async def test_what_ingestion_refuses_holds_up_nobody_else(cloud: Cloud) -> None
         key_file = Path(cloud.environment["CAMERA_BRIDGE_KEY_FILE"])
         made = service.Bridge(cloud.settings, cloud.pool, client, url, key_file)
         assert await made.send_all() == {"count": 3}
-    assert made.problem == f"wakes of tenant farm wait: {url} answers 403"
+    assert made.problem == f"wakes wait (the log says of which tenant): {url} answers 403"
     assert farm.rows(
         "select company_id, bridged_at is null, left(bridge_problem, 3) from petri_observations"
         " order by created_at"

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from uuid import UUID
 
 import httpx2
+import prometheus_client
 import pytest
 from fastapi import Request, Response
 
@@ -394,3 +395,53 @@ async def test_header_sent_twice_is_refused_on_every_route(
     assert answer.status_code == 400
     assert name in answer.json()["error"]["message"]
     assert answer.json()["error"]["traceId"] == answer.headers["x-trace-id"]
+
+
+# --- metrics
+
+TOKEN = "a token of some length"
+
+
+@pytest.fixture
+def by_tenant() -> Iterator[None]:
+    registry = prometheus_client.REGISTRY
+    made = [
+        prometheus_client.Gauge("test_waiting", "…", ["tenant_id", "kind"]),
+        prometheus_client.Gauge("test_oldest_seconds", "…", ["tenant_id"]),
+    ]
+    for tenant_id, value in (("acme", 3), ("globex", 4)):
+        made[0].labels(tenant_id=tenant_id, kind="a").set(value)
+        made[1].labels(tenant_id=tenant_id).set(value)
+    yield
+    for each in made:
+        registry.unregister(each)
+
+
+@pytest.mark.usefixtures("by_tenant")
+async def test_metrics_without_token_name_no_tenant(client: httpx2.AsyncClient) -> None:
+    shown = (await client.get("/metrics")).text
+
+    assert "acme" not in shown
+    assert "globex" not in shown
+    assert 'test_waiting{kind="a"} 7.0' in shown
+    assert "test_oldest_seconds 4.0" in shown
+    assert "farmiq_http_requests_total{" in shown
+
+
+@pytest.mark.usefixtures("by_tenant")
+async def test_metrics_with_token_are_by_tenant(door: Door, client: httpx2.AsyncClient) -> None:
+    door.metrics_token = TOKEN
+    answer = await client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
+
+    assert 'test_waiting{kind="a",tenant_id="acme"} 3.0' in answer.text
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+@pytest.mark.parametrize("given", ["Bearer None", "Bearer wrong", "Basic x", TOKEN])
+async def test_metrics_with_a_wrong_token_are_refused(
+    door: Door, client: httpx2.AsyncClient, token: str | None, given: str
+) -> None:
+    door.metrics_token = token
+    answer = await client.get("/metrics", headers={"authorization": given})
+
+    assert answer.status_code == 401

@@ -81,7 +81,8 @@ class Bridge:
                 batch = list(own)
                 if why := await self._send(self._token(key, tenant_id), batch):
                     waiting.add(tenant_id)
-                    problem = f"wakes of tenant {tenant_id} wait: {why}"
+                    # Anybody may read this in /readyz: it names no tenant.
+                    problem = f"wakes wait (the log says of which tenant): {why}"
                     log.get(NAME).warning("bridge.waits", tenant_id=tenant_id, reason=why)
                 else:
                     count += len(batch)
