@@ -25,16 +25,33 @@ Command = Literal["send_image", "capture_image", "next_wake"]
 
 
 @app.command()
-def login(mac: Mac, *, stack: StackName = None, as_json: AsJson = False) -> None:
+def login(
+    mac: Mac,
+    *,
+    company: Annotated[
+        str | None, typer.Option(help="Tenant whose camera it is, if several registered it.")
+    ] = None,
+    move: Annotated[
+        bool, typer.Option("--move", help="Take it from the company whose camera was heard.")
+    ] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
     """Make a camera's login, or replace it. The password is printed this once.
 
-    An older one ends within seconds: the gateway writes the broker's users.
+    An older one ends within seconds: the gateway writes the broker's users. Every company may
+    register a MAC address; the camera is that company's which was given its login.
     """
     from farmiq.cloud.camera.gateway import logins
 
     user = _plain(mac)
     try:
-        made = _in_cloud(stack, lambda tx: logins.make(tx, user, made_by=terminal.actor()))
+        made = _in_cloud(
+            stack,
+            lambda tx: logins.make(
+                tx, user, made_by=terminal.actor(), tenant_id=company, move=move
+            ),
+        )
     except logins.NoCamera as error:
         terminal.fail(str(error))
     terminal.tell(
@@ -69,6 +86,7 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
         seen = f"{row['last_seen_at']:%Y-%m-%d %H:%M}Z" if row["last_seen_at"] else "never"
         state = (row["state"] or "unknown") if row["last_seen_at"] else "unseen"
         login_ = "login" if row["made_at"] and not row["revoked_at"] else "no login"
+        login_ += "" if row["proven_at"] else ", unproven"
         typer.echo(
             f"{row['mac']}  {state:<7} seen {seen:<17} {login_:<8}  "
             f"{row['dialect']:<8}  {row['company']}/{row['name']}{_paused(row['paused_until'])}"
