@@ -25,16 +25,33 @@ Command = Literal["send_image", "capture_image", "next_wake"]
 
 
 @app.command()
-def login(mac: Mac, *, stack: StackName = None, as_json: AsJson = False) -> None:
+def login(
+    mac: Mac,
+    *,
+    company: Annotated[
+        str | None, typer.Option(help="Tenant whose camera it is, if several registered it.")
+    ] = None,
+    move: Annotated[
+        bool, typer.Option("--move", help="Take it from the company whose camera was heard.")
+    ] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
     """Make a camera's login, or replace it. The password is printed this once.
 
-    An older one ends within seconds: the gateway writes the broker's users.
+    An older one ends within seconds: the gateway writes the broker's users. Every company may
+    register a MAC address; the camera is that company's which was given its login.
     """
     from farmiq.cloud.camera.gateway import logins
 
     user = _plain(mac)
     try:
-        made = _in_cloud(stack, lambda tx: logins.make(tx, user, made_by=terminal.actor()))
+        made = _in_cloud(
+            stack,
+            lambda tx: logins.make(
+                tx, user, made_by=terminal.actor(), tenant_id=company, move=move
+            ),
+        )
     except logins.NoCamera as error:
         terminal.fail(str(error))
     terminal.tell(
@@ -160,7 +177,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["mac"],
         (row["state"] or "unknown") if row["last_seen_at"] else "unseen",
         f"seen {terminal.local(row['last_seen_at'])}",
-        "login" if row["made_at"] and not row["revoked_at"] else "no login",
+        ("login" if row["made_at"] and not row["revoked_at"] else "no login")
+        + ("" if row["proven_at"] else ", unproven"),
         row["dialect"],
         f"{row['company']}/{row['name']}{_paused(row['paused_until'])}",
     )

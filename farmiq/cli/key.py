@@ -21,10 +21,21 @@ def add(
     role: Annotated[
         str, typer.Option(help="viewer reads, operator also acts, admin may do everything.")
     ] = "viewer",
+    tenant: Annotated[
+        str | None, typer.Option(help="The only tenant that it reaches; default: all of them.")
+    ] = None,
+    area: Annotated[
+        list[str] | None,
+        typer.Option("--area", help="Part of the API that it is for, such as feed; repeatable."),
+    ] = None,
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it, this once: only its hash is kept."""
+    """Make a key and print it, this once: only its hash is kept.
+
+    Give it no more than it needs: `--role operator --tenant t-001 --area feed` records feed of one
+    tenant, and reads and does nothing else.
+    """
     import psycopg
 
     from farmiq.edge import access
@@ -32,17 +43,24 @@ def add(
 
     if role not in access.ROLES:
         terminal.fail(f"{role!r} is no role; choose {', '.join(access.ROLES)}", code=2)
+    if odd := sorted(set(area or ()) - set(access.AREAS)):
+        terminal.fail(f"{odd[0]!r} is no area; choose from {', '.join(access.AREAS)}", code=2)
+    if tenant is not None:
+        terminal.check_id(tenant)
     key = access.new_key()
     with psycopg.connect(_admin_url(stack)) as connection:
         try:
             connection.execute(
-                "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, %s, %s, %s)",
-                (ids.new(), name, role, access.digest(key)),
+                "insert into api_keys (api_key_id, name, role, key_sha256, tenant_id, areas) "
+                "values (%s, %s, %s, %s, %s, %s)",
+                (ids.new(), name, role, access.digest(key), tenant, area or None),
             )
         except psycopg.errors.UniqueViolation:
             terminal.fail(f"there is a key {name!r} already; revoke it or choose another name")
     if as_json:
-        terminal.print_json({"name": name, "role": role, "key": key})
+        terminal.print_json(
+            {"name": name, "role": role, "key": key, "tenant_id": tenant, "areas": area or None}
+        )
     else:
         typer.echo(key)
 
@@ -55,7 +73,8 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
 
     with psycopg.connect(_admin_url(stack), row_factory=dict_row) as connection:
         rows = connection.execute(
-            "select name, role, created_at, revoked_at from api_keys order by name"
+            "select name, role, tenant_id, areas, created_at, revoked_at "
+            "from api_keys order by name"
         ).fetchall()
     terminal.print_list(
         rows,
@@ -63,6 +82,7 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
             row["name"],
             row["role"],
             terminal.local(row["created_at"]),
+            f"{row['tenant_id'] or 'all tenants'}, {', '.join(row['areas'] or ['all areas'])}",
             f"revoked {terminal.local(row['revoked_at'])}" if row["revoked_at"] else "",
         ),
         as_json=as_json,

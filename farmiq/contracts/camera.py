@@ -67,7 +67,10 @@ class CameraSites(_Answer, kw_only=True, forbid_unknown_fields=True):
 
 
 class Camera(_Answer, kw_only=True, forbid_unknown_fields=True):
-    """`mac`: twelve hexadecimal digits in upper case. Retired: `is_active` is false."""
+    """`mac`: twelve hexadecimal digits in upper case. Retired: `is_active` is false.
+
+    `proven_at`: since when the camera is known to be this company's, because it was heard.
+    """
 
     device_id: UUID
     site_id: UUID | None
@@ -86,6 +89,7 @@ class Camera(_Answer, kw_only=True, forbid_unknown_fields=True):
     wifi_rssi: float | None
     pending_count: int | None
     created_at: datetime
+    proven_at: datetime | None
 
 
 class Cameras(_Answer, kw_only=True, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """Who may call the edge's HTTP API, by `Authorization: Bearer …`: a key with a role, or a device.
 
-A viewer reads, an operator also acts (redrive, commands, feed), an admin also changes who may.
+A viewer reads, an operator also acts (redrive, commands, feed), an admin also changes who may. A
+key may be bound to one tenant, and to areas of the API (`/api/v1/{area}/…`).
 `farmiq key add` makes a key and prints it once; the database keeps its hash alone. A device's token
 comes with its credentials (`farmiq device add`) and lets it upload its own images, nothing else.
 """
@@ -16,14 +17,34 @@ from farmiq.plumbing import db, http
 
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
+AREAS = (
+    "telemetry", "weighvision", "media", "feed", "devices", "sync", "quarantine", "alerts",
+    "losses",
+)  # fmt: skip
 _PREFIX = "fiq_"
 _DEVICE_PREFIX = "fiqd_"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
+    """Whoever has a key. `tenant_id`: the only tenant that it reaches; None is all of them."""
+
     name: str
     role: Role
+    tenant_id: str | None = None
+
+    def tenant(self, asked: str | None) -> str | None:
+        """The tenant that is meant, None for all. Raises HttpError 403 for another than its own."""
+        if self.tenant_id is None:
+            return asked
+        if asked not in (None, self.tenant_id):
+            raise http.HttpError(
+                403, f"the key {self.name!r} is of another tenant than {asked!r}"[:300]
+            )
+        return self.tenant_id
+
+    def reaches(self, tenant_id: str) -> bool:
+        return self.tenant_id in (None, tenant_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +74,34 @@ def digest(key: str) -> bytes:
     return hashlib.sha256(key.encode(errors="replace")).digest()
 
 
-async def require(request: Request, pool: db.Pool, role: Role) -> Caller:
+async def require(
+    request: Request, pool: db.Pool, role: Role, *, by_tenant: bool = False
+) -> Caller:
     """Whoever calls, if they may. Raises HttpError 401, 403, or 503 if nobody can be asked.
 
-    Who acts (any role but viewer is asked for) may do so only so often: HttpError 429.
+    With `by_tenant` the route keeps to the tenant of the caller; any other route is closed to keys
+    that are bound to one. Who acts (any role but viewer is asked for) may do so only so often:
+    HttpError 429.
     """
     rows = await _found(
         request,
         pool,
-        "select name, role from api_keys where key_sha256 = %s and revoked_at is null",
+        "select name, role, tenant_id, areas from api_keys "
+        "where key_sha256 = %s and revoked_at is null",
         missing="send a key: Authorization: Bearer … (farmiq key add makes one)",
     )
     if not rows:
         raise http.HttpError(401, "this key is not known, or was revoked")
-    caller = Caller(*rows[0])
+    caller, areas = Caller(*rows[0][:3]), rows[0][3]
+    area = request.url.path.removeprefix("/api/v1/").partition("/")[0]
+    if areas is not None and area not in areas:
+        raise http.HttpError(
+            403, f"the key {caller.name!r} is for {', '.join(areas) or 'nothing'}, not for {area}"
+        )
+    if caller.tenant_id is not None and not by_tenant:
+        raise http.HttpError(
+            403, f"this is about all tenants, and the key {caller.name!r} is bound to one"
+        )
     if ROLES.index(caller.role) < ROLES.index(role):
         raise http.HttpError(
             403, f"the key {caller.name!r} has the role {caller.role}; this needs {role}"

@@ -25,7 +25,7 @@ _CAMERA = """
       wake_schedule_cron, firmware)
     select %s, company_id, site_id, %s, %s, %s, %s, 'simulated 1.0' from sites
     where company_id = %s and site_name = %s
-    on conflict (mac) where is_active do nothing
+    on conflict (company_id, mac) where is_active do nothing
 """
 
 

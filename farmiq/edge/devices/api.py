@@ -42,8 +42,9 @@ class Routes:
         self._pool = pool
 
     async def ls(self, request: Request) -> JSONResponse:
-        await access.require(request, self._pool, "viewer")
+        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
         asked = _query(request)
+        asked["tenant_id"] = caller.tenant(asked["tenant_id"])
         async with db.transaction(self._pool) as tx:
             rows = await store.page(tx, **{**asked, "limit": asked["limit"] + 1})
         shown = rows[: asked["limit"]]
@@ -51,8 +52,8 @@ class Routes:
         return _json({"devices": shown, "next": _cursor(shown[-1]) if more else None})
 
     async def show(self, request: Request) -> JSONResponse:
-        await access.require(request, self._pool, "viewer")
-        key = _key(request)
+        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
+        key = _key(request, caller)
         async with db.transaction(self._pool) as tx:
             found = await store.one(tx, key)
             commands = await store.commands_of(tx, key, limit=20)
@@ -61,35 +62,36 @@ class Routes:
         return _json({**found, "commands": commands})
 
     async def add(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "admin")
+        caller = await access.require(request, self._pool, "admin", by_tenant=True)
         device = entry.read(await _body(request))
+        caller.tenant(device.tenant_id)
         async with db.transaction(self._pool) as tx:
             made = await desk.add(tx, device, actor=caller.name)
         return _json(made.as_json(), status=201)
 
     async def revoke(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "admin")
+        caller = await access.require(request, self._pool, "admin", by_tenant=True)
         async with db.transaction(self._pool) as tx:
-            await desk.revoke(tx, _key(request), actor=caller.name)
+            await desk.revoke(tx, _key(request, caller), actor=caller.name)
         return _json({"revoked": True})
 
     async def rotate(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "admin")
+        caller = await access.require(request, self._pool, "admin", by_tenant=True)
         async with db.transaction(self._pool) as tx:
-            made = await desk.rotate(tx, _key(request), actor=caller.name)
+            made = await desk.rotate(tx, _key(request, caller), actor=caller.name)
         return _json(made.as_json())
 
     async def command(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "operator")
+        caller = await access.require(request, self._pool, "operator", by_tenant=True)
         said = _command(await _body(request))
         async with db.transaction(self._pool) as tx:
-            command_id = await desk.command(tx, _key(request), actor=caller.name, **said)
+            command_id = await desk.command(tx, _key(request, caller), actor=caller.name, **said)
             queued = await store.command(tx, command_id)
         return _json(queued, status=202)
 
     async def show_command(self, request: Request) -> JSONResponse:
-        await access.require(request, self._pool, "viewer")
-        key, command_id = _key(request), _uuid(request.path_params["command_id"])
+        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
+        key, command_id = _key(request, caller), _uuid(request.path_params["command_id"])
         async with db.transaction(self._pool) as tx:
             found = await store.command(tx, command_id)
         if found is None or (found["tenant_id"], found["device_id"]) != key:
@@ -116,8 +118,9 @@ def _answered(handler: Handler) -> Handler:
     return answer
 
 
-def _key(request: Request) -> store.Key:
+def _key(request: Request, caller: access.Caller) -> store.Key:
     key = request.path_params["tenant_id"], request.path_params["device_id"]
+    caller.tenant(key[0])
     if not all(entry.is_id(part) for part in key):
         raise http.HttpError(404, "no device can have this name")
     return key

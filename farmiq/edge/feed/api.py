@@ -53,9 +53,10 @@ class Api:
         app.add_api_route(INTAKES, self.get_intakes, methods=["GET"])
 
     async def post_lot(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "operator")
+        caller = await access.require(request, self._pool, "operator", by_tenant=True)
         raw = await http.body(request, what="a lot", most=MOST_BYTES)
         said = _read(raw)
+        caller.tenant(said.tenant_id)
         event = lot.event(
             said,
             raw,
@@ -104,14 +105,15 @@ class Api:
         return await self._page(request, Page("intakes", "intake_id", store.INTAKE, store.intakes))
 
     async def _page(self, request: Request, page: Page) -> Response:
-        await access.require(request, self._pool, "viewer")
+        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
         parameters = request.query_params.multi_items()
         try:
             asked = ask.read(parameters)
         except Wrong as wrong:
             raise HttpError(400, "the request is not valid", details=wrong.details) from None
         # One more than asked for says whether there is a next page.
-        wanted = {**asdict(asked), "limit": asked.limit + 1}
+        tenant = caller.tenant(asked.tenant)
+        wanted = {**asdict(asked), "tenant": tenant, "limit": asked.limit + 1}
         try:
             async with self._pool.connection(timeout=5.0) as connection:
                 rows = await page.rows(connection, wanted)

@@ -152,13 +152,14 @@ class Api:
     # --- for people
 
     async def ls(self, request: Request) -> Response:
-        await access.require(request, self._pool, "viewer")
+        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
         try:
             question = ask.read(request.query_params.multi_items())
         except Wrong as wrong:
             raise HttpError(400, "the request is not valid", details=wrong.details) from None
         # One more than asked for says whether there is a next page.
-        wanted = {**asdict(question), "limit": question.limit + 1}
+        tenant = caller.tenant(question.tenant)
+        wanted = {**asdict(question), "tenant": tenant, "limit": question.limit + 1}
         try:
             async with self._pool.connection(timeout=5.0) as connection:
                 rows = await store.page(connection, wanted)
@@ -190,7 +191,7 @@ class Api:
         return row
 
     async def _row(self, request: Request) -> Mapping[str, Any]:
-        await access.require(request, self._pool, "viewer")
+        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
         try:
             media_id = uuid(request.path_params["media_id"])
             async with self._pool.connection(timeout=5.0) as connection:
@@ -199,7 +200,7 @@ class Api:
             row = None
         except db.UNAVAILABLE as error:
             raise self._away(error) from error
-        if row is None:
+        if row is None or not caller.reaches(row["tenant_id"]):
             raise HttpError(404, "there is no such image")
         return row
 

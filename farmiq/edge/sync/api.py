@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -164,16 +164,16 @@ def add_to(app: FastAPI, pool: db.Pool, watch: Watch) -> None:
     """The four routes; each asks who calls before it reads anything."""
 
     async def get_status(request: Request) -> Response:
-        await access.require(request, pool, "viewer")
+        caller = await access.require(request, pool, "viewer", by_tenant=True)
         async with _transaction(pool) as tx:
-            tenants = await desk.status(tx)
+            tenants = [each for each in await desk.status(tx) if caller.reaches(each.tenant_id)]
         return _json(_status(tenants, rate=watch.rate, eta_s=watch.eta_s))
 
     async def get_outbox(request: Request) -> Response:
-        await access.require(request, pool, "viewer")
+        caller = await access.require(request, pool, "viewer", by_tenant=True)
         asked = _query(request)
         choice = Choice(
-            tenant_id=asked.tenant_id,
+            tenant_id=caller.tenant(asked.tenant_id),
             event_type=asked.event_type,
             dlq_reason=asked.dlq_reason,
             last_error_code=asked.last_error_code,
@@ -189,9 +189,9 @@ def add_to(app: FastAPI, pool: db.Pool, watch: Watch) -> None:
         )
 
     async def move(request: Request, by: Move) -> Response:
-        caller = await access.require(request, pool, "admin")
+        caller = await access.require(request, pool, "admin", by_tenant=True)
         asked = await _body(request)
-        choice = asked.choice()
+        choice = replace(asked.choice(), tenant_id=caller.tenant(asked.tenant_id))
         async with _transaction(pool) as tx:
             moved = await by(
                 tx, choice, limit=asked.limit, actor=caller.name, dry_run=asked.dry_run

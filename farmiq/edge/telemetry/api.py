@@ -1,7 +1,7 @@
 """Telemetry's HTTP routes at the edge: the newest readings, and those of a time. For viewers."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -43,11 +43,13 @@ class Answers:
     pool: db.Pool
 
     async def latest(self, request: Request) -> Response:
-        await access.require(request, self.pool, "viewer")
+        caller = await access.require(request, self.pool, "viewer", by_tenant=True)
         try:
             asked = ask.latest(request.query_params.multi_items())
         except Wrong as wrong:
             raise _bad(wrong) from None
+        tenant = caller.tenant(asked.place.tenant)
+        asked = replace(asked, place=replace(asked.place, tenant=tenant))
         try:
             async with self.pool.connection(timeout=5.0) as connection:
                 found = await look.latest(connection, asked)
@@ -63,11 +65,12 @@ class Answers:
         )
 
     async def range(self, request: Request) -> Response:
-        await access.require(request, self.pool, "viewer")
+        caller = await access.require(request, self.pool, "viewer", by_tenant=True)
         try:
             asked = ask.range_(request.query_params.multi_items())
         except Wrong as wrong:
             raise _bad(wrong) from None
+        caller.tenant(asked.place.tenant)
         try:
             bucket = asked.bucket or await self._choose(asked)
             walk = Walk(self.pool, asked, bucket)

@@ -31,14 +31,15 @@ class Api:
         app.add_api_route(SESSION, self.get_session, methods=["GET"])
 
     async def get_sessions(self, request: Request) -> Response:
-        await access.require(request, self._pool, "viewer")
+        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
         parameters = request.query_params.multi_items()
         try:
             asked = ask.read(parameters)
         except Wrong as wrong:
             raise HttpError(400, "the request is not valid", details=wrong.details) from None
         # One more than asked for says whether there is a next page.
-        wanted = {**asdict(asked), "limit": asked.limit + 1}
+        tenant = caller.tenant(asked.tenant)
+        wanted = {**asdict(asked), "tenant": tenant, "limit": asked.limit + 1}
         try:
             async with self._pool.connection(timeout=5.0) as connection:
                 rows = await look.page(connection, wanted, timezone=self._timezone)
@@ -52,7 +53,7 @@ class Api:
         return JSONResponse({"sessions": shown, "next_cursor": following})
 
     async def get_session(self, request: Request) -> Response:
-        await access.require(request, self._pool, "viewer")
+        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
         try:
             session_id = UUID(request.path_params["session_id"])
         except ValueError:
@@ -62,7 +63,7 @@ class Api:
                 found = await look.one(connection, session_id)
         except db.UNAVAILABLE as error:
             raise self._away(error) from error
-        if found is None:
+        if found is None or not caller.reaches(found["tenant_id"]):
             raise HttpError(404, "there is no such session")
         return JSONResponse(plain(found))
 

@@ -69,7 +69,7 @@ CAMERAS = Kind(
     select="""
       select d.device_id, d.site_id, s.site_name, d.mac, d.device_name, d.dialect,
         d.wake_schedule_cron, d.slot_index, d.x_position, d.y_position, d.firmware, d.is_active,
-        d.last_seen_at, d.battery_voltage, d.wifi_rssi, d.pending_count, d.created_at
+        d.last_seen_at, d.battery_voltage, d.wifi_rssi, d.pending_count, d.created_at, d.proven_at
       from devices d left join sites s on s.site_id = d.site_id""",
     alias="d",
     at="created_at",

@@ -32,7 +32,7 @@ _TAKEN = {
     "pilot_programs_name_idx": "a program of this company has that name",
     "sites_name_idx": "a site of this company has that name",
     "devices_name_idx": "a camera of this company has that name",
-    "devices_mac_idx": "a camera that is not retired has that MAC address",
+    "devices_company_mac_idx": "a camera of this company that is not retired has that MAC address",
 }
 
 

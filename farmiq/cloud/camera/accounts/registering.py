@@ -113,6 +113,9 @@ class Registering:
             values = orders.said(answers.decoded(raw, body)) | (more or {})
             await listing.there(caller, kind, key)
             values = await _checked(caller, values)
+            if kind is CAMERAS and values.get("is_active") is False:
+                # Whoever uses it next has to be heard first, also if that is this company again.
+                values["proven_at"] = None
             service = await caller.become_service()
             await store.change(service, kind, caller.company_id, key, values)
             row = await listing.there(caller, kind, key)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from farmiq.cloud.camera import claims
 from farmiq.cloud.camera.gateway.wire import Hello, Metadata
 from farmiq.plumbing import db
 
@@ -37,18 +38,22 @@ class Wake:
     has_transfer: bool
 
 
+_BY_MAC = f"""
+  select distinct on (d.mac) d.mac, d.device_id, d.company_id, d.dialect, d.is_active,
+    d.pending_count, d.site_id is not null
+  from devices d
+  where d.mac = any(%s::text[]) and ({claims.IN_CHARGE} or (not d.is_active and not exists (
+    select from devices o where o.mac = d.mac and o.is_active)))
+  order by d.mac, d.created_at desc
+"""  # noqa: S608 - the text is ours
+
+
 async def by_mac(tx: db.Connection, macs: Sequence[str]) -> dict[str, Camera]:
-    """Who has these addresses; of several that had one, the one in use."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select distinct on (d.mac) d.mac, d.device_id, d.company_id, d.dialect, d.is_active,
-          d.pending_count, d.site_id is not null
-        from devices d where d.mac = any(%s::text[])
-        order by d.mac, d.is_active desc, d.created_at desc
-        """,
-        list(macs),
-    )
+    """Who has these addresses: the one in charge, else of those that were retired the last.
+
+    An address that several claim, none proven and none with a login, is nobody's.
+    """
+    rows = await db.fetch_all(tx, _BY_MAC, list(macs))
     return {row[0]: Camera(*row) for row in rows}
 
 
@@ -126,7 +131,8 @@ async def heard(tx: db.Connection, spoken: Sequence[tuple[Camera, str]]) -> None
     """These cameras, which are locked, were heard just now."""
     device_ids = [camera.device_id for camera, _ in spoken]
     await tx.execute(
-        "update devices set last_seen_at = (select fn_now()) where device_id = any(%s::uuid[])",
+        "update devices set last_seen_at = (select fn_now()), "
+        "proven_at = coalesce(proven_at, (select fn_now())) where device_id = any(%s::uuid[])",
         (device_ids,),
     )
     await tx.execute(

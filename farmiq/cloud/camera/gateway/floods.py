@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import prometheus_client
 
+from farmiq.cloud.camera import claims
 from farmiq.cloud.camera.gateway import logins
 from farmiq.plumbing import db, flood, log
 from farmiq.plumbing.flood import Flow, Pause
@@ -21,14 +22,14 @@ SHARED = prometheus_client.Counter(
 )
 
 # One open per camera, whatever the day.
-_TELL = """
+_TELL = f"""
 select fn_raise_alert(company_id => d.company_id, alert_type => 'device_flooding',
   alert_date => fn_now()::date, message => %(message)s, device_id => d.device_id,
   site_id => d.site_id)
-from devices d where d.mac = %(mac)s and d.is_active and not exists (
+from devices d where d.mac = %(mac)s and {claims.IN_CHARGE} and not exists (
   select from device_alerts a where a.device_id = d.device_id and a.resolved_at is null
     and a.alert_type = 'device_flooding')
-"""
+"""  # noqa: S608 - the text is ours
 _CALM = """
 update device_alerts a set resolved_at = fn_now()
 where a.alert_type = 'device_flooding' and a.resolved_at is null

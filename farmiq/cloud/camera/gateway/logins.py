@@ -8,6 +8,7 @@ import secrets
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import bcrypt
 
@@ -25,24 +26,66 @@ class NoCamera(Exception):  # noqa: N818 - what a person asked for is not there
     """No camera in use has this MAC address."""
 
 
-async def make(tx: db.Connection, mac: str, *, made_by: str) -> str:
-    """A new secret for a camera; an older one ends with it. Raises NoCamera."""
+async def make(
+    tx: db.Connection, mac: str, *, made_by: str, tenant_id: str | None = None, move: bool = False
+) -> str:
+    """A new secret for a camera; an older one ends with it, of other companies too.
+
+    Where several companies have registered the address, `tenant_id` says whose it is; `move` takes
+    it from a company whose camera was heard. Raises NoCamera.
+    """
+    device_id = await _chosen(tx, mac, tenant_id, move=move)
     plain = secrets.token_urlsafe(24)
     hashed = bcrypt.hashpw(plain.encode(), bcrypt.gensalt(_BCRYPT_COST, b"2a")).decode()
-    cursor = await tx.execute(
+    await tx.execute(
         """
         insert into camera_logins (device_id, company_id, secret_bcrypt, made_by, made_at)
         select d.device_id, d.company_id, %s, %s, fn_now()
-        from devices d where d.mac = %s and d.is_active
+        from devices d where d.device_id = %s
         on conflict on constraint camera_logins_pkey do update set
           secret_bcrypt = excluded.secret_bcrypt, made_by = excluded.made_by,
           made_at = excluded.made_at, revoked_at = null
         """,
-        (hashed, made_by, mac),
+        (hashed, made_by, device_id),
     )
-    if cursor.rowcount == 0:
-        raise NoCamera(f"no camera {mac} is registered and in use")
+    await tx.execute(
+        """
+        update camera_logins l set revoked_at = coalesce(l.revoked_at, fn_now())
+        from devices d where d.device_id = l.device_id and d.mac = %s and l.device_id <> %s
+        """,
+        (mac, device_id),
+    )
     return plain
+
+
+async def _chosen(tx: db.Connection, mac: str, tenant_id: str | None, *, move: bool) -> UUID:
+    """Which claim of an address gets the login; all of them are locked."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select d.device_id, c.tenant_id, d.proven_at is not null
+        from devices d join companies c on c.company_id = d.company_id
+        where d.mac = %s and d.is_active order by d.device_id for update of d
+        """,
+        mac,
+    )
+    proven = next((row for row in rows if row[2]), None)
+    wanted = [row for row in rows if tenant_id in (None, row[1])]
+    if not wanted:
+        whose = f" of {tenant_id}" if tenant_id else ""
+        raise NoCamera(f"no camera {mac}{whose} is registered and in use")
+    if tenant_id is None and proven is None and len(wanted) > 1:
+        names = ", ".join(sorted(row[1] for row in wanted))
+        raise NoCamera(f"{names} have registered {mac}: find out whose it is and say --company")
+    chosen = proven if tenant_id is None and proven is not None else wanted[0]
+    if proven is not None and proven[0] != chosen[0]:
+        if not move:
+            raise NoCamera(
+                f"{mac} is heard as a camera of {proven[1]}: retire it there, or say --move"
+            )
+        await tx.execute("update devices set proven_at = null where device_id = %s", (proven[0],))
+    found: UUID = chosen[0]
+    return found
 
 
 async def revoke(tx: db.Connection, mac: str) -> None:
@@ -63,7 +106,7 @@ async def ls(tx: db.Connection) -> list[dict[str, Any]]:
         tx,
         """
         select d.mac, d.device_name, d.dialect, c.name, d.last_seen_at, s.state, l.made_at,
-          l.revoked_at, case when l.paused_until > fn_now() then l.paused_until end
+          l.revoked_at, case when l.paused_until > fn_now() then l.paused_until end, d.proven_at
         from devices d join companies c on c.company_id = d.company_id
         left join camera_states s on s.device_id = d.device_id
         left join camera_logins l on l.device_id = d.device_id
@@ -72,7 +115,7 @@ async def ls(tx: db.Connection) -> list[dict[str, Any]]:
     )
     names = (
         "mac", "name", "dialect", "company", "last_seen_at", "state", "made_at", "revoked_at",
-        "paused_until",
+        "paused_until", "proven_at",
     )  # fmt: skip
     return [dict(zip(names, row, strict=True)) for row in rows]
 
@@ -114,7 +157,7 @@ async def pause(tx: db.Connection, mac: str, pause: Pause) -> bool:
         """
         update camera_logins l set paused_until = %s, pauses = %s
         from devices d where d.device_id = l.device_id and d.mac = %s and d.is_active
-          and coalesce(l.paused_until <= fn_now(), true)
+          and l.revoked_at is null and coalesce(l.paused_until <= fn_now(), true)
         """,
         (pause.until_at, pause.in_a_row, mac),
     )

@@ -1,4 +1,5 @@
 -- Who may call the edge's HTTP API. Keys are random and long, so a plain hash of one is enough.
+-- tenant_id and areas (/api/v1/{area}/…) are what a key reaches; null is all of them.
 create table api_keys (
   api_key_id uuid constraint api_keys_pkey primary key,
   name text not null constraint api_keys_name_key unique,
@@ -6,6 +7,8 @@ create table api_keys (
     check (role in ('viewer', 'operator', 'admin')),
   key_sha256 bytea not null constraint api_keys_key_sha256_key unique,
   created_at timestamptz not null default now(),
-  revoked_at timestamptz
+  revoked_at timestamptz,
+  tenant_id text,
+  areas text[]
 );
 grant select on api_keys to farmiq_edge;

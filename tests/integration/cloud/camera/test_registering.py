@@ -1,5 +1,6 @@
 """Programs, sites and cameras: made, changed, listed; by whom; and what is refused."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -7,6 +8,8 @@ import psycopg
 import pytest
 
 from farmiq.cloud.camera.accounts.api import ROOT
+from farmiq.cloud.camera.gateway import cameras, logins
+from farmiq.plumbing import db
 from tests.integration.cloud.camera.conftest import Accounts
 
 
@@ -73,6 +76,84 @@ async def test_a_retired_camera_leaves_its_mac_to_another(accounts: Accounts) ->
     assert (await accounts.send("POST", "devices", again)).status_code == 201
     back = await accounts.send("PATCH", f"devices/{camera}", {"is_active": True})
     assert back.status_code == 409
+
+
+MAC = "A0B1C2D3E4F5"
+CLAIM = {"mac": MAC, "device_name": "Device-001"}
+
+
+@pytest.fixture
+async def pool(accounts: Accounts) -> AsyncIterator[db.Pool]:
+    async with db.pool(accounts.database.url, name="test") as opened:
+        yield opened
+
+
+async def in_charge(pool: db.Pool) -> str | None:
+    """The camera whose messages are taken under this address."""
+    async with db.transaction(pool) as tx:
+        found = (await cameras.by_mac(tx, [MAC])).get(MAC)
+    return None if found is None else str(found.device_id)
+
+
+async def speaks(pool: db.Pool) -> None:
+    async with db.transaction(pool) as tx:
+        camera = (await cameras.by_mac(tx, [MAC]))[MAC]
+        await cameras.heard(tx, [(camera, MAC)])
+
+
+async def give_login(pool: db.Pool, **more: Any) -> None:
+    async with db.transaction(pool) as tx:
+        await logins.make(tx, MAC, made_by="test", **more)
+
+
+async def test_an_address_that_another_company_claimed_is_registered_as_if_it_were_free(
+    accounts: Accounts, pool: db.Pool
+) -> None:
+    squatter = await accounts.send("POST", "devices", CLAIM, who="other")
+    owner = await accounts.send("POST", "devices", CLAIM)
+    assert (squatter.status_code, owner.status_code) == (201, 201)
+    assert {**squatter.json(), **dict.fromkeys(("device_id", "created_at"))} == {
+        **owner.json(), **dict.fromkeys(("device_id", "created_at")),
+    }  # fmt: skip
+    mine, theirs = owner.json()["device_id"], squatter.json()["device_id"]
+    # Nobody knows yet whose it is: no company gets its images, and who runs the platform decides.
+    assert await in_charge(pool) is None
+    with pytest.raises(logins.NoCamera, match=r"t-one, t-two have registered .* --company"):
+        await give_login(pool)
+    await give_login(pool, tenant_id="t-two")
+    assert await in_charge(pool) == theirs
+    await give_login(pool, tenant_id="t-one")
+    assert await in_charge(pool) == mine
+    await speaks(pool)
+    assert (await accounts.got(f"devices/{mine}"))["proven_at"]
+    assert (await accounts.got(f"devices/{theirs}", who="other"))["proven_at"] is None
+    with psycopg.connect(accounts.database.admin_url) as owner_:
+        good = owner_.execute("select device_id::text from camera_logins where revoked_at is null")
+        assert good.fetchall() == [(mine,)]
+
+
+async def test_a_claim_of_a_camera_that_is_heard_changes_nothing_for_its_company(
+    accounts: Accounts, pool: db.Pool
+) -> None:
+    mine = (await accounts.done("POST", "devices", CLAIM))["device_id"]
+    await speaks(pool)
+    theirs = (await accounts.done("POST", "devices", CLAIM, who="other"))["device_id"]
+    assert await in_charge(pool) == mine
+    await give_login(pool)
+    with pytest.raises(logins.NoCamera, match="heard as a camera of t-one"):
+        await give_login(pool, tenant_id="t-two")
+    assert await in_charge(pool) == mine
+    # Sold: retired there, or moved by who runs the platform.
+    await give_login(pool, tenant_id="t-two", move=True)
+    assert await in_charge(pool) == theirs
+    await give_login(pool, tenant_id="t-one")
+    await speaks(pool)
+    await accounts.done("POST", f"devices/{mine}/retire")
+    assert await in_charge(pool) == theirs
+    await speaks(pool)
+    back = await accounts.send("PATCH", f"devices/{mine}", {"is_active": True})
+    assert back.status_code == 200, "an answer that says nothing of the other company"
+    assert await in_charge(pool) == theirs
 
 
 @pytest.mark.parametrize(
