@@ -100,9 +100,10 @@ def _page(status: dict[str, Any]) -> str:
 
 
 def _now(status: dict[str, Any]) -> list[dict[str, Any]]:
+    away = status["uploads_away"]
     facts = {
         "connected": status["connected"],
-        "uploads are not possible": status["uploads_away"],
+        "uploads": f"not possible: {away}" if away else "good",
         "events that wait": status["backlog"],
         "oldest waits since (s)": status["oldest_waiting_s"],
         "last receipt": status["last_receipt_at"],

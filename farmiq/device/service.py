@@ -208,7 +208,8 @@ class Agent:
             "connected": self._teller.connected,
             "on_their_way": self._drain.flying,
             "last_receipt_at": None if receipt_at is None else telling.zulu(receipt_at),
-            "uploads_away": self._uploads.away,
+            # Of the last try; where nothing waits, nobody tries and nothing is wrong.
+            "uploads_away": self._uploads.away if found["pictures"]["waiting"] else None,
         }
 
 

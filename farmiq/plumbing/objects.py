@@ -51,6 +51,23 @@ class Bucket:
             self._s3.put_object, Bucket=self.name, Key=key, Body=body, ContentType=content_type
         )
 
+    async def put_new(self, key: str, body: bytes, *, content_type: str) -> bool:
+        """Put it unless something is there; False if there was, and that stays."""
+        try:
+            await asyncio.to_thread(
+                self._s3.put_object,
+                Bucket=self.name,
+                Key=key,
+                Body=body,
+                ContentType=content_type,
+                IfNoneMatch="*",
+            )
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 412:  # noqa: PLR2004
+                return False
+            raise
+        return True
+
     async def get(self, key: str) -> bytes:
         return await self._call(self._get, key)
 

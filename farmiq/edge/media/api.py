@@ -15,7 +15,7 @@ from farmiq.asked import Wrong, cursor, uuid
 from farmiq.config import EdgeSettings
 from farmiq.edge import access
 from farmiq.edge.access import DeviceCaller
-from farmiq.edge.media import ask, presign, store
+from farmiq.edge.media import ask, presign, store, upload
 from farmiq.edge.media.keeping import Keeper
 from farmiq.edge.media.presign import Asked
 from farmiq.edge.media.store import Image
@@ -47,11 +47,13 @@ class Api:
     ) -> None:
         self._settings, self._pool, self._bucket, self._keeper = settings, pool, bucket, keeper
         self._gallery = Gallery(bucket) if bucket else None
+        self._uploads = upload.Uploads(settings, pool, bucket) if bucket else None
         self._allowance = Allowance(settings.media_presigns_per_minute)
         self._log = log.get("edge-media-store")
 
     def add_to(self, app: FastAPI) -> None:
         app.add_route(media.PRESIGN, self.presign, methods=["POST"])
+        app.add_route(upload.ROUTE, self.upload, methods=["PUT"])
         app.add_route(ROOT, self.ls, methods=["GET"])
         app.add_route(f"{ROOT}/{{media_id}}", self.image, methods=["GET"])
         app.add_route(f"{ROOT}/{{media_id}}/detail", self.detail, methods=["GET"])
@@ -74,7 +76,7 @@ class Api:
             image = await self._image(asked, _request_id(request), caller, bucket.name)
             if asked.media_id is not None and not image.stored:
                 image = await self._settled(keeper, image)
-            address = await self._address(bucket, asked, image)
+            address = await self._address(request, bucket, asked, image)
         except db.UNAVAILABLE as error:
             raise self._away(error) from error
         except objects.UNAVAILABLE as error:
@@ -116,16 +118,29 @@ class Api:
         async with db.transaction(self._pool) as tx:
             return await store.by_id(tx, image.id) or image
 
-    async def _address(self, bucket: objects.Bucket, asked: Asked, image: Image) -> UploadAddress:
+    async def upload(self, request: Request) -> Response:
+        if self._uploads is None:
+            raise _no_store()
+        return await self._uploads.put(request)
+
+    async def _address(
+        self, request: Request, bucket: objects.Bucket, asked: Asked, image: Image
+    ) -> UploadAddress:
         lifetime_s = self._settings.media_presign_s
         expires_at = datetime.now(UTC) + timedelta(seconds=lifetime_s)
-        url, headers = bucket.upload(
-            image.object_key,
-            lifetime_s=lifetime_s,
-            content_type=asked.content_type,
-            size_bytes=image.declared_size_bytes or asked.size_bytes,
-            sha256=image.declared_sha256 or asked.sha256,
-        )
+        size_bytes = image.declared_size_bytes or asked.size_bytes
+        if size_bytes is None and self._uploads is not None:
+            url, headers = self._uploads.address(
+                request, image, content_type=asked.content_type, expires_at=expires_at
+            )
+        else:
+            url, headers = bucket.upload(
+                image.object_key,
+                lifetime_s=lifetime_s,
+                content_type=asked.content_type,
+                size_bytes=size_bytes,
+                sha256=image.declared_sha256 or asked.sha256,
+            )
         if not image.stored:
             async with db.transaction(self._pool) as tx:
                 await store.presigned(tx, asked, image.id, look_after_s=lifetime_s + GRACE_S)

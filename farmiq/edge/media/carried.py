@@ -116,8 +116,8 @@ async def progress(connection: db.Connection) -> list[Progress]:
               count(*) filter (where m.upload_status = 'presigned') as presigned,
               count(*) filter (where m.upload_status = 'missing') as missing,
               count(*) filter (where m.upload_status = 'stored') as stored,
-              coalesce(sum(m.size_bytes) filter (where m.upload_status = 'stored'), 0)::bigint
-                as stored_bytes,
+              (coalesce(sum(m.size_bytes) filter (where m.upload_status = 'stored'), 0)
+                + coalesce(sum(m.aside_bytes), 0))::bigint as stored_bytes,
               count(*) filter (where u.waits) as unsynced,
               coalesce(sum(m.size_bytes) filter (where u.waits), 0)::bigint as unsynced_bytes,
               count(*) filter (where u.waits and o.id is not null) as waiting_for_event,

@@ -132,7 +132,9 @@ class Keeper:
         await self._bucket.copy(image.object_key, aside_key)
         crash.here("media.after_copy_aside")
         async with db.transaction(self._pool) as tx:
-            if not await store.keep_refused(tx, image, reason=reason, aside_key=aside_key):
+            if not await store.keep_refused(
+                tx, image, reason=reason, aside_key=aside_key, aside_bytes=found.size_bytes
+            ):
                 return
             await alerts.raise_(
                 tx,
@@ -146,6 +148,9 @@ class Keeper:
             )
         crash.here("media.after_aside_commit")
         await self._bucket.delete(image.object_key)
+        if image.aside_key not in (None, aside_key):
+            # Only the last one is kept: who uploads rubbish again and again fills no store.
+            await self._bucket.delete(str(image.aside_key))
         LOOKED.labels(outcome="refused").inc()
         self._log.warning("media.refused", media_id=str(image.id), reason=reason)
 

@@ -79,11 +79,34 @@ async def spare(tx: db.Connection, *, open_sessions: bool, most: int) -> list[St
         return await cursor.fetchall()
 
 
+async def aside(tx: db.Connection, *, most: int) -> list[Stored]:
+    """Rejected uploads, the oldest first, under the keys where they lie aside."""
+    async with tx.cursor(row_factory=class_row(Stored)) as cursor:
+        await cursor.execute(
+            """
+            select id, aside_key as object_key, aside_bytes as size_bytes, null as sha256
+            from media_objects where aside_bytes is not null order by refused_at, id limit %s
+            """,
+            (most,),
+        )
+        return await cursor.fetchall()
+
+
+async def forget_aside(tx: db.Connection, which: Sequence[UUID]) -> int:
+    """Their rejected bytes are gone; why they were rejected stays."""
+    cursor = await tx.execute(
+        "update media_objects set aside_key = null, aside_bytes = null where id = any(%s)",
+        (list(which),),
+    )
+    return cursor.rowcount
+
+
 async def stored_bytes(tx: db.Connection) -> int:
+    """All that lies in the bucket for images: stored ones, and rejected ones aside."""
     found: int = await db.fetch_value(
         tx,
-        "select coalesce(sum(size_bytes), 0)::bigint from media_objects "
-        "where upload_status = 'stored'",
+        "select (coalesce(sum(size_bytes) filter (where upload_status = 'stored'), 0) "
+        "+ coalesce(sum(aside_bytes), 0))::bigint from media_objects",
     )
     return found
 

@@ -4,8 +4,9 @@ station --presign--> [media] --address--> station --PUT--> the edge's bucket
 ingress --announced(tx, …)--> media_objects --> [media] --stored, sync_outbox--> sync
                                     bucket --> [media] --presign, PUT--> cloud-media-store
 
-An image's bytes never pass through us on their way in: the station PUTs them into the store by an
-address that is signed for exactly these bytes, and the loop looks whether they came (C-25).
+An image's bytes do not pass through us on their way in: the station PUTs them into the store by an
+address that is signed for exactly these bytes, and the loop looks whether they came (C-25). Only an
+upload whose length was not said goes by an address of ours (upload.py), which ends it in time.
 """
 
 import asyncio

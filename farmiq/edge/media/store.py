@@ -230,15 +230,17 @@ async def keep_stored(tx: db.Connection, image: Image, found: Found, *, event_id
     return cursor.rowcount > 0
 
 
-async def keep_refused(tx: db.Connection, image: Image, *, reason: str, aside_key: str) -> bool:
+async def keep_refused(
+    tx: db.Connection, image: Image, *, reason: str, aside_key: str, aside_bytes: int
+) -> bool:
     """What was uploaded is not what was said; the right bytes may still come."""
     cursor = await tx.execute(
         """
         update media_objects set upload_status = 'missing', refused_at = fn_now(),
-          refused_reason = %s, aside_key = %s, check_at = null, check_count = 0
+          refused_reason = %s, aside_key = %s, aside_bytes = %s, check_at = null, check_count = 0
         where id = %s and upload_status <> 'stored'
         """,
-        (reason[:1000], aside_key, image.id),
+        (reason[:1000], aside_key, aside_bytes, image.id),
     )
     return cursor.rowcount > 0
 

@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -116,18 +117,22 @@ async def forget(
 
 
 async def shed(pool: db.Pool, bucket: objects.Bucket, settings: EdgeSettings) -> dict[str, object]:
-    """Above the most bytes the oldest go that may; what may not go stays, and is told."""
-    gone = 0
-    while True:
-        async with db.transaction(pool) as tx:
-            over = await kept.stored_bytes(tx) - settings.media_store_max_bytes
-            spare = await kept.spare(tx, open_sessions=settings.media_open_sessions, most=PAGE)
-        going = _enough(spare, over)
-        if not going:
-            break
-        await _each(going, lambda each: _delete(bucket, each.object_key))
-        async with db.transaction(pool) as tx:
-            gone += await kept.forget(tx, [each.id for each in going])
+    """Above the most bytes rejected uploads go, then the oldest images that may.
+
+    What may not go stays, and is told.
+    """
+    gone, most = 0, settings.media_store_max_bytes
+    spare = partial(kept.spare, open_sessions=settings.media_open_sessions)
+    for which, forget_them in ((kept.aside, kept.forget_aside), (spare, kept.forget)):
+        while True:
+            async with db.transaction(pool) as tx:
+                over = await kept.stored_bytes(tx) - most
+                going = _enough(await which(tx, most=PAGE), over)
+            if not going:
+                break
+            await _each(going, lambda each: _delete(bucket, each.object_key))
+            async with db.transaction(pool) as tx:
+                gone += await forget_them(tx, [each.id for each in going])
     async with db.transaction(pool) as tx:
         if over > 0:
             await alerts.raise_(tx, _full(over))

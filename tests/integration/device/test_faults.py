@@ -255,6 +255,28 @@ async def test_the_page_shows_what_is_wrong(
     assert said["last_receipt_at"].endswith("Z")
 
 
+async def test_page_says_that_uploads_are_good_unless_they_are_not(
+    edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path, free_port: Any
+) -> None:
+    edge.media.presign_answers = [(503, {"error": {"code": "BUSY"}})] * 1000
+    agent, port = Running(), free_port()
+    await agent.begin(tasks, tmp_path, edge, AGENT_STATUS_PORT=port)
+    await agent.book.photograph(station.picture(None))
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+
+        async def shows(words: str) -> bool:
+            try:
+                return f"<td>uploads</td><td>{words}</td>" in (await http.get("/")).text
+            except httpx2.HTTPError:
+                return False  # the page is not up yet
+
+        await until(lambda: shows("not possible: 503 BUSY"))
+        edge.media.presign_answers.clear()
+        await agent.until_stored(1)
+        await until(lambda: shows("good"))
+        assert "not possible" not in (await http.get("/")).text
+
+
 @pytest.mark.req("WV-18", "WV-19", "WV-27")
 async def test_an_outage_of_75_hours_loses_nothing_and_no_picture(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path

@@ -151,7 +151,8 @@ class Edge:
         return said
 
     async def put(self, said: dict[str, Any], data: bytes, **over: str) -> httpx2.Response:
-        return await self.web.put(
+        ours = said["upload_url"].startswith(str(self.client.base_url))
+        return await (self.client if ours else self.web).put(
             said["upload_url"], content=data, headers={**said["required_headers"], **over}
         )
 

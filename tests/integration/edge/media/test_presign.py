@@ -1,6 +1,8 @@
 """Where a station may put an image: who asks, for what, and what the store makes of the address."""
 
 import re
+import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -248,3 +250,59 @@ async def test_the_address_is_one_that_stations_reach(edge: Edge) -> None:
         edge.client = client
         said = await edge.presigned(jpeg())
         assert said["upload_url"].startswith("https://store.barn.example:9000/farmiq-edge/tenants/")
+
+
+@pytest.mark.req("MD-02")
+async def test_upload_without_a_length_is_taken_once_and_becomes_an_image(edge: Edge) -> None:
+    data = jpeg()
+    said = (await edge.ask(edge.body())).json()
+    assert said["upload_url"].startswith("http://edge/api/v1/media/images/")
+    assert (await edge.put(said, data)).status_code == 200
+    assert (await edge.put(said, jpeg("blue"))).status_code == 412
+    await edge.announce(said["media_id"])
+    await edge.keeper.look_once()
+    assert edge.status(said["media_id"]) == "stored"
+    assert await edge.bucket.get(edge.column("object_key", said["media_id"])) == data
+
+
+@pytest.mark.req("MD-04", "MD-12")
+async def test_upload_without_a_length_ends_at_the_most_that_is_taken(edge: Edge) -> None:
+    most = edge.settings.media_max_bytes
+    said = (await edge.ask(edge.body())).json()
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while sent < 6 * most:
+            sent += 2**20
+            yield bytes(2**20)
+
+    in_parts = await edge.client.put(
+        said["upload_url"], content=endless(), headers=said["required_headers"]
+    )
+    assert (in_parts.status_code, sent) == (413, most + 2**20)
+    assert (await edge.put(said, bytes(most + 1))).status_code == 413
+    assert await edge.bucket.head(edge.column("object_key", said["media_id"])) is None
+    # What fits is still taken at that address.
+    assert (await edge.put(said, jpeg())).status_code == 200
+
+
+async def test_address_of_ours_is_good_for_its_image_its_type_and_its_time(edge: Edge) -> None:
+    said = (await edge.ask(edge.body())).json()
+    other = (await edge.ask(edge.body())).json()
+    url, headers = said["upload_url"], said["required_headers"]
+    past = int(time.time()) - 1
+    for address, kind in (
+        (url.replace(said["media_id"], other["media_id"]), "image/jpeg"),
+        (re.sub(r"expires=\d+", "expires=99999999999", url), "image/jpeg"),
+        (re.sub(r"expires=\d+", f"expires={past}", url), "image/jpeg"),
+        (url.partition("&signature=")[0], "image/jpeg"),
+        (url, "image/png"),
+    ):
+        answer = await edge.client.put(
+            address, content=jpeg(), headers={**headers, "Content-Type": kind}
+        )
+        assert answer.status_code == 403, address
+    with_hash = await edge.presigned(jpeg(), contentLength=None)
+    assert (await edge.put(with_hash, jpeg("blue"))).status_code == 400
+    assert (await edge.put(with_hash, jpeg())).status_code == 200

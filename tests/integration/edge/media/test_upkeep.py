@@ -6,8 +6,8 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from farmiq.edge.media import upkeep
-from farmiq.plumbing import ids
+from farmiq.edge.media import kept, upkeep
+from farmiq.plumbing import db, ids
 from farmiq.plumbing.gallery import small_key
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import Edge, jpeg, later, rows
@@ -200,3 +200,23 @@ async def test_a_full_store_lets_the_oldest_go_that_the_cloud_has(edge: Edge) ->
     assert edge.alerts() == {("media.store_full", "the edge's bucket")}
     await shed(9)
     assert edge.alerts() == set()
+
+
+async def test_rejected_uploads_count_in_the_budget_and_go_first(edge: Edge) -> None:
+    good = await edge.store(jpeg())
+    synced(edge.database, good)
+    said = (await edge.ask(edge.body())).json()
+    keys = []
+    for rubbish in (b"no image" * 100, b"no image either" * 100):
+        assert (await edge.put(said, rubbish)).status_code == 200
+        await edge.announce(said["media_id"])
+        await edge.keeper.look_once()
+        keys.append(edge.column("aside_key", said["media_id"]))
+    assert await edge.bucket.head(keys[0]) is None, "only the last one is kept, and counted"
+    async with db.transaction(edge.pool) as tx:
+        assert await kept.stored_bytes(tx) == len(jpeg()) + 1500
+    most = {"media_store_max_bytes": len(jpeg()) + 1000}
+    await upkeep.shed(edge.pool, edge.bucket, edge.settings.model_copy(update=most))
+    assert await edge.bucket.head(keys[1]) is None
+    assert left(edge) == {good, UUID(said["media_id"])}
+    assert edge.column("refused_reason", said["media_id"])
