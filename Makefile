@@ -30,7 +30,7 @@ smoke: $(READY) ## the demo's farm for a minute without a terminal, then 0 lost 
 	@$(FARMIQ) smoke $(ARGS)
 
 test: $(READY) ## all tests but the long ones, on real engines
-	@$(FARMIQ) stack fetch --browser
+	@$(FARMIQ) stack fetch --browser >/dev/null
 	@rm -f $(LAST_FAILED)
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not long" --durations 25 $(ARGS)
 
@@ -41,7 +41,7 @@ test-again: $(READY) ## the tests that failed in the last `make test`, once more
 	@$(PY) tools/test-again
 
 test-long: $(READY) ## soak and fuzz runs, and the properties with examples of every run's own
-	@$(FARMIQ) stack fetch --browser
+	@$(FARMIQ) stack fetch --browser >/dev/null
 	@$(PY) -m pytest -m "long or hypothesis" --hypothesis-profile=exploring $(ARGS)
 
 check: $(READY) ## style, types, import contracts

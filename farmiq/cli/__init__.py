@@ -5,7 +5,6 @@ Exit codes: 0 good, 1 failed, 2 asked wrongly, 3 works but needs attention.
 
 import asyncio
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -28,6 +27,7 @@ from farmiq.cli import (
     media,
     metric,
     outbox,
+    people,
     quarantine,
     silo,
     simulated_cameras,
@@ -51,43 +51,66 @@ app = typer.Typer(
         "`farmiq run edge`; the same for the cloud. On a weigh station: `farmiq agent run`."
     ),
 )
-app.add_typer(agent.app, name="agent")
-app.add_typer(stack_commands.app, name="stack")
-app.command()(demo.demo)
-app.command()(demo.smoke)
-app.command()(stack_commands.doctor)
-app.command()(resync_command.resync)
-app.command()(stations_command.stations)
-app.command()(trace_command.trace)
-company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of the bus.")
-app.add_typer(company, name="company")
-user = typer.Typer(no_args_is_help=True, help="People who sign in to the console.")
-app.add_typer(user, name="user")
+# What a person wants; `farmiq --help` shows the commands under these.
+RUN, LOOK, MEND = "Run it", "Look at it", "Mend what is stuck"
+SET_UP, DEVELOP = "Set up a site", "Develop and try out"
+
 simulated = typer.Typer(invoke_without_command=True)
 simulated.command("cameras")(simulated_cameras.cameras)
 simulated.command("check-cameras")(simulated_cameras.check_cameras)
-app.add_typer(simulated, name="simulate")
 keys = typer.Typer(no_args_is_help=True, help="Keys of edges that do not enrol (see `edge`).")
-app.add_typer(keys, name="keys")
-app.add_typer(key.app, name="key")
-app.add_typer(alert.app, name="alert")
-app.add_typer(losses.app, name="losses")
-app.add_typer(farm.app, name="farm")
-app.add_typer(metric.app, name="metric")
-app.add_typer(quarantine.app, name="quarantine")
-app.add_typer(bench.app, name="bench")
-app.add_typer(device.app, name="device")
-app.add_typer(camera.app, name="camera")
-app.add_typer(camera_gateway.app, name="camera-gateway")
-app.add_typer(edge.app, name="edge")
-app.add_typer(silo.app, name="silo")
-app.add_typer(media.app, name="media")
-app.add_typer(weighings.app, name="weighings")
-app.add_typer(outbox.app, name="outbox")
-app.add_typer(topology.app, name="topology")
-app.add_typer(dlq.app, name="dlq")
+
+app.command(rich_help_panel=RUN)(demo.demo)
+app.add_typer(agent.app, name="agent", rich_help_panel=RUN)
+app.add_typer(stack_commands.app, name="stack", rich_help_panel=RUN)
+app.command(rich_help_panel=LOOK)(stack_commands.doctor)
+app.command(rich_help_panel=LOOK)(trace_command.trace)
+app.add_typer(losses.app, name="losses", rich_help_panel=LOOK)
+app.add_typer(weighings.app, name="weighings", rich_help_panel=LOOK)
+app.add_typer(alert.app, name="alert", rich_help_panel=LOOK)
+app.add_typer(media.app, name="media", rich_help_panel=LOOK)
+app.add_typer(outbox.app, name="outbox", rich_help_panel=MEND)
+app.add_typer(quarantine.app, name="quarantine", rich_help_panel=MEND)
+app.add_typer(dlq.app, name="dlq", rich_help_panel=MEND)
+app.add_typer(camera_gateway.app, name="camera-gateway", rich_help_panel=MEND)
+app.command(rich_help_panel=MEND)(resync_command.resync)
+app.add_typer(people.company, name="company", rich_help_panel=SET_UP)
+app.add_typer(people.user, name="user", rich_help_panel=SET_UP)
+app.add_typer(edge.app, name="edge", rich_help_panel=SET_UP)
+app.add_typer(device.app, name="device", rich_help_panel=SET_UP)
+app.add_typer(camera.app, name="camera", rich_help_panel=SET_UP)
+app.add_typer(farm.app, name="farm", rich_help_panel=SET_UP)
+app.add_typer(silo.app, name="silo", rich_help_panel=SET_UP)
+app.add_typer(metric.app, name="metric", rich_help_panel=SET_UP)
+app.add_typer(key.app, name="key", rich_help_panel=SET_UP)
+app.add_typer(keys, name="keys", rich_help_panel=SET_UP)
+app.add_typer(topology.app, name="topology", rich_help_panel=SET_UP)
+app.add_typer(simulated, name="simulate", rich_help_panel=DEVELOP)
+app.add_typer(bench.app, name="bench", rich_help_panel=DEVELOP)
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if asked:
+        from farmiq import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Options of the command itself; what it does, stands in its help."""
+    del show_version
 
 
 # Errors of these say in a sentence what an engine or a setting did.
@@ -122,15 +145,7 @@ def _say_and_exit(error: Exception) -> NoReturn:
     sys.exit(1)
 
 
-@app.command()
-def version(*, as_json: AsJson = False) -> None:
-    """Print the version."""
-    from farmiq import __version__
-
-    terminal.tell({"version": __version__}, __version__, as_json=as_json)
-
-
-@app.command()
+@app.command(rich_help_panel=RUN)
 def run(
     what: Annotated[
         str, typer.Argument(help="A service (see `farmiq flow`), a site: edge or cloud, or all.")
@@ -157,7 +172,7 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def flow(*, as_json: AsJson = False) -> None:
     """Show every service in flow order, with what it reads and what it writes."""
     from dataclasses import asdict
@@ -171,7 +186,7 @@ def flow(*, as_json: AsJson = False) -> None:
         typer.echo(services.flow(), nl=False)
 
 
-@app.command()
+@app.command(rich_help_panel=SET_UP)
 def migrate(
     site: Annotated[str, typer.Argument(help="edge, cloud or all.")] = "all",
     *,
@@ -211,7 +226,7 @@ def migrate(
         terminal.print_json({"applied": done})
 
 
-@app.command()
+@app.command(rich_help_panel=SET_UP)
 def config(
     site: Annotated[str, typer.Argument(help="device, edge, cloud or admin.")],
 ) -> None:
@@ -225,7 +240,20 @@ def config(
     typer.echo(settings.template(site), nl=False)
 
 
-@app.command()
+# Panels are shown in the order of their first command.
+app.command(rich_help_panel=DEVELOP)(demo.smoke)
+app.command(rich_help_panel=DEVELOP)(stations_command.stations)
+
+
+@app.command(rich_help_panel=DEVELOP)
+def version(*, as_json: AsJson = False) -> None:
+    """Print the version."""
+    from farmiq import __version__
+
+    terminal.tell({"version": __version__}, __version__, as_json=as_json)
+
+
+@app.command(rich_help_panel=DEVELOP)
 def asyncapi(*, out: OutFile = None) -> None:
     """Print the AsyncAPI 3.0 document of all MQTT topics and all events of the bus, as JSON."""
     from farmiq.contracts import asyncapi as contract
@@ -233,7 +261,7 @@ def asyncapi(*, out: OutFile = None) -> None:
     _write_json(contract.document(), out)
 
 
-@app.command()
+@app.command(rich_help_panel=DEVELOP)
 def openapi(
     site: Annotated[str, typer.Argument(help="edge or cloud.")] = "cloud",
     *,
@@ -245,125 +273,6 @@ def openapi(
     if site not in contract.SITES:
         terminal.fail(f"there is no site {site!r}; choose edge or cloud", code=2)
     _write_json(contract.document(site), out)
-
-
-@company.command("add")
-def company_add(
-    tenant: Annotated[
-        str | None,
-        typer.Argument(help="tenant_id of its events, for example hillside; default: its own id."),
-    ] = None,
-    *,
-    name: Annotated[str, typer.Option(help="What people call it.")],
-    timezone: Annotated[str, typer.Option(help="IANA zone of its days.")] = "UTC",
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
-    """Add a company, or change its name and time zone. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
-    import psycopg
-
-    from farmiq.cloud.identity.accounts import add_company
-    from farmiq.messages.ids import ID_PATTERN
-
-    if tenant is not None and not re.match(ID_PATTERN, tenant):
-        terminal.fail(
-            f"{tenant!r} cannot be a tenant_id: letters, digits and . _ : -, at most 128", code=2
-        )
-    with psycopg.connect(
-        terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
-    ) as connection:
-        try:
-            company_id = add_company(connection, tenant, name=name, timezone=timezone)
-        except ValueError as error:
-            terminal.fail(str(error), code=2)
-    tenant_id = tenant or str(company_id)
-    terminal.tell(
-        {"company_id": company_id, "tenant_id": tenant_id, "name": name, "timezone": timezone},
-        f"{company_id}  {tenant_id}  {name}",
-        as_json=as_json,
-    )
-
-
-@user.command("add")
-def user_add(
-    email: Annotated[str, typer.Argument(help="How the person signs in.")],
-    *,
-    tenant: Annotated[str, typer.Option(help="The company's tenant_id.")],
-    role: Annotated[str, typer.Option(help="viewer, operator, technician or admin.")] = "viewer",
-    super_admin: Annotated[
-        bool, typer.Option("--super-admin", help="May look at every company, one at a time.")
-    ] = False,
-    password: Annotated[
-        str,
-        typer.Option(prompt=True, hide_input=True, envvar="FARMIQ_NEW_PASSWORD", help="Asked for."),
-    ],
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
-    """Add a person, or change their password and rights. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
-    import psycopg
-
-    from farmiq.cloud.identity.accounts import add_user
-
-    with psycopg.connect(
-        terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
-    ) as connection:
-        row = connection.execute(
-            "select company_id from companies where tenant_id = %s", (tenant,)
-        ).fetchone()
-        if row is None:
-            terminal.fail(f"there is no company {tenant!r}; add it with `farmiq company add`")
-        try:
-            user_id = add_user(
-                connection,
-                email,
-                company_id=row[0],
-                password=password,
-                role=role,
-                super_admin=super_admin,
-            )
-        except ValueError as error:
-            terminal.fail(str(error), code=2)
-    also = ", super admin" if super_admin else ""
-    terminal.tell(
-        {
-            "user_id": user_id,
-            "email": email,
-            "tenant_id": tenant,
-            "role": role,
-            "super_admin": super_admin,
-        },
-        f"{user_id}  {email}  {role} of {tenant}{also}",
-        as_json=as_json,
-    )
-
-
-@user.command("token")
-def user_token(
-    email: Annotated[str, typer.Argument(help="Whose rows are to be seen.")],
-    *,
-    hours: Annotated[float, typer.Option(min=0.01, max=8760, help="How long it is good.")] = 12,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print a token for psql: `select begin_session('…')`, see docs/psql.md.
-
-    It is as good as this person's password until it expires. Needs FARMIQ_CLOUD_DB_ADMIN_URL.
-    """
-    from datetime import timedelta
-
-    import psycopg
-
-    from farmiq.cloud.identity.accounts import open_sign_in
-
-    with psycopg.connect(
-        terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
-    ) as connection:
-        try:
-            token = open_sign_in(connection, email, lasts=timedelta(hours=hours))
-        except ValueError as error:
-            terminal.fail(str(error))
-    terminal.tell({"email": email, "token": token}, token, as_json=as_json)
 
 
 @keys.command("new")

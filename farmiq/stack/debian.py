@@ -133,13 +133,37 @@ def _unpack(packages: Collection[str], draft: Path, *, say: Say) -> None:
     _run([*apt, "update"], draft, what)
     simulation = _run([*apt, "-s", "install", "--no-install-recommends", *packages], draft, what)
     needed = missing(simulation)
-    say(f"{what}  downloading {len(needed)} packages")
-    _run([*apt, "download", *needed], draft / "packages", what)
-    archives = sorted((draft / "packages").glob("*.deb"))
-    megabytes = sum(archive.stat().st_size for archive in archives) / 1e6
-    say(f"{what}  unpacking {megabytes:.0f} MB")
-    for archive in archives:
+    folder = draft / "packages"
+    total = total_bytes(_run([*apt, "download", "--print-uris", *needed], folder, what))
+    tell = progress(f"{what}  downloaded", total, say=say)
+    say(f"{what}  downloading {len(needed)} packages, {total / 1e6:.0f} MB")
+    _run([*apt, "download", *needed], folder, what, meanwhile=lambda: tell(_size(folder)))
+    say(f"{what}  unpacking {_size(folder) / 1e6:.0f} MB")
+    for archive in sorted(folder.glob("*.deb")):
         _run(["dpkg", "-x", str(archive), str(draft)], draft, what)
+
+
+def total_bytes(uris: str) -> int:
+    """Read the output of `apt-get download --print-uris`: address, file, size, hash in each line."""
+    return sum(int(line.split()[2]) for line in uris.splitlines() if line.startswith("'"))
+
+
+def progress(what: str, total: int, *, say: Say) -> Callable[[int], None]:
+    """Return what says how many bytes there are by now, at every tenth of the whole."""
+    said = 0
+
+    def tell(now: int) -> None:
+        nonlocal said
+        tenth = 10 * now // total if total else 0
+        if tenth > said:
+            said = tenth
+            say(f"{what} {now / 1e6:.0f} of {total / 1e6:.0f} MB")
+
+    return tell
+
+
+def _size(folder: Path) -> int:
+    return sum(archive.stat().st_size for archive in folder.glob("*.deb"))
 
 
 def _private_apt(folder: Path) -> list[str]:
@@ -158,16 +182,30 @@ def _private_apt(folder: Path) -> list[str]:
     return ["apt-get", "-q", *flags]
 
 
-def _run(command: Sequence[str], folder: Path, what: str) -> str:
+def _run(
+    command: Sequence[str],
+    folder: Path,
+    what: str,
+    *,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> str:
+    """Run a command to its end and return its output; `meanwhile` is called every second."""
     # The caller's environment: behind a proxy, apt needs its variables. C: the output is parsed.
     environment = config.environment(over={"LC_ALL": "C"})
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=1)
+                break
+            except subprocess.TimeoutExpired:
+                meanwhile()
+    if process.returncode != 0:
         raise StackError(
             f"{what} could not be taken from Debian's packages: `{command[0]}` failed with\n"
-            f"{(done.stderr or done.stdout).strip()}\n"
+            f"{(errors or output).strip()}\n"
             "Check the network and /etc/apt, then try again; or install it with apt."
         )
-    return done.stdout
+    return output

@@ -1,10 +1,12 @@
-"""Every command that prints a result prints it for scripts too."""
+"""The `farmiq` command as a whole: results for scripts too, and help by what a person wants."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import typer
+from typer.testing import CliRunner
 
+from farmiq import __version__, cli
 from farmiq.cli import app
 
 # They run until they are stopped, or print a file of another program or a contract.
@@ -27,3 +29,20 @@ def test_every_command_with_a_result_takes_json() -> None:
     for name, command in all_of_them.items():
         options = {option for parameter in command.params for option in parameter.opts}
         assert ("--json" in options) == (name not in WITHOUT), name
+
+
+def test_every_command_stands_in_the_help_under_what_a_person_wants() -> None:
+    panels = [cli.RUN, cli.LOOK, cli.MEND, cli.SET_UP, cli.DEVELOP]
+    named = {
+        name: command.rich_help_panel
+        for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+    }
+
+    assert {name for name, panel in named.items() if panel not in panels} == set()
+    assert list(dict.fromkeys(named.values())) == panels
+
+
+def test_version_option_prints_the_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+
+    assert (result.exit_code, result.stdout.strip()) == (0, __version__)

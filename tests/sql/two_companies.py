@@ -105,6 +105,7 @@ SEED = {
     "companies": "",
     "users": "",
     "memberships": "",
+    "user_actions": "",
     "sign_ins": "",
     "ingestion_dedupe": """
         insert into ingestion_dedupe (tenant_id, event_id, event_type, content_hash, batch_id)

@@ -2,9 +2,11 @@
 
 import zoneinfo
 from datetime import timedelta
+from typing import Any, LiteralString
 from uuid import UUID
 
 import psycopg
+from psycopg.rows import dict_row
 
 from farmiq.cloud.identity import desk, passwords
 from farmiq.plumbing import ids
@@ -37,6 +39,53 @@ def add_company(
     )
 
 
+def companies(connection: psycopg.Connection) -> list[dict[str, Any]]:
+    """Every company with how many people it has."""
+    return _dicts(
+        connection,
+        """
+        select c.tenant_id, c.name, c.timezone, c.company_id, c.created_at,
+          (select count(*) from users u where u.company_id = c.company_id) as people
+        from companies c order by c.tenant_id
+        """,
+    )
+
+
+def users(connection: psycopg.Connection, tenant_id: str | None = None) -> list[dict[str, Any]]:
+    """People with their rights and how many sign-ins they have open, of all companies or one."""
+    return _dicts(
+        connection,
+        """
+        select u.email, m.role, c.tenant_id, u.is_super_admin as super_admin, u.user_id,
+          u.created_at,
+          (select count(*) from sign_ins s
+           where s.user_id = u.user_id and s.expires_at > fn_now()) as sign_ins
+        from users u join companies c using (company_id)
+        left join memberships m on m.user_id = u.user_id and m.company_id = u.company_id
+        where %(tenant)s::text is null or c.tenant_id = %(tenant)s
+        order by c.tenant_id, u.email
+        """,
+        tenant=tenant_id,
+    )
+
+
+def user_log(
+    connection: psycopg.Connection, *, email: str | None = None, most: int = 100
+) -> list[dict[str, Any]]:
+    """Who was added, changed or removed by whom, newest first."""
+    return _dicts(
+        connection,
+        """
+        select a.at, a.actor, a.action, a.email, c.tenant_id, a.user_id, a.detail
+        from user_actions a join companies c using (company_id)
+        where %(email)s::text is null or a.email = %(email)s
+        order by a.at desc, a.action_id desc limit %(most)s
+        """,
+        email=None if email is None else desk.normal_email(email),
+        most=most,
+    )
+
+
 def add_user(
     connection: psycopg.Connection,
     email: str,
@@ -45,6 +94,7 @@ def add_user(
     password: str,
     role: str = "viewer",
     super_admin: bool = False,
+    actor: str = "owner",
 ) -> UUID:
     """The person of this e-mail; made, or their password and rights brought up to date.
 
@@ -57,7 +107,14 @@ def add_user(
     name = desk.normal_email(email)
     if "@" not in name:
         raise ValueError(f"{email!r} is not an e-mail address")
-    unchanged = _hash_if_unchanged(connection, name, password)
+    before = connection.execute(
+        """
+        select u.password_hash, m.role, u.is_super_admin
+        from users u left join memberships m using (user_id, company_id) where u.email = %s
+        """,
+        (name,),
+    ).fetchone()
+    unchanged = before[0] if before and passwords.matches(before[0], password) else None
     user_id = _returned(
         connection.execute(
             """
@@ -80,9 +137,40 @@ def add_user(
         """,
         (user_id, company_id, role),
     )
-    if unchanged is None:
-        connection.execute("delete from sign_ins where user_id = %s", (user_id,))
+    rights = role + (", super admin" if super_admin else "")
+    if before is None:
+        _note(connection, actor, "add", name, detail=rights)
+    elif before[1:] != (role, super_admin):
+        _note(connection, actor, "change", name, detail=rights)
+    if before is not None and unchanged is None:
+        _end_sign_ins(connection, actor, name)
     return user_id
+
+
+def change_password(
+    connection: psycopg.Connection, email: str, password: str, *, actor: str
+) -> int:
+    """Returns how many sign-ins have ended by it: all that this person had open.
+
+    Raises ValueError if nobody has this e-mail or the password cannot be one.
+    """
+    name = _known(connection, email)
+    connection.execute(
+        "update users set password_hash = %s where email = %s", (passwords.hashed(password), name)
+    )
+    return _end_sign_ins(connection, actor, name)
+
+
+def remove_user(connection: psycopg.Connection, email: str, *, actor: str) -> int:
+    """Returns how many sign-ins have ended by it. What the person did stays under their name.
+
+    Raises ValueError if nobody has this e-mail.
+    """
+    name = _known(connection, email)
+    _note(connection, actor, "remove", name)
+    ended = _open_sign_ins(connection, name)
+    connection.execute("delete from users where email = %s", (name,))
+    return ended
 
 
 def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta) -> str:
@@ -105,11 +193,54 @@ def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta
     return token
 
 
-def _hash_if_unchanged(connection: psycopg.Connection, email: str, password: str) -> str | None:
-    row = connection.execute(
-        "select password_hash from users where email = %s", (email,)
-    ).fetchone()
-    return row[0] if row and passwords.matches(row[0], password) else None
+def _known(connection: psycopg.Connection, email: str) -> str:
+    """The e-mail as it is kept; the row is locked until the end of the transaction."""
+    name = desk.normal_email(email)
+    _returned(
+        connection.execute("select user_id from users where email = %s for update", (name,)),
+        otherwise=f"nobody has the e-mail {email!r}: `farmiq user ls` lists everybody",
+    )
+    return name
+
+
+def _open_sign_ins(connection: psycopg.Connection, email: str) -> int:
+    cursor = connection.execute(
+        """
+        select count(*) from sign_ins s join users u using (user_id)
+        where u.email = %s and s.expires_at > fn_now()
+        """,
+        (email,),
+    )
+    row = cursor.fetchone()
+    return row[0] if row else 0
+
+
+def _end_sign_ins(connection: psycopg.Connection, actor: str, email: str) -> int:
+    """A password is another one now: whoever knew the old one is out."""
+    ended = _open_sign_ins(connection, email)
+    connection.execute(
+        "delete from sign_ins where user_id = (select user_id from users where email = %s)",
+        (email,),
+    )
+    _note(connection, actor, "password", email)
+    return ended
+
+
+def _note(
+    connection: psycopg.Connection, actor: str, action: str, email: str, *, detail: str = ""
+) -> None:
+    connection.execute(
+        """
+        insert into user_actions (action_id, at, actor, action, company_id, user_id, email, detail)
+        select %s, fn_now(), %s, %s, company_id, user_id, email, %s from users where email = %s
+        """,
+        (ids.new(), actor, action, detail, email),
+    )
+
+
+def _dicts(connection: psycopg.Connection, query: LiteralString, **values: Any) -> list[Any]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, values).fetchall()
 
 
 def _returned(cursor: psycopg.Cursor, *, otherwise: str = "nothing was kept") -> UUID:

@@ -28,6 +28,26 @@ def test_nothing_is_missing_when_all_is_installed() -> None:
     assert debian.missing("rabbitmq-server is already the newest version (3.10.8-1.1).\n") == ()
 
 
+def test_size_of_a_download_is_read_from_what_apt_would_fetch() -> None:
+    uris = (
+        "'http://deb.debian.org/a_1_amd64.deb' a_1_amd64.deb 1500000 SHA256:00\n"
+        "NOTE: something else\n"
+        "'http://deb.debian.org/b_2_all.deb' b_2_all.deb 500000 SHA256:00\n"
+    )
+
+    assert debian.total_bytes(uris) == 2_000_000
+
+
+def test_download_says_how_far_it_is_once_per_tenth() -> None:
+    said: list[str] = []
+    tell = debian.progress("browser  downloaded", 100_000_000, say=said.append)
+
+    for megabytes in (0, 5, 9, 31, 32, 39, 40, 100):
+        tell(megabytes * 1_000_000)
+
+    assert said == [f"browser  downloaded {here} of 100 MB" for here in (31, 40, 100)]
+
+
 def test_the_browser_finds_its_libraries_and_fonts_in_its_own_folder() -> None:
     script = debian.chromium_wrapper(Path("/x/chromium"), [Path("/x/a"), Path("/x/b")])
 

@@ -1,0 +1,292 @@
+"""`farmiq company` and `farmiq user`: who there is, and who may sign in.
+
+All of them connect as the owner of the cloud's tables: FARMIQ_CLOUD_DB_ADMIN_URL.
+"""
+
+import re
+from contextlib import AbstractContextManager
+from datetime import UTC
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+if TYPE_CHECKING:
+    import psycopg
+
+company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of the bus.")
+user = typer.Typer(no_args_is_help=True, help="People who sign in to the console.")
+
+Email = Annotated[str, typer.Argument(help="How the person signs in.")]
+NewPassword = Annotated[
+    str,
+    typer.Option(
+        prompt=True,
+        confirmation_prompt=True,
+        hide_input=True,
+        envvar="FARMIQ_NEW_PASSWORD",
+        help="Asked for, or taken from the environment.",
+    ),
+]
+
+
+@company.command("ls")
+def company_ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+    """List the companies. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
+    from farmiq.cloud.identity import accounts
+
+    with _owner(stack) as connection:
+        rows = accounts.companies(connection)
+    _print(
+        rows,
+        [
+            (each["tenant_id"], each["name"], each["timezone"], _counted(each["people"], "person"))
+            for each in rows
+        ],
+        empty="no companies: add one with `farmiq company add`",
+        as_json=as_json,
+    )
+
+
+@company.command("add")
+def company_add(
+    tenant: Annotated[
+        str | None,
+        typer.Argument(help="tenant_id of its events, for example hillside; default: its own id."),
+    ] = None,
+    *,
+    name: Annotated[str, typer.Option(help="What people call it.")],
+    timezone: Annotated[str, typer.Option(help="IANA zone of its days.")] = "UTC",
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a company, or change its name and time zone. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
+    from farmiq.cloud.identity.accounts import add_company
+    from farmiq.messages.ids import ID_PATTERN
+
+    if tenant is not None and not re.match(ID_PATTERN, tenant):
+        terminal.fail(
+            f"{tenant!r} cannot be a tenant_id: letters, digits and . _ : -, at most 128", code=2
+        )
+    with _owner(stack) as connection:
+        try:
+            company_id = add_company(connection, tenant, name=name, timezone=timezone)
+        except ValueError as error:
+            terminal.fail(str(error), code=2)
+    tenant_id = tenant or str(company_id)
+    terminal.tell(
+        {"company_id": company_id, "tenant_id": tenant_id, "name": name, "timezone": timezone},
+        f"{company_id}  {tenant_id}  {name}",
+        as_json=as_json,
+    )
+
+
+@user.command("add")
+def user_add(
+    email: Annotated[str, typer.Argument(help="How the person signs in.")],
+    *,
+    tenant: Annotated[str, typer.Option(help="The company's tenant_id.")],
+    role: Annotated[str, typer.Option(help="viewer, operator, technician or admin.")] = "viewer",
+    super_admin: Annotated[
+        bool, typer.Option("--super-admin", help="May look at every company, one at a time.")
+    ] = False,
+    password: NewPassword,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a person, or change their password and rights. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
+    from farmiq.cloud.identity.accounts import add_user
+
+    with _owner(stack) as connection:
+        row = connection.execute(
+            "select company_id from companies where tenant_id = %s", (tenant,)
+        ).fetchone()
+        if row is None:
+            terminal.fail(f"there is no company {tenant!r}; add it with `farmiq company add`")
+        try:
+            user_id = add_user(
+                connection,
+                email,
+                company_id=row[0],
+                password=password,
+                role=role,
+                super_admin=super_admin,
+                actor=terminal.actor(),
+            )
+        except ValueError as error:
+            terminal.fail(str(error), code=2)
+    also = ", super admin" if super_admin else ""
+    terminal.tell(
+        {
+            "user_id": user_id,
+            "email": email,
+            "tenant_id": tenant,
+            "role": role,
+            "super_admin": super_admin,
+        },
+        f"{user_id}  {email}  {role} of {tenant}{also}",
+        as_json=as_json,
+    )
+
+
+@user.command("token")
+def user_token(
+    email: Annotated[str, typer.Argument(help="Whose rows are to be seen.")],
+    *,
+    hours: Annotated[float, typer.Option(min=0.01, max=8760, help="How long it is good.")] = 12,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a token for psql: `select begin_session('…')`, see docs/psql.md.
+
+    It is as good as this person's password until it expires. Needs FARMIQ_CLOUD_DB_ADMIN_URL.
+    """
+    from datetime import timedelta
+
+    from farmiq.cloud.identity.accounts import open_sign_in
+
+    with _owner(stack) as connection:
+        try:
+            token = open_sign_in(connection, email, lasts=timedelta(hours=hours))
+        except ValueError as error:
+            terminal.fail(str(error))
+    terminal.tell({"email": email, "token": token}, token, as_json=as_json)
+
+
+@user.command("ls")
+def user_ls(
+    *,
+    tenant: Annotated[str | None, typer.Option(help="Only of this company.")] = None,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """List people, their rights and their open sign-ins. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
+    from farmiq.cloud.identity import accounts
+
+    with _owner(stack) as connection:
+        rows = accounts.users(connection, tenant)
+    _print(
+        rows,
+        [
+            (
+                each["email"],
+                each["tenant_id"],
+                (each["role"] or "no role") + (", super admin" if each["super_admin"] else ""),
+                _counted(each["sign_ins"], "sign-in"),
+            )
+            for each in rows
+        ],
+        empty="no people: add somebody with `farmiq user add`",
+        as_json=as_json,
+    )
+
+
+@user.command("password")
+def user_password(
+    email: Email, *, password: NewPassword, stack: StackName = None, as_json: AsJson = False
+) -> None:
+    """Give a person a new password; it ends every sign-in they have open.
+
+    Needs FARMIQ_CLOUD_DB_ADMIN_URL.
+    """
+    from farmiq.cloud.identity import accounts
+
+    with _owner(stack) as connection:
+        try:
+            ended = accounts.change_password(connection, email, password, actor=terminal.actor())
+        except ValueError as error:
+            terminal.fail(str(error), code=2)
+    terminal.tell(
+        {"email": email, "sign_ins_ended": ended},
+        f"{email} has a new password; {_counted(ended, 'sign-in')} ended",
+        as_json=as_json,
+    )
+
+
+@user.command("rm")
+def user_rm(
+    email: Email,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a person: they are signed out everywhere at once and cannot sign in again.
+
+    What they did keeps their name (`farmiq user log`). Needs FARMIQ_CLOUD_DB_ADMIN_URL.
+    """
+    from farmiq.cloud.identity import accounts
+
+    if not yes:
+        typer.confirm(f"Remove {email}?", abort=True, err=True)
+    with _owner(stack) as connection:
+        try:
+            ended = accounts.remove_user(connection, email, actor=terminal.actor())
+        except ValueError as error:
+            terminal.fail(str(error), code=2)
+    terminal.tell(
+        {"email": email, "removed": True, "sign_ins_ended": ended},
+        f"{email} is removed; {_counted(ended, 'sign-in')} ended",
+        as_json=as_json,
+    )
+
+
+@user.command("log")
+def user_log(
+    email: Annotated[str | None, typer.Argument(help="Only about this person.")] = None,
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 100,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show who added, changed or removed whom, newest first. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
+    from farmiq.cloud.identity import accounts
+
+    with _owner(stack) as connection:
+        rows = accounts.user_log(connection, email=email, most=limit)
+    _print(
+        rows,
+        [
+            (
+                f"{each['at'].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                each["actor"],
+                each["action"],
+                each["email"],
+                each["tenant_id"],
+                each["detail"],
+            )
+            for each in rows
+        ],
+        empty="nobody was added, changed or removed",
+        as_json=as_json,
+    )
+
+
+def _owner(stack: str | None) -> "AbstractContextManager[psycopg.Connection]":
+    """One transaction as the owner of the cloud's tables."""
+    import psycopg
+
+    url = terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
+    return psycopg.connect(url, application_name="farmiq")
+
+
+def _print(
+    rows: list[dict[str, Any]], lines: list[tuple[str, ...]], *, empty: str, as_json: bool
+) -> None:
+    """Columns as wide as they must be; nothing is cut off."""
+    if as_json:
+        terminal.print_json(rows)
+    elif not rows:
+        typer.echo(empty)
+    else:
+        wide = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+        for line in lines:
+            cells = (f"{cell:<{width}}" for cell, width in zip(line, wide, strict=True))
+            typer.echo("  ".join(cells).rstrip())
+
+
+def _counted(count: int, what: str) -> str:
+    many = "people" if what == "person" else f"{what}s"
+    return f"{count:,} {what if count == 1 else many}"
