@@ -32,7 +32,7 @@ async def latest(connection: db.Connection) -> list[Reading]:
     cursor = await connection.cursor(binary=True).execute(
         """
         select l.farm_id, l.barn_id, l.device_id, l.metric_type, l.metric_value, l.unit,
-          l.occurred_at, l.stored_at, l.reading_count, h.instants, h.amounts
+          l.occurred_at, l.stored_at, l.reading_count, l.clock_suspect, h.instants, h.amounts
         from telemetry_latest l
         cross join lateral (
           select
@@ -61,10 +61,11 @@ async def latest(connection: db.Connection) -> list[Reading]:
             captured_at=captured_at,
             arrived_at=arrived_at,
             count=count,
+            clock_suspect=clock_suspect,
             history=tuple(map(Point, instants, amounts)),
         )
         for (
             farm_id, barn_id, device_id, metric_type, value, unit,
-            captured_at, arrived_at, count, instants, amounts,
+            captured_at, arrived_at, count, clock_suspect, instants, amounts,
         ) in await cursor.fetchall()
     ]  # fmt: skip
