@@ -10,7 +10,8 @@ from farmiq.plumbing import db
 async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     """Keep the readings and the newest of each series; returns how many were new.
 
-    The count of a series grows only by readings that were new, so repeats change nothing.
+    The count of a series grows only by readings that were new, so repeats change nothing. A clock
+    that cannot be right does not make a reading the newest while there is another, as at the edge.
     """
     readings = [telemetry.read_ingested(each.payload) for each in events]
     new: int = await db.fetch_value(
@@ -32,7 +33,7 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
           select distinct on (tenant_id, device_id, metric_type) kept.*,
             count(*) over (partition by tenant_id, device_id, metric_type) as reading_count
           from kept
-          order by tenant_id, device_id, metric_type, occurred_at desc, event_id desc
+          order by tenant_id, device_id, metric_type, clock_suspect, occurred_at desc, event_id desc
         ), latest as (
           insert into telemetry_latest as l (tenant_id, device_id, metric_type, farm_id, barn_id,
             event_id, metric_value, unit, occurred_at, clock_suspect, reading_count)
@@ -52,7 +53,7 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
                 (excluded.farm_id, excluded.barn_id, excluded.event_id, excluded.metric_value,
                  excluded.unit, excluded.occurred_at, excluded.clock_suspect)
               ) as n(farm_id, barn_id, event_id, metric_value, unit, occurred_at, clock_suspect)
-              order by n.occurred_at desc, n.event_id desc limit 1)
+              order by n.clock_suspect, n.occurred_at desc, n.event_id desc limit 1)
         )
         select count(*) from kept
         """,

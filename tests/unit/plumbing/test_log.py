@@ -148,3 +148,20 @@ def test_standard_error_may_be_replaced_and_closed_meanwhile() -> None:
         "still.told",
         "too",
     ]
+
+
+def test_events_are_told_in_bounded_lines_of_one_type(lines: Lines) -> None:
+    handled = [(n, "telemetry.ingested", f"trace-{n}") for n in range(log.MAX_EVENTS_IN_A_LINE + 1)]
+    log.events(log.get("x"), "x.stored", [*handled, (7, "feed.lot.received", "t")], batch_id="b")
+
+    first, second, feed = lines()
+    assert first["count"] == len(first["event_id"]) == log.MAX_EVENTS_IN_A_LINE
+    assert (second["event_id"], second["trace_id"]) == (["64"], ["trace-64"])
+    assert (feed["event_type"], feed["event_id"], feed["batch_id"]) == (
+        "feed.lot.received", ["7"], "b",
+    )  # fmt: skip
+
+
+def test_no_events_are_no_line(lines: Lines) -> None:
+    log.events(log.get("x"), "x.stored", [])
+    assert lines() == []
