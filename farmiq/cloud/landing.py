@@ -61,6 +61,7 @@ def in_table(table: str) -> Keep:
                 [each.occurred_at for each in events],
                 [each.trace_id for each in events],
                 [bytes(each.payload).decode() for each in events],
+                [each.clock_suspect for each in events],
             ),
         )
         return cursor.rowcount
@@ -71,12 +72,12 @@ def in_table(table: str) -> Keep:
 _INSERT = sql.SQL(
     """
     insert into {table} (tenant_id, event_id, event_type, farm_id, barn_id, device_id,
-      session_id, occurred_at, trace_id, payload)
+      session_id, occurred_at, trace_id, payload, clock_suspect)
     select e.*
     from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[],
-      %s::uuid[], %s::timestamptz[], %s::text[], %s::text[]::jsonb[])
+      %s::uuid[], %s::timestamptz[], %s::text[], %s::text[]::jsonb[], %s::bool[])
       as e(tenant_id, event_id, event_type, farm_id, barn_id, device_id,
-        session_id, occurred_at, trace_id, payload)
+        session_id, occurred_at, trace_id, payload, clock_suspect)
     order by e.tenant_id, e.event_id
     on conflict on constraint {key} do nothing
     """

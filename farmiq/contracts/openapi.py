@@ -80,6 +80,7 @@ class LatestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     unit: str
     occurred_at: datetime
     stored_at: datetime
+    clock_suspect: bool
     reading_count: int
     aggregation_window: str | None
     age_s: float

@@ -19,7 +19,8 @@ from farmiq.edge.weighvision.session import Part, Status
 class Weighing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`state` is the status, or INCOMPLETE while a part is missing for too long: see `lacking`.
 
-    `media_ids` are the images that were announced, in their order.
+    `media_ids` are the images that were announced, in their order. `clock_suspect`: the clock of
+    the device cannot be right, so times of this session may be wrong.
     """
 
     session_id: UUID
@@ -38,6 +39,8 @@ class Weighing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     missing: list[Part]
     cancel_reason: str | None
     received_at: datetime
+    station_id: str | None
+    clock_suspect: bool
     lacking: list[str]
 
 

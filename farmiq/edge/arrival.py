@@ -4,7 +4,7 @@ Each domain has `record(tx, arrivals)`: it writes its own tables in the caller's
 returns the events that the cloud is owed for it. The door calls it and appends them to the outbox.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +19,16 @@ from farmiq.messages.topics import (
     TelemetryTopic,
 )
 
+# A device that replays what it buffered for days is not suspect; one that is far ahead is (C-122).
+MAX_AHEAD = timedelta(hours=24)
+MAX_BEHIND = timedelta(days=7)
+
 UpTopic = TelemetryTopic | EventTopic | StatusTopic | SessionTopic
+
+
+def is_clock_suspect(said_at: datetime, received_at: datetime) -> bool:
+    """Whether a device's clock cannot be right; what it said is kept as it is (C-44)."""
+    return said_at - received_at > MAX_AHEAD or received_at - said_at > MAX_BEHIND
 
 
 class Arrival(msgspec.Struct, frozen=True):

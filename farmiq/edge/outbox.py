@@ -22,15 +22,15 @@ async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[tuple[str
         tx,
         sql.SQL("""
             insert into sync_outbox (id, tenant_id, farm_id, barn_id, device_id, session_id,
-              event_type, occurred_at, trace_id, payload_json, payload_size_bytes,
+              event_type, occurred_at, trace_id, payload_json, payload_size_bytes, clock_suspect,
               priority, next_attempt_at, created_at, updated_at)
             select e.id, e.tenant_id, e.farm_id, e.barn_id, e.device_id, e.session_id,
               e.event_type, e.occurred_at, e.trace_id, e.payload::jsonb, octet_length(e.payload),
-              coalesce(d.level, 0), clock.now, clock.now, clock.now
+              e.clock_suspect, coalesce(d.level, 0), clock.now, clock.now, clock.now
             from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::uuid[],
-              %s::text[], %s::timestamptz[], %s::text[], %s::text[])
+              %s::text[], %s::timestamptz[], %s::text[], %s::text[], %s::bool[])
               as e(id, tenant_id, farm_id, barn_id, device_id, session_id,
-                event_type, occurred_at, trace_id, payload)
+                event_type, occurred_at, trace_id, payload, clock_suspect)
               left join sync_drain d on d.tenant_id = e.tenant_id,
               (select fn_now() as now) clock
             on conflict do nothing
@@ -46,6 +46,7 @@ async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[tuple[str
         [event.occurred_at for event in events],
         [event.trace_id for event in events],
         [bytes(event.payload).decode() for event in events],
+        [event.clock_suspect for event in events],
     )
     return {(tenant_id, event_id) for tenant_id, event_id in rows}
 
@@ -67,11 +68,11 @@ async def append_new(tx: db.Connection, events: Sequence[BusEvent]) -> None:
         tx,
         """
         copy sync_outbox (id, tenant_id, farm_id, barn_id, device_id, session_id,
-          event_type, occurred_at, trace_id, payload_json, payload_size_bytes,
+          event_type, occurred_at, trace_id, payload_json, payload_size_bytes, clock_suspect,
           priority, next_attempt_at, created_at, updated_at)
         from stdin (format binary)
         """,
-        pg_binary.copied(rows, columns=15),
+        pg_binary.copied(rows, columns=16),
     )
 
 
@@ -100,6 +101,7 @@ def _row(event: BusEvent, at: bytes, priority: int) -> tuple[bytes, ...]:
         pg_binary.text(event.trace_id),
         pg_binary.jsonb(payload),
         pg_binary.int4(len(payload)),
+        pg_binary.boolean(event.clock_suspect),
         pg_binary.int4(priority),
         at,
         at,

@@ -16,7 +16,11 @@ PAYLOAD = "$.payload"
 
 
 class BusEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Absent stays absent, null stays null: consumers see what was sent."""
+    """Absent stays absent, null stays null: consumers see what was sent.
+
+    `clock_suspect` is the edge's own word, and only there when it is true: the device's clock, from
+    which `occurred_at` comes, cannot be right (C-44, C-122).
+    """
 
     event_id: UUID
     event_type: Id
@@ -28,6 +32,7 @@ class BusEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     occurred_at: Instant
     trace_id: TraceId
     payload: msgspec.Raw
+    clock_suspect: bool = False
 
 
 _decoder = msgspec.json.Decoder(BusEvent)
@@ -62,7 +67,9 @@ def write(event: BusEvent) -> bytes:
     return msgspec.json.encode(event)
 
 
-def from_reading(envelope: Envelope, place: Place, reading: telemetry.Reading) -> BusEvent:
+def from_reading(
+    envelope: Envelope, place: Place, reading: telemetry.Reading, *, clock_suspect: bool = False
+) -> BusEvent:
     """The step from MQTT to the bus: the place comes from the topic, the id stays (C-02, C-05)."""
     return BusEvent(
         event_id=envelope.event_id,
@@ -75,6 +82,7 @@ def from_reading(envelope: Envelope, place: Place, reading: telemetry.Reading) -
         occurred_at=envelope.ts,
         trace_id=envelope.trace_id,
         payload=telemetry.told(reading, envelope.payload),
+        clock_suspect=clock_suspect,
     )
 
 

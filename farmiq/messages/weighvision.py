@@ -22,6 +22,9 @@ SESSION_CANCELLED = "weighvision.session.cancelled"
 # A key of the bus payload, true if the edge took the event's weight from the weighings it had: not
 # the device's own word, and older than weighings that came later (C-29, C-109).
 DERIVED = "weight_derived"
+# A key of the bus payload: the station, which on MQTT the topic names. The edge's word, not the
+# device's.
+STATION = "station_id"
 
 
 class WeightRecorded(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ A message is acknowledged only when it is committed, or confirmed in the queue i
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -260,12 +259,13 @@ class Consumer:
             CONSUMED.labels(queue=queue, outcome="dead" if is_dead else "again").inc()
 
     def _tell(self, batch: Sequence[Delivery], verdicts: _Verdicts) -> None:
-        """What was taken; of each message when that is asked for. The rest is told apart."""
-        self._log.info("amqp.consumed", count=len(batch) - len(verdicts))
-        if self._log.is_enabled_for(logging.DEBUG):
-            for index, each in enumerate(batch):
-                if index not in verdicts:
-                    self._log.debug("amqp.event", **_named(each))
+        """What was taken; the rest is told apart."""
+        taken = (_named(each) for index, each in enumerate(batch) if index not in verdicts)
+        log.events(
+            self._log,
+            "amqp.consumed",
+            ((of["event_id"], of["event_type"], of["trace_id"]) for of in taken),
+        )
 
     async def _pause(self, error: Exception, backoff: Backoff) -> None:
         self._problem = amqp.why(error)
@@ -281,7 +281,7 @@ def _named(each: Delivery) -> dict[str, str]:
         "event_type": each.routing_key,
         "trace_id": each.headers.get("trace_id"),
     }
-    return {name: deliveries.printable(str(value))[:128] for name, value in said.items() if value}
+    return {name: deliveries.printable(str(value or "-"))[:128] for name, value in said.items()}
 
 
 # The broker is there, but the queue is full or has not been made.

@@ -144,7 +144,7 @@ def _unpack(packages: Collection[str], draft: Path, *, say: Say) -> None:
 
 
 def total_bytes(uris: str) -> int:
-    """Read the output of `apt-get download --print-uris`: address, file, size, hash in each line."""
+    """Read what `apt-get download --print-uris` prints: address, file, size, hash in a line."""
     return sum(int(line.split()[2]) for line in uris.splitlines() if line.startswith("'"))
 
 

@@ -27,6 +27,7 @@ async def test_every_reading_arrives_once_and_can_be_traced(farm: Farm) -> None:
     (counted,) = farm.cloud("select sum(reading_count)::int from telemetry_latest")
     assert farm.cloud("select count(*)::int from telemetry_readings") == [counted]
     _follow_one(farm)
+    _follow_one_in_the_logs(farm)
     _follow_feed(farm)
     _no_payload_in_any_log(farm)
 
@@ -53,6 +54,27 @@ def _follow_one(farm: Farm) -> None:
     unknown = farm.cli("trace", "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0200")
     assert unknown.returncode == 1
     assert "knows event" in unknown.stderr
+
+
+def _follow_one_in_the_logs(farm: Farm) -> None:
+    """A stored reading's trace_id is in the tables of both sites and in the log of each hop."""
+    ((event_id, trace_id),) = farm.cloud(
+        "select event_id::text, trace_id from telemetry_readings order by stored_at desc limit 1"
+    )
+    assert farm.edge(f"select trace_id from sync_outbox where id = '{event_id}'") == [(trace_id,)]  # noqa: S608
+    for service, said in (
+        ("edge-ingress-gateway", "ingress.stored"),
+        ("edge-sync-forwarder", "sync.delivered"),
+        ("cloud-ingestion", "ingestion.events"),
+        ("cloud-telemetry-service", "amqp.consumed"),
+    ):
+        (line,) = [
+            line
+            for line in log_lines(farm.log(service))
+            if line["event"] == said and event_id in line["event_id"]
+        ]
+        assert line["trace_id"][line["event_id"].index(event_id)] == trace_id
+        assert line["event_type"] == "telemetry.ingested"
 
 
 def _follow_feed(farm: Farm) -> None:

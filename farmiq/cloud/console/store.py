@@ -39,17 +39,17 @@ async def latest(connection: db.Connection) -> list[Reading]:
           select distinct on (device_id, metric_type) n.*
           from (
             select tenant_id, event_id, farm_id, barn_id, device_id, metric_type, metric_value,
-              unit, occurred_at, stored_at, reading_count, null as aggregation_window
+              unit, occurred_at, stored_at, reading_count, null as aggregation_window, clock_suspect
             from telemetry_latest
             union all
             select tenant_id, event_id, farm_id, barn_id, device_id, metric_type, avg_value, unit,
-              least(bucket_end_at, stored_at), stored_at, reading_count, aggregation_window
+              least(bucket_end_at, stored_at), stored_at, reading_count, aggregation_window, false
             from telemetry_latest_aggregates
           ) n
           order by device_id, metric_type, occurred_at desc
         )
         select l.event_id, l.farm_id, l.barn_id, l.device_id, l.metric_type, l.metric_value, l.unit,
-          l.occurred_at, l.stored_at, l.reading_count, l.aggregation_window,
+          l.occurred_at, l.stored_at, l.reading_count, l.clock_suspect, l.aggregation_window,
           -- What came and was captured after the revocation was sent through another edge.
           coalesce(d.revoked and not (l.occurred_at > d.occurred_at and l.stored_at > d.stored_at),
             false), h.instants, h.amounts
@@ -96,12 +96,13 @@ async def latest(connection: db.Connection) -> list[Reading]:
             captured_at=captured_at,
             arrived_at=arrived_at,
             count=count,
+            clock_suspect=clock_suspect,
             window=window,
             revoked=revoked,
             history=tuple(map(Point, instants, amounts)),
         )
         for (
             event_id, farm_id, barn_id, device_id, metric_type, value, unit,
-            captured_at, arrived_at, count, window, revoked, instants, amounts,
+            captured_at, arrived_at, count, clock_suspect, window, revoked, instants, amounts,
         ) in await cursor.fetchall()
     ]  # fmt: skip

@@ -26,7 +26,7 @@ NO_STORE = {"Cache-Control": "no-store"}
 COLUMNS = (
     "session_id", "farm_id", "barn_id", "device_id", "batch_id", "state", "status", "start_at",
     "end_at", "initial_weight_kg", "final_weight_kg", "image_count", "media_ids", "missing",
-    "cancel_reason", "received_at",
+    "cancel_reason", "received_at", "station_id", "clock_suspect",
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ case when w.status <> 'cancelled' and (
 _WEIGHING = f"""
 select w.session_id, w.farm_id, w.barn_id, w.device_id, w.batch_id, {_STATE} as state, w.status,
   w.start_at, w.end_at, w.initial_weight_kg, w.final_weight_kg, w.image_count, w.media_ids,
-  w.missing, w.cancel_reason, w.received_at
+  w.missing, w.cancel_reason, w.received_at, w.station_id, w.clock_suspect
 from weight_sessions w, (select fn_now() as now) c
 """  # noqa: S608 - it stands above
 

@@ -72,6 +72,8 @@ class Weighing:
     missing: tuple[str, ...]
     cancel_reason: str | None
     received_at: datetime
+    station_id: str | None = None
+    clock_suspect: bool = False
 
     @property
     def lacking(self) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ batch itself the bus hears too: sync.batch.sent with its events, sync.batch.acke
 """
 
 import asyncio
-import logging
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -162,14 +161,8 @@ class Ingestion:
             [_outgoing(event) for event in events], timeout_s=self._settings.bus_timeout_s
         )
         self._log.info("ingestion.published", batch_id=batch_id, count=len(events))
-        if self._log.is_enabled_for(logging.DEBUG):
-            for event in events:
-                self._log.debug(
-                    "ingestion.event",
-                    event_id=str(event.event_id),
-                    event_type=event.event_type,
-                    trace_id=event.trace_id,
-                )
+        named = ((event.event_id, event.event_type, event.trace_id) for event in events)
+        log.events(self._log, "ingestion.events", named, batch_id=batch_id)
 
 
 def _batch(offered: Batch, batch_id: str, at: datetime, *, edge: str, trace_id: str) -> Received:

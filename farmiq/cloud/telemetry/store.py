@@ -13,7 +13,8 @@ _keep_aggregates = landing.in_table("telemetry_aggregates")
 async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     """Keep the readings and the newest of each series; returns how many were new.
 
-    The count of a series grows only by readings that were new, so repeats change nothing.
+    The count of a series grows only by readings that were new, so repeats change nothing. A clock
+    that cannot be right does not make a reading the newest while there is another, as at the edge.
     """
     readings = [telemetry.read_ingested(each.payload) for each in events]
     new: int = await db.fetch_value(
@@ -22,12 +23,12 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
         with offered as (
           select distinct on (e.tenant_id, e.event_id) *
           from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[],
-            %s::float8[], %s::text[], %s::timestamptz[], %s::text[])
+            %s::float8[], %s::text[], %s::timestamptz[], %s::text[], %s::bool[])
             as e(tenant_id, event_id, farm_id, barn_id, device_id, metric_type,
-              metric_value, unit, occurred_at, trace_id)
+              metric_value, unit, occurred_at, trace_id, clock_suspect)
         ), kept as (
           insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
-            metric_type, metric_value, unit, occurred_at, trace_id)
+            metric_type, metric_value, unit, occurred_at, trace_id, clock_suspect)
           select * from offered
           on conflict on constraint telemetry_readings_pkey do nothing
           returning *
@@ -35,25 +36,27 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
           select distinct on (tenant_id, device_id, metric_type) kept.*,
             count(*) over (partition by tenant_id, device_id, metric_type) as reading_count
           from kept
-          order by tenant_id, device_id, metric_type, occurred_at desc, event_id desc
+          order by tenant_id, device_id, metric_type, clock_suspect, occurred_at desc, event_id desc
         ), latest as (
           insert into telemetry_latest as l (tenant_id, device_id, metric_type, farm_id, barn_id,
-            event_id, metric_value, unit, occurred_at, reading_count)
+            event_id, metric_value, unit, occurred_at, clock_suspect, reading_count)
           select tenant_id, device_id, metric_type, farm_id, barn_id,
-            event_id, metric_value, unit, occurred_at, reading_count
+            event_id, metric_value, unit, occurred_at, clock_suspect, reading_count
           from newest
           order by tenant_id, device_id, metric_type
           on conflict on constraint telemetry_latest_pkey do update set
             reading_count = l.reading_count + excluded.reading_count,
             stored_at = clock_timestamp(),
-            (farm_id, barn_id, event_id, metric_value, unit, occurred_at) = (
-              select n.farm_id, n.barn_id, n.event_id, n.metric_value, n.unit, n.occurred_at
+            (farm_id, barn_id, event_id, metric_value, unit, occurred_at, clock_suspect) = (
+              select n.farm_id, n.barn_id, n.event_id, n.metric_value, n.unit, n.occurred_at,
+                n.clock_suspect
               from (values
-                (l.farm_id, l.barn_id, l.event_id, l.metric_value, l.unit, l.occurred_at),
+                (l.farm_id, l.barn_id, l.event_id, l.metric_value, l.unit, l.occurred_at,
+                 l.clock_suspect),
                 (excluded.farm_id, excluded.barn_id, excluded.event_id, excluded.metric_value,
-                 excluded.unit, excluded.occurred_at)
-              ) as n(farm_id, barn_id, event_id, metric_value, unit, occurred_at)
-              order by n.occurred_at desc, n.event_id desc limit 1)
+                 excluded.unit, excluded.occurred_at, excluded.clock_suspect)
+              ) as n(farm_id, barn_id, event_id, metric_value, unit, occurred_at, clock_suspect)
+              order by n.clock_suspect, n.occurred_at desc, n.event_id desc limit 1)
         )
         select count(*) from kept
         """,
@@ -67,6 +70,7 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
         [each.unit for each in readings],
         [each.occurred_at for each in events],
         [each.trace_id for each in events],
+        [each.clock_suspect for each in events],
     )
     await landing.notify_pages(tx, "telemetry_changed", events)
     return new

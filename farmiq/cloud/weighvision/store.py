@@ -61,6 +61,7 @@ async def _make(tx: db.Connection, told: Sequence[BusEvent]) -> None:
         """
         update weight_sessions w set
           farm_id = f.farm_id, barn_id = f.barn_id, device_id = f.device_id,
+          station_id = f.station_id, clock_suspect = f.clock_suspect,
           batch_id = f.batch_id, has_created = f.created_at is not null,
           status = case when f.finalized_at is not null then 'finalized'
             when f.cancelled_at is not null then 'cancelled' else 'created' end,
@@ -81,6 +82,9 @@ async def _make(tx: db.Connection, told: Sequence[BusEvent]) -> None:
             (array_agg(e.farm_id order by e.occurred_at, e.event_id))[1] as farm_id,
             (array_agg(e.barn_id order by e.occurred_at, e.event_id))[1] as barn_id,
             (array_agg(e.device_id order by e.occurred_at, e.event_id))[1] as device_id,
+            (array_agg(e.payload ->> %(station)s order by e.occurred_at, e.event_id)
+              filter (where e.payload ? %(station)s))[1] as station_id,
+            bool_or(e.clock_suspect) as clock_suspect,
             min(e.occurred_at) as first_at,
             min(e.occurred_at) filter (where e.event_type = %(created)s) as created_at,
             min(e.occurred_at) filter (where e.event_type = %(finalized)s) as finalized_at,
@@ -123,6 +127,7 @@ async def _make(tx: db.Connection, told: Sequence[BusEvent]) -> None:
             "finalized": words.SESSION_FINALIZED,
             "cancelled": words.SESSION_CANCELLED,
             "derived": words.DERIVED,
+            "station": words.STATION,
             "tenants": [each.tenant_id for each in told],
             "sessions": [each.session_id for each in told],
         },

@@ -2,21 +2,18 @@
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from farmiq.edge.arrival import Arrival, UpTopic
+from farmiq.edge.arrival import Arrival, UpTopic, is_clock_suspect
 from farmiq.edge.ingress import quick
 from farmiq.messages import bus, check, mqtt, topics
 from farmiq.messages.catalogue import Direction
 from farmiq.messages.envelope import Envelope
 from farmiq.messages.topics import EventTopic, Place, SessionTopic, StatusTopic, TelemetryTopic
-
-# A device clock further off than this is kept as sent, and flagged (C-44).
-MOST_SKEW = timedelta(hours=24)
 
 AtStation = Callable[[SessionTopic], Place | None]
 
@@ -27,7 +24,7 @@ def nobody(_where: SessionTopic) -> Place | None:
 
 def accept(topic: str, raw: bytes, *, now: datetime) -> Arrival:
     """Raises check.Invalid listing everything that is wrong."""
-    return quick.reading(topic, raw, now=now, most_skew=MOST_SKEW) or look(topic, raw, now=now)
+    return quick.reading(topic, raw, now=now) or look(topic, raw, now=now)
 
 
 def look(topic: str, raw: bytes, *, now: datetime) -> Arrival:
@@ -41,7 +38,7 @@ def look(topic: str, raw: bytes, *, now: datetime) -> Arrival:
             [f"{message.kind.name} goes from the edge to devices, not the other way"]
         )
     place = _place(where, worn)
-    event = _event(message.kind.name, where, worn, place, message.payload)
+    event = _event(message.kind.name, where, worn, place, message.payload, now=now)
     return Arrival(
         topic=topic,
         raw=raw,
@@ -52,7 +49,7 @@ def look(topic: str, raw: bytes, *, now: datetime) -> Arrival:
         event=event,
         content_hash=bus.content_hash(event, sender=place.device_id),
         received_at=now,
-        clock_suspect=abs(now - worn.ts) > MOST_SKEW,
+        clock_suspect=event.clock_suspect,
         seq=worn.seq if worn.seq is not msgspec.UNSET else None,
         boot_id=worn.boot_id if worn.boot_id is not msgspec.UNSET else None,
     )
@@ -65,10 +62,13 @@ def _place(where: UpTopic, worn: Envelope) -> Place:
     return where.place
 
 
-def _event(kind: str, where: UpTopic, worn: Envelope, place: Place, payload: Any) -> bus.BusEvent:
+def _event(
+    kind: str, where: UpTopic, worn: Envelope, place: Place, payload: Any, *, now: datetime
+) -> bus.BusEvent:
     """A reading is always told in its long form (C-109); everything else as it was said."""
+    suspect = is_clock_suspect(worn.ts, now)
     if isinstance(where, TelemetryTopic):
-        return bus.from_reading(worn, place, payload)
+        return bus.from_reading(worn, place, payload, clock_suspect=suspect)
     return bus.BusEvent(
         event_id=worn.event_id,
         event_type=kind,
@@ -80,6 +80,7 @@ def _event(kind: str, where: UpTopic, worn: Envelope, place: Place, payload: Any
         occurred_at=worn.ts,
         trace_id=worn.trace_id,
         payload=worn.payload,
+        clock_suspect=suspect,
     )
 
 

@@ -7,12 +7,12 @@ right or wrong, is left to the long way.
 
 import hashlib
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
 
-from farmiq.edge.arrival import Arrival
+from farmiq.edge.arrival import Arrival, is_clock_suspect
 from farmiq.messages import check, topics
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.envelope import SCHEMA_VERSION
@@ -61,7 +61,7 @@ _decode = msgspec.json.Decoder(_Message).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def reading(topic: str, raw: bytes, *, now: datetime, most_skew: timedelta) -> Arrival | None:
+def reading(topic: str, raw: bytes, *, now: datetime) -> Arrival | None:
     """The arrival in an ordinary reading; None if it has to be looked at."""
     try:
         where = topics.parse(topic)
@@ -75,6 +75,7 @@ def reading(topic: str, raw: bytes, *, now: datetime, most_skew: timedelta) -> A
     assert value is not _UNSET  # noqa: S101 - an ordinary one has it
     told = Reading(metric_type=where.metric_type, metric_value=value, unit=payload.unit)
     said = _encode(told)
+    suspect = is_clock_suspect(sent.ts, now)
     event = BusEvent(
         event_id=sent.event_id,
         event_type=INGESTED,
@@ -86,6 +87,7 @@ def reading(topic: str, raw: bytes, *, now: datetime, most_skew: timedelta) -> A
         occurred_at=sent.ts,
         trace_id=sent.trace_id,
         payload=msgspec.Raw(said),
+        clock_suspect=suspect,
     )
     return Arrival(
         topic,
@@ -100,7 +102,7 @@ def reading(topic: str, raw: bytes, *, now: datetime, most_skew: timedelta) -> A
             place.device_id.encode() + _BEGINS + sent.ts.isoformat().encode() + _THEN + said
         ).digest(),
         now,
-        abs(now - sent.ts) > most_skew,
+        suspect,
         sent.seq if sent.seq is not _UNSET else None,
         sent.boot_id if sent.boot_id is not _UNSET else None,
     )

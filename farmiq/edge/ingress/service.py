@@ -9,6 +9,7 @@ among a few writers by device; acknowledgements still leave in the order in whic
 
 import asyncio
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -143,6 +144,7 @@ class Intake:
         self._handfuls: deque[Handful] = deque()
         self.receipts = Receipts(broker, wanted=registry.wants_receipts)
         self.attempts = Attempts("nothing is being committed")
+        self._log = log.get(NAME)
 
     @property
     def in_flight(self) -> int:
@@ -171,6 +173,7 @@ class Intake:
             done = self._handfuls.popleft()
             self._broker.ack(done.messages)
             crash.here("ingress.after_puback")
+            log.events(self._log, "ingress.stored", _named(done.outcome))
             _count(done.outcome)
             REDELIVERED.inc(sum(message.repeated for message in done.messages))
             self.receipts.add(by_sender(done.outcome, self._registry.at_station))
@@ -184,9 +187,15 @@ class Intake:
                 with self.attempts:
                     return await transaction.keep_in_halves(self._pool, sent, self._registry)
             except db.UNAVAILABLE as error:
-                log.get(NAME).warning("ingress.database_away", error=db.first_line(error))
+                self._log.warning("ingress.database_away", error=db.first_line(error))
                 await backoff.wait()
                 RETRIED.inc(len(messages))
+
+
+def _named(outcome: Outcome) -> Iterator[tuple[UUID, str, str]]:
+    """What the log says of the events that are stored, new and repeated."""
+    for arrival in outcome.stored:
+        yield arrival.event.event_id, arrival.event.event_type, arrival.event.trace_id
 
 
 def _count(outcome: Outcome) -> None:

@@ -34,7 +34,8 @@ class Waiting:
 
     @property
     def subject(self) -> str:
-        return f"{self.tenant_id}/{self.device_id}/{self.id}"
+        """Of its device's alert: one for all of its images."""
+        return f"{self.tenant_id}/{self.device_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +135,17 @@ async def progress(connection: db.Connection) -> list[Progress]:
             """
         )
         return await cursor.fetchall()
+
+
+async def is_another_refused(tx: db.Connection, image: Waiting) -> bool:
+    """Whether the cloud refuses other images of this device for so long that an alert says so."""
+    found: bool = await db.fetch_value(
+        tx,
+        "select exists (select from media_objects where tenant_id = %s and device_id = %s "
+        "and upload_status = 'stored' and synced_at is null and sync_count > %s and id <> %s)",
+        image.tenant_id,
+        image.device_id,
+        TRIES_BEFORE_ALERT,
+        image.id,
+    )
+    return found

@@ -154,7 +154,8 @@ class Carrier:
     async def _done(self, image: Waiting) -> None:
         async with db.transaction(self._pool) as tx:
             await carried.keep_synced(tx, image)
-            await alerts.close(tx, kind="media.not_taken", subject=image.subject)
+            if not await carried.is_another_refused(tx, image):
+                await alerts.close(tx, kind="media.not_taken", subject=image.subject)
             crash.here("media.before_synced_commit")
 
     async def _refused(self, image: Waiting, why: str) -> None:

@@ -124,7 +124,8 @@ class Keeper:
     async def _all_is_well(self, tx: db.Connection, image: Image) -> None:
         if not await store.is_anything_missing(tx, image):
             await alerts.close(tx, kind="media.missing", subject=image.owner)
-        await alerts.close(tx, kind="media.refused", subject=f"{image.owner}/{image.id}")
+        if not await store.is_another_refused(tx, image):
+            await alerts.close(tx, kind="media.refused", subject=image.owner)
 
     async def _set_aside(self, image: Image, found: Found, reason: str) -> None:
         """Out of the way of the right bytes, but not lost."""
@@ -140,10 +141,10 @@ class Keeper:
                 tx,
                 Alert(
                     "media.refused",
-                    f"{image.owner}/{image.id}",
+                    image.owner,
                     "warning",
-                    f"{reason}. The bytes lie aside (`farmiq media show {image.id}`); the device "
-                    "may upload the right ones",
+                    f"image {image.id}: {reason}. The bytes lie aside (`farmiq media show "
+                    f"{image.id}`); the device may upload the right ones",
                 ),
             )
         crash.here("media.after_aside_commit")

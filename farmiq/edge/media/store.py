@@ -300,6 +300,19 @@ async def is_anything_missing(tx: db.Connection, image: Image) -> bool:
     return found
 
 
+async def is_another_refused(tx: db.Connection, image: Image) -> bool:
+    """Whether other images of this device were refused and wait for the right bytes."""
+    found: bool = await db.fetch_value(
+        tx,
+        "select exists (select from media_objects where tenant_id = %s and device_id = %s "
+        "and upload_status = 'missing' and refused_at is not null and id <> %s)",
+        image.tenant_id,
+        image.device_id,
+        image.id,
+    )
+    return found
+
+
 # --- shown
 
 

@@ -170,7 +170,7 @@ async def _next(
         await cursor.execute(
             f"""
             select id, tenant_id, farm_id, barn_id, device_id, session_id, event_type, occurred_at,
-              trace_id, payload_json::text as payload
+              trace_id, payload_json::text as payload, clock_suspect
             from sync_outbox
             where {_CHOSEN}
               and (%(after_id)s::uuid is null

@@ -42,6 +42,8 @@ class Settling:
             if ended:
                 await alerts.close(tx, kind=watch.NOT_LET_IN, subject=tenant_id, by=self._name)
             crash.here("sync.before_settle_commit")
+        named = ((row.id, row.event_type, row.trace_id) for row in rows)
+        log.events(self._log, "sync.delivered", named, batch_id=batch_id)
         SETTLED.labels(outcome="acked").inc(count)
         LOST.inc(len(rows) - count)
         return count

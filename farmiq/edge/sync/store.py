@@ -43,6 +43,7 @@ class Owed:
     occurred_at: datetime
     trace_id: str
     payload: str
+    clock_suspect: bool
 
     def event(self) -> BusEvent:
         """Feed and barn leave out what they do not have (002); all others say null (001)."""
@@ -58,6 +59,7 @@ class Owed:
             occurred_at=self.occurred_at,
             trace_id=self.trace_id,
             payload=msgspec.Raw(self.payload.encode()),
+            clock_suspect=self.clock_suspect,
         )
 
 
@@ -162,8 +164,8 @@ async def claim(
 
 
 _CONTENT = """id, tenant_id, farm_id, barn_id, device_id, session_id, event_type, occurred_at,
-  trace_id, payload_json::text as payload, attempt_count, last_error_code, claimed_at,
-  last_attempt_at"""
+  trace_id, payload_json::text as payload, clock_suspect, attempt_count, last_error_code,
+  claimed_at, last_attempt_at"""
 
 
 async def contents(tx: db.Connection, rows: Sequence[Claimed]) -> list[Sending]:

@@ -114,21 +114,20 @@ def _owed(arrival: Arrival, sessions: dict[UUID, Session]) -> BusEvent:
         return arrival.event
     session = sessions[arrival.where.session_id]
     said = arrival.payload
+    adds: dict[str, Any] = {words.STATION: arrival.where.station_id}
     match arrival.kind:
         case words.SESSION_CREATED:
             weight = _weight(said.initial_weight_kg, session.initial_weight_kg)
-            adds = {"status": "created", **weight("initial_weight_kg")}
+            adds |= {"status": "created", **weight("initial_weight_kg")}
         case words.SESSION_FINALIZED:
             weight = _weight(said.final_weight_kg, session.final_weight_kg)
-            adds = {
+            adds |= {
                 "status": "finalized",
                 **weight("final_weight_kg"),
                 "inference_result_id": None,
             }
         case words.SESSION_CANCELLED:
-            adds = {"status": "cancelled"}
-        case _:
-            return arrival.event
+            adds |= {"status": "cancelled"}
     payload = {**msgspec.json.decode(arrival.event.payload), **adds}
     return msgspec.structs.replace(arrival.event, payload=msgspec.Raw(msgspec.json.encode(payload)))
 

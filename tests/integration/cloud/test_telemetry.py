@@ -54,6 +54,19 @@ async def test_a_reading_without_a_device_is_a_dead_letter_and_stops_nobody(
     assert cloud.rows("select count(*) from telemetry_readings") == [(1,)]
 
 
+async def test_a_reading_with_a_suspect_clock_is_newest_only_while_there_is_no_other(
+    cloud: CloudSite, pool: db.Pool
+) -> None:
+    ahead = event(occurred_at="2037-01-02T12:00:00Z", clock_suspect=True)
+    latest = "select event_id::text, clock_suspect from telemetry_latest"
+    await land(pool, bodies(ahead))
+    assert cloud.rows(latest) == [(ahead["event_id"], True)]
+    right = event()
+    await land(pool, bodies(event(occurred_at="2038-01-02T12:00:00Z", clock_suspect=True), right))
+    await land(pool, bodies(event(occurred_at="2039-01-02T12:00:00Z", clock_suspect=True)))
+    assert cloud.rows(latest) == [(right["event_id"], False)]
+
+
 async def test_the_newest_reading_wins_whatever_arrives_later(
     cloud: CloudSite, pool: db.Pool
 ) -> None:

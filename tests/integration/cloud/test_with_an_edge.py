@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -11,18 +11,25 @@ import msgspec
 import psycopg
 import pytest
 
+from farmiq.cloud import landing
 from farmiq.cloud.telemetry import service as telemetry
+from farmiq.cloud.weighvision import service as weighvision
 from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.edge.identity import read_key
+from farmiq.edge.ingress import transaction
 from farmiq.edge.sync import heartbeat
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import db, http, tokens
+from farmiq.messages.topics import Place
+from farmiq.plumbing import db, http, ids, tokens
+from tests import devices
 from tests.conftest import Database
 from tests.integration.cloud.test_edges import CLUSTER, Desk, desk
 from tests.integration.edge.sync import owed
 from tests.integration.edge.sync.owed import make_due, owe, rows
+from tests.integration.edge.weighvision.conftest import Weighing, station
+from tests.unit.messages import examples
 from tests.until import until
 
 __all__ = ["desk"]  # the fixture: a real cloud, its database and its bus
@@ -223,3 +230,37 @@ async def test_history_that_the_cloud_lost_comes_back_once(
                      ("sync.resync.ended", "4"), ("sync.resync", None),
                      ("sync.resync.ended", "4")]  # fmt: skip
     assert edge.states() == {"acked": 6}
+
+
+async def test_a_suspect_clock_and_the_station_of_a_weighing_reach_the_cloud(
+    desk: Desk, edge: Edge, tasks: asyncio.TaskGroup
+) -> None:
+    """From the gateway's transaction to the tables; of a clock that is right nothing is said."""
+    place = Place("t-001", "f-001", "b-001", "scale-7")
+    devices.register(
+        edge.database.admin_url, [devices.at(place, kind="station", station_id=station(place))]
+    )
+    now = datetime.now(UTC)
+    wrong, right = Weighing(place=place, at=now - timedelta(days=8)), Weighing(place=place, at=now)
+    where = "iot/telemetry/t-001/f-001/b-001/d-010"
+    readings = {
+        f"{where}/{metric}": examples.envelope(
+            event_id=str(ids.new()), ts=at.isoformat(), payload={"value": 1.0, "unit": "C"}
+        )
+        for metric, at in (("ahead", now + timedelta(hours=25)), ("buffered", now - timedelta(3)))
+    }
+    await transaction.keep(edge.pool, [wrong.weight(), right.weight(), *readings.items()])
+    await until(edge.delivered)
+    settings = CloudSettings.model_validate(desk.site.settings.model_dump(by_alias=True))
+    door = http.Door(title="consumer", version="0")
+    tasks.create_task(landing.run(settings, door, telemetry.READINGS))
+    tasks.create_task(landing.run(settings, door, weighvision.LANDING))
+    flagged = [("ahead", True), ("buffered", False)]
+    suspects = "select metric_type, clock_suspect from telemetry_readings order by 1"
+    await until(lambda: desk.site.rows(suspects) == flagged)
+    assert desk.site.rows(suspects.replace("readings", "latest")) == flagged
+    weighed = "select station_id, clock_suspect from weight_sessions order by 2"
+    await until(lambda: desk.site.rows(weighed) == [("st-7", False), ("st-7", True)])
+    assert desk.site.rows("select clock_suspect from weighvision_events order by 1") == [
+        (False,), (True,),
+    ]  # fmt: skip

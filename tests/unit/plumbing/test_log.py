@@ -202,3 +202,20 @@ def test_long_text_of_a_field_is_cut(lines: Lines) -> None:
     log.get("x").warning("odd", error="x" * 1_000_000)
 
     assert len(lines()[0]["error"]) < 5_000
+
+
+def test_events_are_told_in_bounded_lines_of_one_type(lines: Lines) -> None:
+    handled = [(n, "telemetry.ingested", f"trace-{n}") for n in range(log.MAX_EVENTS_IN_A_LINE + 1)]
+    log.events(log.get("x"), "x.stored", [*handled, (7, "feed.lot.received", "t")], batch_id="b")
+
+    first, second, feed = lines()
+    assert first["count"] == len(first["event_id"]) == log.MAX_EVENTS_IN_A_LINE
+    assert (second["event_id"], second["trace_id"]) == (["64"], ["trace-64"])
+    assert (feed["event_type"], feed["event_id"], feed["batch_id"]) == (
+        "feed.lot.received", ["7"], "b",
+    )  # fmt: skip
+
+
+def test_no_events_are_no_line(lines: Lines) -> None:
+    log.events(log.get("x"), "x.stored", [])
+    assert lines() == []

@@ -11,6 +11,7 @@ create table telemetry_readings (
   occurred_at timestamptz not null,
   trace_id text not null,
   stored_at timestamptz not null default clock_timestamp(),
+  clock_suspect boolean not null default false,
   constraint telemetry_readings_pkey primary key (tenant_id, event_id)
 );
 create index telemetry_readings_device_idx

@@ -12,6 +12,7 @@ create table telemetry_latest (
   occurred_at timestamptz not null,
   stored_at timestamptz not null default clock_timestamp(),
   reading_count bigint not null,
+  clock_suspect boolean not null default false,
   constraint telemetry_latest_pkey primary key (tenant_id, device_id, metric_type)
 );
 

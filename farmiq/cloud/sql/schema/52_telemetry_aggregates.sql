@@ -20,6 +20,7 @@ create table telemetry_aggregates (
   max_value double precision generated always as (
     (payload ->> 'max_value')::double precision) stored,
   unit text generated always as (payload ->> 'unit') stored,
+  clock_suspect boolean not null default false,
   constraint telemetry_aggregates_pkey primary key (tenant_id, event_id)
 );
 create index telemetry_aggregates_occurred_at_idx on telemetry_aggregates (tenant_id, occurred_at desc);

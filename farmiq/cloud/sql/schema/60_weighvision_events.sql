@@ -22,6 +22,7 @@ create table weighvision_events (
   image_count bigint generated always as ((payload ->> 'image_count')::numeric::bigint) stored,
   media_id uuid generated always as ((payload ->> 'media_id')::uuid) stored,
   inference_result_id uuid generated always as ((payload ->> 'inference_result_id')::uuid) stored,
+  clock_suspect boolean not null default false,
   constraint weighvision_events_pkey primary key (tenant_id, event_id)
 );
 create index weighvision_events_occurred_at_idx on weighvision_events (tenant_id, occurred_at desc);

@@ -18,6 +18,7 @@ create table media_events (
   bucket text generated always as (payload ->> 'bucket') stored,
   object_key text generated always as (payload ->> 'object_key') stored,
   sha256 text generated always as (payload ->> 'sha256') stored,
+  clock_suspect boolean not null default false,
   constraint media_events_pkey primary key (tenant_id, event_id)
 );
 create index media_events_occurred_at_idx on media_events (tenant_id, occurred_at desc);

@@ -17,6 +17,7 @@ create table inference_events (
   confidence double precision generated always as (
     (payload ->> 'confidence')::double precision) stored,
   model_version text generated always as (payload ->> 'model_version') stored,
+  clock_suspect boolean not null default false,
   constraint inference_events_pkey primary key (tenant_id, event_id)
 );
 create index inference_events_occurred_at_idx on inference_events (tenant_id, occurred_at desc);

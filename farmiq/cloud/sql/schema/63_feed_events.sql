@@ -15,6 +15,7 @@ create table feed_events (
   quantity_kg double precision generated always as (
     (payload ->> 'quantity_kg')::double precision) stored,
   feed_lot_id text generated always as (payload ->> 'feed_lot_id') stored,
+  clock_suspect boolean not null default false,
   constraint feed_events_pkey primary key (tenant_id, event_id)
 );
 create index feed_events_occurred_at_idx on feed_events (tenant_id, occurred_at desc);

@@ -20,6 +20,7 @@ create table barn_events (
     case when jsonb_typeof(payload -> 'value') = 'string' then payload ->> 'value' end) stored,
   unit text generated always as (payload ->> 'unit') stored,
   recorded_by_ref text generated always as (payload ->> 'recorded_by_ref') stored,
+  clock_suspect boolean not null default false,
   constraint barn_events_pkey primary key (tenant_id, event_id)
 );
 create index barn_events_occurred_at_idx on barn_events (tenant_id, occurred_at desc);

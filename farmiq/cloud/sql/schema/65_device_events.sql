@@ -18,6 +18,7 @@ create table device_events (
   first_seq bigint generated always as ((payload ->> 'first_seq')::numeric::bigint) stored,
   last_seq bigint generated always as ((payload ->> 'last_seq')::numeric::bigint) stored,
   reason text generated always as (payload ->> 'reason') stored,
+  clock_suspect boolean not null default false,
   constraint device_events_pkey primary key (tenant_id, event_id)
 );
 create index device_events_occurred_at_idx on device_events (tenant_id, occurred_at desc);

@@ -15,6 +15,7 @@ create table sync_events (
   event_count bigint generated always as ((payload ->> 'event_count')::numeric::bigint) stored,
   edge_cluster_id text generated always as (payload ->> 'edge_cluster_id') stored,
   status text generated always as (payload ->> 'status') stored,
+  clock_suspect boolean not null default false,
   constraint sync_events_pkey primary key (tenant_id, event_id)
 );
 create index sync_events_occurred_at_idx on sync_events (tenant_id, occurred_at desc);

@@ -21,6 +21,7 @@ create table kpi_events (
   unit text generated always as (payload ->> 'unit') stored,
   source_event_count bigint generated always as (
     (payload ->> 'source_event_count')::numeric::bigint) stored,
+  clock_suspect boolean not null default false,
   constraint kpi_events_pkey primary key (tenant_id, event_id)
 );
 create index kpi_events_occurred_at_idx on kpi_events (tenant_id, occurred_at desc);

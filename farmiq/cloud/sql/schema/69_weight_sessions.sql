@@ -27,6 +27,9 @@ create table weight_sessions (
     case when weight_count = 0 then 'weight' end,
     case when cardinality(media_ids) = 0 then 'image' end,
     case when status <> 'finalized' then 'finalized' end], null)) stored,
+  -- Where the animal stood, and whether the clock of an event's device cannot be right.
+  station_id text,
+  clock_suspect boolean not null default false,
   constraint weight_sessions_pkey primary key (tenant_id, session_id)
 );
 create index weight_sessions_start_at_idx on weight_sessions

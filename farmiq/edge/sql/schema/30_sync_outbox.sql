@@ -26,6 +26,8 @@ create table sync_outbox (
   dlq_reason text,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
+  -- The device's clock, from which occurred_at comes, cannot be right (C-122).
+  clock_suspect boolean not null default false,
   constraint sync_outbox_tenant_id_key unique (tenant_id, id)
 );
 create index sync_outbox_pick_idx on sync_outbox (status, next_attempt_at, occurred_at);

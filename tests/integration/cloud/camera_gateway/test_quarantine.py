@@ -65,7 +65,7 @@ def test_what_a_camera_sent_before_it_was_registered_is_taken_afterwards(farm: F
     at = (datetime.now(UTC) - timedelta(days=1)).isoformat()
     chunk = {"chunk_id": 0, "payload": [1, 2, 3], "image_name": "a.jpg"}
     heard(farm, (STATUS, {"alive": 1, "pending_count": 2}), (DATA, announcement(at)), (DATA, chunk))
-    assert f"{MAC}       3 messages" in run("quarantine", "ls", "--unknown", code=3)
+    assert f"{MAC}  3 messages" in run("quarantine", "ls", "--unknown", code=3)
     assert "--all" in run("quarantine", "redrive", code=2)
     assert "3 of 3 would be tried" in run("quarantine", "redrive", "--all", "--dry-run")
     assert "0 accepted, 3 refused again" in run("quarantine", "redrive", "--all", code=3)

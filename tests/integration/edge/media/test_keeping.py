@@ -145,7 +145,7 @@ async def test_wrong_bytes_lie_aside_and_the_right_ones_may_follow(
     assert await edge.keeper.look_once() == 1
     assert edge.status(media_id) == "missing"
     assert reason in edge.column("refused_reason", media_id)
-    assert edge.alerts() == {("media.refused", f"{OWNER}/{media_id}")}
+    assert edge.alerts() == {("media.refused", OWNER)}
     assert await edge.bucket.get(edge.column("aside_key", media_id)) == data
     assert await edge.bucket.head(edge.column("object_key", media_id)) is None
     assert edge.owed() == []
@@ -157,6 +157,24 @@ async def test_wrong_bytes_lie_aside_and_the_right_ones_may_follow(
     assert (await edge.put(again, good)).status_code == 200
     assert (await edge.ask({**body, "mediaId": str(media_id)})).json()["stored"]
     assert edge.alerts() == set()
+
+
+async def test_refused_images_of_one_device_share_an_alert_that_closes_with_the_last(
+    edge: Edge,
+) -> None:
+    asked = [(await edge.ask(edge.body())).json() for _ in range(2)]
+    for said in asked:
+        assert (await edge.put(said, b"no image")).status_code == 200
+        await edge.announce(said["media_id"])
+    while await edge.keeper.look_once():
+        pass
+    assert edge.alerts() == {("media.refused", OWNER)}
+    for said, left in zip(asked, ({("media.refused", OWNER)}, set()), strict=True):
+        body = {**edge.body(), "mediaId": said["media_id"]}
+        again = (await edge.ask(body)).json()
+        assert (await edge.put(again, jpeg())).status_code == 200
+        assert (await edge.ask(body)).json()["stored"]
+        assert edge.alerts() == left
 
 
 async def test_an_image_that_is_too_large_is_set_aside_unread(edge: Edge) -> None:

@@ -19,7 +19,7 @@ METRIC = TOPIC.rpartition("/")[2]
 
 
 def quickly(topic: str, raw: bytes) -> Arrival | None:
-    return quick.reading(topic, raw, now=AT, most_skew=accept.MOST_SKEW)
+    return quick.reading(topic, raw, now=AT)
 
 
 def held_together(topic: str, raw: bytes) -> bool:
