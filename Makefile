@@ -70,4 +70,4 @@ clean: ## remove everything that these targets made; stops local stacks first
 	@find farmiq tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml tools/environment
-	@tools/environment $(VENV)
+	@tools/environment $(VENV) >&2

@@ -131,6 +131,7 @@ async def test_an_unknown_service_is_answered_with_the_choices(idle_farm: Farm) 
     assert "edge-ingress-gateway" in answer.stderr
 
 
+@pytest.mark.req("XC-03")
 async def test_a_site_started_before_its_database_says_so_and_waits(
     idle_farm: Farm, free_port: Callable[[], int]
 ) -> None:

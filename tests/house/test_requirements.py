@@ -1,6 +1,9 @@
 """The list of requirements is sound, and every mark in the tests names a row of it."""
 
 import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -140,3 +143,23 @@ def test_the_command_reports_and_complains(
 
 def listed_ids() -> list[str]:
     return requirements.parse_ids(requirements.LIST.read_text(encoding="utf-8"))
+
+
+def test_make_requirements_prints_json_alone_while_it_sets_up(tmp_path: Path) -> None:
+    """The first run makes the environment; what that says is for people."""
+    shutil.copy(requirements.ROOT / "Makefile", tmp_path)
+    for name in ("requirements.lock", "pyproject.toml"):
+        (tmp_path / name).touch()
+    environment = tmp_path / "tools" / "environment"
+    environment.parent.mkdir()
+    environment.write_text(
+        "#!/bin/sh\necho setting up\nmkdir -p $1/bin\n"
+        "printf '#!/bin/sh\\necho {}\\n' > $1/bin/python\nchmod +x $1/bin/python\ntouch $1/ready\n"
+    )
+    environment.chmod(0o755)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "requirements", "JSON=1"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == {}
+    assert "setting up" in done.stderr

@@ -1,12 +1,15 @@
 """The schema files say what is; the migrations lead there; both give the same database."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from farmiq import config
 from farmiq.plumbing import migrations
 from farmiq.process import SQL
 from tests.conftest import Database
@@ -56,11 +59,26 @@ def test_no_two_functions_share_a_name(site: str, empty_db: Callable[[str], Data
 
 
 @pytest.mark.req("UP-02")
-def test_services_refuse_a_database_that_is_not_migrated(
-    empty_db: Callable[[str], Database],
+def test_a_service_started_on_a_database_that_is_not_migrated_refuses_it(
+    empty_db: Callable[[str], Database], tmp_path: Path, free_port: Callable[[], int]
 ) -> None:
     database = empty_db("edge")
-    assert "farmiq migrate" in (migrations.problem(database.url, SQL["edge"]) or "")
+    environment = {
+        "FARMIQ_EDGE_DB_URL": database.url,
+        "FARMIQ_EDGE_MQTT_URL": "mqtt://127.0.0.1:9",
+        "FARMIQ_EDGE_HTTP_PORT": str(free_port()),
+        "FARMIQ_CLOUD_URL": "http://127.0.0.1:9",
+        "FARMIQ_EDGE_KEY_FILE": str(tmp_path / "key.json"),
+        "FARMIQ_STATE_DIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "farmiq", "run", "edge-telemetry-timeseries"],
+        env=config.environment(over=environment), capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "farmiq migrate" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
     migrations.apply(database.admin_url, SQL["edge"])
     assert migrations.problem(database.url, SQL["edge"]) is None
 

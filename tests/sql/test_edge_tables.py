@@ -117,7 +117,6 @@ def test_sync_outbox_has_the_documented_indexes(edge_db: Database) -> None:
     } <= set(found.values())
 
 
-@pytest.mark.req("DB-15")
 def test_sync_state_has_the_documented_columns(edge_db: Database) -> None:
     assert list(catalog.columns(edge_db.url, "sync_state")) == [
         "tenant_id",
@@ -181,7 +180,6 @@ def test_telemetry_agg_has_the_documented_index_and_one_row_per_bucket(edge_db: 
     )
 
 
-@pytest.mark.req("DB-16")
 def test_ids_made_by_the_database_are_version_7_and_in_order_of_time(edge_db: Database) -> None:
     with psycopg.connect(edge_db.url) as connection:
         made = [connection.execute("select fn_uuid_v7()").fetchone() for _ in range(50)]

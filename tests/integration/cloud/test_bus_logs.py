@@ -60,7 +60,7 @@ async def test_publishing_and_taking_tell_the_ids_of_every_event(
     assert str(one["payload"]["metric_value"]) not in json.dumps(taken)
 
 
-@pytest.mark.req("RB-23", "RB-30")
+@pytest.mark.req("RB-30")
 async def test_what_is_dead_is_told_as_an_error_with_its_trace_and_counted(
     publisher: amqp.Publisher, quick: CloudSettings, written: Written, tasks: asyncio.TaskGroup
 ) -> None:

@@ -286,7 +286,7 @@ async def test_an_event_that_no_queue_wants_is_kept_and_does_not_block(client: C
     assert len(await client.bus(UNROUTED_QUEUE)) == 1
 
 
-@pytest.mark.req("RB-01")
+@pytest.mark.req("RB-01", "XC-03")
 async def test_when_the_bus_is_away_nothing_is_noted_and_the_edge_is_told_to_wait(
     cloud: CloudSite, tasks: asyncio.TaskGroup
 ) -> None:
@@ -313,7 +313,7 @@ def of_edges() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.req("RB-02", "RB-08", "RB-09", "RB-10", "FB-12", "FB-16")
+@pytest.mark.req("RB-10", "FB-12", "FB-16")
 async def test_every_type_of_an_edge_reaches_its_exchange_under_its_own_name(
     client: Client,
 ) -> None:
@@ -362,7 +362,7 @@ async def test_what_only_the_cloud_makes_is_refused_of_an_edge(client: Client, n
 SYNC_QUEUE = "farmiq.cloud-sync-service.ingest.queue"
 
 
-@pytest.mark.req("RB-02", "RB-20", "RB-21")
+@pytest.mark.req("RB-20", "RB-21")
 async def test_the_bus_hears_that_a_batch_came_and_that_all_of_it_is_confirmed(
     client: Client,
 ) -> None:

@@ -101,7 +101,6 @@ def test_every_registered_type_is_wanted_by_exactly_one_queue_and_every_queue_ha
         assert service_name == found.work.service
 
 
-@pytest.mark.req("RB-02", "RB-04", "RB-08", "RB-09")
 async def test_an_event_of_every_type_lands_in_its_table_and_nothing_is_left_over(
     cloud: CloudSite, quick: CloudSettings, publisher: amqp.Publisher, tasks: asyncio.TaskGroup
 ) -> None:

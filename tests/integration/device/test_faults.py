@@ -311,7 +311,7 @@ async def test_an_outage_of_75_hours_loses_nothing_and_no_picture(
 # --- pictures
 
 
-@pytest.mark.req("WV-29", "WV-31")
+@pytest.mark.req("WV-31")
 async def test_a_picture_that_is_refused_three_times_has_failed_and_is_not_lost(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:

@@ -58,7 +58,7 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
 class TestKeep:
     """The transaction itself."""
 
-    @pytest.mark.req("DD-02", "DB-14")
+    @pytest.mark.req("DD-02")
     async def test_a_reading_is_stored_owed_and_remembered(
         self, pool: db.Pool, edge_db: Database
     ) -> None:

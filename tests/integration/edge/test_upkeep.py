@@ -17,7 +17,7 @@ from farmiq.edge.disk import Usage
 from farmiq.edge.ingress import gaps, store, transaction, upkeep
 from farmiq.edge.ingress.gaps import Seen
 from farmiq.edge.ingress.upkeep import Guard, Shedder
-from farmiq.plumbing import db, ids, lease, log
+from farmiq.plumbing import chores, db, ids, lease, log
 from farmiq.plumbing.chores import Daily
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import PLACE, said
@@ -82,6 +82,19 @@ async def test_chores_run_as_often_as_the_documents_ask(pool: db.Pool, edge_db: 
     daily = chores["ingress.boots"].daily
     assert daily is not None
     assert (str(daily.at), str(daily.zone)) == ("02:00:00", "UTC")
+
+
+@pytest.mark.req("RT-12")
+async def test_what_is_over_its_time_goes_by_itself_while_the_upkeep_runs(
+    pool: db.Pool, edge_db: Database, tasks: asyncio.TaskGroup
+) -> None:
+    await transaction.keep(pool, [(TOPIC, message())])
+    ahead(edge_db, hours=73)
+    for chore in upkeep.chores_of(pool, settings(edge_db), is_active=upkeep.alone):
+        tasks.create_task(chores.keep_doing(chore))
+    await until(lambda: rows(edge_db, "select count(*) from ingress_dedupe") == [(0,)])
+    done = "select count(*) from chore_runs where chore = 'ingress.boots'"
+    await until(lambda: rows(edge_db, done) == [(1,)])
 
 
 async def test_a_replay_after_the_ids_are_forgotten_still_has_one_effect(

@@ -39,7 +39,7 @@ def change(farm: Farm, device: UUID, cron: str, effective: str, *, requested: st
     return made
 
 
-@pytest.mark.req("FN-01", "DS-03", "DB2-03")
+@pytest.mark.req("FN-01", "DB2-03")
 def test_it_expects_the_wakes_of_active_cameras_of_the_site(farm: Farm) -> None:
     site, other = farm.site(), farm.site()
     camera = farm.device(site, "0 8,16 * * *")

@@ -39,7 +39,7 @@ def next_wake(farm: Farm, device: UUID, after: str) -> str:
     return f"{found:%Y-%m-%dT%H:%MZ}"
 
 
-@pytest.mark.req("DB2-01", "DS-11", "DS-12")
+@pytest.mark.req("DB2-01", "DS-12")
 def test_a_change_takes_effect_at_the_sites_midnight(farm: Farm) -> None:
     site = farm.site()
     device = farm.device(site, "0 8,16 * * *")

@@ -1,6 +1,7 @@
 """The wake of a camera, step by step: metadata, completion, failure, retry."""
 
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +26,7 @@ def device(farm: Farm) -> UUID:
     return made
 
 
-@pytest.mark.req("FN-05", "DS-01", "DS-07", "DS-08", "DS-13", "XC-06")
+@pytest.mark.req("FN-05", "DS-01", "DS-08", "XC-06")
 def test_metadata_becomes_a_wake_with_its_whole_lineage(farm: Farm, device: UUID) -> None:
     wake = farm.wake(device, EIGHT, temperature=21.5, battery_voltage=3.9, wifi_rssi=-61)
     assert set(wake) == {"payload_id", "image_id", "session_id", "wake_index", "is_overage"}
@@ -196,7 +197,10 @@ def test_a_retry_three_days_later_goes_into_its_locked_day(farm: Farm, device: U
     fail(farm, wake)
     farm.owner.execute("update site_device_sessions set status = 'locked', locked_at = fn_now()")
     farm.at("2026-03-13T12:00:00+07:00")
+    trend = "select date::text, avg_temp, wakes from fn_device_trend(%s)"
+    before = farm.rows(trend, device)
     answer = retry(farm, device, URL)
+    assert farm.rows(trend, device) == before == [("2026-03-10", Decimal("21.50"), 1)]
     assert answer == {
         "found": True,
         "was_failed": True,

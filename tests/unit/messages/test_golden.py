@@ -61,7 +61,7 @@ def test_what_a_device_sends_comes_out_equal(name: str) -> None:
     assert isinstance(message.payload, message.kind.payload)
 
 
-@pytest.mark.req("RB-10", "RB-17", "RB-18", "RB-19", "RB-20", "RB-21", "FB-16")
+@pytest.mark.req("RB-10", "RB-17", "RB-18", "RB-20", "RB-21", "FB-16")
 @pytest.mark.parametrize("name", ON_THE_BUS)
 def test_what_the_bus_carries_comes_out_equal(name: str) -> None:
     sent = json.loads(raw(name))

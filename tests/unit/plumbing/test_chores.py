@@ -63,6 +63,7 @@ def test_rounds_follow_each_other_by_about_a_day(last_done: datetime, at: time, 
     assert timedelta(hours=22) < second - first < timedelta(hours=26)
 
 
+@pytest.mark.req("RT-12")
 async def test_a_missed_round_is_made_up_for_and_noted() -> None:
     noted: list[datetime] = []
     done = asyncio.Event()

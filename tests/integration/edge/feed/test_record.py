@@ -105,7 +105,6 @@ async def test_two_tenants_may_give_two_imports_one_id(pool: db.Pool, edge_db: D
     assert counted == [("t-1", 3), ("t-2", 3)]
 
 
-@pytest.mark.req("FB-13")
 async def test_a_barn_record_is_kept_and_told_as_it_came(pool: db.Pool, edge_db: Database) -> None:
     dead = samples.BY_DEVICES["barn.record.created"]
     note = {**dead, "record_id": "r-2", "record_type": "note", "value": "quiet", "unit": None}

@@ -1,5 +1,7 @@
 """Where a station may put an image: who asks, for what, and what the store makes of the address."""
 
+import io
+import json
 import re
 import time
 from collections.abc import AsyncIterator
@@ -10,9 +12,11 @@ import msgspec
 import psycopg
 import pytest
 
+from farmiq.device import uploads
 from farmiq.messages.media import UploadAddress
 from farmiq.messages.topics import Place
-from farmiq.plumbing import ids, objects
+from farmiq.plumbing import ids, log, objects
+from farmiq.plumbing.asking import Said
 from tests import devices
 from tests.integration.edge.media.conftest import PLACE, Edge, jpeg, picture, rows, served
 from tests.until import until
@@ -66,6 +70,20 @@ async def test_what_is_missing_is_named(edge: Edge, field: str) -> None:
         400, "VALIDATION_ERROR", "trace-1",
     )  # fmt: skip
     assert field in str(error["details"])
+
+
+@pytest.mark.req("WV-29")
+async def test_the_agent_reads_the_stores_error_and_logs_its_code_and_trace(edge: Edge) -> None:
+    answer = await edge.ask(edge.body(contentType="image/gif"))
+    stream = io.StringIO()
+    log.configure("debug", stream=stream)
+    why = uploads._why(Said(answer.status_code, {}, answer.content))
+    log.configure("warning")
+    assert why.startswith("400 VALIDATION_ERROR ")
+    (said,) = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (said["event"], said["code"], said["trace_id"]) == (
+        "presign.refused", "VALIDATION_ERROR", "trace-1",
+    )  # fmt: skip
 
 
 @pytest.mark.req("MD-02")

@@ -473,6 +473,21 @@ def _waits_for_a_lock(database: Database) -> bool:
     return waiting == [(1,)]
 
 
+@pytest.mark.req("DB-16")
+async def test_rows_that_the_edge_makes_itself_have_ids_of_version_7(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    """Readings and most of the outbox have the ids of their devices."""
+    execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1m')")
+    await keep(pool, [Reading(datetime.now(UTC) - timedelta(minutes=5), 20.0)])
+    await transaction.keep(pool, [("iot/telemetry/t-1/f-1/b-1/d-1/temperature", b"{")])
+    await remake_all(pool)
+    for column in ("telemetry_agg.id", "sync_outbox.id", "quarantine.quarantine_id"):
+        table, _, name = column.partition(".")
+        made = rows(edge_db, f"select {name} from {table}")  # noqa: S608
+        assert {row[0].version for row in made} == {7}, column
+
+
 class TestManyNames:
     """A device may have a stated number of series; whatever names it invents, no more."""
 

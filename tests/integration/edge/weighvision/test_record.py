@@ -76,7 +76,7 @@ async def test_a_weighing_is_one_session(pool: db.Pool, stations: Database) -> N
     assert rows(stations, weights, words.WEIGHT_RECORDED) == [(80.5,), (81.0,)]
 
 
-@pytest.mark.req("RB-16", "RB-17")
+@pytest.mark.req("RB-17")
 async def test_the_cloud_is_owed_them_as_documented(pool: db.Pool, stations: Database) -> None:
     """001, C-96, C-109: every key of the device, and what the edge adds; farm, barn, session."""
     one = Weighing()
