@@ -96,6 +96,33 @@ async def test_port_answers_while_strangers_hold_more_connections_than_fit(
         assert not is_closed(kept)
 
 
+async def test_connection_is_told_to_come_again_while_all_are_at_work(
+    free_port: Callable[[], int], strangers: Callable[..., list[socket.socket]]
+) -> None:
+    door = Door(title="t", version="1", limits=Limits(total=2))
+    answering, answer = asyncio.Semaphore(0), asyncio.Event()
+
+    async def long() -> None:
+        answering.release()
+        await answer.wait()
+
+    door.app.add_api_route("/long", long)
+    port = free_port()
+    async with serving(door, port):
+        asked = b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n"
+        working = await asyncio.to_thread(strangers, port, 2, say=asked)
+        for _ in working:
+            await answering.acquire()
+        (late,) = await asyncio.to_thread(strangers, port, 1)
+        told = await asyncio.to_thread(late.recv, 4096)
+        answer.set()
+        for one in working:
+            assert (await asyncio.to_thread(one.recv, 4096)).startswith(b"HTTP/1.1 200 ")
+
+    assert told.startswith(b"HTTP/1.1 503 ")
+    assert b"Retry-After: 5" in told
+
+
 async def test_flood_from_one_address_does_not_close_connections_of_another(
     free_port: Callable[[], int], strangers: Callable[..., list[socket.socket]]
 ) -> None:
