@@ -126,7 +126,7 @@ def cameras(
     if register is not None:
         _register(environment, kits, register, schedule, as_json=as_json)
     if register is not None and known is None and "@" not in url:
-        known = _log_in(environment, kits, folder)
+        known = _log_in(environment, kits, register, folder)
     plan = fleet_runner.Plan(
         faults=faults,
         pace=Pace(every_s=every or None, qos=qos),
@@ -213,8 +213,10 @@ def _register(
         typer.echo(f"{new} cameras registered for {tenant}, {len(kits) - new} were known")
 
 
-def _log_in(environment: Any, kits: Any, folder: Path | None) -> dict[str, tuple[str, str]]:
-    """New logins for all; older ones of these cameras end."""
+def _log_in(
+    environment: Any, kits: Any, tenant: str, folder: Path | None
+) -> dict[str, tuple[str, str]]:
+    """New logins for all; older ones of these cameras end, those of other companies too."""
     import json
 
     import psycopg
@@ -225,7 +227,11 @@ def _log_in(environment: Any, kits: Any, folder: Path | None) -> dict[str, tuple
         url = terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")
         async with await psycopg.AsyncConnection.connect(url, application_name="farmiq") as tx:
             by = terminal.actor()
-            return {kit.mac: (kit.mac, await logins.make(tx, kit.mac, made_by=by)) for kit in kits}
+            made = {
+                kit.mac: await logins.make(tx, kit.mac, made_by=by, tenant_id=tenant, move=True)
+                for kit in kits
+            }
+            return {mac: (mac, secret) for mac, secret in made.items()}
 
     made = asyncio.run(make())
     if folder is not None:

@@ -115,7 +115,7 @@ class Api:
         made = await self._do(lambda tx: registry.rotate(tx, edge.key_id, public, overlap=overlap))
         ROTATIONS.inc()
         log.get(NAME).warning(
-            "edges.key_replaced", edge_cluster_id=made.edge_cluster_id, key_id=made.key_id
+            "edges.key_replaced", name=made.edge_cluster_id, reason=f"by {made.key_id}"
         )
         return self._registered(made)
 

@@ -217,9 +217,7 @@ def _allow(edge: Edge, offered: Batch) -> None:
         raise HttpError(403, f"this token does not speak for tenant {min(foreign)!r}")
     if details := batch.not_an_edges(offered.events):
         kinds = ", ".join(sorted({each["event_type"] for each in details}))
-        log.get(NAME).error(
-            "ingestion.not_an_edges", edge_cluster_id=edge.edge_cluster_id, event_type=kinds
-        )
+        log.get(NAME).error("ingestion.not_an_edges", name=edge.edge_cluster_id, event_type=kinds)
         EVENTS.labels(outcome="not an edge's").inc(len(details))
         raise HttpError(403, f"only the cloud makes {kinds}: no edge may post it", details=details)
     if offered.republish and not edge.admin:

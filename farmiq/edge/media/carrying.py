@@ -29,9 +29,9 @@ from farmiq.edge.media import carried, delivery
 from farmiq.edge.media.carried import Waiting
 from farmiq.edge.media.delivery import Answer, Away, Put, Refused, There
 from farmiq.messages import instants, media
+from farmiq.messages.text import storable
 from farmiq.plumbing import asking, db, ids, log, objects
 from farmiq.plumbing.backoff import retry_after_s
-from farmiq.plumbing.text import storable
 
 NOT_LET_IN = 401
 # After that many failures in a row the connection itself is suspected (peers 4).

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farmiq.messages.media import MOST_BYTES
-from farmiq.plumbing.text import storable
+from farmiq.messages.text import storable
 
 # No answer of our cloud about this image: an outage, or something on the way.
 AWAY_STATUSES = frozenset({401, 403, 404, 405, 408, 429, 500, 502, 503, 504})

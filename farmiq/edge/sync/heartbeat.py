@@ -16,8 +16,8 @@ from farmiq.edge.sync import desk, verdict, watch
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.desk import TenantStatus
 from farmiq.edge.sync.verdict import Answer
+from farmiq.messages.text import storable
 from farmiq.plumbing import db
-from farmiq.plumbing.text import storable
 
 HEARTBEATS = prometheus_client.Counter(
     "farmiq_sync_heartbeats_total", "Heartbeats of this edge to the cloud", ["outcome"]

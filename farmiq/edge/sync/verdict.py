@@ -7,7 +7,7 @@ the outage (C-12). A cloud that answers and refuses blames events, and those cou
 from dataclasses import dataclass, field
 from typing import Any
 
-from farmiq.plumbing.text import storable
+from farmiq.messages.text import storable
 
 # No answer at all, or one that speaks of the way and not of the events. A bad key or clock (401,
 # 403) and a wrong address (404) belong here: they must not empty the outbox into the dlq.

@@ -23,8 +23,8 @@ from farmiq import crash
 from farmiq.cloud.camera.bridge import events, store
 from farmiq.cloud.camera.bridge.events import Wake
 from farmiq.config import CloudSettings
+from farmiq.messages.text import storable
 from farmiq.plumbing import asking, chores, db, http, log, tokens
-from farmiq.plumbing.text import storable
 
 NAME = "cloud-camera-bridge"
 ROUTE = "/api/v1/ingestion/batch"
