@@ -10,10 +10,9 @@ from farmiq import asked
 from farmiq.cloud.media import ask as cloud_ask
 from farmiq.contracts import schemas
 from farmiq.edge.media import ask as edge_ask
-from farmiq.edge.media import upload
 from farmiq.edge.media.api import MOST_BYTES, ROOT
 from farmiq.messages.ids import ID_PATTERN
-from farmiq.messages.media import EXTENSIONS, PRESIGN, ImageToUpload, ImageType, UploadAddress
+from farmiq.messages.media import PRESIGN, ImageToUpload, ImageType, UploadAddress
 
 UploadStatus = Literal["presigned", "stored", "missing"]
 
@@ -93,13 +92,6 @@ _PRESIGN_WRONG = {
     "415": "UNSUPPORTED_MEDIA_TYPE: send application/json.",
     "503": "UNAVAILABLE: the database or the object store is away, or there is none.",
 }
-_UPLOAD_WRONG = {
-    "400": "VALIDATION_ERROR: the bytes are not those of the sha256 that was said.",
-    "403": "FORBIDDEN: the address was changed, has ended, or the type is another: ask again.",
-    "412": "PRECONDITION_FAILED: something was uploaded there already; it stays.",
-    "413": "PAYLOAD_TOO_LARGE: the image is larger than is taken; nothing of it was stored.",
-    "503": "UNAVAILABLE: the database or the object store is away.",
-}
 _LOOK_WRONG = {
     "400": "VALIDATION_ERROR: `details` names everything that is wrong.",
     "401": "UNAUTHENTICATED: no key or sign-in, or not a good one.",
@@ -120,7 +112,8 @@ def edge_paths(error: Any) -> dict[str, Any]:
             "post": {
                 "summary": "Where a device may put an image",
                 "operationId": "presignImage",
-                "description": "PUT the bytes to `upload_url` with `required_headers`. The same "
+                "description": "PUT the bytes to `upload_url` with `required_headers`; without "
+                "contentLength it is one of the edge's, which answers 413 above 10 MiB. The same "
                 "x-request-id has the same media_id; `mediaId` asks about the same image again, "
                 "and answers `stored` if it is whole in the store.",
                 "security": [{"deviceToken": []}],
@@ -132,29 +125,6 @@ def edge_paths(error: Any) -> dict[str, Any]:
                     _PRESIGN_WRONG
                     | {"429": "TOO_MANY_REQUESTS: the device asks too often; see Retry-After."},
                 ),
-            }
-        },
-        upload.ROUTE: {
-            "put": {
-                "summary": "An image whose length was not said",
-                "operationId": "uploadImage",
-                "description": "An `upload_url` of a request without `contentLength`; it is signed "
-                "and needs no token. PUT the bytes with `required_headers`.",
-                "security": [],
-                "parameters": [
-                    {**_parameter("media_id", _UUID, "path"), "required": True},
-                    {**_parameter("expires", {"type": "integer"}), "required": True},
-                    {**_parameter("signature", {"type": "string"}), "required": True},
-                ],
-                "requestBody": {
-                    "required": True,
-                    "content": {
-                        kind: {"schema": {"type": "string", "format": "binary"}}
-                        for kind in EXTENSIONS
-                    },
-                },
-                "responses": {"200": {"description": "It is in the store."}}
-                | _errors(error, _UPLOAD_WRONG),
             }
         },
         **_looking(

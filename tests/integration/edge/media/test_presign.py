@@ -274,7 +274,7 @@ async def test_the_address_is_one_that_stations_reach(edge: Edge) -> None:
 async def test_upload_without_a_length_is_taken_once_and_becomes_an_image(edge: Edge) -> None:
     data = jpeg()
     said = (await edge.ask(edge.body())).json()
-    assert said["upload_url"].startswith("http://edge/api/v1/media/images/")
+    assert said["upload_url"].startswith("http://edge/media/uploads/")
     assert (await edge.put(said, data)).status_code == 200
     assert (await edge.put(said, jpeg("blue"))).status_code == 412
     await edge.announce(said["media_id"])
