@@ -130,7 +130,7 @@ def _unpack(packages: Collection[str], draft: Path, *, say: Say) -> None:
 
 
 def total_bytes(uris: str) -> int:
-    """Read the output of `apt-get download --print-uris`: address, file, size, hash in each line."""
+    """Read the output of `apt-get download --print-uris`: address, file, size and hash per line."""
     return sum(int(line.split()[2]) for line in uris.splitlines() if line.startswith("'"))
 
 
