@@ -198,9 +198,7 @@ def rows(screen: Screen, figures: Figures) -> list[tuple[str, ...]]:
     if cloud is not None:
         queue = "?" if figures.queue_waiting is None else _n(figures.queue_waiting)
         answers = "" if figures.cloud else "no answer; "
-        newest = (
-            f"stored; newest {_age(cloud.newest_age_s)} old" if cloud.newest_age_s else "stored"
-        )
+        newest = f"stored; newest {_age(cloud.newest_age_s)} old" if cloud.stored else "stored"
         found.append((
             "cloud", _n(cloud.stored), screen.rate("cloud"), queue, "", f"{answers}{newest}",
         ))  # fmt: skip

@@ -30,9 +30,9 @@ def test_nothing_is_missing_when_all_is_installed() -> None:
 
 def test_size_of_a_download_is_read_from_what_apt_would_fetch() -> None:
     uris = (
-        "'http://deb.debian.org/a_1_amd64.deb' a_1_amd64.deb 1500000 SHA256:00\n"
+        "'http://packages.example/a_1_amd64.deb' a_1_amd64.deb 1500000 SHA256:00\n"
         "NOTE: something else\n"
-        "'http://deb.debian.org/b_2_all.deb' b_2_all.deb 500000 SHA256:00\n"
+        "'http://packages.example/b_2_all.deb' b_2_all.deb 500000 SHA256:00\n"
     )
 
     assert debian.total_bytes(uris) == 2_000_000
