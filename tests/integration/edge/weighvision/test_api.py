@@ -169,7 +169,7 @@ async def test_strangers_and_ids_that_are_nobodys(api: httpx2.AsyncClient) -> No
 
 
 async def test_on_the_command_line(pool: db.Pool, stations: Database) -> None:
-    assert "no weigh sessions" in farmiq("weighings", "ls").stdout
+    assert "nothing" in farmiq("weighings", "ls").stdout
     one = Weighing()
     await transaction.keep(pool, [one.created(), one.weight(80.5)])
     assert farmiq("weighings", "ls").exit_code == 0

@@ -91,9 +91,15 @@ async def test_the_cloud_is_owed_them_as_documented(pool: db.Pool, stations: Dat
     assert rows(stations, OWED) == [
         (
             words.SESSION_CREATED,
-            {"status": "created", "batch_id": "lot-7", "initial_weight_kg": 120.5, "probe": "left"},
+            {
+                "status": "created",
+                "batch_id": "lot-7",
+                "initial_weight_kg": 120.5,
+                "probe": "left",
+                "station_id": "st-1",
+            },
         ),
-        (words.WEIGHT_RECORDED, {"weight_kg": 120.75}),
+        (words.WEIGHT_RECORDED, {"weight_kg": 120.75, "station_id": "st-1"}),
         (
             words.SESSION_FINALIZED,
             {
@@ -101,6 +107,7 @@ async def test_the_cloud_is_owed_them_as_documented(pool: db.Pool, stations: Dat
                 "final_weight_kg": 121.0,
                 "image_count": 3,
                 "inference_result_id": None,
+                "station_id": "st-1",
             },
         ),
     ]
