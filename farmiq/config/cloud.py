@@ -223,7 +223,7 @@ class CloudSettings(Settings):
     broker_callout_key_file: Path | None = Field(
         None,
         alias="FARMIQ_CLOUD_BROKER_CALLOUT_KEY_FILE",
-        description="the key that signs those answers; `farmiq camera callout` makes it",
+        description="the key that signs those answers; `farmiq device callout` makes it",
     )
     broker_client_ids: Literal["own", "any"] = Field(
         "own",

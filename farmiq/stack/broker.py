@@ -50,7 +50,7 @@ MAX_ACK_PENDING = 4_000
 # clients' messages there, so every user is held to MQTT, which cannot subscribe to it.
 DELIVERY = "$MQTT.sub.>"
 # How long the broker waits for our word on a client; a whole farm may come at once.
-CALLOUT_S = 10
+CALLOUT_S = 30
 
 
 @dataclass(frozen=True, kw_only=True)
