@@ -39,15 +39,23 @@ def subject(topic: str) -> str:
     return ".".join({"+": "*", "#": ">"}.get(level, level) for level in levels)
 
 
+def publishable(account: Account) -> list[str]:
+    """Subjects that an account may publish on."""
+    return [subject(each) for each in account.publish]
+
+
+def subscribable(account: Account) -> list[str]:
+    """Subjects that an account may subscribe to."""
+    return [*(each for topic in account.subscribe for each in _subscribable(topic)), _DELIVERY]
+
+
 def _user(account: Account) -> str:
-    up = [subject(each) for each in account.publish]
-    down = [each for topic in account.subscribe for each in _subscribable(topic)]
     return (
         f"  {{ user: {json.dumps(account.user)},"
         f" password: {json.dumps(account.secret_bcrypt)},"
         ' allowed_connection_types: ["MQTT"], permissions: {'
-        f" publish: {{ allow: {json.dumps(up)} }},"
-        f" subscribe: {{ allow: {json.dumps([*down, _DELIVERY])} }} }} }}"
+        f" publish: {{ allow: {json.dumps(publishable(account))} }},"
+        f" subscribe: {{ allow: {json.dumps(subscribable(account))} }} }} }}"
     )
 
 

@@ -320,6 +320,30 @@ def permissions(
     typer.echo(text, nl=False)
 
 
+@app.command("callout")
+def callout(
+    key_file: Annotated[Path, typer.Argument(help="Where the key is, or is to be (0600).")],
+    *,
+    own: Annotated[
+        str, typer.Option(help="Users of the broker who are not asked for, commas between.")
+    ] = "gateway,keeper",
+) -> None:
+    """Make the key by which we answer a NATS broker who may connect; print what it has to know.
+
+    A key that is there already is used. The same for the cameras' broker, with a key of its own.
+    """
+    from farmiq.plumbing import nats_jwt
+
+    if not key_file.exists():
+        _write_private(key_file, nats_jwt.Key.new().seed)
+    try:
+        key = nats_jwt.Key(key_file.read_text(encoding="ascii"))
+    except ValueError as error:
+        terminal.fail(f"{key_file}: {error}", code=2)
+    asked = json.dumps(["callout", *own.split(",")])
+    typer.echo(f"auth_callout {{ issuer: {key.public}, account: SYS, auth_users: {asked} }}")
+
+
 def _print_credentials(
     environment: Mapping[str, str], made: "Credentials", *, as_json: bool
 ) -> None:

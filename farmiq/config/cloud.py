@@ -1,7 +1,7 @@
 """Settings in the data centre."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -106,10 +106,11 @@ class CloudSettings(Settings):
         description="cloud-mqtt-broker for cameras: mqtt:// or mqtts://user:password@host:port; "
         "without it cloud-camera-gateway takes none",
     )
-    mqtt_client_id: str = Field(
-        "cloud-camera-gateway",
+    mqtt_client_id: str | None = Field(
+        None,
         alias="FARMIQ_CLOUD_MQTT_CLIENT_ID",
-        description="names the gateway's persistent session at the broker; never change it lightly",
+        description="names the gateway's session at the broker; never change it lightly. "
+        "Default: one that nobody guesses, made once and kept in the database",
     )
     camera_lease_s: float = Field(
         5,
@@ -220,6 +221,23 @@ class CloudSettings(Settings):
         description="the broker's own protocol (NATS), nats://user:password@host:4222: what the "
         "broker may keep is bounded through it; without it one sender may fill the broker",
     )
+    broker_callout_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_BROKER_CALLOUT_URL",
+        description="where the broker (NATS) asks us who may connect (auth_callout): "
+        "nats://user:password@host:4222, of its system account; then no users file is needed",
+    )
+    broker_callout_key_file: Path | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_BROKER_CALLOUT_KEY_FILE",
+        description="the key that signs those answers; `farmiq device callout` makes it",
+    )
+    broker_client_ids: Literal["own", "any"] = Field(
+        "own",
+        alias="FARMIQ_CLOUD_BROKER_CLIENT_IDS",
+        description="with a callout: own, a camera connects under client ids of its own only; any, "
+        "for cameras whose id cannot be changed, only those of others are refused",
+    )
     broker_monitor_url: str | None = Field(
         None,
         alias="FARMIQ_CLOUD_BROKER_MONITOR_URL",
@@ -295,3 +313,8 @@ class CloudSettings(Settings):
     def cookie_secure(self) -> bool:
         given = self.cookie_secure_given
         return self.tls.serves() if given is None else given
+
+    @property
+    def says_who_connects(self) -> bool:
+        """Whether we say who may connect to the broker, by a file or by answering it."""
+        return self.broker_users_file is not None or self.broker_callout_url is not None

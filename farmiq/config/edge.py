@@ -1,6 +1,7 @@
 """Settings in the barn."""
 
 from pathlib import Path
+from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, SecretStr, field_validator
@@ -17,10 +18,11 @@ class EdgeSettings(Settings):
         alias="FARMIQ_EDGE_MQTT_URL",
         description="edge-mqtt-broker: mqtt:// or mqtts://user:password@host:port",
     )
-    mqtt_client_id: str = Field(
-        "edge-ingress-gateway",
+    mqtt_client_id: str | None = Field(
+        None,
         alias="FARMIQ_EDGE_MQTT_CLIENT_ID",
-        description="names the gateway's persistent session at the broker; never change it lightly",
+        description="names the gateway's session at the broker; never change it lightly. "
+        "Default: one that nobody guesses, made once and kept in the database",
     )
     http_host: str = Field(
         "127.0.0.1", alias="FARMIQ_EDGE_HTTP_HOST", description="address to listen on"
@@ -357,6 +359,23 @@ class EdgeSettings(Settings):
         description="the broker's own protocol (NATS), nats://user:password@host:4222: what the "
         "broker may keep is bounded through it; without it one sender may fill the broker",
     )
+    broker_callout_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_EDGE_BROKER_CALLOUT_URL",
+        description="where the broker (NATS) asks us who may connect (auth_callout): "
+        "nats://user:password@host:4222, of its system account; then no users file is needed",
+    )
+    broker_callout_key_file: Path | None = Field(
+        None,
+        alias="FARMIQ_EDGE_BROKER_CALLOUT_KEY_FILE",
+        description="the key that signs those answers; `farmiq device callout` makes it",
+    )
+    broker_client_ids: Literal["own", "any"] = Field(
+        "own",
+        alias="FARMIQ_EDGE_BROKER_CLIENT_IDS",
+        description="with a callout: own, a device connects under client ids of its own only; any, "
+        "for devices whose id cannot be changed, only those of others are refused",
+    )
     broker_monitor_url: str | None = Field(
         None,
         alias="FARMIQ_EDGE_BROKER_MONITOR_URL",
@@ -416,3 +435,8 @@ class EdgeSettings(Settings):
 
     def outbox_archive(self) -> Path:
         return self.outbox_archive_dir or state_dir() / "outbox-archive"
+
+    @property
+    def says_who_connects(self) -> bool:
+        """Whether we say who may connect to the broker, by a file or by answering it."""
+        return self.broker_users_file is not None or self.broker_callout_url is not None

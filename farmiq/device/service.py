@@ -177,13 +177,10 @@ class Agent:
             return
         settings = self._settings
         await broker.until_up()
-        async with mqtt.connected(
-            settings.mqtt_url.get_secret_value(),
-            client_id=f"agent-{settings.device_id}",
-            keep_session=False,
-            tls=settings.tls,
-        ) as old:
-            await old.until_up()
+        if not await mqtt.end_session(
+            settings.mqtt_url.get_secret_value(), f"agent-{settings.device_id}", tls=settings.tls
+        ):
+            return
         with contextlib.suppress(DiskFullError):
             await self._buffer.do(lambda tx: store.set_meta(tx, _OLD_SESSION_ENDED, 1))
 

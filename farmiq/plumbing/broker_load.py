@@ -71,7 +71,7 @@ class Load:
     async def look(self) -> Sent:
         """What came since the last look; nothing if the broker does not answer."""
         try:
-            server_id, connections = await self._ask()
+            server_id, connections = await self.connections()
         except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
             self.problem = f"nobody is held back: {self._url} does not tell who sends ({error!r})"
             return Sent(Counter(), Counter())
@@ -84,7 +84,8 @@ class Load:
         self._before = now
         return sent
 
-    async def _ask(self) -> tuple[str, list[Connection]]:
+    async def connections(self) -> tuple[str, list[Connection]]:
+        """The server's id and who is connected. Raises as httpx2 and msgspec do."""
         found: dict[int, Connection] = {}
         offset = 0
         while True:

@@ -29,7 +29,7 @@ from farmiq.plumbing.mqtt_address import address
 from farmiq.plumbing.mqtt_stream import Malformed, Message, Stream
 from farmiq.plumbing.tls import Tls
 
-__all__ = ["Client", "Disconnected", "Message", "Will", "address", "connected"]
+__all__ = ["Client", "Disconnected", "Message", "Will", "address", "connected", "end_session"]
 
 KEEPALIVE_S = 30
 CONNECT_TIMEOUT_S = 10.0
@@ -98,6 +98,7 @@ class Client:
         self._why_down = "not connected yet"
         self._connection = 0
         self._resumed_at: float | None = None
+        self._new_sessions = 0
         self._reading_paused = False
         self._closing = False
         self._wire: _Wire | None = None
@@ -139,6 +140,11 @@ class Client:
         What the one before did not acknowledge comes again on it, perhaps after what is newer.
         """
         return self._resumed_at
+
+    @property
+    def new_sessions(self) -> int:
+        """On how many connections the broker had no session for us; more than one: it lost one."""
+        return self._new_sessions
 
     def problem(self) -> str | None:
         """Why nothing can arrive, in a sentence, or None."""
@@ -313,6 +319,7 @@ class Client:
     def _on_connect(self, _c: Any, _u: Any, flags: Any, reason: Any, _p: Any) -> None:
         # What it left comes at once, before we have subscribed again.
         self._resumed_at = time.monotonic() if flags.session_present else None
+        self._new_sessions += not flags.session_present and not reason.is_failure
         if reason.is_failure:
             self._why_down = f"refused: {reason}"
             self._now_down()
@@ -549,3 +556,16 @@ async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
         keeper.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await keeper
+
+
+async def end_session(url: str, client_id: str, *, tls: Tls | None = None) -> bool:
+    """End the session that a client id has at the broker, and its connection if it has one.
+
+    False if the broker did not let us.
+    """
+    async with connected(url, client_id=client_id, keep_session=False, tls=tls) as link:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await link.until_up()
+                return True
+    return False

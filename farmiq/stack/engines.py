@@ -31,6 +31,8 @@ LIST: tuple[Engine, ...] = (
         own_users_variable="FARMIQ_EDGE_BROKER_OWN_USERS",
         monitor_variable="FARMIQ_EDGE_BROKER_MONITOR_URL",
         nats_variable="FARMIQ_EDGE_BROKER_NATS_URL",
+        callout_variable="FARMIQ_EDGE_BROKER_CALLOUT_URL",
+        callout_key_variable="FARMIQ_EDGE_BROKER_CALLOUT_KEY_FILE",
     ),
     Postgres(
         name="postgres-edge",
@@ -69,6 +71,8 @@ LIST: tuple[Engine, ...] = (
         own_users_variable="FARMIQ_CLOUD_BROKER_OWN_USERS",
         monitor_variable="FARMIQ_CLOUD_BROKER_MONITOR_URL",
         nats_variable="FARMIQ_CLOUD_BROKER_NATS_URL",
+        callout_variable="FARMIQ_CLOUD_BROKER_CALLOUT_URL",
+        callout_key_variable="FARMIQ_CLOUD_BROKER_CALLOUT_KEY_FILE",
     ),
     RabbitMQ(),
     Postgres(

@@ -1,16 +1,25 @@
-"""The broker: its users are kept equal to the registry, what it keeps is bounded and watched."""
+"""The broker: who may connect is as the registry says, what it keeps is bounded and watched."""
 
+from functools import partial
 from pathlib import Path
 
+import httpx2
+
+from farmiq.config import EdgeSettings
+from farmiq.config.settings import secret
 from farmiq.edge import alerts
 from farmiq.edge.devices import permissions, store
 from farmiq.messages import topics
-from farmiq.nats_users import subject
-from farmiq.plumbing import broker_store, db
+from farmiq.nats_users import Account, subject
+from farmiq.plumbing import broker_store, db, mqtt, nats_jwt
+from farmiq.plumbing.broker_callout import Callout, not_anothers, own_client_id
 from farmiq.plumbing.broker_store import Bounds, Store
 from farmiq.plumbing.broker_users import Users
 
 STORE_KIND = "broker.store"
+CLIENT_ID_KIND = "broker.client_id"
+# The client id of gateways that ran before ids were made up.
+GATEWAY = "edge-ingress-gateway"
 
 # A device's status is retained (C-45), nothing else is.
 BOUNDS = Bounds(
@@ -20,15 +29,66 @@ BOUNDS = Bounds(
 
 
 def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -> Users:
-    async def version(tx: db.Connection) -> tuple[int, list[str]]:
-        """Pauses begin and end without a change of the registry."""
-        return await store.version(tx), await store.paused_logins(tx)
-
     async def make(tx: db.Connection) -> tuple[str, int]:
         logins = await store.logins(tx, paused=False)
         return permissions.nats_users(logins, own=own), len(logins)
 
-    return Users(pool, file, pid_file=pid_file, version=version, make=make)
+    return Users(pool, file, pid_file=pid_file, version=_version, make=make)
+
+
+def callout(pool: db.Pool, settings: EdgeSettings, web: httpx2.AsyncClient) -> Callout | None:
+    """Answers the broker who may connect, if it asks."""
+    url, key_file = secret(settings.broker_callout_url), settings.broker_callout_key_file
+    monitor_url = settings.broker_monitor_url
+    if url is None or key_file is None or monitor_url is None:
+        return None
+
+    async def load(tx: db.Connection) -> list[Account]:
+        return [permissions.account(each) for each in await store.logins(tx, paused=False)]
+
+    async def end_session(ended: str) -> None:
+        await mqtt.end_session(settings.mqtt_url.get_secret_value(), ended, tls=settings.tls)
+
+    strict = settings.broker_client_ids == "own"
+    ours = [settings.mqtt_client_id or GATEWAY]
+    return Callout(
+        pool,
+        url=url,
+        key=nats_jwt.Key(key_file.read_text(encoding="ascii")),
+        monitor=(web, monitor_url),
+        version=_version,
+        load=load,
+        end_session=end_session,
+        is_own=own_client_id if strict else partial(not_anothers, ours=ours),
+    )
+
+
+async def tell_of_refusals(pool: db.Pool, asked: Callout) -> dict[str, object]:
+    """A login that was right under a client id that is not its own; the log tells of the others."""
+    found = {one: count for one, count in asked.refusals().items() if one.known}
+    if not found:
+        return {}
+    async with db.transaction(pool) as tx:
+        await alerts.raise_all(
+            tx,
+            {
+                alerts.Alert(
+                    CLIENT_ID_KIND,
+                    one.user,
+                    "security",
+                    f"the broker refused {one.user} from {one.host}: {one.reason}. To do: give the "
+                    "device such a client id; if it has one, somebody has its password: "
+                    "`farmiq device rotate`",
+                ): count
+                for one, count in found.items()
+            },
+        )
+    return {"refused": sum(found.values())}
+
+
+async def _version(tx: db.Connection) -> tuple[int, list[str]]:
+    """Pauses begin and end without a change of the registry."""
+    return await store.version(tx), await store.paused_logins(tx)
 
 
 async def tell_of_store(pool: db.Pool, kept: Store) -> dict[str, object]:

@@ -37,16 +37,16 @@ def subscribes(device: Device) -> list[str]:
 
 def nats_users(logins: Iterable[Login], *, own: Sequence[str] = ("GATEWAY",)) -> str:
     """The users file of a NATS server; `own` are users who are no devices."""
-    accounts = (
-        nats.Account(
-            user=login.device.broker_user,
-            secret_bcrypt=login.secret_bcrypt,
-            publish=publishes(login.device),
-            subscribe=subscribes(login.device),
-        )
-        for login in logins
+    return nats.users_file((account(login) for login in logins), own=own)
+
+
+def account(login: Login) -> nats.Account:
+    return nats.Account(
+        user=login.device.broker_user,
+        secret_bcrypt=login.secret_bcrypt,
+        publish=publishes(login.device),
+        subscribe=subscribes(login.device),
     )
-    return nats.users_file(accounts, own=own)
 
 
 def mosquitto_acl(devices: Iterable[Device]) -> str:

@@ -92,6 +92,14 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             )
             door.ready("devices.users", lambda: users.problem)
             todo.append(chores.Chore("devices.users", 0.5, partial(_keep_users, users)))
+        asked = broker_users.callout(pool, settings, web)
+        if asked is not None:
+            door.ready("devices.callout", lambda: asked.problem)
+            group.create_task(asked.answer())
+            group.create_task(asked.end_sessions())
+            todo.append(chores.Chore("devices.logins", 0.5, asked.keep))
+            tell = partial(broker_users.tell_of_refusals, pool, asked)
+            todo.append(chores.Chore("devices.client_ids", 1.0, tell))
         if settings.broker_monitor_url is not None:
             load = Load(web, settings.broker_monitor_url)
             door.note("devices.load", lambda: load.problem)
@@ -105,8 +113,8 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             )
             door.note("devices.store", lambda: kept.problem)
             todo.append(chores.Chore("devices.store", 2.0, kept.look))
-            tell = partial(broker_users.tell_of_store, pool, kept)
-            todo.append(chores.Chore("devices.store_use", 10.0, tell))
+            use = partial(broker_users.tell_of_store, pool, kept)
+            todo.append(chores.Chore("devices.store_use", 10.0, use))
         if settings.broker_log_file is not None:
             follower = Follower(settings.broker_log_file)
             follower.look()
@@ -118,7 +126,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
 def guard_of(settings: EdgeSettings, pool: db.Pool, load: Load) -> Guard:
     flow = Flow(settings.device_per_second, settings.device_burst)
     flow_bytes = Flow(settings.device_bytes_per_second, settings.device_bytes_burst, "bytes")
-    pauser = floods.Pauser(pool, writes_users=settings.broker_users_file is not None)
+    pauser = floods.Pauser(pool, writes_users=settings.says_who_connects)
     ours = unquote(urlsplit(settings.mqtt_url.get_secret_value()).username or "")
     return Guard(load, flow, flow_bytes, ours=ours, hold_back=pauser.hold_back)
 

@@ -17,6 +17,7 @@ import prometheus_client
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
+from farmiq.edge import alerts
 from farmiq.edge.ingress import api, lanes, refusals, transaction, upkeep
 from farmiq.edge.ingress.accept import AtStation, nobody, sender_and_id
 from farmiq.edge.ingress.receipts import Receipts
@@ -24,9 +25,11 @@ from farmiq.edge.ingress.transaction import Outcome
 from farmiq.edge.registry import Registry
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
-from farmiq.plumbing import chores, db, http, lease, log, mqtt
+from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.chores import Chore
+from farmiq.plumbing.gateway_session import SessionWatch
 
 NAME = "edge-ingress-gateway"
 
@@ -65,7 +68,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
     ):
         turn = lease.Turn(
             pool,
-            name=settings.mqtt_client_id,
+            name=settings.mqtt_client_id or NAME,
             holder=lease.holder(settings.http_port),
             lasts_s=settings.ingress_lease_s,
             works_as=NAME,
@@ -81,10 +84,12 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
 
 async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: lease.Turn) -> None:
     """While it is this gateway's turn: everything that devices send."""
+    name = settings.mqtt_client_id or NAME
+    client_id = await gateway_session.client_id(pool, name=name, given=settings.mqtt_client_id)
     async with (
         mqtt.connected(
             settings.mqtt_url.get_secret_value(),
-            client_id=settings.mqtt_client_id,
+            client_id=client_id,
             topics=topics.UP,
             tls=settings.tls,
             permit=turn.confirm,
@@ -98,6 +103,8 @@ async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: 
             turn.begun()
             _show(broker, intake)
             group.create_task(intake.receipts.keep_sending())
+            session = SessionWatch(pool, broker, name=name, tell=tell_of_lost_session)
+            group.create_task(chores.keep_doing(Chore("ingress.session", 1.0, session.look)))
             for lane in intake.lanes:
                 group.create_task(intake.write(lane))
             while True:
@@ -107,6 +114,15 @@ async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: 
                 )
                 await turn.confirm()
                 await intake.take(messages)
+
+
+async def tell_of_lost_session(tx: db.Connection) -> None:
+    told = (
+        "the broker had no session for the gateway any more: what devices had sent and the gateway "
+        "had not taken is lost, unless they send it again. To do: if the broker was not set up "
+        "anew, somebody connected under the gateway's client id (alert broker.takeover)"
+    )
+    await alerts.raise_(tx, alerts.Alert("broker.session_lost", NAME, "security", told))
 
 
 def _show(broker: mqtt.Client, intake: "Intake") -> None:

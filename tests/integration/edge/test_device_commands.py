@@ -184,3 +184,16 @@ def test_what_was_done_is_told_to_scripts(
     result = CliRunner().invoke(app, [*arguments, "--json"], env=env)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == said
+
+
+def test_key_for_the_callout_is_made_once_and_its_public_half_printed(
+    farmiq: Terminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "callout.nk"
+    told = farmiq("callout", str(file)).stdout
+    assert 'account: SYS, auth_users: ["callout", "gateway", "keeper"]' in told
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert farmiq("callout", str(file)).stdout == told
+    assert file.read_text() not in told
+    file.write_text("SAnothing")
+    assert "no key" in farmiq("callout", str(file), code=2).stderr

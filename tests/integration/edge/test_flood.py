@@ -64,6 +64,7 @@ async def test_a_million_messages_of_one_device_are_taken_in_bounded_memory(
                     over={
                         "FARMIQ_EDGE_DB_URL": edge_db.url,
                         "FARMIQ_EDGE_MQTT_URL": broker.gateway_url,
+                        "FARMIQ_EDGE_MQTT_CLIENT_ID": "edge-ingress-gateway",
                         "FARMIQ_EDGE_HTTP_PORT": str(free_port()),
                         "FARMIQ_CLOUD_URL": "http://127.0.0.1:9",
                         "FARMIQ_EDGE_KEY_FILE": "none",

@@ -353,13 +353,16 @@ async def test_the_registry_is_written_to_the_broker_and_kept_there(
     assert broker.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES,KEEPER"
 
 
-def test_without_a_shared_login_only_registered_devices_connect(tmp_path: Path) -> None:
-    with stack.start(tmp_path / "s", engines=("mqtt-edge",), shared_login=False) as started:
+def test_without_a_shared_login_the_broker_asks_who_may_connect(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    with stack.start(root, engines=("mqtt-edge",), shared_login=False) as started:
         environment = started.environment
         assert "@" not in environment["FARMIQ_DEVICES_MQTT_URL"]
-        assert environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,KEEPER"
-        text = Path(environment["FARMIQ_EDGE_BROKER_USERS_FILE"]).read_text()
-        assert "DEVICES" not in text
-    with stack.start(tmp_path / "s", engines=("mqtt-edge",)) as started:
+        assert not {name for name in environment if name.endswith(("_USERS_FILE", "_OWN_USERS"))}
+        key = Path(environment["FARMIQ_EDGE_BROKER_CALLOUT_KEY_FILE"])
+        assert key.stat().st_mode & 0o777 == 0o600
+        assert "devices" not in (key.parent / "nats.conf").read_text().partition("users = ")[2]
+    with stack.start(root, engines=("mqtt-edge",)) as started:
+        assert started.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES,KEEPER"
         text = Path(started.environment["FARMIQ_EDGE_BROKER_USERS_FILE"]).read_text()
         assert "$DEVICES" in text

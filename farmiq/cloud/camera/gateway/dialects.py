@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 from farmiq.cloud.camera.gateway import esp32cam, standard, wire
 from farmiq.cloud.camera.gateway.wire import Answer, Message, Place
-from farmiq.nats_users import subject
-from farmiq.plumbing.broker_store import Bounds
 
 READ: dict[str, Callable[[Place, bytes], Message]] = {
     standard.NAME: standard.read,
@@ -18,12 +16,6 @@ ANSWER: dict[str, Callable[[str, Answer], tuple[str, bytes] | None]] = {
 ROOTS = {standard.ROOT: standard.NAME, esp32cam.ROOT: esp32cam.NAME}
 # What the gateway listens to: answers and commands run the other way.
 UP = tuple(f"{root}/+/{channel}" for root in ROOTS for channel in ("status", "data"))
-
-# A camera may leave its status at the broker for whoever listens later; its images it may not.
-BOUNDS = Bounds(
-    retained=[subject(each) for each in UP if each.endswith("/status")],
-    not_retained=[subject(each) for each in UP if not each.endswith("/status")],
-)
 
 
 def dialect_of(place: Place) -> str:

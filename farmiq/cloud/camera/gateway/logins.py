@@ -4,22 +4,36 @@ The secret has 192 random bits, so nobody guesses it and the hash may be cheap: 
 back must let a whole fleet in again within seconds.
 """
 
+import re
 import secrets
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import bcrypt
+import httpx2
 
 from farmiq import nats_users
-from farmiq.cloud.camera.gateway import dialects
-from farmiq.plumbing import db
+from farmiq.cloud.camera.gateway import dialects, wire
+from farmiq.config import CloudSettings
+from farmiq.config.settings import secret
+from farmiq.plumbing import broker_callout, db, mqtt, nats_jwt
+from farmiq.plumbing.broker_callout import Callout
+from farmiq.plumbing.broker_store import Bounds
 from farmiq.plumbing.broker_users import Users
 from farmiq.plumbing.flood import Pause
 
 _BCRYPT_COST = 4
 LOG_LATE_S = 10.0
+_MAC = re.compile("(?:[0-9A-Fa-f]{2}[:-]?){5}[0-9A-Fa-f]{2}")
+# A camera may leave its status at the broker for whoever listens later; its images it may not.
+BOUNDS = Bounds(
+    retained=[nats_users.subject(each) for each in dialects.UP if each.endswith("/status")],
+    not_retained=[nats_users.subject(each) for each in dialects.UP if not each.endswith("/status")],
+)
 
 
 class NoCamera(Exception):  # noqa: N818 - what a person asked for is not there
@@ -174,23 +188,65 @@ _ADMITTED = """
 def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -> Users:
     """Keeps the broker's users equal to the logins of cameras in use."""
 
-    async def version(tx: db.Connection) -> Any:
-        return await db.fetch_all(
-            tx, "select count(*), max(l.made_at), md5(string_agg(d.mac, ',' order by d.mac))"
-            + _ADMITTED
-        )  # fmt: skip
-
     async def text(tx: db.Connection) -> tuple[str, int]:
-        rows = await db.fetch_all(tx, "select d.mac, l.secret_bcrypt" + _ADMITTED + "order by 1")
-        accounts = [
-            nats_users.Account(
-                user=mac,
-                secret_bcrypt=hashed,
-                publish=dialects.publishes(mac),
-                subscribe=dialects.subscribes(mac),
-            )
-            for mac, hashed in rows
-        ]
+        accounts = await _accounts(tx)
         return nats_users.users_file(accounts, own=own), len(accounts)
 
-    return Users(pool, file, pid_file=pid_file, version=version, make=text)
+    return Users(pool, file, pid_file=pid_file, version=_version, make=text)
+
+
+def callout(pool: db.Pool, settings: CloudSettings, web: httpx2.AsyncClient) -> Callout | None:
+    """Answers the broker who may connect, if it asks."""
+    url, key_file = secret(settings.broker_callout_url), settings.broker_callout_key_file
+    monitor_url, mqtt_url = settings.broker_monitor_url, secret(settings.mqtt_url)
+    if url is None or key_file is None or monitor_url is None or mqtt_url is None:
+        return None
+
+    async def end_session(ended: str) -> None:
+        await mqtt.end_session(mqtt_url, ended, tls=settings.tls)
+
+    strict = settings.broker_client_ids == "own"
+    ours = [settings.mqtt_client_id or "cloud-camera-gateway"]
+    return Callout(
+        pool,
+        url=url,
+        key=nats_jwt.Key(key_file.read_text(encoding="ascii")),
+        monitor=(web, monitor_url),
+        version=_version,
+        load=_accounts,
+        end_session=end_session,
+        is_own=own_client_id if strict else partial(not_anothers, ours=ours),
+    )
+
+
+def own_client_id(client_id: str, mac: str) -> bool:
+    """Whether an id is this camera's own: its firmware puts the MAC address into it somewhere."""
+    named = any(each in client_id for each in wire.spellings(mac))
+    return named or broker_callout.made_by_broker(client_id)
+
+
+def not_anothers(client_id: str, mac: str, *, ours: Sequence[str]) -> bool:
+    """Whether an id may pass of cameras whose id cannot be changed: it names no other."""
+    if own_client_id(client_id, mac):
+        return True
+    return client_id not in ours and not _MAC.search(client_id)
+
+
+async def _version(tx: db.Connection) -> Any:
+    return await db.fetch_all(
+        tx, "select count(*), max(l.made_at), md5(string_agg(d.mac, ',' order by d.mac))"
+        + _ADMITTED
+    )  # fmt: skip
+
+
+async def _accounts(tx: db.Connection) -> list[nats_users.Account]:
+    rows = await db.fetch_all(tx, "select d.mac, l.secret_bcrypt" + _ADMITTED + "order by 1")
+    return [
+        nats_users.Account(
+            user=mac,
+            secret_bcrypt=hashed,
+            publish=dialects.publishes(mac),
+            subscribe=dialects.subscribes(mac),
+        )
+        for mac, hashed in rows
+    ]

@@ -14,7 +14,7 @@ import prometheus_client
 from psycopg import conninfo
 
 from farmiq import crash
-from farmiq.cloud.camera.gateway import dialects, intake, upkeep
+from farmiq.cloud.camera.gateway import dialects, intake, logins, upkeep
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.hand import TAKEN, Hand
 from farmiq.cloud.camera.gateway.intake import Outcome
@@ -23,11 +23,12 @@ from farmiq.cloud.camera.gateway.steps import ENDED, WORKERS, Steps
 from farmiq.cloud.camera.gateway.wire import Sent
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
-from farmiq.plumbing import chores, db, http, lease, log, mqtt, objects
+from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt, objects
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.broker_load import Load
 from farmiq.plumbing.broker_store import Store
+from farmiq.plumbing.gateway_session import SessionWatch
 
 NAME = "cloud-camera-gateway"
 
@@ -37,6 +38,9 @@ MOST_WAITING_BYTES = 2 * 2**20
 # A gateway that is frozen in mid-transaction holds locks that the next one waits for.
 _IMPATIENT = "-c idle_in_transaction_session_timeout=10s"
 
+LOST = prometheus_client.Counter(
+    "farmiq_camera_sessions_lost_total", "Times that the broker had lost the gateway's session"
+)
 REFUSED = prometheus_client.Counter(
     "farmiq_camera_refused_total", "Messages of cameras put into quarantine, by kind", ["kind"]
 )
@@ -59,7 +63,7 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
     ):
         turn = lease.Turn(
             desk,
-            name=settings.mqtt_client_id,
+            name=settings.mqtt_client_id or NAME,
             holder=lease.holder(settings.http_port),
             lasts_s=settings.camera_lease_s,
             works_as=NAME,
@@ -70,9 +74,18 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         door.note("camera", turn.note)
         monitor = settings.broker_monitor_url
         load = Load(web, monitor) if monitor else None
-        store = store_of(settings, web)
+        asked = logins.callout(desk, settings, web)
+        if asked is not None:
+            group.create_task(asked.answer())
+            group.create_task(asked.end_sessions())
         for chore in upkeep.chores_of(
-            desk, settings, door, load=load, store=store, is_active=turn.is_active
+            desk,
+            settings,
+            door,
+            load=load,
+            store=store_of(settings, web),
+            asked=asked,
+            is_active=turn.is_active,
         ):
             group.create_task(chores.keep_doing(chore))
         address = mqtt_url.get_secret_value()
@@ -89,10 +102,12 @@ async def _listen(  # noqa: PLR0917 - what it stands on
 ) -> None:
     """While it is this gateway's turn: everything that cameras send, and what is due to them."""
     pace = pace_of(settings)
+    name = settings.mqtt_client_id or NAME
+    client_id = await gateway_session.client_id(pool, name=name, given=settings.mqtt_client_id)
     async with (
         mqtt.connected(
             url,
-            client_id=settings.mqtt_client_id,
+            client_id=client_id,
             topics=dialects.UP,
             tls=settings.tls,
             permit=turn.confirm,
@@ -119,6 +134,8 @@ async def _listen(  # noqa: PLR0917 - what it stands on
         with door.readying(checks):
             turn.begun()
             group.create_task(lag.watch())
+            session = SessionWatch(pool, broker, name=name, tell=tell_of_lost_session)
+            group.create_task(chores.keep_doing(chores.Chore("camera.session", 1.0, session.look)))
             for _ in range(WORKERS):
                 group.create_task(steps.work())
             sending = upkeep.sending(pool, broker, awake_s=settings.camera_awake_s)
@@ -133,6 +150,13 @@ async def _listen(  # noqa: PLR0917 - what it stands on
                 steps.news.set()
 
 
+async def tell_of_lost_session(tx: db.Connection) -> None:
+    del tx
+    LOST.inc()
+    told = "the broker had no session for us any more; what waited in it is lost unless sent again"
+    log.get(NAME).error("camera.session_lost", reason=told)
+
+
 def store_of(settings: CloudSettings, web: httpx2.AsyncClient) -> Store | None:
     if settings.broker_monitor_url is None:
         return None
@@ -140,7 +164,7 @@ def store_of(settings: CloudSettings, web: httpx2.AsyncClient) -> Store | None:
         web,
         nats_url=secret(settings.broker_nats_url),
         monitor_url=settings.broker_monitor_url,
-        bounds=dialects.BOUNDS,
+        bounds=logins.BOUNDS,
     )
 
 

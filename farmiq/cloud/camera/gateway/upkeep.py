@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 from farmiq.cloud.camera.gateway import commands, dialects, floods, liveness, logins, watch
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, log, mqtt
+from farmiq.plumbing.broker_callout import Callout
 from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.broker_users import Users
@@ -57,6 +58,7 @@ def chores_of(
     *,
     load: Load | None,
     store: Store | None,
+    asked: Callout | None,
     is_active: Callable[[], bool],
 ) -> list[Chore]:
     """Those that need no MQTT; of two gateways the one whose turn it is does them."""
@@ -86,6 +88,8 @@ def chores_of(
         )
         door.ready("camera.users", lambda: users.problem if is_active() else None)
         todo.append(Chore("camera.users", 1.0, partial(_keep_users, users)))
+    if asked is not None:
+        door.ready("camera.callout", lambda: asked.problem)
     if load is not None:
         door.note("camera.load", lambda: load.problem)
         todo.append(Chore("camera.floods", 0.5, guard_of(settings, pool, load).look))
@@ -94,14 +98,19 @@ def chores_of(
         door.note("camera.store", lambda: store.problem)
         todo.append(Chore("camera.store", 2.0, store.look))
         todo.append(Chore("camera.store_use", 10.0, watch.StoreUse(store).look))
-    return [Chore(chore.name, chore.every_s, partial(_in_turn, is_active, chore)) for chore in todo]
+    todo = [Chore(chore.name, chore.every_s, partial(_in_turn, is_active, chore)) for chore in todo]
+    if asked is not None:
+        # Of two gateways both answer the broker.
+        todo.append(Chore("camera.logins", 1.0, asked.keep))
+        todo.append(Chore("camera.client_ids", 1.0, watch.ClientIds(asked).look))
+    return todo
 
 
 def guard_of(settings: CloudSettings, pool: db.Pool, load: Load) -> Guard:
     url = settings.mqtt_url.get_secret_value() if settings.mqtt_url else ""
     flow = Flow(settings.camera_per_second, settings.camera_burst)
     flow_bytes = Flow(settings.camera_bytes_per_second, settings.camera_bytes_burst, "bytes")
-    pauser = floods.Pauser(pool, writes_users=settings.broker_users_file is not None)
+    pauser = floods.Pauser(pool, writes_users=settings.says_who_connects)
     ours = unquote(urlsplit(url).username or "")
     return Guard(load, flow, flow_bytes, ours=ours, hold_back=pauser.hold_back)
 

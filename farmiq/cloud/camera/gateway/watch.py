@@ -10,6 +10,7 @@ import prometheus_client
 
 from farmiq.cloud.camera import strangers
 from farmiq.plumbing import broker_log, broker_store, db, log
+from farmiq.plumbing.broker_callout import Callout
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.follow import Follower
 
@@ -47,6 +48,24 @@ class StoreUse:
             log.get(NAME).info("camera.broker_has_room", reason=use.words())
             self._told = False
         return {}
+
+
+class ClientIds:
+    """Says so once for each camera whose login came under a client id that is not its own."""
+
+    def __init__(self, asked: Callout) -> None:
+        self._asked = asked
+        self._told: set[str] = set()
+
+    async def look(self) -> dict[str, object]:
+        found = {one: count for one, count in self._asked.refusals().items() if one.known}
+        for one, count in found.items():
+            BROKER_REFUSED.labels(kind="broker.client_id").inc(count)
+            if one.user not in self._told and len(self._told) < MOST_SENDERS:
+                self._told.add(one.user)
+                told = f"{one.user} from {one.host}: {one.reason}"
+                log.get(NAME).warning("camera.client_id_refused", reason=told)
+        return {"refused": sum(found.values())} if found else {}
 
 
 class Strangers:

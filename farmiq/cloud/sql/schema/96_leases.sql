@@ -5,7 +5,10 @@ create table leases (
   holder text not null,
   fence bigint not null default 1,
   taken_at timestamptz not null,
-  expires_at timestamptz not null
+  expires_at timestamptz not null,
+  -- Of a gateway: its client id at the broker, and when it last began to listen there.
+  client_id text,
+  session_began_at timestamptz
 );
 
 alter table leases enable row level security;

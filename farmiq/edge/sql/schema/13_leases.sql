@@ -5,6 +5,9 @@ create table leases (
   holder text not null,
   fence bigint not null default 1,
   taken_at timestamptz not null,
-  expires_at timestamptz not null
+  expires_at timestamptz not null,
+  -- Of a gateway: its client id at the broker, and when it last began to listen there.
+  client_id text,
+  session_began_at timestamptz
 );
 grant select, insert, update on leases to farmiq_edge;

@@ -1,0 +1,297 @@
+"""Who may connect to a NATS broker: it asks us for each client, and we answer from memory.
+
+A login is checked with the client id, because MQTT lets whoever connects under a client id take
+the place of the one before, with its session. All logins are in memory, so that an answer needs no
+database; they are read again when the registry changes, and whoever may not be connected any more
+is cut off. While nobody answers, nobody new gets in; who is connected stays.
+"""
+
+import asyncio
+import hashlib
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import bcrypt
+import httpx2
+import msgspec
+
+from farmiq import nats_users
+from farmiq.nats_users import Account
+from farmiq.plumbing import broker_load, db, log, nats, nats_jwt
+from farmiq.plumbing.backoff import Backoff
+
+SUBJECT = "$SYS.REQ.USER.AUTH"
+MAX_SESSIONS = 8
+# What is remembered of refusals until somebody is told, and of sessions that are to be ended.
+MAX_REFUSALS, MAX_ENDINGS = 50, 1000
+CUT_LOOKS = 4
+# The account of all MQTT clients, also of a broker that knew no other before.
+_ACCOUNT = "$G"
+_NOT_OWN = "the client id"
+_MADE_UP = re.compile("[0-9A-Za-z]{22}")
+
+
+class _Client(msgspec.Struct, frozen=True):
+    host: str = ""
+    type: str = ""
+    mqtt_id: str = ""
+
+
+class _Options(msgspec.Struct, frozen=True):
+    user: str = ""
+    password: str = msgspec.field(default="", name="pass")
+
+
+class _Server(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    server_id: _Server
+    user_nkey: str
+    client_info: _Client = _Client()
+    connect_opts: _Options = _Options()
+
+
+class _Request(msgspec.Struct, frozen=True):
+    nats: _Asked
+
+
+_request = msgspec.json.Decoder(_Request)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    user: str
+    client_id: str
+    host: str
+    reason: str
+    # Whether the login itself was right.
+    known: bool = False
+
+
+def own_client_id(client_id: str, user: str) -> bool:
+    """Whether an id is this login's own: its name, or its name and a `/` and anything."""
+    return client_id == user or client_id.startswith(f"{user}/") or made_by_broker(client_id)
+
+
+def made_by_broker(client_id: str) -> bool:
+    """Whether the client came without an id: the broker made one up, as long as the connection."""
+    return _MADE_UP.fullmatch(client_id) is not None
+
+
+def not_anothers(client_id: str, user: str, *, ours: Sequence[str]) -> bool:
+    """Whether an id may pass of clients whose id cannot be changed: it names nobody else.
+
+    Such an id is not protected: whoever else knows it may use it too.
+    """
+    return own_client_id(client_id, user) or ("/" not in client_id and client_id not in ours)
+
+
+def refusal(
+    request: _Asked,
+    account: Account | None,
+    *,
+    is_own: Callable[[str, str], bool],
+    fits: Callable[[str, Account], bool],
+) -> str | None:
+    """Why this client may not in, or None."""
+    said = request.connect_opts
+    if request.client_info.type != "mqtt":
+        return "it does not speak MQTT"
+    if account is None or not fits(said.password, account):
+        return "there is no such login, it is paused or revoked, or the password is wrong"
+    if not is_own(request.client_info.mqtt_id, said.user):
+        return (
+            f"{_NOT_OWN} {request.client_info.mqtt_id[:80]!r} is not its own: one that is begins "
+            f"with {said.user}/"
+        )
+    return None
+
+
+class Sessions:
+    """Client ids by login, oldest first: beyond MAX_SESSIONS the oldest session is ended."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, dict[str, None]] = {}
+
+    def admit(self, user: str, client_id: str) -> str | None:
+        """The id whose session has to end, if one has to."""
+        known = self._ids.setdefault(user, {})
+        known.pop(client_id, None)
+        known[client_id] = None
+        if len(known) <= MAX_SESSIONS:
+            return None
+        oldest = next(iter(known))
+        del known[oldest]
+        return oldest
+
+
+class Callout:
+    """Answers the broker, and keeps the logins equal to the registry.
+
+    `version` is another value whenever the registry has changed, `load` reads all logins that may
+    connect. `end_session` ends the session of a client id. `problem` says what is wrong, or None.
+    """
+
+    def __init__(
+        self,
+        pool: db.Pool,
+        *,
+        url: str,
+        key: nats_jwt.Key,
+        monitor: tuple[httpx2.AsyncClient, str],
+        version: Callable[[db.Connection], Awaitable[Any]],
+        load: Callable[[db.Connection], Awaitable[Sequence[Account]]],
+        end_session: Callable[[str], Awaitable[None]],
+        is_own: Callable[[str, str], bool] = own_client_id,
+    ) -> None:
+        self._pool, self._url, self._key = pool, url, key
+        self._load_of_broker = broker_load.Load(*monitor)
+        self._read_version, self._load = version, load
+        self._end_session, self._is_own = end_session, is_own
+        self._version: Any = None
+        self._accounts: dict[str, Account] | None = None
+        # Passwords that were right: bcrypt is slow, and a farm comes back all at once.
+        self._right: dict[str, tuple[bytes, str]] = {}
+        self._sessions = Sessions()
+        self._endings: deque[str] = deque(maxlen=MAX_ENDINGS)
+        self._ending = asyncio.Event()
+        # By login: in how many more looks its connections are cut.
+        self._to_cut: dict[str, int] = {}
+        self._refusals: Counter[Refusal] = Counter()
+        self._server: nats.Connection | None = None
+        self._away = "not connected yet"
+
+    @property
+    def problem(self) -> str | None:
+        if self._server is None:
+            return f"nobody new is let in by the broker: {self._away}"
+        return "the logins are not read yet" if self._accounts is None else None
+
+    def refusals(self) -> Mapping[Refusal, int]:
+        """What was refused since the last call."""
+        found, self._refusals = self._refusals, Counter()
+        return found
+
+    # --- keeping the logins
+
+    async def keep(self) -> dict[str, object]:
+        """One look: read the logins again if the registry has changed; cut off who may not stay."""
+        async with db.transaction(self._pool) as tx:
+            version = await self._read_version(tx)
+            if version != self._version:
+                self._replace({each.user: each for each in await self._load(tx)})
+                self._version = version
+        return await self._cut()
+
+    def _replace(self, accounts: dict[str, Account]) -> None:
+        """A client that was let in just before may be listed as connected a moment later."""
+        before, self._accounts = self._accounts or {}, accounts
+        changed = (user for user, known in before.items() if accounts.get(user) != known)
+        self._to_cut |= dict.fromkeys(changed, CUT_LOOKS)
+
+    async def _cut(self) -> dict[str, object]:
+        if not self._to_cut or self._server is None:
+            return {}
+        try:
+            server_id, connections = await self._load_of_broker.connections()
+            cids = [one.cid for one in connections if one.authorized_user in self._to_cut]
+            for cid in cids:
+                kick = msgspec.json.encode({"cid": cid})
+                await self._server.request(f"$SYS.REQ.SERVER.{server_id}.KICK", kick)
+        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError, nats.NatsError) as error:
+            log.get("broker").error("broker.not_cut", error=str(error), count=len(self._to_cut))
+            return {}
+        self._to_cut = {user: left - 1 for user, left in self._to_cut.items() if left > 1}
+        return {"cut": len(cids)} if cids else {}
+
+    # --- answering the broker
+
+    async def answer(self) -> None:
+        """Without end; a broker that is away is looked for again."""
+        backoff = Backoff(cap_s=2.0)
+        while True:
+            try:
+                async with nats.connected(self._url) as server:
+                    server.subscribe(SUBJECT, self._take)
+                    self._server = server
+                    await server.closed.wait()
+                    self._away = server.reason
+            except nats.NatsError as error:
+                self._away = str(error)
+            finally:
+                self._server = None
+            await backoff.wait()
+
+    async def end_sessions(self) -> None:
+        """Without end: sessions of logins that have too many."""
+        while True:
+            await self._ending.wait()
+            self._ending.clear()
+            while self._endings:
+                await self._end_session(self._endings.popleft())
+
+    def _take(self, message: nats.Message) -> None:
+        if self._server is None or not message.reply:
+            return
+        try:
+            request = _request.decode(nats_jwt.claims(message.payload))
+        except (ValueError, msgspec.DecodeError) as error:
+            log.get("broker").error("broker.callout_unread", error=str(error))
+            return
+        self._server.publish(message.reply, self._answer(request.nats).encode())
+
+    def _answer(self, request: _Asked) -> str:
+        user, client_id = request.connect_opts.user, request.client_info.mqtt_id
+        account = (self._accounts or {}).get(user)
+        reason = refusal(request, account, is_own=self._is_own, fits=self._fits)
+        now = int(time.time())
+        answer: dict[str, object] = {"type": "authorization_response", "version": 2}
+        if account is None or reason is not None:
+            answer["error"] = reason
+            own = account is None or reason is None or not reason.startswith(_NOT_OWN)
+            host = request.client_info.host
+            self._note(Refusal(user[:200], client_id[:200], host, reason or "", known=not own))
+        else:
+            if client_id and (ended := self._sessions.admit(user, client_id)) is not None:
+                self._endings.append(ended)
+                self._ending.set()
+            answer["jwt"] = self._key.sign(
+                {"sub": request.user_nkey, "aud": _ACCOUNT, "name": user, "iat": now,
+                 "nats": _permissions(account)}
+            )  # fmt: skip
+        return self._key.sign(
+            {"sub": request.user_nkey, "aud": request.server_id.id, "iat": now, "nats": answer}
+        )
+
+    def _note(self, refused: Refusal) -> None:
+        if refused in self._refusals or len(self._refusals) < MAX_REFUSALS:
+            self._refusals[refused] += 1
+
+    def _fits(self, password: str, account: Account) -> bool:
+        given = password.encode(errors="replace")
+        digest = hashlib.sha256(given).digest()
+        if self._right.get(account.user) == (digest, account.secret_bcrypt):
+            return True
+        try:
+            fits = bcrypt.checkpw(given, account.secret_bcrypt.encode())
+        except ValueError:
+            # Longer than any secret of ours, or a hash that is none.
+            return False
+        if fits:
+            self._right[account.user] = (digest, account.secret_bcrypt)
+        return fits
+
+
+def _permissions(account: Account) -> dict[str, object]:
+    return {
+        "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1,
+        "allowed_connection_types": ["MQTT"],
+        "pub": {"allow": nats_users.publishable(account)},
+        "sub": {"allow": nats_users.subscribable(account)},
+    }  # fmt: skip

@@ -1,0 +1,174 @@
+"""The broker asks who may connect: a login under client ids of its own, and no other."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from farmiq import stack
+from farmiq.config import EdgeSettings
+from farmiq.edge.devices import desk
+from farmiq.edge.devices import service as devices
+from farmiq.edge.devices.desk import Credentials
+from farmiq.messages import topics
+from farmiq.messages.topics import Place
+from farmiq.plumbing import broker_callout, db, http, mqtt, nats
+from farmiq.plumbing.backoff import Backoff
+from tests.conftest import Database
+from tests.devices import at, register
+from tests.until import until
+
+ONE, OTHER = Place("t-1", "f-1", "b-1", "one"), Place("t-2", "f-2", "b-2", "one")
+GATEWAY = "edge-ingress-gateway"
+
+
+@dataclass
+class Site:
+    """A broker that asks, and the registry that answers."""
+
+    broker: stack.Stack
+    database: Database
+    settings: EdgeSettings
+    logins: list[Credentials]
+
+    def connected(self, login: Credentials, client_id: str, **options: Any) -> Any:
+        host, port = mqtt.address(self.broker.environment["FARMIQ_EDGE_MQTT_URL"])
+        user = quote(login.device.broker_user, safe="")
+        url = f"mqtt://{user}:{login.password}@{host}:{port}"
+        usual: dict[str, Any] = {"keep_session": False, "backoff": Backoff(cap_s=0.2)}
+        return mqtt.connected(url, client_id=client_id, **{**usual, **options})
+
+    @contextlib.asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        door = http.Door(title="test", version="0", actions_per_minute=60, request_within_s=10)
+        task = asyncio.create_task(devices.run(self.settings, door))
+
+        async def is_ready() -> bool:
+            return "devices.callout" in door._checks and not await door.problems()
+
+        try:
+            await until(is_ready)
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def alerts(self) -> list[Any]:
+        with psycopg.connect(self.database.admin_url) as connection:
+            query = "select subject, message from alerts where kind = 'broker.client_id' order by 1"
+            return connection.execute(query).fetchall()
+
+    async def sessions(self) -> int:
+        """That the broker keeps, of whoever."""
+        async with nats.connected(self.broker.environment["FARMIQ_EDGE_BROKER_NATS_URL"]) as server:
+            found = json.loads(await server.request("$JS.API.STREAM.INFO.$MQTT_sess"))
+        return int(found["state"]["messages"])
+
+
+@pytest.fixture
+def site(edge_db: Database, tmp_path: Path, free_port: Callable[[], int]) -> Any:
+    logins = register(edge_db.admin_url, [at(ONE), at(OTHER)])
+    root = tmp_path / "broker"
+    with stack.start(
+        root, engines=("mqtt-edge",), shared_login=False, say=lambda _: None
+    ) as broker:
+        settings = EdgeSettings.load(
+            {
+                **broker.environment,
+                "FARMIQ_EDGE_DB_URL": edge_db.url,
+                "FARMIQ_EDGE_HTTP_PORT": str(free_port()),
+                "FARMIQ_CLOUD_URL": "http://127.0.0.1:9",
+                "FARMIQ_EDGE_KEY_FILE": "none",
+            }
+        )
+        yield Site(broker, edge_db, settings, logins)
+
+
+async def refused(link: mqtt.Client) -> None:
+    await until(lambda: "refused" in (link.problem() or ""))
+
+
+async def test_client_id_of_the_gateway_or_of_another_tenant_is_refused(site: Site) -> None:
+    one, other = site.logins
+    url = site.broker.environment["FARMIQ_EDGE_MQTT_URL"]
+    async with (
+        site.answering(),
+        mqtt.connected(url, client_id=GATEWAY, topics=topics.UP) as gateway,
+        site.connected(other, "t-2/one/agent-1") as victim,
+    ):
+        await gateway.until_up()
+        await victim.until_up()
+        connections = gateway.connection, victim.connection
+        for client_id in (GATEWAY, "t-2/one/agent-1", "t-2/one", "agent-one"):
+            async with site.connected(one, client_id) as link:
+                await refused(link)
+        for client_id in ("t-1/one", "t-1/one/agent-1", ""):
+            async with site.connected(one, client_id) as link:
+                await link.until_up()
+                await link.publish(topics.telemetry(ONE, "temperature"), b"{}")
+        await victim.publish(topics.status(OTHER), b"{}")
+        assert (gateway.connection, victim.connection) == connections
+        await until(site.alerts)
+    assert {subject for subject, _ in site.alerts()} == {"t-1/one"}
+    assert "begins with t-1/one/" in site.alerts()[0][1]
+
+
+async def test_revoked_login_is_cut_and_another_secret_ends_the_old_one(site: Site) -> None:
+    one, other = site.logins
+    async with (
+        site.answering(),
+        site.connected(one, "t-1/one") as gone,
+        site.connected(other, "t-2/one") as stays,
+        db.pool(site.database.url, name="test") as pool,
+    ):
+        await gone.until_up()
+        await stays.until_up()
+        connection = stays.connection
+        async with db.transaction(pool) as tx:
+            await desk.revoke(tx, one.device.key, actor="test")
+        await refused(gone)
+        async with db.transaction(pool) as tx:
+            again = await desk.add(tx, at(ONE), actor="test")
+        async with site.connected(again, "t-1/one/2") as back:
+            await back.until_up()
+        assert stays.connection == connection
+        async with db.transaction(pool) as tx:
+            await desk.rotate(tx, other.device.key, actor="test")
+        await refused(stays)
+
+
+async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(site: Site) -> None:
+    one, _ = site.logins
+    async with site.answering():
+        for number in range(20):
+            async with site.connected(one, f"t-1/one/{number}", keep_session=True) as link:
+                await link.until_up()
+
+        async def bounded() -> bool:
+            return await site.sessions() <= broker_callout.MAX_SESSIONS + 1
+
+        # One more is that of the registry itself.
+        await until(bounded)
+        async with site.connected(one, "t-1/one/19", keep_session=True) as link:
+            await link.until_up()
+            assert link.resumed_at is not None
+
+
+async def test_who_is_connected_stays_while_nobody_answers_the_broker(site: Site) -> None:
+    one, other = site.logins
+    async with contextlib.AsyncExitStack() as links:
+        async with site.answering():
+            link = await links.enter_async_context(site.connected(one, "t-1/one"))
+            await link.until_up()
+            connection = link.connection
+        await link.publish(topics.telemetry(ONE, "temperature"), b"{}")
+        async with site.answering(), site.connected(other, "t-2/one") as late:
+            await late.until_up()
+            assert link.connection == connection
