@@ -478,6 +478,7 @@ def _edges() -> dict[str, Any]:
     asked = away | {
         "400": "VALIDATION_ERROR: not valid; `details` says what.",
         "413": "PAYLOAD_TOO_LARGE: more than this takes.",
+        "415": "UNSUPPORTED_MEDIA_TYPE: send it in UTF-8.",
     }
     signed = asked | {
         "401": "UNAUTHENTICATED: no token, or not a good one; a revoked key's is none.",
@@ -683,6 +684,7 @@ def _act(summary: str, body: Any, answer: Any, *, missing: str = "") -> dict[str
             "responses": {
                 **_edge_answers(answer, missing),
                 "413": _answer("PAYLOAD_TOO_LARGE: choose with a filter instead.", ErrorBody),
+                "415": _answer("UNSUPPORTED_MEDIA_TYPE: send it in UTF-8.", ErrorBody),
                 "429": _answer(TOO_OFTEN, ErrorBody),
             },
         }
