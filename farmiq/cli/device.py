@@ -327,6 +327,7 @@ def callout(
     own: Annotated[
         str, typer.Option(help="Users of the broker who are not asked for, commas between.")
     ] = "gateway,keeper",
+    as_json: AsJson = False,
 ) -> None:
     """Make the key by which we answer a NATS broker who may connect; print what it has to know.
 
@@ -340,8 +341,12 @@ def callout(
         key = nats_jwt.Key(key_file.read_text(encoding="ascii"))
     except ValueError as error:
         terminal.fail(f"{key_file}: {error}", code=2)
-    asked = json.dumps(["callout", *own.split(",")])
-    typer.echo(f"auth_callout {{ issuer: {key.public}, account: SYS, auth_users: {asked} }}")
+    people = ["callout", *own.split(",")]
+    terminal.tell(
+        {"issuer": key.public, "account": "SYS", "auth_users": people},
+        f"auth_callout {{ issuer: {key.public}, account: SYS, auth_users: {json.dumps(people)} }}",
+        as_json=as_json,
+    )
 
 
 def _print_credentials(
