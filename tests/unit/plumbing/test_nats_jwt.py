@@ -4,7 +4,6 @@ import pytest
 
 from farmiq.plumbing.nats_jwt import Key, claims
 
-
 PUBLIC_KEY = "ACNM7RSNBEOSNWGBKMD6TMIHFWSCKWNQPB3AVGU45KVWZ34YUTCMNN5Z"
 
 
