@@ -344,6 +344,8 @@ class Client:
         self._answered.set()
 
     def _now_down(self) -> None:
+        # At once: whoever publishes in a loop would otherwise never let the loop find out.
+        self._up.clear()
         self._down.set()
         self._answered.set()
 
