@@ -66,7 +66,7 @@ def site(
         everything = {
             **known(lots, edge),
             **images(engines["FARMIQ_CLOUD_S3_URL"], cloud),
-            **cameras(cloud, one),
+            **cameras(engines["FARMIQ_CLOUD_S3_URL"], cloud, one),
         }
         yield any_request.Site(document, url, headers(cloud, edge, token), everything)
 
@@ -97,7 +97,7 @@ def images(store_url: str, cloud: CloudSite) -> dict[str, Known]:
     }
 
 
-def cameras(cloud: CloudSite, company: UUID) -> dict[str, Known]:
+def cameras(store_url: str, cloud: CloudSite, company: UUID) -> dict[str, Known]:
     """A program, a site, a camera and its day, with a wake, a schedule change and an alert."""
     day = date(2026, 11, 15)
     with psycopg.connect(cloud.database.admin_url) as connection:
@@ -107,6 +107,13 @@ def cameras(cloud: CloudSite, company: UUID) -> dict[str, Known]:
         device = days.camera(site, "C")
         session = days.day(site, day, {device: 2})
         wake = days.wake(session, device, 1, temperature=20.5, humidity=50)
+        key = f"camera/{company}/{wake}.jpg"
+        asyncio.run(objects.Bucket(store_url).put(key, jpeg(), content_type="image/jpeg"))
+        connection.execute("set local session_replication_role = replica")
+        connection.execute(
+            "update device_images set image_url = %s where image_id = %s", (key, wake)
+        )
+        connection.execute("set local session_replication_role = origin")
         days.wake(session, device)
         # The calendar runs too: what is due would be applied, and could not be taken back.
         alert, change = days.alert(device, day), days.change(device, day + 10_000 * DAY)
