@@ -45,6 +45,16 @@ class Api:
         """The major version of the broker."""
         return int(str(self._ask("GET", "overview")["rabbitmq_version"]).partition(".")[0])
 
+    def amqp_url(self, user: str, password: str) -> str:
+        """Return the address for a login of this vhost, by the port on which the broker listens."""
+        ports = {
+            each["protocol"]: each["port"] for each in self._ask("GET", "overview")["listeners"]
+        }
+        scheme = "amqp" if "amqp" in ports else "amqps"
+        port = ports.get("amqp") or ports.get("amqp/ssl", 5671)
+        login = f"{quote(user, safe='')}:{quote(password, safe='')}"
+        return f"{scheme}://{login}@{self._client.base_url.host}:{port}/{self._vhost}"
+
     def exchanges(self) -> list[dict[str, Any]]:
         return self._list("exchanges/{}")
 
