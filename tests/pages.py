@@ -32,10 +32,12 @@ FOLLOWED = (
     "docs/plain-client.md",
     "docs/devices.md",
     "docs/telemetry.md",
+    "docs/feed.md",
     "docs/quarantine.md",
     "docs/outbox.md",
     "docs/enrolment.md",
     "docs/camera-api.md",
+    "docs/bus.md",
 )
 
 _BLOCK = re.compile(r"(?ms)^(?P<indent> *)```(?P<info>\S[^\n]*)\n(?P<text>.*?)^(?P=indent)```")

@@ -107,7 +107,12 @@ class Api:
         self._ask("DELETE", path, missing_is_fine=True)
 
     def _list(self, path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("GET", path.format(self._vhost))
+        found: list[dict[str, Any]] | None = self._ask(
+            "GET", path.format(self._vhost), missing_is_fine=True
+        )
+        if found is None:
+            vhost = unquote(self._vhost)
+            raise ApiError(f"the broker has no virtual host {vhost!r}: make it, or name another")
         return found
 
     def _ask(

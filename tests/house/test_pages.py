@@ -17,11 +17,9 @@ NOT_RUN = {
 # Pages whose commands are only looked up in the tree of commands, and why.
 LOOKED_UP = {
     "docs/agent.md",  # systemd and a weigh station of one's own
-    "docs/bus.md",  # moves dead letters, of which a fresh site has none
-    "docs/cameras.md",
-    "docs/feed.md",
+    "docs/cameras.md",  # a camera's login and messages
     "docs/hardware.md",  # serial ports and cameras
-    "docs/weighvision.md",
+    "docs/weighvision.md",  # a weighing
 }
 # The whole tree, made once: it takes a while.
 TREE: Any = typer.main.get_command(app)
