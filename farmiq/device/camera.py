@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import httpx2
 
 from farmiq.plumbing import decoding
-from farmiq.plumbing.decoding import DecodeError
+from farmiq.plumbing.decoding import DecodeError, DecoderGoneError
 
 ContentType = Literal["image/jpeg", "image/png", "image/webp"]
 # The store takes no more (C-25).
@@ -35,6 +35,10 @@ class CameraError(Exception):
 
 class PoisonError(CameraError):
     """A picture that would take more memory or time than the station has; waiting mends nothing."""
+
+
+class PassingError(CameraError):
+    """The station could not look at the picture just now; nothing is known against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ def look(data: bytes, *, captured_at: datetime, path: Path | None = None) -> Sho
         raise PoisonError(f"the picture is not taken: {error}") from None
     except DecodeError as error:
         raise CameraError(f"the picture is damaged or no jpeg, png or webp: {error}") from None
+    except DecoderGoneError as error:
+        raise PassingError(f"the picture was not looked at: {error}") from None
     return Shot(data, found["mime_type"], found["width_px"], found["height_px"], captured_at, path)
 
 

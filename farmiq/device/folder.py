@@ -16,13 +16,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from farmiq.device import camera
-from farmiq.device.camera import CameraError, PoisonError, Shot
+from farmiq.device.camera import CameraError, PassingError, PoisonError, Shot
 from farmiq.messages import kinds
 from farmiq.plumbing import log
 
 LOOK_S = 0.2
 # A file that does not become a picture in so many looks at rest is none.
 PATIENCE_LOOKS = 25
+# Nor one at which the decoder was ended so often, each time a while later.
+PATIENCE_TRIES = 5
+TRY_AGAIN_LOOKS = 50
 DONE, REFUSED = "done", "refused"
 _SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 
@@ -42,6 +45,8 @@ class Folder:
     look_s: float = LOOK_S
     _seen: dict[str, tuple[Mark, int]] = field(default_factory=dict)
     _given: dict[str, Mark] = field(default_factory=dict)
+    # How often the decoder was ended at a file, and after how many looks it is tried again.
+    _ended: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     async def take(self) -> Shot:
         before = await asyncio.to_thread(self._listed)
@@ -99,8 +104,14 @@ class Folder:
         }
         # A camera may write the same name again: another time or size is another picture.
         self._given = {name: mark for name, mark in self._given.items() if name in listed}
+        self._ended = {name: ended for name, ended in self._ended.items() if name in listed}
         for name, (mark, looks) in self._seen.items():
-            if looks and mark not in (ignoring.get(name), self._given.get(name)):
+            if not looks:
+                self._ended.pop(name, None)
+            elif looks >= self._ended.get(name, (0, 0))[1] and mark not in (
+                ignoring.get(name),
+                self._given.get(name),
+            ):
                 shot = self._read(name, mark, looks)
                 if shot is not None:
                     return shot
@@ -126,7 +137,12 @@ class Folder:
         except FileNotFoundError:
             return None
         except (CameraError, OSError) as error:
-            if looks >= PATIENCE_LOOKS or isinstance(error, PoisonError):
+            is_over = looks >= PATIENCE_LOOKS or isinstance(error, PoisonError)
+            if isinstance(error, PassingError):
+                times = self._ended.get(name, (0, 0))[0] + 1
+                self._ended[name] = (times, looks + TRY_AGAIN_LOOKS)
+                is_over = times >= PATIENCE_TRIES
+            if is_over:
                 log.get(_NAME).warning("camera.refused", name=name, reason=str(error))
                 self._move(path, REFUSED)
             return None

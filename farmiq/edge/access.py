@@ -143,5 +143,5 @@ async def _found(
     except db.UNAVAILABLE as error:
         raise http.HttpError(503, "the edge's database is away", retry_after_s=5) from error
     if rows:
-        http.authenticated(request)
+        http.authenticated(request, digest(key.strip()).hex())
     return rows

@@ -2,7 +2,9 @@
 
 A clock that jumps ahead by days, and back, would make everything look old for a moment. It is
 compared with one that never jumps: after a jump nothing is deleted by age until the clock is back,
-or until it has gone on steadily for so long that the jump must have put it right.
+or until it has gone on steadily for so long that the jump must have put it right. What was believed
+last is kept in the database: after a start, a clock that is far from it has jumped, be it that the
+machine was off or that its clock is wrong. Deleting a day late harms nobody.
 """
 
 import time
@@ -13,6 +15,8 @@ from farmiq.plumbing import db, log
 
 MAX_DRIFT_S = 3600.0
 BELIEVED_AFTER_S = 23 * 3600.0
+# Older than anything: what is bounded in other ways too keeps its other bounds.
+NO_AGE_DAYS = 36_500.0
 
 Do = Callable[[], Awaitable[dict[str, object]]]
 
@@ -24,11 +28,17 @@ class Steadiness:
         self._believed: float | None = None
         self._jumped_to, self._jumped_at = 0.0, 0.0
 
-    def jump_s(self, now: datetime, *, mono_s: float) -> float:
-        """0 while both clocks go alike; `mono_s` is the one that never jumps."""
+    def jump_s(self, now: datetime, *, mono_s: float, kept: datetime | None = None) -> float:
+        """0 while both clocks go alike; `mono_s` is the one that never jumps.
+
+        `kept` is what was last believed, by us before the start or by another since.
+        """
         offset = now.timestamp() - mono_s
+        kept_offset = None if kept is None else kept.timestamp() - mono_s
         if self._believed is None:
-            self._believed = offset
+            self._believed = offset if kept_offset is None else kept_offset
+        elif kept_offset is not None and abs(offset - kept_offset) <= MAX_DRIFT_S:
+            self._believed = kept_offset
         if abs(offset - self._believed) <= MAX_DRIFT_S:
             self._jumped_at = 0.0
             return 0.0
@@ -48,21 +58,34 @@ class AgeGuard:
         self._steadiness = Steadiness()
 
     async def look(self) -> float:
-        """By how many seconds the clock has jumped. The first look says what is believed."""
-        async with self._pool.connection() as connection:
-            now: datetime = await db.fetch_value(connection, "select fn_now()")
-        return self._steadiness.jump_s(now, mono_s=time.monotonic())
+        """By how many seconds the clock has jumped; a database's first look is believed."""
+        async with db.transaction(self._pool) as tx:
+            [(now, kept)] = await db.fetch_all(
+                tx, "select fn_now(), (select believed_at from believed_clock)"
+            )
+            jump_s = self._steadiness.jump_s(now, mono_s=time.monotonic(), kept=kept)
+            if not jump_s:
+                await tx.execute(
+                    "insert into believed_clock (believed_at) values (%s) "
+                    "on conflict on constraint believed_clock_pkey do update set "
+                    "believed_at = excluded.believed_at",
+                    (now,),
+                )
+        return jump_s
 
-    def keep(self, do: Do) -> Do:
+    def keep(self, do: Do, otherwise: Do | None = None) -> Do:
+        """`otherwise` is done while the clock is not believed: what age has no part in."""
+
         async def guarded() -> dict[str, object]:
             if jump_s := await self.look():
                 log.get("chores").warning(
                     "chore.clock_jumped",
                     name=self._name,
-                    reason=f"the database's clock has jumped by {jump_s:.0f} s: nothing is "
-                    "deleted until it is back, or has gone on steadily for a day",
+                    reason=f"the database's clock is {jump_s:.0f} s from where it was believed "
+                    "last: nothing is deleted for its age until it is back, or has gone on "
+                    "steadily for a day",
                 )
-                return {}
+                return await otherwise() if otherwise else {}
             return await do()
 
         return guarded

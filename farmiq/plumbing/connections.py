@@ -3,7 +3,9 @@
 socket --accept--> [connections] --a place, or 503--> protocol
 
 A full table closes the connection that has kept us waiting longest. Those that never proved who
-they are go first, so idle strangers cannot lock out anybody who works.
+they are go first, so idle strangers cannot lock out anybody who works; then those of whoever holds
+more than a share of all places, so nobody can do it with one token either. Only a connection for
+which we work is safe.
 """
 
 import asyncio
@@ -26,6 +28,8 @@ OTHER_DESCRIPTORS = 512
 BACKLOG = 1024
 # Closes who takes no more of an answer, and who vanished without a word.
 STALLED_MS = 60_000
+# Of all places one who is known may hold this part before others do not have to make room for them.
+SHARE = 4
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_ACCEPT_S = 0.1
 _FULL = (
@@ -67,9 +71,7 @@ class Connection:
     close: Callable[[], object]
     in_request: bool = False
     authenticated: bool = False
-
-    def may_make_room(self) -> bool:
-        return self.waiting_since is not None and not (self.authenticated and self.in_request)
+    who: str = ""
 
 
 @dataclass
@@ -101,13 +103,22 @@ class Connections:
         closable = [
             connection
             for connection in self._open
-            if connection.may_make_room() and address in {None, connection.address}
+            if connection.waiting_since is not None and address in {None, connection.address}
         ]
         FULL.labels(limit=limit, outcome="closed" if closable else "refused").inc()
         log.get("http").warning("http.connections_full", name=limit, count=len(self._open))
         if not closable:
             return False
-        least = min(closable, key=lambda each: (each.authenticated, each.waiting_since))
+        held = Counter(each.who for each in self._open)
+        least = min(
+            closable,
+            key=lambda each: (
+                each.authenticated,
+                held[each.who] <= self.limits.total // SHARE,
+                each.authenticated and each.in_request,
+                each.waiting_since,
+            ),
+        )
         self.release(least)
         least.close()
         return True

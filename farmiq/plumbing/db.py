@@ -63,6 +63,8 @@ UNAVAILABLE = (
     psycopg.errors.DataCorrupted,
     psycopg.errors.IndexCorrupted,
 )
+# And what we are short of ourselves: descriptors, disk, memory, time. No data are to blame (C-81).
+PASSING = (*UNAVAILABLE, OSError, MemoryError)
 
 
 @asynccontextmanager
@@ -220,7 +222,9 @@ def meaning(error: Exception) -> Meaning:
     """What to do after this error."""
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     if state is None:
-        return "retry" if isinstance(error, UNAVAILABLE) else "bug"
+        if isinstance(error, psycopg.DataError):
+            return "data"  # the driver itself refuses the value
+        return "retry" if isinstance(error, PASSING) else "bug"
     return MEANINGS.get(state) or MEANINGS.get(state[:2], "bug")
 
 
@@ -233,7 +237,7 @@ def is_outage(error: Exception) -> bool:
     """Whether it speaks of the database or of us, not of the data: no message is to blame."""
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return not is_data_error(error)
-    return isinstance(error, UNAVAILABLE)
+    return isinstance(error, PASSING)
 
 
 def first_line(error: BaseException) -> str:

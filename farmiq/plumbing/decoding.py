@@ -4,8 +4,10 @@ caller's thread --one picture--> [decoding] --socket--> decoding_worker --> resu
 
 A few hundred kilobytes can unpack to gigabytes. Whatever a picture does to a codec, it happens in
 the worker: there it meets limits, and if the worker dies the picture is rejected and the caller
-goes on. There is one worker per process and one picture at a time; it starts with the first picture
-and ends by itself when no more come. Nothing here loads an image library.
+goes on. A worker ended from outside, as where memory runs out, says nothing of the picture: that is
+tried once more, and then later. There is one worker per process and one picture at a time; it
+starts with the first picture and ends by itself when no more come. Nothing here loads an image
+library.
 """
 
 import atexit
@@ -39,6 +41,10 @@ class DecodeError(Exception):
 
 class TooCostlyError(DecodeError):
     """Decoding it takes more memory or time than it may, or ended the process that tried."""
+
+
+class DecoderGoneError(Exception):
+    """The decoder was ended from outside, or does not start: the picture may be tried later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,10 @@ _running: _Worker | None = None
 
 
 def decode(operation: str, data: bytes, *, limits: Limits, **arguments: Any) -> Decoded:
-    """Do `operation` of decoding_worker with the picture. Raises DecodeError. A thread's work."""
+    """Do `operation` of decoding_worker with the picture. A thread's work.
+
+    Raises DecodeError for the picture, DecoderGoneError for what is not its fault.
+    """
     request = Request(
         operation=operation,
         arguments=arguments,
@@ -88,7 +97,10 @@ def decode(operation: str, data: bytes, *, limits: Limits, **arguments: Any) -> 
         cpu_s=limits.cpu_s,
     )
     with _one_at_a_time:
-        answer, made = _ask(_worker(), request, data) or _ask(_start(), request, data) or _NOTHING
+        answered = _ask(_worker(), request, data) or _ask(_start(), request, data)
+    if answered is None:
+        raise DecoderGoneError("the decoder was ended from outside, or does not start; see the log")
+    answer, made = answered
     if answer.problem is not None:
         raise (TooCostlyError if answer.too_costly else DecodeError)(answer.problem)
     return Decoded(answer.facts, made)
@@ -129,7 +141,7 @@ def _start() -> _Worker:
 
 
 def _ask(worker: _Worker, request: Request, data: bytes) -> tuple[Answer, bytes] | None:
-    """The worker's answer; None if it had ended before, because nothing was to be done."""
+    """The worker's answer; None if it ended for another reason than the picture."""
     try:
         worker.connection.send_bytes(msgspec.json.encode(request))
         worker.connection.send_bytes(data)
@@ -142,19 +154,17 @@ def _ask(worker: _Worker, request: Request, data: bytes) -> tuple[Answer, bytes]
 
 
 def _ended(worker: _Worker, why: str | None) -> tuple[Answer, bytes] | None:
-    """What to say of a worker that answers no more; it is gone then."""
+    """What to say of a worker that answers no more, or None; it is gone then."""
+    excused = {0} if why else {0, -signal.SIGKILL, -signal.SIGTERM}
     try:
         code = worker.process.wait(0 if why else GONE_S)
     except subprocess.TimeoutExpired:
         worker.process.kill()
-        code = worker.process.wait()
-    if code == 0:
+        code, excused = worker.process.wait(), {0}
+    if code in excused:
         return None
     if code == -signal.SIGXCPU:
         why = "it takes too much computing to decode"
     return Answer(
         problem=why or f"decoding it ended the decoder (exit {code})", too_costly=True
     ), b""
-
-
-_NOTHING = Answer(problem="the decoder does not start; see the log", too_costly=False), b""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fastapi import Request, Response
 
 from farmiq.plumbing import decoding, objects, pictures
-from farmiq.plumbing.decoding import DecodeError
+from farmiq.plumbing.decoding import DecodeError, DecoderGoneError
 from farmiq.plumbing.http import HttpError
 
 # Each takes the picture's bytes.
@@ -73,6 +73,8 @@ class Gallery:
             return await asyncio.to_thread(make, data)
         except (pictures.Unreadable, DecodeError) as error:
             raise HttpError(404, f"this picture cannot be shown: {error}") from None
+        except DecoderGoneError as error:
+            raise HttpError(503, str(error), retry_after_s=5) from None
 
 
 def _thumbnail(data: bytes) -> bytes:

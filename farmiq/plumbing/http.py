@@ -124,11 +124,11 @@ def trace_id(request: Request) -> str:
     return found
 
 
-def authenticated(request: Request) -> None:
-    """Say that whoever sent this has proven who they are; their connection is closed last."""
+def authenticated(request: Request, who: str) -> None:
+    """Say that `who` sent this and has proven it; their connections are closed last."""
     place: Connection | None = request.scope.get(_PLACE)
     if place is not None:
-        place.authenticated = True
+        place.authenticated, place.who = True, who
 
 
 def network(request: Request) -> str:

@@ -54,7 +54,7 @@ class Bucket:
     async def put_new(self, key: str, body: bytes, *, content_type: str) -> bool:
         """Put it unless something is there; False if there was, and that stays."""
         try:
-            await asyncio.to_thread(
+            await self._call(
                 self._s3.put_object,
                 Bucket=self.name,
                 Key=key,

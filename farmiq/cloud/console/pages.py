@@ -178,7 +178,7 @@ class Pages:
         cookie = request.cookies.get(SIGN_IN_COOKIE)
         found = await self.desk.find(bearer.strip() if scheme.lower() == "bearer" else cookie)
         if found is not None:
-            http.authenticated(request)
+            http.authenticated(request, found.email)
         return found
 
     async def must_be_signed_in(self, request: Request) -> SignIn:

@@ -174,7 +174,7 @@ class Api:
             found = await self.desk.find(token)
             if found is None:
                 raise HttpError(401, "sign in first")
-            http.authenticated(request)
+            http.authenticated(request, found.email)
             if found.is_super_admin:
                 return Caller(found.email, None)
             async with db.transaction(self.pool) as tx:

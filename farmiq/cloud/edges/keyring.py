@@ -70,7 +70,7 @@ class Keyring:
             edge = await self._identify(token.strip())
         except tokens.TokenError as error:
             raise HttpError(401, str(error)) from None
-        http.authenticated(request)
+        http.authenticated(request, edge.key_id)
         return edge
 
     async def _identify(self, token: str) -> Edge:

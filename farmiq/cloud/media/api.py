@@ -93,7 +93,7 @@ class Api:
             signed_in = await self.desk.find(token)
             if signed_in is None:
                 raise HttpError(401, "sign in first")
-            http.authenticated(request)
+            http.authenticated(request, signed_in.email)
             async with session.as_person(
                 self.pool, signed_in.token, company_id=company
             ) as connection:

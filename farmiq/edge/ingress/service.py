@@ -202,7 +202,7 @@ class Intake:
             try:
                 with self.attempts:
                     return await transaction.keep_in_halves(self._pool, sent, self._registry)
-            except db.UNAVAILABLE as error:
+            except db.PASSING as error:
                 self._log.warning("ingress.database_away", error=db.first_line(error))
                 await backoff.wait()
                 RETRIED.inc(len(messages))

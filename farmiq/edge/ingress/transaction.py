@@ -65,7 +65,7 @@ async def keep_in_halves(
     try:
         return await keep(pool, sent, registry)
     except Exception as error:
-        if isinstance(error, psycopg.Error) and not db.is_data_error(error):
+        if db.is_outage(error):
             raise
         if len(sent) == 1:
             return await _set_aside(pool, *sent[0], error)

@@ -18,7 +18,7 @@ from farmiq.edge.ingress.store import Boot
 from farmiq.edge.telemetry import upkeep as telemetry
 from farmiq.plumbing import db, log
 from farmiq.plumbing.chores import Chore
-from farmiq.plumbing.clock import AgeGuard
+from farmiq.plumbing.clock import NO_AGE_DAYS, AgeGuard
 
 DEDUPE_EVERY_S = 30 * 60.0
 BOUNDS_EVERY_S = 30.0
@@ -72,7 +72,10 @@ def chores_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> 
         Chore(
             "ingress.quarantine",
             BOUNDS_EVERY_S,
-            AgeGuard(pool, "ingress.quarantine").keep(lambda: bound_quarantine(pool, settings)),
+            AgeGuard(pool, "ingress.quarantine").keep(
+                lambda: bound_quarantine(pool, settings),
+                otherwise=lambda: bound_quarantine(pool, settings, days=NO_AGE_DAYS),
+            ),
         ),
         Chore("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
         Chore(KIND, DISK_EVERY_S, Guard(pool, settings, is_active=is_active).look),
@@ -133,11 +136,13 @@ async def forget_the_rest(pool: db.Pool, settings: EdgeSettings) -> dict[str, ob
 # --- quarantine
 
 
-async def bound_quarantine(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
+async def bound_quarantine(
+    pool: db.Pool, settings: EdgeSettings, *, days: float | None = None
+) -> dict[str, object]:
     """By age and by bytes; what goes is on the ledger in the same transaction (C-83)."""
     gone = await drop_oldest(
         pool,
-        days=settings.quarantine_retention_days,
+        days=days or settings.quarantine_retention_days,
         most_bytes=settings.quarantine_max_bytes,
         reason="quarantine is over its age or its size",
     )

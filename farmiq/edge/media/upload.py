@@ -5,9 +5,11 @@ out gets an address of ours instead, signed as the store's own are; it answers a
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from uuid import UUID
 
@@ -22,8 +24,9 @@ from farmiq.plumbing.http import HttpError
 
 # Not among the routes for programs: nobody makes such an address but we.
 ROUTE = "/media/uploads/{media_id}"
-# Each holds a whole image.
+# So many go to the store at once, and so many are in memory, each a whole image of another device.
 AT_ONCE = 4
+MOST_BODIES = 16
 _SCHEMES = {"http", "https"}
 
 
@@ -34,6 +37,8 @@ class Uploads:
         secret = settings.s3_url.get_secret_value() if settings.s3_url else ""
         self._key = hashlib.sha256(b"farmiq media upload " + secret.encode()).digest()
         self._at_once = asyncio.Semaphore(AT_ONCE)
+        # Whose bodies are under way: who sends slowly keeps nobody else waiting.
+        self._sending: set[str] = set()
 
     def address(
         self, request: Request, image: Image, *, content_type: str, expires_at: datetime
@@ -50,21 +55,24 @@ class Uploads:
     async def put(self, request: Request) -> Response:
         """Store the body once: 403 for another address, 412 if one was stored, 413 if it is over.
 
-        Nothing of a body that is too large reaches the store.
+        Nothing of a body that is too large reaches the store. 429 while another image of the device
+        is under way, 503 while as many bodies are as memory has room for.
         """
         media_id = self._allowed(request)
         if _said_length(request) > self._most_bytes:
             raise self._too_large()
         try:
-            async with self._at_once:
-                image = await self._image(media_id)
+            image = await self._image(media_id)
+            with self._place(image.owner):
                 if await self._bucket.head(image.object_key) is not None:
                     raise _there_already()
                 data = await self._body(request)
                 if image.declared_sha256 not in (None, hashlib.sha256(data).hexdigest()):
                     raise HttpError(400, "the bytes are not those of the sha256 that was said")
                 kind = request.headers["content-type"]
-                if not await self._bucket.put_new(image.object_key, data, content_type=kind):
+                async with self._at_once:
+                    is_new = await self._bucket.put_new(image.object_key, data, content_type=kind)
+                if not is_new:
                     raise _there_already()
         except db.UNAVAILABLE as error:
             raise HttpError(503, "the edge's database is away", retry_after_s=5) from error
@@ -96,6 +104,19 @@ class Uploads:
         if image is None:
             raise _not_ours()
         return image
+
+    @contextlib.contextmanager
+    def _place(self, device: str) -> Iterator[None]:
+        """One of the bodies in memory. Raises HttpError."""
+        if device in self._sending:
+            raise HttpError(429, "another image of this device is being sent", retry_after_s=5)
+        if len(self._sending) >= MOST_BODIES:
+            raise HttpError(503, "too many images are being sent at once", retry_after_s=5)
+        self._sending.add(device)
+        try:
+            yield
+        finally:
+            self._sending.discard(device)
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()

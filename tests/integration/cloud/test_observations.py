@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from farmiq.cloud.camera.observations import service
-from farmiq.plumbing import db, gallery, objects, pictures
+from farmiq.plumbing import db, decoding, gallery, objects, pictures
 from farmiq.simulate import pictures as simulated
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
@@ -137,3 +137,20 @@ def start(
 
 def _ended(process: "subprocess.Popen[bytes]") -> bool:
     return process.poll() is not None
+
+
+async def test_image_whose_decoder_was_ended_is_judged_later(
+    farm: Farm, bucket: objects.Bucket, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: Any, **__: Any) -> decoding.Decoded:
+        raise decoding.DecoderGoneError("ended from outside")
+
+    await complete(farm, bucket, DISH, farm.device(farm.site(), "0 * * * *"))
+    with monkeypatch.context() as short_of_memory:
+        short_of_memory.setattr(decoding, "decode", ended)
+        assert await service.judge_all(pool, bucket) == {"count": 0}
+    quality = "select quality, judge_attempts from petri_observations"
+    assert farm.rows(quality) == [(None, 1)]
+    farm.owner.execute("update petri_observations set judging_until = null")
+    assert await service.judge_all(pool, bucket) == {"count": 1}
+    assert farm.rows(quality) == [("ok", 2)]

@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from PIL import Image
 from farmiq.device import camera, folder
 from farmiq.device.camera import CameraError
 from farmiq.device.folder import Folder
+from farmiq.plumbing import decoding
 from tests.integration.device.pictures import picture
 from tests.until import until
 
@@ -245,6 +247,28 @@ async def test_poisonous_picture_is_set_aside_at_once_and_the_next_is_taken(tmp_
     await until(lambda: {path.name for path in refused.glob("*")} == {"pixels.png", "memory.png"})
     (tmp_path / "good.png").write_bytes(picture(kind="PNG"))
     assert (await waiting).content_type == "image/png"
+
+
+@pytest.mark.parametrize("kills", [folder.PATIENCE_TRIES - 1, folder.PATIENCE_TRIES])
+def test_picture_whose_decoder_is_killed_waits_and_is_set_aside_after_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
+) -> None:
+    decode, left = decoding.decode, kills
+
+    def killed(*args: Any, **named: Any) -> decoding.Decoded:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise decoding.DecoderGoneError("ended from outside")
+        return decode(*args, **named)
+
+    monkeypatch.setattr(decoding, "decode", killed)
+    (tmp_path / "good.png").write_bytes(picture(kind="PNG"))
+    there = Folder(tmp_path)
+    looks = folder.TRY_AGAIN_LOOKS * folder.PATIENCE_TRIES
+    found = [shot for _ in range(looks) if (shot := there._look({})) is not None]
+    assert len(found) == (kills < folder.PATIENCE_TRIES)
+    assert (tmp_path / folder.REFUSED / "good.png").exists() is (kills == folder.PATIENCE_TRIES)
 
 
 async def test_who_asks_the_folder_for_now_gets_no_old_picture(tmp_path: Path) -> None:

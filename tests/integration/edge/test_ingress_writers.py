@@ -395,3 +395,20 @@ async def test_ids_of_a_broken_batch_are_found_by_halving(
     assert (outcome.new_count, len(outcome.refused)) == (999, 1)
     assert "no such number" in outcome.refused[0].reasons[0]
     assert transactions < 25
+
+
+@pytest.mark.parametrize("error", [OSError(24, "too many open files"), MemoryError()])
+async def test_a_batch_that_fails_for_a_shortage_is_kept_whole_and_blames_no_message(
+    pool: db.Pool, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    transactions = 0
+
+    async def short(*_: object) -> transaction.Outcome:
+        nonlocal transactions
+        transactions += 1
+        raise error
+
+    monkeypatch.setattr(transaction, "keep", short)
+    with pytest.raises(db.PASSING):
+        await transaction.keep_in_halves(pool, [sent(1), sent(2)], Registry())
+    assert transactions == 1

@@ -62,14 +62,14 @@ async def test_port_answers_while_strangers_hold_more_connections_than_fit(
     answering, answer = asyncio.Event(), asyncio.Event()
 
     async def known(request: Request) -> dict[str, bool]:
-        http.authenticated(request)
+        http.authenticated(request, "somebody")
         return {"known": True}
 
     async def slow(request: Request) -> dict[str, int]:
         return {"size": len(await request.body())}
 
     async def long(request: Request) -> dict[str, bool]:
-        http.authenticated(request)
+        http.authenticated(request, "somebody")
         answering.set()
         await answer.wait()
         return {"long": True}

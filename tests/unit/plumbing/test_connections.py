@@ -62,10 +62,8 @@ def test_connections_at_work_are_not_closed_and_the_new_one_is_refused(
     table: Connections, admit: Callable[..., Connection], closed: list[str]
 ) -> None:
     at_work = [admit(f"10.0.0.{number}", 0) for number in range(4)]
-    for connection in at_work[:2]:
+    for connection in at_work:
         connection.waiting_since = None
-    for connection in at_work[2:]:
-        connection.in_request = connection.authenticated = True
 
     assert admit("10.0.1.1", 9) is None
     assert closed == []
@@ -105,3 +103,30 @@ def test_proxy_is_bounded_in_all_but_not_per_address(closed: list[str]) -> None:
 )
 def test_address_and_network_of_a_host(host: str, address: str, network: str) -> None:
     assert (connections.address_of(host), connections.network_of(host)) == (address, network)
+
+
+def test_a_body_that_does_not_come_makes_room_after_all_others_who_wait(
+    admit: Callable[..., Connection], closed: list[str]
+) -> None:
+    for number in range(4):
+        connection = admit(f"10.0.0.{number}", number)
+        connection.authenticated, connection.who = True, f"device-{number}"
+        connection.in_request = number < 2
+    for number in range(4):
+        admit(f"10.0.1.{number}", 9).waiting_since = None
+
+    assert closed == ["10.0.0.2 of 2", "10.0.0.3 of 3", "10.0.0.0 of 0", "10.0.0.1 of 1"]
+    assert admit("10.0.2.1", 10) is None
+
+
+def test_who_holds_more_than_a_share_makes_room_before_others_who_are_known(
+    admit: Callable[..., Connection], closed: list[str]
+) -> None:
+    for number, who in enumerate(["honest", "greedy", "greedy", "greedy"]):
+        connection = admit(f"10.0.0.{number}", number)
+        connection.authenticated, connection.who, connection.in_request = True, who, True
+    for number in range(2):
+        connection = admit(f"10.0.1.{number}", 9)
+        connection.authenticated, connection.who = True, f"device-{number}"
+
+    assert closed == ["10.0.0.1 of 1", "10.0.0.2 of 2"]

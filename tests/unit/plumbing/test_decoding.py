@@ -88,3 +88,37 @@ def test_decoder_knows_none_of_our_secrets() -> None:
     assert decoding._running is not None
     environment = Path(f"/proc/{decoding._running.process.pid}/environ").read_bytes()
     assert environment == b""
+
+
+class Killed:
+    """Ends the decoder from outside while it has a picture, so many times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+        self.left = times
+        self._start = decoding._start
+        decoding.stop()
+        monkeypatch.setattr(decoding, "_start", self.start)
+
+    def start(self) -> decoding._Worker:
+        worker = self._start()
+        if self.left:
+            self.left -= 1
+            worker.process.kill()
+        return worker
+
+
+def test_picture_whose_decoder_was_killed_from_outside_is_tried_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killed = Killed(monkeypatch, 1)
+    assert decoding.decode("check", SMALL, limits=LITTLE).facts["height_px"] == 300
+    assert not killed.left
+
+
+def test_picture_whose_decoders_are_all_killed_is_not_condemned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Killed(monkeypatch, 2)
+    with pytest.raises(decoding.DecoderGoneError):
+        decoding.decode("check", SMALL, limits=LITTLE)
+    assert decoding.decode("check", SMALL, limits=LITTLE).facts["height_px"] == 300

@@ -96,7 +96,7 @@ def test_post_waits_for_pre() -> None:
 
 
 # Files of before this rule; they are applied, and may not be edited.
-BEFORE_THE_RULE = {"edge": "0019", "cloud": "0017"}
+BEFORE_THE_RULE = {"edge": "0016", "cloud": "0013"}
 
 
 @pytest.mark.parametrize("site", ["edge", "cloud"])
@@ -116,6 +116,9 @@ def test_old_code_that_runs_on_does_not_wait_for_an_index(site: str) -> None:
         ("0001_pre_a", "create unique index if not exists a_idx\n  on old (n);", ["old"]),
         ("0001_pre_a", "create index concurrently a_idx on old (n);", []),
         ("0001_pre_a", "create table new (n int);\ncreate index a_idx on new (n);", []),
+        ("0001_pre_a", "do $$\nbegin\n  create index a_idx on old (n);\nend $$;", ["old"]),
+        ("0001_pre_a", "-- small table old: few rows\ncreate index a_idx on old (n);", []),
+        ("0001_pre_a", "-- small table old\ncreate index a_idx on old (n);", ["old"]),
         ("0001_post_a", "create index a_idx on old (n);", []),
     ],
 )

@@ -56,3 +56,18 @@ def test_errors_without_an_sqlstate_are_outages_or_bugs() -> None:
     assert db.meaning(PoolTimeout()) == "retry"
     assert db.meaning(psycopg.OperationalError("connection refused")) == "retry"
     assert db.meaning(KeyError()) == "bug"
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(24, "too many open files"), MemoryError(), TimeoutError()]
+)
+def test_a_shortage_of_ours_blames_no_message(error: Exception) -> None:
+    assert db.meaning(error) == "retry"
+    assert db.is_outage(error)
+    assert isinstance(error, db.PASSING)
+
+
+def test_a_value_that_the_driver_refuses_is_bad_data() -> None:
+    error = psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    assert db.is_data_error(error)
+    assert not db.is_outage(error)

@@ -89,7 +89,7 @@ class People:
             found = await self.desk.find(token)
             if found is None:
                 raise HttpError(401, "sign in first")
-            http.authenticated(request)
+            http.authenticated(request, found.email)
             if least != "viewer":
                 http.allow(request, found.email)
             async with session.as_person(self.pool, found.token, company_id=company) as connection:

@@ -51,7 +51,7 @@ async def keep_in_halves(pool: db.Pool, sent: Sequence[Sent], pace: Pace) -> Out
     try:
         return await keep(pool, sent, pace)
     except Exception as error:
-        if isinstance(error, psycopg.Error) and not db.is_data_error(error):
+        if db.is_outage(error):
             raise
         if len(sent) == 1:
             return await _set_aside(pool, sent[0], error)

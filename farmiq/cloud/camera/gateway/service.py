@@ -208,7 +208,7 @@ class Intake:
             try:
                 with self.attempts:
                     return await intake.keep_in_halves(self._pool, sent, self._pace)
-            except db.UNAVAILABLE as error:
+            except db.PASSING as error:
                 log.get(NAME).warning("camera.database_away", error=db.first_line(error))
                 end_if_cancelled(beyond=before)
                 await backoff.wait()

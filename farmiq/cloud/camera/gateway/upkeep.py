@@ -12,7 +12,7 @@ from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.broker_users import Users
 from farmiq.plumbing.chores import Chore
-from farmiq.plumbing.clock import AgeGuard
+from farmiq.plumbing.clock import NO_AGE_DAYS, AgeGuard
 from farmiq.plumbing.flood import LONGEST_PAUSE_S, Flow
 from farmiq.plumbing.follow import Follower
 
@@ -67,7 +67,10 @@ def chores_of(
         Chore(
             "camera.forget",
             300.0,
-            AgeGuard(pool, "camera.forget").keep(partial(forget, pool, days=settings.camera_days)),
+            AgeGuard(pool, "camera.forget").keep(
+                partial(forget, pool, days=settings.camera_days),
+                otherwise=partial(forget, pool, days=NO_AGE_DAYS),
+            ),
         ),
         Chore(
             "camera.clock", 30.0, partial(set_right, pool, longest_s=2 * settings.camera_timeout_s)

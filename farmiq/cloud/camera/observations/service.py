@@ -18,11 +18,11 @@ from farmiq.cloud.camera.observations import store
 from farmiq.cloud.camera.observations.store import Observation
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, decoding, gallery, http, log, objects, pictures
-from farmiq.plumbing.decoding import DecodeError
+from farmiq.plumbing.decoding import DecodeError, DecoderGoneError
 from farmiq.plumbing.quality import Quality
 
 NAME = "cloud-camera-observations"
-# An image that ended the process that often is not looked at again.
+# An image that ended the process, or saw the decoder ended, that often is not looked at again.
 MOST_ATTEMPTS = 3
 GIVEN_UP = f"looking at it was begun {MOST_ATTEMPTS} times and never ended"
 NOT_HERE = "its bytes are not in the store of this cloud"
@@ -59,6 +59,10 @@ async def judge_all(pool: db.Pool, bucket: objects.Bucket) -> dict[str, object]:
             async with db.transaction(pool) as tx:
                 await store.release(tx, found.observation_id)
             break
+        except DecoderGoneError as error:
+            # Its turn comes again when the claim runs out, and the attempt counts.
+            log.get(NAME).warning("observations.decoder_gone", error=str(error))
+            break
         crash.here("observations.after_put")
         async with db.transaction(pool) as tx:
             await store.settle(tx, found.observation_id, judged, thumbnail_url=thumbnail_url)
@@ -83,7 +87,10 @@ async def look(bucket: objects.Bucket, found: Observation) -> tuple[Quality, str
 
 
 def judge(data: bytes) -> tuple[Quality, bytes]:
-    """What a picture is worth, and its small copy; it never harms us, whatever it is."""
+    """What a picture is worth, and its small copy; it never harms us, whatever it is.
+
+    Raises DecoderGoneError.
+    """
     try:
         found = decoding.decode("judge", data, limits=gallery.LIMITS)
     except DecodeError as error:

@@ -13,6 +13,7 @@ end $$;
 alter table devices add column proven_at timestamptz;
 update devices set proven_at = last_seen_at where is_active;
 grant update (proven_at) on devices to farmiq_service;
+-- small table devices: a row for each camera, so its writers wait for milliseconds
 create index devices_by_mac_idx on devices (mac);
 
 -- additive: what was one of a kind among all companies is so within a company and among those heard,

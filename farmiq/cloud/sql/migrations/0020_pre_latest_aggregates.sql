@@ -35,10 +35,3 @@ select distinct on (tenant_id, device_id, metric_type) tenant_id, device_id, met
 from telemetry_aggregates
 where device_id is not null and event_type = 'telemetry.aggregated'
 order by tenant_id, device_id, metric_type, occurred_at desc, stored_at desc;
-
-create index telemetry_aggregates_series_idx
-  on telemetry_aggregates (tenant_id, device_id, metric_type, occurred_at desc);
-
--- Who was revoked, and who was registered again: few rows among many.
-create index device_events_revoked_idx on device_events (tenant_id, device_id, occurred_at desc)
-  where payload ? 'revoked';

@@ -1,5 +1,6 @@
 """Where a station may put an image: who asks, for what, and what the store makes of the address."""
 
+import asyncio
 import io
 import json
 import re
@@ -11,12 +12,15 @@ from uuid import UUID
 import msgspec
 import psycopg
 import pytest
+from fastapi import Request
 
 from farmiq.device import uploads
+from farmiq.edge.media import upload
 from farmiq.messages.media import UploadAddress
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids, log, objects
 from farmiq.plumbing.asking import Said
+from farmiq.plumbing.http import HttpError
 from tests import devices
 from tests.integration.edge.media.conftest import PLACE, Edge, jpeg, picture, rows, served
 from tests.until import until
@@ -303,6 +307,40 @@ async def test_upload_without_a_length_ends_at_the_most_that_is_taken(edge: Edge
     assert await edge.bucket.head(edge.column("object_key", said["media_id"])) is None
     # What fits is still taken at that address.
     assert (await edge.put(said, jpeg())).status_code == 200
+
+
+async def test_device_that_sends_slowly_has_one_upload_and_keeps_no_way_to_the_store(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, other = [(await edge.ask(edge.body())).json() for _ in range(2)]
+    began, go_on = asyncio.Event(), asyncio.Event()
+    under_way: list[upload.Uploads] = []
+    read = upload.Uploads._body
+
+    async def seen(uploads: upload.Uploads, request: Request) -> bytes:
+        under_way.append(uploads)
+        return await read(uploads, request)
+
+    monkeypatch.setattr(upload.Uploads, "_body", seen)
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield jpeg()[:100]
+        began.set()
+        await go_on.wait()
+        yield jpeg()[100:]
+
+    first = asyncio.create_task(
+        edge.client.put(slow["upload_url"], content=slowly(), headers=slow["required_headers"])
+    )
+    await began.wait()
+    assert (await edge.put(other, jpeg())).status_code == 429
+    assert under_way[0]._at_once._value == upload.AT_ONCE
+    monkeypatch.setattr(upload, "MOST_BODIES", 1)
+    with pytest.raises(HttpError, match="too many images"), under_way[0]._place("t-2/another"):
+        pass
+    go_on.set()
+    assert (await first).status_code == 200
+    assert (await edge.put(other, jpeg())).status_code == 200
 
 
 async def test_address_of_ours_is_good_for_its_image_its_type_and_its_time(edge: Edge) -> None:
