@@ -10,8 +10,8 @@ import asyncio
 import hashlib
 import re
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,15 +23,21 @@ from farmiq import nats_users
 from farmiq.nats_users import Account
 from farmiq.plumbing import broker_load, db, log, nats, nats_jwt
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.broker_log import LOGIN
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
-MAX_SESSIONS = 8
-# What is remembered of refusals until somebody is told, and of sessions that are to be ended.
-MAX_REFUSALS, MAX_ENDINGS = 50, 1000
+CLIENT_ID, SESSIONS = "broker.client_id", "broker.sessions"
+# Of one login: sessions, and how many more of it are being ended before a new one is refused.
+MAX_SESSIONS, MAX_ENDINGS = 8, 4
+# So old may be what we know of who is connected, and so long is nobody ended who was heard.
+OPEN_FRESH_S, GRACE_S = 0.5, 2.0
+# What is remembered of refusals until somebody is told.
+MAX_REFUSALS = 50
+LOG_EVERY_S = 60.0
 CUT_LOOKS = 4
 # The account of all MQTT clients, also of a broker that knew no other before.
 _ACCOUNT = "$G"
-_NOT_OWN = "the client id"
+_NO_LOGIN = "there is no such login, it is paused or revoked, or the password is wrong"
 _MADE_UP = re.compile("[0-9A-Za-z]{22}")
 
 
@@ -70,8 +76,8 @@ class Refusal:
     client_id: str
     host: str
     reason: str
-    # Whether the login itself was right.
-    known: bool = False
+    # LOGIN, CLIENT_ID or SESSIONS: of the latter two the login itself was right.
+    kind: str
 
 
 def own_client_id(client_id: str, user: str) -> bool:
@@ -92,50 +98,55 @@ def not_anothers(client_id: str, user: str, *, ours: Sequence[str]) -> bool:
     return own_client_id(client_id, user) or ("/" not in client_id and client_id not in ours)
 
 
-def refusal(
-    request: _Asked,
-    account: Account | None,
-    *,
-    is_own: Callable[[str, str], bool],
-    fits: Callable[[str, Account], bool],
-) -> str | None:
-    """Why this client may not in, or None."""
-    said = request.connect_opts
-    if request.client_info.type != "mqtt":
-        return "it does not speak MQTT"
-    if account is None or not fits(said.password, account):
-        return "there is no such login, it is paused or revoked, or the password is wrong"
-    if not is_own(request.client_info.mqtt_id, said.user):
-        return (
-            f"{_NOT_OWN} {request.client_info.mqtt_id[:80]!r} is not its own: one that is begins "
-            f"with {said.user}/"
-        )
-    return None
-
-
 class Sessions:
-    """Client ids by login, oldest first: beyond MAX_SESSIONS the oldest session is ended."""
+    """Pure: the client ids of each login, who was heard longest ago first.
+
+    A session outlives its connection, so a login has few: for one more, the one that is not
+    connected and was heard longest ago ends. Ids that the broker makes up are counted apart: who
+    has none cannot end the session of who has one.
+    """
 
     def __init__(self) -> None:
-        self._ids: dict[str, dict[str, None]] = {}
+        self._heard: dict[tuple[str, bool], dict[str, float]] = {}
+        # By client id the login; each stays until its session has ended.
+        self.endings: dict[str, str] = {}
 
-    def admit(self, user: str, client_id: str) -> str | None:
-        """The id whose session has to end, if one has to."""
-        known = self._ids.setdefault(user, {})
+    def is_full(self, user: str, client_id: str) -> bool:
+        """Whether another has to go for this one."""
+        known = self._heard.get((user, made_by_broker(client_id)), {})
+        return client_id not in known and len(known) >= MAX_SESSIONS
+
+    def admit(
+        self, user: str, client_id: str, *, now: float, connected: Collection[str] = ()
+    ) -> str | None:
+        """Why this client may not in now, or None; `connected` matters if the login is full."""
+        if client_id in self.endings:
+            return "the session of this client id is being ended: try again"
+        known = self._heard.setdefault((user, made_by_broker(client_id)), {})
+        if self.is_full(user, client_id):
+            if list(self.endings.values()).count(user) >= MAX_ENDINGS:
+                return "it makes sessions faster than they can be ended"
+            # Who came just now may not be listed as connected yet.
+            over = (
+                each
+                for each, heard in known.items()
+                if each not in connected and now - heard >= GRACE_S
+            )
+            if (ended := next(over, None)) is None:
+                return f"this login has {len(known)} sessions in use, and no more are kept"
+            del known[ended]
+            self.endings[ended] = user
         known.pop(client_id, None)
-        known[client_id] = None
-        if len(known) <= MAX_SESSIONS:
-            return None
-        oldest = next(iter(known))
-        del known[oldest]
-        return oldest
+        known[client_id] = now
+        return None
 
 
 class Callout:
     """Answers the broker, and keeps the logins equal to the registry.
 
     `version` is another value whenever the registry has changed, `load` reads all logins that may
-    connect. `end_session` ends the session of a client id. `problem` says what is wrong, or None.
+    connect. `end_session` ends the session of a client id, or says False. `problem` says what is
+    wrong, or None.
     """
 
     def __init__(
@@ -147,7 +158,7 @@ class Callout:
         monitor: tuple[httpx2.AsyncClient, str],
         version: Callable[[db.Connection], Awaitable[Any]],
         load: Callable[[db.Connection], Awaitable[Sequence[Account]]],
-        end_session: Callable[[str], Awaitable[None]],
+        end_session: Callable[[str], Awaitable[bool]],
         is_own: Callable[[str, str], bool] = own_client_id,
     ) -> None:
         self._pool, self._url, self._key = pool, url, key
@@ -159,8 +170,11 @@ class Callout:
         # Passwords that were right: bcrypt is slow, and a farm comes back all at once.
         self._right: dict[str, tuple[bytes, str]] = {}
         self._sessions = Sessions()
-        self._endings: deque[str] = deque(maxlen=MAX_ENDINGS)
-        self._ending = asyncio.Event()
+        self._to_end = asyncio.Event()
+        # Who is connected, and when we asked.
+        self._open: tuple[float, frozenset[str]] | None = None
+        self._asking = asyncio.Lock()
+        self._answering: set[asyncio.Task[None]] = set()
         # By login: in how many more looks its connections are cut.
         self._to_cut: dict[str, int] = {}
         self._refusals: Counter[Refusal] = Counter()
@@ -229,12 +243,22 @@ class Callout:
             await backoff.wait()
 
     async def end_sessions(self) -> None:
-        """Without end: sessions of logins that have too many."""
+        """Without end: sessions of logins that have too many; what does not end is tried again."""
+        backoff, ended, told_at = Backoff(cap_s=5.0), Counter[str](), 0.0
         while True:
-            await self._ending.wait()
-            self._ending.clear()
-            while self._endings:
-                await self._end_session(self._endings.popleft())
+            await self._to_end.wait()
+            self._to_end.clear()
+            while self._sessions.endings:
+                for client_id, user in list(self._sessions.endings.items()):
+                    if await self._end_session(client_id):
+                        del self._sessions.endings[client_id]
+                        ended[user] += 1
+                    else:
+                        await backoff.wait()
+            if time.monotonic() - told_at >= LOG_EVERY_S:
+                for user, count in ended.most_common(MAX_REFUSALS):
+                    log.get("broker").warning("broker.sessions_ended", login=user, count=count)
+                ended, told_at = Counter(), time.monotonic()
 
     def _take(self, message: nats.Message) -> None:
         if self._server is None or not message.reply:
@@ -244,23 +268,27 @@ class Callout:
         except (ValueError, msgspec.DecodeError) as error:
             log.get("broker").error("broker.callout_unread", error=str(error))
             return
-        self._server.publish(message.reply, self._answer(request.nats).encode())
+        task = asyncio.create_task(self._reply(self._server, message.reply, request.nats))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
 
-    def _answer(self, request: _Asked) -> str:
+    async def _reply(self, server: nats.Connection, reply: str, request: _Asked) -> None:
+        answer = await self._answer(request)
+        if not server.closed.is_set():
+            server.publish(reply, answer.encode())
+
+    async def _answer(self, request: _Asked) -> str:
         user, client_id = request.connect_opts.user, request.client_info.mqtt_id
         account = (self._accounts or {}).get(user)
-        reason = refusal(request, account, is_own=self._is_own, fits=self._fits)
+        refused = await self._refused(request, account)
         now = int(time.time())
         answer: dict[str, object] = {"type": "authorization_response", "version": 2}
-        if account is None or reason is not None:
-            answer["error"] = reason
-            own = account is None or reason is None or not reason.startswith(_NOT_OWN)
+        if account is None or refused is not None:
+            kind, answer["error"] = refused or (LOGIN, _NO_LOGIN)
+            reason = str(answer["error"])
             host = request.client_info.host
-            self._note(Refusal(user[:200], client_id[:200], host, reason or "", known=not own))
+            self._note(Refusal(user[:200], client_id[:200], host, reason, kind))
         else:
-            if client_id and (ended := self._sessions.admit(user, client_id)) is not None:
-                self._endings.append(ended)
-                self._ending.set()
             answer["jwt"] = self._key.sign(
                 {"sub": request.user_nkey, "aud": _ACCOUNT, "name": user, "iat": now,
                  "nats": _permissions(account)}
@@ -268,6 +296,42 @@ class Callout:
         return self._key.sign(
             {"sub": request.user_nkey, "aud": request.server_id.id, "iat": now, "nats": answer}
         )
+
+    async def _refused(self, request: _Asked, account: Account | None) -> tuple[str, str] | None:
+        """The kind of a refusal and why this client may not in, or None."""
+        said, client_id = request.connect_opts, request.client_info.mqtt_id
+        if request.client_info.type != "mqtt":
+            return LOGIN, "it does not speak MQTT"
+        if account is None or not self._fits(said.password, account):
+            return LOGIN, _NO_LOGIN
+        if not self._is_own(client_id, said.user):
+            told = f"the client id {client_id[:80]!r} is not its own: one that is begins with "
+            return CLIENT_ID, f"{told}{said.user}/"
+        if not client_id:
+            return None
+        connected: Collection[str] = ()
+        if self._sessions.is_full(said.user, client_id):
+            found = await self._connected()
+            if found is None:
+                return SESSIONS, "it has many sessions, and the broker does not tell which are used"
+            connected = found
+        full = self._sessions.admit(said.user, client_id, now=time.monotonic(), connected=connected)
+        if self._sessions.endings:
+            self._to_end.set()
+        return None if full is None else (SESSIONS, full)
+
+    async def _connected(self) -> frozenset[str] | None:
+        """Client ids with a connection; None if the broker does not tell."""
+        async with self._asking:
+            if self._open is None or time.monotonic() - self._open[0] >= OPEN_FRESH_S:
+                asked_at = time.monotonic()
+                try:
+                    _, found = await self._load_of_broker.connections()
+                except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
+                    log.get("broker").error("broker.not_told", error=repr(error))
+                    return None
+                self._open = asked_at, frozenset(one.mqtt_client for one in found)
+            return self._open[1]
 
     def _note(self, refused: Refusal) -> None:
         if refused in self._refusals or len(self._refusals) < MAX_REFUSALS:

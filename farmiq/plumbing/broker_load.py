@@ -26,6 +26,7 @@ class Connection(msgspec.Struct, frozen=True):
     in_msgs: int
     in_bytes: int = 0
     authorized_user: str = ""
+    mqtt_client: str = ""
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -76,6 +76,7 @@ class Client:
         tls: Tls | None = None,
         backoff: Backoff | None = None,
         permit: Callable[[], Awaitable[None]] | None = None,
+        quiet: bool = False,
     ) -> None:
         """`permit` is awaited before every connecting: a second client of one id ends the first."""
         self._url = urlsplit(url)
@@ -86,7 +87,7 @@ class Client:
         self._waiting_bytes = 0
         self._backoff = backoff or Backoff()
         self._permit = permit
-        self._log = log.get(client_id)
+        self._log, self._quiet = log.get(client_id), quiet
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._waiting: deque[Message] = deque()
@@ -339,7 +340,8 @@ class Client:
             self._now_up()
 
     def _now_up(self) -> None:
-        self._log.info("mqtt.connected")
+        if not self._quiet:
+            self._log.info("mqtt.connected")
         self._up.set()
         self._answered.set()
 
@@ -565,7 +567,7 @@ async def end_session(url: str, client_id: str, *, tls: Tls | None = None) -> bo
 
     False if the broker did not let us.
     """
-    async with connected(url, client_id=client_id, keep_session=False, tls=tls) as link:
+    async with connected(url, client_id=client_id, keep_session=False, tls=tls, quiet=True) as link:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await link.until_up()

@@ -144,9 +144,18 @@ async def test_revoked_login_is_cut_and_another_secret_ends_the_old_one(site: Si
         await refused(stays)
 
 
-async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(site: Site) -> None:
+async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_callout, "GRACE_S", 0.0)
+    monkeypatch.setattr(broker_callout, "OPEN_FRESH_S", 0.0)
     one, _ = site.logins
-    async with site.answering():
+    async with site.answering(), site.connected(one, "t-1/one/lives", keep_session=True) as lives:
+        await lives.until_up()
+        connection = lives.connection
+        for _ in range(broker_callout.MAX_SESSIONS + 2):
+            async with site.connected(one, "") as link:
+                await link.until_up()
         for number in range(20):
             async with site.connected(one, f"t-1/one/{number}", keep_session=True) as link:
                 await link.until_up()
@@ -159,6 +168,7 @@ async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(site: Site)
         async with site.connected(one, "t-1/one/19", keep_session=True) as link:
             await link.until_up()
             assert link.resumed_at is not None
+        assert lives.connection == connection
 
 
 async def test_who_is_connected_stays_while_nobody_answers_the_broker(site: Site) -> None:

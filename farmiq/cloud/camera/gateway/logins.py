@@ -202,8 +202,8 @@ def callout(pool: db.Pool, settings: CloudSettings, web: httpx2.AsyncClient) -> 
     if url is None or key_file is None or monitor_url is None or mqtt_url is None:
         return None
 
-    async def end_session(ended: str) -> None:
-        await mqtt.end_session(mqtt_url, ended, tls=settings.tls)
+    async def end_session(ended: str) -> bool:
+        return await mqtt.end_session(mqtt_url, ended, tls=settings.tls)
 
     strict = settings.broker_client_ids == "own"
     ours = [settings.mqtt_client_id or "cloud-camera-gateway"]

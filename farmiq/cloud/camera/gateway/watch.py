@@ -11,6 +11,7 @@ import prometheus_client
 from farmiq.cloud.camera import strangers
 from farmiq.plumbing import broker_log, broker_store, db, log
 from farmiq.plumbing.broker_callout import Callout
+from farmiq.plumbing.broker_log import LOGIN
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.follow import Follower
 
@@ -51,16 +52,16 @@ class StoreUse:
 
 
 class ClientIds:
-    """Says so once for each camera whose login came under a client id that is not its own."""
+    """Says so once for each camera whose login was right and was refused still."""
 
     def __init__(self, asked: Callout) -> None:
         self._asked = asked
         self._told: set[str] = set()
 
     async def look(self) -> dict[str, object]:
-        found = {one: count for one, count in self._asked.refusals().items() if one.known}
+        found = {one: count for one, count in self._asked.refusals().items() if one.kind != LOGIN}
         for one, count in found.items():
-            BROKER_REFUSED.labels(kind="broker.client_id").inc(count)
+            BROKER_REFUSED.labels(kind=one.kind).inc(count)
             if one.user not in self._told and len(self._told) < MOST_SENDERS:
                 self._told.add(one.user)
                 told = f"{one.user} from {one.host}: {one.reason}"
