@@ -11,9 +11,10 @@ import hashlib
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import bcrypt
 import httpx2
@@ -21,7 +22,7 @@ import msgspec
 
 from farmiq import nats_users
 from farmiq.nats_users import Account
-from farmiq.plumbing import broker_load, db, log, nats, nats_jwt
+from farmiq.plumbing import broker_load, broker_log, db, log, nats, nats_jwt
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.broker_log import LOGIN
 
@@ -145,8 +146,8 @@ class Callout:
     """Answers the broker, and keeps the logins equal to the registry.
 
     `version` is another value whenever the registry has changed, `load` reads all logins that may
-    connect. `end_session` ends the session of a client id, or says False. `problem` says what is
-    wrong, or None.
+    connect. `end_session` ends the session of a client id, or says False. The logins in `own_urls`
+    the broker knows by itself. `problem` says what is wrong, or None.
     """
 
     def __init__(
@@ -159,13 +160,16 @@ class Callout:
         version: Callable[[db.Connection], Awaitable[Any]],
         load: Callable[[db.Connection], Awaitable[Sequence[Account]]],
         end_session: Callable[[str], Awaitable[bool]],
+        own_urls: Iterable[str | None] = (),
         is_own: Callable[[str, str], bool] = own_client_id,
     ) -> None:
         self._pool, self._url, self._key = pool, url, key
         self._load_of_broker = broker_load.Load(*monitor)
         self._read_version, self._load = version, load
         self._end_session, self._is_own = end_session, is_own
+        self._own_logins = {unquote(urlsplit(each).username or "") for each in own_urls if each}
         self._version: Any = None
+        self._known = asyncio.Event()
         self._accounts: dict[str, Account] | None = None
         # Passwords that were right: bcrypt is slow, and a farm comes back all at once.
         self._right: dict[str, tuple[bytes, str]] = {}
@@ -183,14 +187,21 @@ class Callout:
 
     @property
     def problem(self) -> str | None:
-        if self._server is None:
-            return f"nobody new is let in by the broker: {self._away}"
-        return "the logins are not read yet" if self._accounts is None else None
+        if self._accounts is None:
+            return "nobody new is let in by the broker: the logins are not read yet"
+        return None if self._server else f"nobody new is let in by the broker: {self._away}"
 
-    def refusals(self) -> Mapping[Refusal, int]:
+    def refusals(self) -> Counter[Refusal]:
         """What was refused since the last call."""
         found, self._refusals = self._refusals, Counter()
         return found
+
+    def believes(self, line: broker_log.Refusal) -> bool:
+        """Whether what the broker's log says counts.
+
+        It calls a login wrong also while nobody answers; whom we refused we know ourselves.
+        """
+        return line.kind != LOGIN or line.login in self._own_logins
 
     # --- keeping the logins
 
@@ -206,6 +217,7 @@ class Callout:
     def _replace(self, accounts: dict[str, Account]) -> None:
         """A client that was let in just before may be listed as connected a moment later."""
         before, self._accounts = self._accounts or {}, accounts
+        self._known.set()
         changed = (user for user, known in before.items() if accounts.get(user) != known)
         self._to_cut |= dict.fromkeys(changed, CUT_LOOKS)
 
@@ -227,7 +239,8 @@ class Callout:
     # --- answering the broker
 
     async def answer(self) -> None:
-        """Without end; a broker that is away is looked for again."""
+        """Without end, once the logins are known; a broker that is away is looked for again."""
+        await self._known.wait()
         backoff = Backoff(cap_s=2.0)
         while True:
             try:

@@ -1,6 +1,5 @@
 """The broker: who may connect is as the registry says, what it keeps is bounded and watched."""
 
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -13,17 +12,11 @@ from farmiq.edge.devices import permissions, store
 from farmiq.messages import topics
 from farmiq.nats_users import Account, subject
 from farmiq.plumbing import broker_store, db, mqtt, nats_jwt
-from farmiq.plumbing.broker_callout import CLIENT_ID, SESSIONS, Callout, not_anothers, own_client_id
+from farmiq.plumbing.broker_callout import Callout, not_anothers, own_client_id
 from farmiq.plumbing.broker_store import Bounds, Store
 from farmiq.plumbing.broker_users import Users
 
 STORE_KIND = "broker.store"
-_TO_DO = {
-    CLIENT_ID: "give the device such a client id; if it has one, somebody has its password: "
-    "`farmiq device rotate`",
-    SESSIONS: "let the device keep one client id; if it has one, somebody has its password: "
-    "`farmiq device rotate`",
-}
 # The client id of gateways that ran before ids were made up.
 GATEWAY = "edge-ingress-gateway"
 
@@ -65,30 +58,9 @@ def callout(pool: db.Pool, settings: EdgeSettings, web: httpx2.AsyncClient) -> C
         version=_version,
         load=load,
         end_session=end_session,
+        own_urls=(url, settings.mqtt_url.get_secret_value(), secret(settings.broker_nats_url)),
         is_own=own_client_id if strict else partial(not_anothers, ours=ours),
     )
-
-
-async def tell_of_refusals(pool: db.Pool, asked: Callout) -> dict[str, object]:
-    """Logins that were right; the log tells of the others."""
-    found = {one: count for one, count in asked.refusals().items() if one.kind in _TO_DO}
-    if not found:
-        return {}
-    counts: Counter[tuple[str, str]] = Counter()
-    words: dict[tuple[str, str], str] = {}
-    for one, count in found.items():
-        matter = (one.kind, one.user)
-        counts[matter] += count
-        words[matter] = f"the broker refused {one.user} from {one.host}: {one.reason}"
-    raised = {
-        alerts.Alert(kind, subject, "security", f"{told}. To do: {_TO_DO[kind]}"): counts[
-            kind, subject
-        ]
-        for (kind, subject), told in words.items()
-    }
-    async with db.transaction(pool) as tx:
-        await alerts.raise_all(tx, raised)
-    return {"refused": counts.total()}
 
 
 async def _version(tx: db.Connection) -> tuple[int, list[str]]:

@@ -1,9 +1,10 @@
-"""Pure: what a broker's log says it refused becomes alerts, few of them."""
+"""Pure: what a broker's log says it refused, or we refused for it, becomes alerts, few of them."""
 
 from collections import Counter
 from collections.abc import Iterable
 
 from farmiq.edge.alerts import Alert
+from farmiq.plumbing.broker_callout import CLIENT_ID, SESSIONS
 from farmiq.plumbing.broker_log import FORM, LOGIN, PERMISSION, RETAINED, TAKEOVER, Refusal
 
 # Whoever is refused chooses its words: at most this many senders are told apart in one look.
@@ -28,6 +29,10 @@ _TO_DO = {
     PERMISSION: "find out which device it is; `farmiq device revoke` cuts one off",
     LOGIN: "a device has an old secret (`farmiq device rotate` makes a new one), or somebody "
     "guesses",
+    CLIENT_ID: "give the device such a client id; if it has one, somebody has its password: "
+    "`farmiq device rotate`",
+    SESSIONS: "let the device keep one client id; if it has one, somebody has its password: "
+    "`farmiq device rotate`",
     FORM: "mend the device: what it sends is never taken, and it may try that one message for ever",
     RETAINED: "mend the device: only its status is retained, and only if it is short; the message "
     "itself was delivered",

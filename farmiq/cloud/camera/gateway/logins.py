@@ -215,6 +215,7 @@ def callout(pool: db.Pool, settings: CloudSettings, web: httpx2.AsyncClient) -> 
         version=_version,
         load=_accounts,
         end_session=end_session,
+        own_urls=(url, mqtt_url, secret(settings.broker_nats_url)),
         is_own=own_client_id if strict else partial(not_anothers, ours=ours),
     )
 
