@@ -146,7 +146,7 @@ class Callout:
     """Answers the broker, and keeps the logins equal to the registry.
 
     `version` is another value whenever the registry has changed, `load` reads all logins that may
-    connect. `end_session` ends the session of a client id, or says False. The logins in `own_urls`
+    connect. `end_session` ends the session of a client id if it says True. The logins in `own_urls`
     the broker knows by itself. `problem` says what is wrong, or None.
     """
 
@@ -159,7 +159,7 @@ class Callout:
         monitor: tuple[httpx2.AsyncClient, str],
         version: Callable[[db.Connection], Awaitable[Any]],
         load: Callable[[db.Connection], Awaitable[Sequence[Account]]],
-        end_session: Callable[[str], Awaitable[bool]],
+        end_session: Callable[[str], Awaitable[bool | None]],
         own_urls: Iterable[str | None] = (),
         is_own: Callable[[str, str], bool] = own_client_id,
     ) -> None:

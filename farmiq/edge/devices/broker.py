@@ -45,7 +45,7 @@ def callout(pool: db.Pool, settings: EdgeSettings, web: httpx2.AsyncClient) -> C
     async def load(tx: db.Connection) -> list[Account]:
         return [permissions.account(each) for each in await store.logins(tx, paused=False)]
 
-    async def end_session(ended: str) -> bool:
+    async def end_session(ended: str) -> bool | None:
         return await mqtt.end_session(settings.mqtt_url.get_secret_value(), ended, tls=settings.tls)
 
     strict = settings.broker_client_ids == "own"

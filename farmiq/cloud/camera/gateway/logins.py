@@ -202,7 +202,7 @@ def callout(pool: db.Pool, settings: CloudSettings, web: httpx2.AsyncClient) -> 
     if url is None or key_file is None or monitor_url is None or mqtt_url is None:
         return None
 
-    async def end_session(ended: str) -> bool:
+    async def end_session(ended: str) -> bool | None:
         return await mqtt.end_session(mqtt_url, ended, tls=settings.tls)
 
     strict = settings.broker_client_ids == "own"
