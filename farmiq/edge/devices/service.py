@@ -253,7 +253,7 @@ async def watch(
     found = [refusal for line in lines if (refusal := broker_log.read(line))]
     if asked is not None:
         found = [one for one in found if asked.believes(one)]
-    return await _tell(pool, found, skipped=skipped)
+    return await _tell(pool, found, skipped=skipped, own_ids=asked is not None)
 
 
 async def tell_of_refusals(pool: db.Pool, asked: Callout) -> dict[str, object]:
@@ -268,7 +268,7 @@ async def tell_of_refusals(pool: db.Pool, asked: Callout) -> dict[str, object]:
 
 
 async def _tell(
-    pool: db.Pool, found: list[broker_log.Refusal], *, skipped: int = 0
+    pool: db.Pool, found: list[broker_log.Refusal], *, skipped: int = 0, own_ids: bool = False
 ) -> dict[str, object]:
     if any(one.login for one in found):
         async with db.transaction(pool) as tx:
@@ -276,7 +276,7 @@ async def _tell(
         found = [one for one in found if one.login not in paused]
     for one in found:
         REFUSED.labels(kind=one.kind).inc()
-    raised = refusals.alerts(found)
+    raised = refusals.alerts(found, own_ids=own_ids)
     if skipped:
         told = f"the broker's log grows faster than it is read; {skipped} bytes were skipped"
         raised[alerts.Alert("broker.log_skipped", "broker", "security", told)] = 1

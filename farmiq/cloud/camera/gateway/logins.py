@@ -233,6 +233,11 @@ def not_anothers(client_id: str, mac: str, *, ours: Sequence[str]) -> bool:
     return client_id not in ours and not _MAC.search(client_id)
 
 
+def is_proven(client_id: str) -> bool:
+    """Whether a broker that asks us lets one login alone in under this id: it holds an address."""
+    return _MAC.search(client_id) is not None
+
+
 async def _version(tx: db.Connection) -> Any:
     return await db.fetch_all(
         tx, "select count(*), max(l.made_at), md5(string_agg(d.mac, ',' order by d.mac))"

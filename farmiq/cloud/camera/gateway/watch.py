@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 import prometheus_client
 
 from farmiq.cloud.camera import strangers
+from farmiq.cloud.camera.gateway import logins
 from farmiq.plumbing import broker_log, broker_store, db, log
 from farmiq.plumbing.broker_callout import Callout
 from farmiq.plumbing.broker_store import Store
@@ -89,7 +90,12 @@ class Refusals:
         lines, skipped = self._follower.look() if self._follower is not None else ([], 0)
         found = [refusal for line in lines if (refusal := broker_log.read(line))]
         if self._asked is not None:
-            found = [one for one in found if self._asked.believes(one)]
+            # A camera that takes its own place was cut off, no more.
+            found = [
+                one
+                for one in found
+                if self._asked.believes(one) and not logins.is_proven(one.client_id or "")
+            ]
             found += [
                 broker_log.Refusal(
                     one.kind,
