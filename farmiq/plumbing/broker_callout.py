@@ -12,6 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -32,6 +33,8 @@ CLIENT_ID, SESSIONS = "broker.client_id", "broker.sessions"
 MAX_SESSIONS, MAX_ENDINGS = 8, 4
 # So old may be what we know of who is connected, and so long is nobody ended who was heard.
 OPEN_FRESH_S, GRACE_S = 0.5, 2.0
+# Passwords of one login that wait to be checked.
+MAX_CHECKS = 4
 # What is remembered of refusals until somebody is told.
 MAX_REFUSALS = 50
 LOG_EVERY_S = 60.0
@@ -173,6 +176,10 @@ class Callout:
         self._accounts: dict[str, Account] | None = None
         # Passwords that were right: bcrypt is slow, and a farm comes back all at once.
         self._right: dict[str, tuple[bytes, str]] = {}
+        # Not in the loop, which answers the others meanwhile.
+        self._checks = ThreadPoolExecutor(2, thread_name_prefix="broker-password")
+        self._checking: Counter[str] = Counter()
+        self._check_locks: dict[str, asyncio.Lock] = {}
         self._sessions = Sessions()
         self._to_end = asyncio.Event()
         # Who is connected, and when we asked.
@@ -294,6 +301,9 @@ class Callout:
         user, client_id = request.connect_opts.user, request.client_info.mqtt_id
         account = (self._accounts or {}).get(user)
         refused = await self._refused(request, account)
+        if (self._accounts or {}).get(user) != account:
+            # Changed while we looked; whoever was connected is being cut already.
+            refused = LOGIN, _NO_LOGIN
         now = int(time.time())
         answer: dict[str, object] = {"type": "authorization_response", "version": 2}
         if account is None or refused is not None:
@@ -315,7 +325,7 @@ class Callout:
         said, client_id = request.connect_opts, request.client_info.mqtt_id
         if request.client_info.type != "mqtt":
             return LOGIN, "it does not speak MQTT"
-        if account is None or not self._fits(said.password, account):
+        if account is None or not await self._fits(said.password, account):
             return LOGIN, _NO_LOGIN
         if not self._is_own(client_id, said.user):
             told = f"the client id {client_id[:80]!r} is not its own: one that is begins with "
@@ -350,19 +360,37 @@ class Callout:
         if refused in self._refusals or len(self._refusals) < MAX_REFUSALS:
             self._refusals[refused] += 1
 
-    def _fits(self, password: str, account: Account) -> bool:
+    async def _fits(self, password: str, account: Account) -> bool:
+        """Passwords of one login are checked one by one; while many wait, no more are."""
         given = password.encode(errors="replace")
-        digest = hashlib.sha256(given).digest()
-        if self._right.get(account.user) == (digest, account.secret_bcrypt):
+        right = (hashlib.sha256(given).digest(), account.secret_bcrypt)
+        if self._right.get(account.user) == right:
             return True
-        try:
-            fits = bcrypt.checkpw(given, account.secret_bcrypt.encode())
-        except ValueError:
-            # Longer than any secret of ours, or a hash that is none.
+        if self._checking[account.user] >= MAX_CHECKS:
             return False
+        self._checking[account.user] += 1
+        try:
+            async with self._check_locks.setdefault(account.user, asyncio.Lock()):
+                if self._right.get(account.user) == right:
+                    return True
+                fits = await asyncio.get_running_loop().run_in_executor(
+                    self._checks, _is_right, given, account.secret_bcrypt
+                )
+        finally:
+            self._checking[account.user] -= 1
+            if not self._checking[account.user]:
+                del self._checking[account.user], self._check_locks[account.user]
         if fits:
-            self._right[account.user] = (digest, account.secret_bcrypt)
+            self._right[account.user] = right
         return fits
+
+
+def _is_right(given: bytes, secret_bcrypt: str) -> bool:
+    try:
+        return bcrypt.checkpw(given, secret_bcrypt.encode())
+    except ValueError:
+        # Longer than any secret of ours, or a hash that is none.
+        return False
 
 
 def _permissions(account: Account) -> dict[str, object]:
