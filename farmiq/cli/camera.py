@@ -5,13 +5,16 @@ Everything goes through the cloud's API, in the name of a person: it checks and 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
 from farmiq.cli import terminal
 from farmiq.cli.terminal import AsJson, StackName
+
+if TYPE_CHECKING:
+    from farmiq.plumbing.tls import Tls
 
 NEEDS_ATTENTION = 3
 
@@ -55,6 +58,7 @@ class Cloud:
     url: str
     token: str
     company: str | None
+    tls: "Tls"
 
     def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """Fails with what the cloud says."""
@@ -68,6 +72,7 @@ class Cloud:
                 params={name.rstrip("_"): value for name, value in given.items() if value},
                 json=body,
                 headers={"Authorization": f"Bearer {self.token}"},
+                verify=self.tls.client(),
                 timeout=30,
             )
             said = answer.json()
@@ -120,6 +125,8 @@ def reach(
 
 
 def _cloud(email: str | None, company: str | None, stack: str | None) -> Cloud:
+    from farmiq.config import CloudSettings
+
     environment = terminal.environment(stack)
     url = terminal.needed(environment, "FARMIQ_CLOUD_URL").rstrip("/")
     token = environment.get("FARMIQ_CLOUD_TOKEN")
@@ -127,7 +134,7 @@ def _cloud(email: str | None, company: str | None, stack: str | None) -> Cloud:
         token = _sign_in(terminal.needed(environment, "FARMIQ_CLOUD_DB_ADMIN_URL"), email)
     if not token:
         terminal.fail("say who asks: --as EMAIL, or FARMIQ_CLOUD_TOKEN from `farmiq user token`")
-    return Cloud(url, token, company)
+    return Cloud(url, token, company, CloudSettings.load_some(environment).tls)
 
 
 def _sign_in(url: str, email: str) -> str:

@@ -20,21 +20,31 @@ app = typer.Typer(
     no_args_is_help=True,
     help=(
         "Exchanges, queues, retries, dead letters, caps and logins of cloud-rabbitmq.\n\n"
-        "Needs FARMIQ_RABBITMQ_API_URL (an administrator's) and FARMIQ_AMQP_URL for the vhost, or "
-        "a running demo. Caps follow BUS_OUTAGE_DAYS and BUS_SCALE, retries BUS_RETRY_SECONDS."
+        "Needs FARMIQ_RABBITMQ_API_URL (an administrator's), or a running demo. "
+        "Caps follow BUS_OUTAGE_DAYS and BUS_SCALE, retries BUS_RETRY_SECONDS."
     ),
 )
 WithUsers = Annotated[
     bool,
     typer.Option("--users", help="Also the logins of the services, each with what it needs only."),
 ]
+Vhost = Annotated[
+    str | None,
+    typer.Option(help="Virtual host of the bus; default: the one in FARMIQ_AMQP_URL, else /."),
+]
 
 
 @app.command("diff")
-def diff(*, users: WithUsers = False, stack: StackName = None, as_json: AsJson = False) -> None:
+def diff(
+    *,
+    users: WithUsers = False,
+    vhost: Vhost = None,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
     """Show how the broker differs from what it should be. Exit code 3: it does."""
     environment = terminal.environment(stack)
-    with _api(environment) as api:
+    with _api(environment, vhost) as api:
         found = _differences(api, _wanted(environment, api, users=users), users=users)
     _print(found, as_json=as_json)
     if any(each.action != "extra" for each in found):
@@ -52,6 +62,7 @@ def apply(
         Path | None,
         typer.Option(help="JSON file of passwords by login, for those that are to be chosen."),
     ] = None,
+    vhost: Vhost = None,
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
@@ -59,28 +70,37 @@ def apply(
 
     Nothing is ever deleted. A queue or exchange that exists with other arguments is a conflict:
     it is named, nothing else of it is touched, and the exit code is 3. Passwords of new logins are
-    printed this once.
+    printed this once, that of `cloud` as the setting for `farmiq run cloud`.
     """
     from farmiq.cloud import broker
 
     environment = terminal.environment(stack)
-    with _api(environment) as api:
+    with _api(environment, vhost) as api:
         want = _wanted(environment, api, users=users)
         found = _differences(api, want, users=users)
         chosen = json.loads(passwords.read_text(encoding="utf-8")) if passwords else {}
         generated = _give_passwords(api, want, rotate=set(rotate or ()), chosen=chosen)
         for each in found:
             broker.make(api, want, each)
+        url = api.amqp_url("cloud", generated["cloud"]) if "cloud" in generated else None
     _print(found, as_json=as_json, passwords=generated)
+    if url is not None and not as_json:
+        typer.echo(f'FARMIQ_AMQP_URL="{url}"')
     if any(each.action == "conflict" for each in found):
         raise typer.Exit(3)
 
 
-def _api(environment: Mapping[str, str]) -> "Api":
+def _api(environment: Mapping[str, str], vhost: str | None) -> "Api":
+    """Ask about a vhost. FARMIQ_AMQP_URL need not be known yet: `apply --users` makes its login."""
+    from farmiq.config import CloudSettings
     from farmiq.plumbing.rabbit import Api
 
-    vhost = unquote(urlsplit(terminal.needed(environment, "FARMIQ_AMQP_URL")).path[1:]) or "/"
-    return Api(terminal.needed(environment, "FARMIQ_RABBITMQ_API_URL"), vhost=vhost)
+    known = unquote(urlsplit(environment.get("FARMIQ_AMQP_URL", "")).path[1:])
+    return Api(
+        terminal.needed(environment, "FARMIQ_RABBITMQ_API_URL"),
+        vhost=vhost or known or "/",
+        tls=CloudSettings.load_some(environment).tls,
+    )
 
 
 def _wanted(environment: Mapping[str, str], api: "Api", *, users: bool) -> "State":

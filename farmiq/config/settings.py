@@ -143,8 +143,9 @@ class Settings(BaseModel):
     @classmethod
     def load_some(cls, environment: Mapping[str, str]) -> Self:
         """For commands that need a few settings only: what must be set elsewhere may be missing."""
-        required = {name: "-" for name, field in cls.variables().items() if field.is_required()}
-        return cls.load({**required, **environment})
+        required = [name for name, field in cls.variables().items() if field.is_required()]
+        missing = {name: "-" for name in required if not environment.get(name)}
+        return cls.load({**environment, **missing})
 
     @classmethod
     def variables(cls) -> dict[str, Any]:

@@ -108,7 +108,8 @@ async def _draw(screen: Screen, supervisor: Supervisor, console: Console) -> Non
 async def _tell(screen: Screen, supervisor: Supervisor, console: Console) -> None:
     site = screen.farm.site
     console.print(
-        f"Console {site.console_url}  sign in {site.email}  {site.password}", soft_wrap=True
+        f"Console {site.console_url}  sign in {site.email}  {site.password}  edge {site.edge_url}",
+        soft_wrap=True,
     )
     told_at = float("-inf")
     while True:
@@ -156,7 +157,7 @@ def _screen(screen: Screen, figures: Figures) -> Group:
     minutes, seconds = divmod(int(time.monotonic() - screen.farm.started_at), 60)
     title = Text.assemble(
         ("FarmIQ demo", "bold green"), f"   up {minutes}:{seconds:02d}   ",
-        (site.console_url, "underline"),
+        (site.console_url, "underline"), f"   edge {site.edge_url}",
     )  # fmt: skip
     sign_in = Text.assemble(
         ("sign in  ", "bold"), site.email, ("   password  ", "bold"), site.password

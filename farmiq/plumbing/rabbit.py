@@ -45,6 +45,16 @@ class Api:
         """The major version of the broker."""
         return int(str(self._ask("GET", "overview")["rabbitmq_version"]).partition(".")[0])
 
+    def amqp_url(self, user: str, password: str) -> str:
+        """Return the address for a login of this vhost, by the port on which the broker listens."""
+        ports = {
+            each["protocol"]: each["port"] for each in self._ask("GET", "overview")["listeners"]
+        }
+        scheme = "amqp" if "amqp" in ports else "amqps"
+        port = ports.get("amqp") or ports.get("amqp/ssl", 5671)
+        login = f"{quote(user, safe='')}:{quote(password, safe='')}"
+        return f"{scheme}://{login}@{self._client.base_url.host}:{port}/{self._vhost}"
+
     def exchanges(self) -> list[dict[str, Any]]:
         return self._list("exchanges/{}")
 
@@ -97,7 +107,12 @@ class Api:
         self._ask("DELETE", path, missing_is_fine=True)
 
     def _list(self, path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("GET", path.format(self._vhost))
+        found: list[dict[str, Any]] | None = self._ask(
+            "GET", path.format(self._vhost), missing_is_fine=True
+        )
+        if found is None:
+            vhost = unquote(self._vhost)
+            raise ApiError(f"the broker has no virtual host {vhost!r}: make it, or name another")
         return found
 
     def _ask(

@@ -24,8 +24,7 @@ def test_what_mosquitto_pub_sends_appears_without_a_reload(
     person.expect_pill(page, "Live")
     page.evaluate("window.still = 'the same page'")
     done = plain_client.run(
-        plain_client.block("A reading"),
-        "sh",
+        "A reading",
         devices_url=idle_farm.environment["FARMIQ_DEVICES_MQTT_URL"],
         folder=idle_farm.folder,
     )

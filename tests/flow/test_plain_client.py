@@ -16,7 +16,7 @@ from tests.until import until
 
 def publish(farm: Farm, heading: str, language: str = "sh") -> None:
     done = plain_client.run(
-        plain_client.block(heading, language),
+        heading,
         language,
         devices_url=farm.environment["FARMIQ_DEVICES_MQTT_URL"],
         folder=farm.folder,
@@ -73,8 +73,7 @@ async def test_a_wrong_password_is_told_to_the_client(farm: Farm, tmp_path: Path
     url = farm.environment["FARMIQ_DEVICES_MQTT_URL"]
     _, _, address = url.rpartition("@")
     done = plain_client.run(
-        plain_client.block("A reading"),
-        "sh",
+        "A reading",
         devices_url=f"mqtt://nobody:wrong@{address}",
         folder=tmp_path,
     )

@@ -1,11 +1,9 @@
 """People in psql, with logins and tokens got as docs/psql.md says."""
 
-import re
 import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -15,14 +13,14 @@ from typer.testing import CliRunner
 
 from farmiq import cli
 from farmiq.plumbing import ids
+from tests import pages
 from tests.conftest import Database
 from tests.sql import two_companies
 from tests.sql.two_companies import Two
 
-PAGE = (Path(__file__).parents[2] / "docs" / "psql.md").read_text()
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, flags=re.DOTALL)
 (MAKE_LOGIN, LOOK, LOOK_ELSEWHERE), (MAKE_TOKEN,) = (
-    [text for kind, text in BLOCKS if kind == wanted] for wanted in ("sql", "sh")
+    [block.text for block in pages.blocks("docs/psql.md") if block.language == wanted]
+    for wanted in ("sql", "sh")
 )
 
 

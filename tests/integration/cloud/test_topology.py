@@ -69,6 +69,24 @@ async def test_applied_twice_the_second_time_changes_nothing(
     assert {each["type"] for each in first["exchanges"]} == {"topic"}
 
 
+async def test_bus_and_its_address_are_made_before_anybody_knows_the_address(
+    engines: dict[str, str], vhost: str
+) -> None:
+    name = urlsplit(vhost).path[1:]
+    given = {"FARMIQ_RABBITMQ_API_URL": engines["FARMIQ_RABBITMQ_API_URL"], "FARMIQ_AMQP_URL": ""}
+
+    arguments = ("topology", "apply", "--users", "--vhost", name, "--rotate=cloud")
+    answer = CliRunner().invoke(app, arguments, env=given)
+
+    assert answer.exit_code == 0, answer.output
+    printed = answer.stdout.splitlines()[-1]
+    url = printed.removeprefix('FARMIQ_AMQP_URL="').removesuffix('"')
+    assert urlsplit(url).path == f"/{name}"
+    async with amqp.connection(url, name="test") as opened:
+        assert not opened.is_closed
+    assert Command(given)("diff", "--vhost", name) == (0, {"differences": [], "passwords": {}})
+
+
 @pytest.mark.req("RB-31")
 async def test_the_bus_of_the_demo_is_whole_with_its_caps(
     engines: dict[str, str], vhost: str, cloud_db: Database, edge_db: Database, tmp_path: Path

@@ -32,7 +32,11 @@ def figures(
 
 
 def screen(*looks: Figures) -> view.Screen:
-    site = Site({"FARMIQ_CLOUD_HTTP_PORT": "8080"}, "operator@hillside.farm", "twelve chars")
+    site = Site(
+        {"FARMIQ_CLOUD_HTTP_PORT": "8080", "FARMIQ_EDGE_HTTP_PORT": "8081"},
+        "operator@hillside.farm",
+        "twelve chars",
+    )
     farm = Farm(site, *cast("tuple[Any, Any, Any, Any]", (None, {}, None, None)), started_at=0.0)
     made = view.Screen(farm)
     for second, look in enumerate(looks):
