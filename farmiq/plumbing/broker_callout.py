@@ -77,7 +77,6 @@ _request = msgspec.json.Decoder(_Request)
 @dataclass(frozen=True, slots=True)
 class Refusal:
     user: str
-    client_id: str
     host: str
     reason: str
     # LOGIN, CLIENT_ID or SESSIONS: of the latter two the login itself was right.
@@ -188,7 +187,9 @@ class Callout:
         self._answering: set[asyncio.Task[None]] = set()
         # By login: in how many more looks its connections are cut.
         self._to_cut: dict[str, int] = {}
-        self._refusals: Counter[Refusal] = Counter()
+        # By kind, login and address; with the last reason.
+        self._refusals: Counter[tuple[str, str, str]] = Counter()
+        self._reasons: dict[tuple[str, str, str], str] = {}
         self._server: nats.Connection | None = None
         self._away = "not connected yet"
 
@@ -201,7 +202,13 @@ class Callout:
     def refusals(self) -> Counter[Refusal]:
         """What was refused since the last call."""
         found, self._refusals = self._refusals, Counter()
-        return found
+        reasons, self._reasons = self._reasons, {}
+        return Counter(
+            {
+                Refusal(user, host, reasons[kind, user, host], kind): count
+                for (kind, user, host), count in found.items()
+            }
+        )
 
     def believes(self, line: broker_log.Refusal) -> bool:
         """Whether what the broker's log says counts.
@@ -298,7 +305,7 @@ class Callout:
             server.publish(reply, answer.encode())
 
     async def _answer(self, request: _Asked) -> str:
-        user, client_id = request.connect_opts.user, request.client_info.mqtt_id
+        user = request.connect_opts.user
         account = (self._accounts or {}).get(user)
         refused = await self._refused(request, account)
         if (self._accounts or {}).get(user) != account:
@@ -309,8 +316,7 @@ class Callout:
         if account is None or refused is not None:
             kind, answer["error"] = refused or (LOGIN, _NO_LOGIN)
             reason = str(answer["error"])
-            host = request.client_info.host
-            self._note(Refusal(user[:200], client_id[:200], host, reason, kind))
+            self._note(kind, user[:200], request.client_info.host, reason)
         else:
             answer["jwt"] = self._key.sign(
                 {"sub": request.user_nkey, "aud": _ACCOUNT, "name": user, "iat": now,
@@ -356,9 +362,13 @@ class Callout:
                 self._open = asked_at, frozenset(one.mqtt_client for one in found)
             return self._open[1]
 
-    def _note(self, refused: Refusal) -> None:
-        if refused in self._refusals or len(self._refusals) < MAX_REFUSALS:
-            self._refusals[refused] += 1
+    def _note(self, kind: str, user: str, host: str, reason: str) -> None:
+        """Whoever invents logins hides nobody: beyond a crowd they are one."""
+        matter = (kind, user, host)
+        if kind == LOGIN and matter not in self._refusals and len(self._refusals) >= MAX_REFUSALS:
+            matter = (kind, "others", "others")
+        self._refusals[matter] += 1
+        self._reasons[matter] = reason
 
     async def _fits(self, password: str, account: Account) -> bool:
         """Passwords of one login are checked one by one; while many wait, no more are."""
