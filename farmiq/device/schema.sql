@@ -1,6 +1,8 @@
 -- The buffer of a weigh station. Seconds named ..._s are of the agent's own running clock, which
 -- no change of the wall clock moves.
 create table meta (name text primary key, value) without rowid;
+-- Agents before this line had another client id, whose session at the broker is to be ended.
+insert into meta values ('old_session_ended', 1);
 
 create table sessions (
   session_id text primary key,

@@ -171,15 +171,17 @@ class Agent:
     async def _end_session_of_old_version(self, broker: mqtt.Client) -> None:
         """Once: the client id of versions before named no tenant, and its session holds receipts.
 
-        A clean session under its name ends it; else the broker keeps them for nobody.
+        A clean session under its name ends it; else the broker keeps them for nobody. A broker that
+        lets nobody in under that name is not asked again. New buffers are made as done.
         """
         if await self._buffer.do(lambda tx: store.meta(tx, _OLD_SESSION_ENDED)):
             return
         settings = self._settings
         await broker.until_up()
-        if not await mqtt.end_session(
+        ended = await mqtt.end_session(
             settings.mqtt_url.get_secret_value(), f"agent-{settings.device_id}", tls=settings.tls
-        ):
+        )
+        if ended is None:
             return
         with contextlib.suppress(DiskFullError):
             await self._buffer.do(lambda tx: store.set_meta(tx, _OLD_SESSION_ENDED, 1))

@@ -10,10 +10,12 @@ import asyncio
 import hashlib
 import re
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import bcrypt
 import httpx2
@@ -21,17 +23,25 @@ import msgspec
 
 from farmiq import nats_users
 from farmiq.nats_users import Account
-from farmiq.plumbing import broker_load, db, log, nats, nats_jwt
+from farmiq.plumbing import broker_load, broker_log, db, log, nats, nats_jwt
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.broker_log import LOGIN
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
-MAX_SESSIONS = 8
-# What is remembered of refusals until somebody is told, and of sessions that are to be ended.
-MAX_REFUSALS, MAX_ENDINGS = 50, 1000
+CLIENT_ID, SESSIONS = "broker.client_id", "broker.sessions"
+# Of one login: sessions, and how many more of it are being ended before a new one is refused.
+MAX_SESSIONS, MAX_ENDINGS = 8, 4
+# So old may be what we know of who is connected, and so long is nobody ended who was heard.
+OPEN_FRESH_S, GRACE_S = 0.5, 2.0
+# Passwords of one login that wait to be checked.
+MAX_CHECKS = 4
+# What is remembered of refusals until somebody is told.
+MAX_REFUSALS = 50
+LOG_EVERY_S = 60.0
 CUT_LOOKS = 4
 # The account of all MQTT clients, also of a broker that knew no other before.
 _ACCOUNT = "$G"
-_NOT_OWN = "the client id"
+_NO_LOGIN = "there is no such login, it is paused or revoked, or the password is wrong"
 _MADE_UP = re.compile("[0-9A-Za-z]{22}")
 
 
@@ -67,11 +77,10 @@ _request = msgspec.json.Decoder(_Request)
 @dataclass(frozen=True, slots=True)
 class Refusal:
     user: str
-    client_id: str
     host: str
     reason: str
-    # Whether the login itself was right.
-    known: bool = False
+    # LOGIN, CLIENT_ID or SESSIONS: of the latter two the login itself was right.
+    kind: str
 
 
 def own_client_id(client_id: str, user: str) -> bool:
@@ -92,50 +101,55 @@ def not_anothers(client_id: str, user: str, *, ours: Sequence[str]) -> bool:
     return own_client_id(client_id, user) or ("/" not in client_id and client_id not in ours)
 
 
-def refusal(
-    request: _Asked,
-    account: Account | None,
-    *,
-    is_own: Callable[[str, str], bool],
-    fits: Callable[[str, Account], bool],
-) -> str | None:
-    """Why this client may not in, or None."""
-    said = request.connect_opts
-    if request.client_info.type != "mqtt":
-        return "it does not speak MQTT"
-    if account is None or not fits(said.password, account):
-        return "there is no such login, it is paused or revoked, or the password is wrong"
-    if not is_own(request.client_info.mqtt_id, said.user):
-        return (
-            f"{_NOT_OWN} {request.client_info.mqtt_id[:80]!r} is not its own: one that is begins "
-            f"with {said.user}/"
-        )
-    return None
-
-
 class Sessions:
-    """Client ids by login, oldest first: beyond MAX_SESSIONS the oldest session is ended."""
+    """Pure: the client ids of each login, who was heard longest ago first.
+
+    A session outlives its connection, so a login has few: for one more, the one that is not
+    connected and was heard longest ago ends. Ids that the broker makes up are counted apart: who
+    has none cannot end the session of who has one.
+    """
 
     def __init__(self) -> None:
-        self._ids: dict[str, dict[str, None]] = {}
+        self._heard: dict[tuple[str, bool], dict[str, float]] = {}
+        # By client id the login; each stays until its session has ended.
+        self.endings: dict[str, str] = {}
 
-    def admit(self, user: str, client_id: str) -> str | None:
-        """The id whose session has to end, if one has to."""
-        known = self._ids.setdefault(user, {})
+    def is_full(self, user: str, client_id: str) -> bool:
+        """Whether another has to go for this one."""
+        known = self._heard.get((user, made_by_broker(client_id)), {})
+        return client_id not in known and len(known) >= MAX_SESSIONS
+
+    def admit(
+        self, user: str, client_id: str, *, now: float, connected: Collection[str] = ()
+    ) -> str | None:
+        """Why this client may not in now, or None; `connected` matters if the login is full."""
+        if client_id in self.endings:
+            return "the session of this client id is being ended: try again"
+        known = self._heard.setdefault((user, made_by_broker(client_id)), {})
+        if self.is_full(user, client_id):
+            if list(self.endings.values()).count(user) >= MAX_ENDINGS:
+                return "it makes sessions faster than they can be ended"
+            # Who came just now may not be listed as connected yet.
+            over = (
+                each
+                for each, heard in known.items()
+                if each not in connected and now - heard >= GRACE_S
+            )
+            if (ended := next(over, None)) is None:
+                return f"this login has {len(known)} sessions in use, and no more are kept"
+            del known[ended]
+            self.endings[ended] = user
         known.pop(client_id, None)
-        known[client_id] = None
-        if len(known) <= MAX_SESSIONS:
-            return None
-        oldest = next(iter(known))
-        del known[oldest]
-        return oldest
+        known[client_id] = now
+        return None
 
 
 class Callout:
     """Answers the broker, and keeps the logins equal to the registry.
 
     `version` is another value whenever the registry has changed, `load` reads all logins that may
-    connect. `end_session` ends the session of a client id. `problem` says what is wrong, or None.
+    connect. `end_session` ends the session of a client id if it says True. The logins in `own_urls`
+    the broker knows by itself. `problem` says what is wrong, or None.
     """
 
     def __init__(
@@ -147,36 +161,61 @@ class Callout:
         monitor: tuple[httpx2.AsyncClient, str],
         version: Callable[[db.Connection], Awaitable[Any]],
         load: Callable[[db.Connection], Awaitable[Sequence[Account]]],
-        end_session: Callable[[str], Awaitable[None]],
+        end_session: Callable[[str], Awaitable[bool | None]],
+        own_urls: Iterable[str | None] = (),
         is_own: Callable[[str, str], bool] = own_client_id,
     ) -> None:
         self._pool, self._url, self._key = pool, url, key
         self._load_of_broker = broker_load.Load(*monitor)
         self._read_version, self._load = version, load
         self._end_session, self._is_own = end_session, is_own
+        self._own_logins = {unquote(urlsplit(each).username or "") for each in own_urls if each}
         self._version: Any = None
+        self._known = asyncio.Event()
         self._accounts: dict[str, Account] | None = None
         # Passwords that were right: bcrypt is slow, and a farm comes back all at once.
         self._right: dict[str, tuple[bytes, str]] = {}
+        # Not in the loop, which answers the others meanwhile.
+        self._checks = ThreadPoolExecutor(2, thread_name_prefix="broker-password")
+        self._checking: Counter[str] = Counter()
+        self._check_locks: dict[str, asyncio.Lock] = {}
         self._sessions = Sessions()
-        self._endings: deque[str] = deque(maxlen=MAX_ENDINGS)
-        self._ending = asyncio.Event()
+        self._to_end = asyncio.Event()
+        # Who is connected, and when we asked.
+        self._open: tuple[float, frozenset[str]] | None = None
+        self._asking = asyncio.Lock()
+        self._answering: set[asyncio.Task[None]] = set()
         # By login: in how many more looks its connections are cut.
         self._to_cut: dict[str, int] = {}
-        self._refusals: Counter[Refusal] = Counter()
+        # By kind, login and address; with the last reason.
+        self._refusals: Counter[tuple[str, str, str]] = Counter()
+        self._reasons: dict[tuple[str, str, str], str] = {}
         self._server: nats.Connection | None = None
         self._away = "not connected yet"
 
     @property
     def problem(self) -> str | None:
-        if self._server is None:
-            return f"nobody new is let in by the broker: {self._away}"
-        return "the logins are not read yet" if self._accounts is None else None
+        if self._accounts is None:
+            return "nobody new is let in by the broker: the logins are not read yet"
+        return None if self._server else f"nobody new is let in by the broker: {self._away}"
 
-    def refusals(self) -> Mapping[Refusal, int]:
+    def refusals(self) -> Counter[Refusal]:
         """What was refused since the last call."""
         found, self._refusals = self._refusals, Counter()
-        return found
+        reasons, self._reasons = self._reasons, {}
+        return Counter(
+            {
+                Refusal(user, host, reasons[kind, user, host], kind): count
+                for (kind, user, host), count in found.items()
+            }
+        )
+
+    def believes(self, line: broker_log.Refusal) -> bool:
+        """Whether what the broker's log says counts.
+
+        It calls a login wrong also while nobody answers; whom we refused we know ourselves.
+        """
+        return line.kind != LOGIN or line.login in self._own_logins
 
     # --- keeping the logins
 
@@ -192,6 +231,7 @@ class Callout:
     def _replace(self, accounts: dict[str, Account]) -> None:
         """A client that was let in just before may be listed as connected a moment later."""
         before, self._accounts = self._accounts or {}, accounts
+        self._known.set()
         changed = (user for user, known in before.items() if accounts.get(user) != known)
         self._to_cut |= dict.fromkeys(changed, CUT_LOOKS)
 
@@ -213,7 +253,8 @@ class Callout:
     # --- answering the broker
 
     async def answer(self) -> None:
-        """Without end; a broker that is away is looked for again."""
+        """Without end, once the logins are known; a broker that is away is looked for again."""
+        await self._known.wait()
         backoff = Backoff(cap_s=2.0)
         while True:
             try:
@@ -229,12 +270,22 @@ class Callout:
             await backoff.wait()
 
     async def end_sessions(self) -> None:
-        """Without end: sessions of logins that have too many."""
+        """Without end: sessions of logins that have too many; what does not end is tried again."""
+        backoff, ended, told_at = Backoff(cap_s=5.0), Counter[str](), 0.0
         while True:
-            await self._ending.wait()
-            self._ending.clear()
-            while self._endings:
-                await self._end_session(self._endings.popleft())
+            await self._to_end.wait()
+            self._to_end.clear()
+            while self._sessions.endings:
+                for client_id, user in list(self._sessions.endings.items()):
+                    if await self._end_session(client_id):
+                        del self._sessions.endings[client_id]
+                        ended[user] += 1
+                    else:
+                        await backoff.wait()
+            if time.monotonic() - told_at >= LOG_EVERY_S:
+                for user, count in ended.most_common(MAX_REFUSALS):
+                    log.get("broker").warning("broker.sessions_ended", login=user, count=count)
+                ended, told_at = Counter(), time.monotonic()
 
     def _take(self, message: nats.Message) -> None:
         if self._server is None or not message.reply:
@@ -244,23 +295,29 @@ class Callout:
         except (ValueError, msgspec.DecodeError) as error:
             log.get("broker").error("broker.callout_unread", error=str(error))
             return
-        self._server.publish(message.reply, self._answer(request.nats).encode())
+        task = asyncio.create_task(self._reply(self._server, message.reply, request.nats))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
 
-    def _answer(self, request: _Asked) -> str:
-        user, client_id = request.connect_opts.user, request.client_info.mqtt_id
+    async def _reply(self, server: nats.Connection, reply: str, request: _Asked) -> None:
+        answer = await self._answer(request)
+        if not server.closed.is_set():
+            server.publish(reply, answer.encode())
+
+    async def _answer(self, request: _Asked) -> str:
+        user = request.connect_opts.user
         account = (self._accounts or {}).get(user)
-        reason = refusal(request, account, is_own=self._is_own, fits=self._fits)
+        refused = await self._refused(request, account)
+        if (self._accounts or {}).get(user) != account:
+            # Changed while we looked; whoever was connected is being cut already.
+            refused = LOGIN, _NO_LOGIN
         now = int(time.time())
         answer: dict[str, object] = {"type": "authorization_response", "version": 2}
-        if account is None or reason is not None:
-            answer["error"] = reason
-            own = account is None or reason is None or not reason.startswith(_NOT_OWN)
-            host = request.client_info.host
-            self._note(Refusal(user[:200], client_id[:200], host, reason or "", known=not own))
+        if account is None or refused is not None:
+            kind, answer["error"] = refused or (LOGIN, _NO_LOGIN)
+            reason = str(answer["error"])
+            self._note(kind, user[:200], request.client_info.host, reason)
         else:
-            if client_id and (ended := self._sessions.admit(user, client_id)) is not None:
-                self._endings.append(ended)
-                self._ending.set()
             answer["jwt"] = self._key.sign(
                 {"sub": request.user_nkey, "aud": _ACCOUNT, "name": user, "iat": now,
                  "nats": _permissions(account)}
@@ -269,23 +326,81 @@ class Callout:
             {"sub": request.user_nkey, "aud": request.server_id.id, "iat": now, "nats": answer}
         )
 
-    def _note(self, refused: Refusal) -> None:
-        if refused in self._refusals or len(self._refusals) < MAX_REFUSALS:
-            self._refusals[refused] += 1
+    async def _refused(self, request: _Asked, account: Account | None) -> tuple[str, str] | None:
+        """The kind of a refusal and why this client may not in, or None."""
+        said, client_id = request.connect_opts, request.client_info.mqtt_id
+        if request.client_info.type != "mqtt":
+            return LOGIN, "it does not speak MQTT"
+        if account is None or not await self._fits(said.password, account):
+            return LOGIN, _NO_LOGIN
+        if not self._is_own(client_id, said.user):
+            told = f"the client id {client_id[:80]!r} is not its own: one that is begins with "
+            return CLIENT_ID, f"{told}{said.user}/"
+        if not client_id:
+            return None
+        connected: Collection[str] = ()
+        if self._sessions.is_full(said.user, client_id):
+            found = await self._connected()
+            if found is None:
+                return SESSIONS, "it has many sessions, and the broker does not tell which are used"
+            connected = found
+        full = self._sessions.admit(said.user, client_id, now=time.monotonic(), connected=connected)
+        if self._sessions.endings:
+            self._to_end.set()
+        return None if full is None else (SESSIONS, full)
 
-    def _fits(self, password: str, account: Account) -> bool:
+    async def _connected(self) -> frozenset[str] | None:
+        """Client ids with a connection; None if the broker does not tell."""
+        async with self._asking:
+            if self._open is None or time.monotonic() - self._open[0] >= OPEN_FRESH_S:
+                asked_at = time.monotonic()
+                try:
+                    _, found = await self._load_of_broker.connections()
+                except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
+                    log.get("broker").error("broker.not_told", error=repr(error))
+                    return None
+                self._open = asked_at, frozenset(one.mqtt_client for one in found)
+            return self._open[1]
+
+    def _note(self, kind: str, user: str, host: str, reason: str) -> None:
+        """Whoever invents logins hides nobody: beyond a crowd they are one."""
+        matter = (kind, user, host)
+        if kind == LOGIN and matter not in self._refusals and len(self._refusals) >= MAX_REFUSALS:
+            matter = (kind, "others", "others")
+        self._refusals[matter] += 1
+        self._reasons[matter] = reason
+
+    async def _fits(self, password: str, account: Account) -> bool:
+        """Passwords of one login are checked one by one; while many wait, no more are."""
         given = password.encode(errors="replace")
-        digest = hashlib.sha256(given).digest()
-        if self._right.get(account.user) == (digest, account.secret_bcrypt):
+        right = (hashlib.sha256(given).digest(), account.secret_bcrypt)
+        if self._right.get(account.user) == right:
             return True
-        try:
-            fits = bcrypt.checkpw(given, account.secret_bcrypt.encode())
-        except ValueError:
-            # Longer than any secret of ours, or a hash that is none.
+        if self._checking[account.user] >= MAX_CHECKS:
             return False
+        self._checking[account.user] += 1
+        try:
+            async with self._check_locks.setdefault(account.user, asyncio.Lock()):
+                if self._right.get(account.user) == right:
+                    return True
+                fits = await asyncio.get_running_loop().run_in_executor(
+                    self._checks, _is_right, given, account.secret_bcrypt
+                )
+        finally:
+            self._checking[account.user] -= 1
+            if not self._checking[account.user]:
+                del self._checking[account.user], self._check_locks[account.user]
         if fits:
-            self._right[account.user] = (digest, account.secret_bcrypt)
+            self._right[account.user] = right
         return fits
+
+
+def _is_right(given: bytes, secret_bcrypt: str) -> bool:
+    try:
+        return bcrypt.checkpw(given, secret_bcrypt.encode())
+    except ValueError:
+        # Longer than any secret of ours, or a hash that is none.
+        return False
 
 
 def _permissions(account: Account) -> dict[str, object]:

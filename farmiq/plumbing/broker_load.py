@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import httpx2
 import msgspec
@@ -16,6 +17,10 @@ from farmiq.plumbing import log
 from farmiq.plumbing.flood import Flow
 
 PAGE = 1024
+# Of connections that are over, last first: mostly few, at most what the broker remembers.
+CLOSED_PAGES = (64, *[PAGE] * 10)
+# Endings are listed in order but for a moment: so much is read again, and counted once.
+OVERLAP = timedelta(seconds=1)
 TIMEOUT_S = 5.0
 
 
@@ -26,6 +31,9 @@ class Connection(msgspec.Struct, frozen=True):
     in_msgs: int
     in_bytes: int = 0
     authorized_user: str = ""
+    mqtt_client: str = ""
+    # When it ended, of one that did.
+    stop: datetime | None = None
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -38,6 +46,7 @@ class Page(msgspec.Struct, frozen=True):
 
 _page = msgspec.json.Decoder(Page)
 _NOTHING = Connection(0, 0)
+_EVER = datetime(1970, 1, 2, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,45 +69,70 @@ def since(before: Mapping[int, Connection], connections: Iterable[Connection]) -
 
 
 class Load:
-    """`problem` says why nobody is counted, or None."""
+    """Counts each connection, also one that is over: short ones carry as much as long ones.
+
+    `problem` says why nobody is counted, or None.
+    """
 
     def __init__(self, client: httpx2.AsyncClient, url: str) -> None:
         self._client, self._url = client, url.rstrip("/") + "/connz"
         self._server_id: str | None = None
         self._before: dict[int, Connection] = {}
+        # Until when we know who has ended.
+        self._ended_at = _EVER
         self.problem: str | None = None
 
     async def look(self) -> Sent:
         """What came since the last look; nothing if the broker does not answer."""
         try:
+            # Who ends between the two is in both.
             server_id, connections = await self.connections()
+            ended = await self._ended(all_of=server_id != self._server_id)
         except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
             self.problem = f"nobody is held back: {self._url} does not tell who sends ({error!r})"
             return Sent(Counter(), Counter())
         self.problem = None
-        now = {one.cid: one for one in connections}
+        now = {one.cid: one for one in (*connections, *ended)}
         if server_id != self._server_id:
             # Connections that we find when we start sent what they sent over hours.
             self._server_id, self._before = server_id, {} if self._server_id else now
-        sent = since(self._before, connections)
+        sent = since(self._before, now.values())
         self._before = now
         return sent
+
+    async def _ended(self, *, all_of: bool) -> list[Connection]:
+        """Connections that are over, those that the last look may have missed at least."""
+        known = _EVER if all_of else self._ended_at
+        found: dict[int, Connection] = {}
+        offset = 0
+        for limit in CLOSED_PAGES:
+            page = await self._ask(offset, state="closed", sort="stop", limit=limit)
+            new = [one for one in page.connections if one.stop and one.stop >= known - OVERLAP]
+            found.update((one.cid, one) for one in new)
+            offset += limit
+            if len(new) < limit:
+                break
+        self._ended_at = max([known, *(one.stop for one in found.values() if one.stop)])
+        return list(found.values())
 
     async def connections(self) -> tuple[str, list[Connection]]:
         """The server's id and who is connected. Raises as httpx2 and msgspec do."""
         found: dict[int, Connection] = {}
         offset = 0
         while True:
-            said = await self._client.get(
-                self._url,
-                params={"auth": "1", "sort": "cid", "limit": PAGE, "offset": offset},
-                timeout=TIMEOUT_S,
-            )
-            page = _page.decode(said.raise_for_status().content)
+            page = await self._ask(offset, state="open", sort="cid")
             found.update((one.cid, one) for one in page.connections)
             offset += PAGE
             if offset >= page.total or not page.connections:
                 return page.server_id, list(found.values())
+
+    async def _ask(self, offset: int, *, state: str, sort: str, limit: int = PAGE) -> Page:
+        said = await self._client.get(
+            self._url,
+            params={"auth": "1", "state": state, "sort": sort, "limit": limit, "offset": offset},
+            timeout=TIMEOUT_S,
+        )
+        return _page.decode(said.raise_for_status().content)
 
 
 class Guard:

@@ -29,6 +29,7 @@ _RETAINED = re.compile(
 )
 # [WRN] address:port - mid:9 - "new client" - Replacing old client "…" since both have the same …
 _TAKEOVER = re.compile(r"\[WRN\] (?P<host>\S+):\d+ - mid:\d+ - .*(?P<rest>Replacing old client .*)")
+_TAKEN = re.compile(r'same client ID "(?P<client>.*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Refusal:
     words: str
     # Whom it said it is, where the log tells.
     login: str | None = None
+    # Of a takeover: the place that was taken.
+    client_id: str | None = None
 
 
 def read(line: str) -> Refusal | None:
@@ -60,7 +63,9 @@ def read(line: str) -> Refusal | None:
         words = _printable(f"client {found['client']}: {found['rest']}")
         return Refusal(RETAINED, found["host"], words)
     if found := _TAKEOVER.search(line):
-        return Refusal(TAKEOVER, found["host"], _printable(found["rest"]))
+        taken = _TAKEN.search(found["rest"])
+        words = _printable(found["rest"])
+        return Refusal(TAKEOVER, found["host"], words, client_id=taken and taken["client"])
     return None
 
 

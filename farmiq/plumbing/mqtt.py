@@ -33,6 +33,7 @@ __all__ = ["Client", "Disconnected", "Message", "Will", "address", "connected", 
 
 KEEPALIVE_S = 30
 CONNECT_TIMEOUT_S = 10.0
+_REFUSED = "refused"
 PUBLISH_TIMEOUT_S = 20.0
 READ_BYTES = 256 * 1024
 # Longer messages are cut: what is taken from a broker stays in memory for a while.
@@ -76,6 +77,7 @@ class Client:
         tls: Tls | None = None,
         backoff: Backoff | None = None,
         permit: Callable[[], Awaitable[None]] | None = None,
+        quiet: bool = False,
     ) -> None:
         """`permit` is awaited before every connecting: a second client of one id ends the first."""
         self._url = urlsplit(url)
@@ -86,7 +88,7 @@ class Client:
         self._waiting_bytes = 0
         self._backoff = backoff or Backoff()
         self._permit = permit
-        self._log = log.get(client_id)
+        self._log, self._quiet = log.get(client_id), quiet
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._waiting: deque[Message] = deque()
@@ -321,7 +323,7 @@ class Client:
         self._resumed_at = time.monotonic() if flags.session_present else None
         self._new_sessions += not flags.session_present and not reason.is_failure
         if reason.is_failure:
-            self._why_down = f"refused: {reason}"
+            self._why_down = f"{_REFUSED}: {reason}"
             self._now_down()
         elif self._topics:
             self._paho.subscribe(self._topics)
@@ -339,7 +341,8 @@ class Client:
             self._now_up()
 
     def _now_up(self) -> None:
-        self._log.info("mqtt.connected")
+        if not self._quiet:
+            self._log.info("mqtt.connected")
         self._up.set()
         self._answered.set()
 
@@ -560,14 +563,16 @@ async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
             await keeper
 
 
-async def end_session(url: str, client_id: str, *, tls: Tls | None = None) -> bool:
+async def end_session(url: str, client_id: str, *, tls: Tls | None = None) -> bool | None:
     """End the session that a client id has at the broker, and its connection if it has one.
 
-    False if the broker did not let us.
+    One try: False if the broker refused us, None if it did not answer.
     """
-    async with connected(url, client_id=client_id, keep_session=False, tls=tls) as link:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await link.until_up()
-                return True
-    return False
+    link = Client(url, client_id=client_id, keep_session=False, tls=tls, quiet=True)
+    try:
+        await link._connect_once()  # noqa: SLF001 - there is nothing to keep
+    except (OSError, Disconnected, TimeoutError) as error:
+        return False if str(error).startswith(_REFUSED) else None
+    finally:
+        await link.close()
+    return True

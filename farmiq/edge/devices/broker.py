@@ -17,7 +17,6 @@ from farmiq.plumbing.broker_store import Bounds, Store
 from farmiq.plumbing.broker_users import Users
 
 STORE_KIND = "broker.store"
-CLIENT_ID_KIND = "broker.client_id"
 # The client id of gateways that ran before ids were made up.
 GATEWAY = "edge-ingress-gateway"
 
@@ -46,8 +45,8 @@ def callout(pool: db.Pool, settings: EdgeSettings, web: httpx2.AsyncClient) -> C
     async def load(tx: db.Connection) -> list[Account]:
         return [permissions.account(each) for each in await store.logins(tx, paused=False)]
 
-    async def end_session(ended: str) -> None:
-        await mqtt.end_session(settings.mqtt_url.get_secret_value(), ended, tls=settings.tls)
+    async def end_session(ended: str) -> bool | None:
+        return await mqtt.end_session(settings.mqtt_url.get_secret_value(), ended, tls=settings.tls)
 
     strict = settings.broker_client_ids == "own"
     ours = [settings.mqtt_client_id or GATEWAY]
@@ -59,31 +58,9 @@ def callout(pool: db.Pool, settings: EdgeSettings, web: httpx2.AsyncClient) -> C
         version=_version,
         load=load,
         end_session=end_session,
+        own_urls=(url, settings.mqtt_url.get_secret_value(), secret(settings.broker_nats_url)),
         is_own=own_client_id if strict else partial(not_anothers, ours=ours),
     )
-
-
-async def tell_of_refusals(pool: db.Pool, asked: Callout) -> dict[str, object]:
-    """A login that was right under a client id that is not its own; the log tells of the others."""
-    found = {one: count for one, count in asked.refusals().items() if one.known}
-    if not found:
-        return {}
-    async with db.transaction(pool) as tx:
-        await alerts.raise_all(
-            tx,
-            {
-                alerts.Alert(
-                    CLIENT_ID_KIND,
-                    one.user,
-                    "security",
-                    f"the broker refused {one.user} from {one.host}: {one.reason}. To do: give the "
-                    "device such a client id; if it has one, somebody has its password: "
-                    "`farmiq device rotate`",
-                ): count
-                for one, count in found.items()
-            },
-        )
-    return {"refused": sum(found.values())}
 
 
 async def _version(tx: db.Connection) -> tuple[int, list[str]]:

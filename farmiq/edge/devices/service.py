@@ -24,6 +24,7 @@ from farmiq.edge.devices import broker as broker_users
 from farmiq.messages import device as words
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
 from farmiq.plumbing import broker_log, chores, db, http, ids, log, mqtt
+from farmiq.plumbing.broker_callout import Callout
 from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.broker_users import Users
@@ -98,7 +99,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             group.create_task(asked.answer())
             group.create_task(asked.end_sessions())
             todo.append(chores.Chore("devices.logins", 0.5, asked.keep))
-            tell = partial(broker_users.tell_of_refusals, pool, asked)
+            tell = partial(tell_of_refusals, pool, asked)
             todo.append(chores.Chore("devices.client_ids", 1.0, tell))
         if settings.broker_monitor_url is not None:
             load = Load(web, settings.broker_monitor_url)
@@ -118,7 +119,9 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         if settings.broker_log_file is not None:
             follower = Follower(settings.broker_log_file)
             follower.look()
-            todo.append(chores.Chore("devices.refusals", 1.0, partial(watch, pool, follower)))
+            todo.append(
+                chores.Chore("devices.refusals", 1.0, partial(watch, pool, follower, asked))
+            )
         for chore in todo:
             group.create_task(chores.keep_doing(chore))
 
@@ -242,17 +245,38 @@ async def forget_states(pool: db.Pool, *, days: float) -> dict[str, object]:
     return {"count": await retention.all_of(pool, store.forget_states, days=days)}
 
 
-async def watch(pool: db.Pool, follower: Follower) -> dict[str, object]:
+async def watch(
+    pool: db.Pool, follower: Follower, asked: Callout | None = None
+) -> dict[str, object]:
     """What the broker refused becomes a security alert (C-107), unless we told it to."""
     lines, skipped = follower.look()
     found = [refusal for line in lines if (refusal := broker_log.read(line))]
+    if asked is not None:
+        found = [one for one in found if asked.believes(one)]
+    return await _tell(pool, found, skipped=skipped, own_ids=asked is not None)
+
+
+async def tell_of_refusals(pool: db.Pool, asked: Callout) -> dict[str, object]:
+    """Whom we refused when the broker asked; a login that is none is told of by its address."""
+    found = [
+        broker_log.Refusal(one.kind, one.host, f"login {one.user!r}: {one.reason}", one.user)
+        if one.kind == broker_log.LOGIN
+        else broker_log.Refusal(one.kind, one.user, f"it came from {one.host}, and {one.reason}")
+        for one in asked.refusals().elements()
+    ]
+    return await _tell(pool, found) if found else {}
+
+
+async def _tell(
+    pool: db.Pool, found: list[broker_log.Refusal], *, skipped: int = 0, own_ids: bool = False
+) -> dict[str, object]:
     if any(one.login for one in found):
         async with db.transaction(pool) as tx:
             paused = await store.paused_logins(tx, late_s=LOG_LATE_S)
         found = [one for one in found if one.login not in paused]
     for one in found:
         REFUSED.labels(kind=one.kind).inc()
-    raised = refusals.alerts(found)
+    raised = refusals.alerts(found, own_ids=own_ids)
     if skipped:
         told = f"the broker's log grows faster than it is read; {skipped} bytes were skipped"
         raised[alerts.Alert("broker.log_skipped", "broker", "security", told)] = 1

@@ -1,11 +1,14 @@
 """The agent's name at the broker: of its own tenant, kept over restarts, guessed by nobody."""
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
+from farmiq.device import buffer, store
 from farmiq.plumbing import mqtt
 from tests.integration.device.conftest import Edge
 from tests.integration.device.running import Running
@@ -40,6 +43,8 @@ async def test_agent_keeps_its_client_id_and_ends_the_session_of_the_old_version
         edge.mqtt_url, client_id="agent-d-1", topics=["iot/ack/t-1/f-1/b-1/d-1"]
     ) as old:
         await old.until_up()
+    with contextlib.closing(buffer.connect(tmp_path / buffer.FILE)) as made_before:
+        made_before.execute("delete from meta where name = 'old_session_ended'")
 
     async def agents() -> set[str]:
         return {one for one in await client_ids(edge) if one.startswith("t-1/d-1/agent-")}
@@ -66,3 +71,16 @@ async def test_agent_keeps_its_client_id_and_ends_the_session_of_the_old_version
     async with mqtt.connected(edge.mqtt_url, client_id="agent-d-1") as again:
         await again.until_up()
         assert again.resumed_at is None
+
+
+async def test_new_buffer_has_no_session_of_an_old_version_to_end(tmp_path: Path) -> None:
+    with contextlib.closing(buffer.connect(tmp_path / buffer.FILE)) as made:
+        assert store.meta(made, "old_session_ended") == 1
+
+
+async def test_broker_that_refuses_to_end_a_session_is_told_from_one_that_is_away(
+    edge: Edge, free_port: Callable[[], int]
+) -> None:
+    host, port = mqtt.address(edge.mqtt_url)
+    assert await mqtt.end_session(f"mqtt://nobody:wrong@{host}:{port}", "agent-d-1") is False
+    assert await mqtt.end_session(f"mqtt://nobody:wrong@{host}:{free_port()}", "x") is None

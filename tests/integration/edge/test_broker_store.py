@@ -78,3 +78,35 @@ async def test_doctor_says_how_full_a_broker_is(
     assert (check.healthy, check.remedy != "") == (False, True)
     check = await doctor._broker_store("cloud", "http://127.0.0.1:9")
     assert (check.healthy, "FARMIQ_CLOUD_BROKER_MONITOR_URL" in check.remedy) == (False, True)
+
+
+async def test_what_short_connections_sent_is_counted_once_after_they_are_over(
+    broker: stack.Stack,
+) -> None:
+    topic = f"iot/telemetry/t/f/b/{ids.new().hex}/m"
+
+    async def send() -> None:
+        async with mqtt.connected(
+            broker.environment["FARMIQ_DEVICES_MQTT_URL"],
+            client_id=ids.new().hex,
+            keep_session=False,
+        ) as link:
+            await link.until_up()
+            await link.publish(topic, b"x" * 200_000)
+
+    async with httpx2.AsyncClient(trust_env=False) as web:
+        load = Load(web, broker.environment["FARMIQ_EDGE_BROKER_MONITOR_URL"])
+        await send()
+        await load.look()
+        counted = 0
+
+        async def all_of_them() -> bool:
+            nonlocal counted
+            counted += (await load.look()).size_bytes["devices"]
+            return counted >= 800_000
+
+        for _ in range(4):
+            await send()
+        await until(all_of_them)
+        await all_of_them()
+        assert counted < 1_000_000

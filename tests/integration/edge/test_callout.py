@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -91,6 +91,11 @@ def site(edge_db: Database, tmp_path: Path, free_port: Callable[[], int]) -> Any
         yield Site(broker, edge_db, settings, logins)
 
 
+def write(log: Path, line: str) -> None:
+    with log.open("a") as opened:
+        opened.write(f"[1] 2026/11/15 12:51:03 [ERR] {line}\n")
+
+
 async def refused(link: mqtt.Client) -> None:
     await until(lambda: "refused" in (link.problem() or ""))
 
@@ -144,9 +149,18 @@ async def test_revoked_login_is_cut_and_another_secret_ends_the_old_one(site: Si
         await refused(stays)
 
 
-async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(site: Site) -> None:
+async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_callout, "GRACE_S", 0.0)
+    monkeypatch.setattr(broker_callout, "OPEN_FRESH_S", 0.0)
     one, _ = site.logins
-    async with site.answering():
+    async with site.answering(), site.connected(one, "t-1/one/lives", keep_session=True) as lives:
+        await lives.until_up()
+        connection = lives.connection
+        for _ in range(broker_callout.MAX_SESSIONS + 2):
+            async with site.connected(one, "") as link:
+                await link.until_up()
         for number in range(20):
             async with site.connected(one, f"t-1/one/{number}", keep_session=True) as link:
                 await link.until_up()
@@ -159,6 +173,34 @@ async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(site: Site)
         async with site.connected(one, "t-1/one/19", keep_session=True) as link:
             await link.until_up()
             assert link.resumed_at is not None
+        assert lives.connection == connection
+
+
+async def test_only_who_was_refused_is_told_of_and_nobody_for_whom_nobody_answered(
+    site: Site,
+) -> None:
+    one, other = site.logins
+    wrong = replace(other, password="guessed")
+    own = site.settings.mqtt_url.get_secret_value().replace("gateway:", "gateway:not")
+
+    def logins() -> list[Any]:
+        with psycopg.connect(site.database.admin_url) as connection:
+            query = "select message from alerts where kind = 'broker.login'"
+            return connection.execute(query).fetchall()
+
+    log = Path(site.broker.environment["FARMIQ_EDGE_BROKER_LOG_FILE"])
+    async with site.answering():
+        # As the broker has it after nobody has answered for long.
+        write(log, '10.0.0.9:1 - mid:9 - "x" - authentication error - User "t-1/one"')
+        async with site.connected(one, "t-1/one") as link:
+            await link.until_up()
+        async with site.connected(wrong, "t-2/one") as link:
+            await refused(link)
+        await until(lambda: any("t-2/one" in message for (message,) in logins()))
+        async with mqtt.connected(own, client_id="x", backoff=Backoff(cap_s=9.0)) as link:
+            await refused(link)
+        await until(lambda: any('"gateway"' in message for (message,) in logins()))
+    assert not any("t-1/one" in message for (message,) in logins())
 
 
 async def test_who_is_connected_stays_while_nobody_answers_the_broker(site: Site) -> None:

@@ -202,8 +202,8 @@ def callout(pool: db.Pool, settings: CloudSettings, web: httpx2.AsyncClient) -> 
     if url is None or key_file is None or monitor_url is None or mqtt_url is None:
         return None
 
-    async def end_session(ended: str) -> None:
-        await mqtt.end_session(mqtt_url, ended, tls=settings.tls)
+    async def end_session(ended: str) -> bool | None:
+        return await mqtt.end_session(mqtt_url, ended, tls=settings.tls)
 
     strict = settings.broker_client_ids == "own"
     ours = [settings.mqtt_client_id or "cloud-camera-gateway"]
@@ -215,6 +215,7 @@ def callout(pool: db.Pool, settings: CloudSettings, web: httpx2.AsyncClient) -> 
         version=_version,
         load=_accounts,
         end_session=end_session,
+        own_urls=(url, mqtt_url, secret(settings.broker_nats_url)),
         is_own=own_client_id if strict else partial(not_anothers, ours=ours),
     )
 
@@ -230,6 +231,11 @@ def not_anothers(client_id: str, mac: str, *, ours: Sequence[str]) -> bool:
     if own_client_id(client_id, mac):
         return True
     return client_id not in ours and not _MAC.search(client_id)
+
+
+def is_proven(client_id: str) -> bool:
+    """Whether a broker that asks us lets one login alone in under this id: it holds an address."""
+    return _MAC.search(client_id) is not None
 
 
 async def _version(tx: db.Connection) -> Any:

@@ -77,9 +77,11 @@ def chores_of(
         ),
         Chore("camera.unknown", settings.camera_round_s, partial(watch.Strangers().look, pool)),
     ]
-    if settings.broker_log_file is not None:
+    if settings.broker_log_file is not None or asked is not None:
         refusals = watch.Refusals(
-            Follower(settings.broker_log_file), paused=partial(logins.paused, pool)
+            Follower(settings.broker_log_file) if settings.broker_log_file else None,
+            asked=asked,
+            paused=partial(logins.paused, pool),
         )
         todo.append(Chore("camera.refusals", 1.0, refusals.look))
     if settings.broker_users_file is not None:
@@ -105,7 +107,6 @@ def chores_of(
     if asked is not None:
         # Of two gateways both answer the broker.
         todo.append(Chore("camera.logins", 1.0, asked.keep))
-        todo.append(Chore("camera.client_ids", 1.0, watch.ClientIds(asked).look))
     return todo
 
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 import prometheus_client
 
 from farmiq.cloud.camera import strangers
+from farmiq.cloud.camera.gateway import logins
 from farmiq.plumbing import broker_log, broker_store, db, log
 from farmiq.plumbing.broker_callout import Callout
 from farmiq.plumbing.broker_store import Store
@@ -50,24 +51,6 @@ class StoreUse:
         return {}
 
 
-class ClientIds:
-    """Says so once for each camera whose login came under a client id that is not its own."""
-
-    def __init__(self, asked: Callout) -> None:
-        self._asked = asked
-        self._told: set[str] = set()
-
-    async def look(self) -> dict[str, object]:
-        found = {one: count for one, count in self._asked.refusals().items() if one.known}
-        for one, count in found.items():
-            BROKER_REFUSED.labels(kind="broker.client_id").inc(count)
-            if one.user not in self._told and len(self._told) < MOST_SENDERS:
-                self._told.add(one.user)
-                told = f"{one.user} from {one.host}: {one.reason}"
-                log.get(NAME).warning("camera.client_id_refused", reason=told)
-        return {"refused": sum(found.values())} if found else {}
-
-
 class Strangers:
     """Says so when there are twice as many as it said last: a thousand addresses are ten lines."""
 
@@ -86,21 +69,42 @@ class Strangers:
 
 
 class Refusals:
-    """Reads the broker's log: each sender and kind of refusal is a line of ours, once.
+    """Of the broker's log and of our own: each sender and kind of refusal is a line, once.
 
-    Logins that are `paused` the broker refuses because we told it to.
+    Logins that are `paused` are refused because we said so.
     """
 
     def __init__(
-        self, follower: Follower, *, paused: Callable[[], Awaitable[Collection[str]]] | None = None
+        self,
+        follower: Follower | None,
+        *,
+        asked: Callout | None = None,
+        paused: Callable[[], Awaitable[Collection[str]]] | None = None,
     ) -> None:
-        self._follower, self._paused = follower, paused
+        self._follower, self._asked, self._paused = follower, asked, paused
         self._told: set[tuple[str, str]] = set()
-        follower.look()
+        if follower is not None:
+            follower.look()
 
     async def look(self) -> dict[str, object]:
-        lines, skipped = self._follower.look()
+        lines, skipped = self._follower.look() if self._follower is not None else ([], 0)
         found = [refusal for line in lines if (refusal := broker_log.read(line))]
+        if self._asked is not None:
+            # A camera that takes its own place was cut off, no more.
+            found = [
+                one
+                for one in found
+                if self._asked.believes(one) and not logins.is_proven(one.client_id or "")
+            ]
+            found += [
+                broker_log.Refusal(
+                    one.kind,
+                    one.host if one.kind == broker_log.LOGIN else one.user,
+                    f"login {one.user!r} from {one.host}: {one.reason}",
+                    one.user,
+                )
+                for one in self._asked.refusals().elements()
+            ]
         if self._paused is not None and any(one.login for one in found):
             paused = await self._paused()
             found = [one for one in found if one.login not in paused]

@@ -76,6 +76,26 @@ def test_a_crowd_of_senders_shares_an_alert() -> None:
     assert sum(counts.values()) == 1000
 
 
+@pytest.mark.parametrize(
+    ("client_id", "own_ids", "severity"),
+    [
+        ("t/d/agent-1", True, "warning"),
+        ("t/d/agent-1", False, "security"),
+        ("edge-ingress-gateway", True, "security"),
+    ],
+)
+def test_who_takes_its_own_place_is_no_matter_of_security(
+    client_id: str, *, own_ids: bool, severity: str
+) -> None:
+    found = broker_log.read(
+        HEAD.replace("ERR", "WRN") + f'10.0.0.7:48631 - mid:9 - "{client_id}" - Replacing old '
+        f'client "{client_id}" since both have the same client ID "{client_id}"'
+    )
+    assert found is not None
+    (alert,) = refusals.alerts([found], own_ids=own_ids)
+    assert alert.severity == severity
+
+
 @given(st.text(max_size=400))
 def test_no_name_breaks_the_reading_nor_the_alert(name: str) -> None:
     line = HEAD + f'10.0.0.7:4 - mid:40 - "{name}" - Publish Violation - Subject "{name}"'
