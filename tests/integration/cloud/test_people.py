@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from farmiq.cli import app
+from farmiq.cli import app, terminal
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from tests.conftest import Database
 
@@ -53,7 +53,20 @@ def test_companies_and_people_are_listed() -> None:
         (ANN, "admin", 2),
         (BEA, "admin", 1),
     ]
-    assert run("user", "ls", "--tenant", "elsewhere") == []
+    assert "no company 'elsewhere'" in run("user", "ls", "--tenant", "elsewhere", expect=1)
+
+
+@pytest.mark.usefixtures("people")
+def test_log_that_is_cut_says_so_and_tells_the_time_of_this_machine() -> None:
+    (newest,) = run("user", "log", "--limit", "1")
+
+    cut = CliRunner().invoke(app, ["user", "log", "--limit", "1"]).stdout.splitlines()
+    whole = CliRunner().invoke(app, ["user", "log", "--limit", "2"]).stdout.splitlines()
+
+    assert cut[0].startswith(terminal.local(newest["at"]))
+    assert cut[1:] == ["and more; --limit shows more"]
+    assert len(whole) == 2
+    assert whole[1].endswith("admin")
 
 
 def test_new_password_ends_all_sign_ins_of_that_person_alone(people: Database) -> None:
