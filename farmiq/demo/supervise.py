@@ -33,13 +33,13 @@ class Supervisor:
 
     def mend(self) -> None:
         """Start again what has ended; raises DemoError if that has failed again and again."""
+        for name in [name for name, task in self._tasks.items() if task.done()]:
+            self._tasks.pop(name).result()
         for child in self._farm.children.values():
             if child.process.poll() is not None:
                 self._restart(child)
         for engine in self._farm.engines.fallen():
             self._begin(engine, self._restart_engine(engine))
-        for name in [name for name, task in self._tasks.items() if task.done()]:
-            self._tasks.pop(name).result()
 
     def toggle_link(self) -> None:
         link = self._farm.link
@@ -104,14 +104,17 @@ class Supervisor:
             self._begin(child.name, self._until_back(child))
 
     async def _until_back(self, child: Child) -> None:
-        process, began = child.process, time.monotonic()
-        try:
-            await until_ready(child)
-        except DemoError:
-            return  # it ended again, and `mend` sees that
-        if child.process is process:
-            self._say(f"{child.name} is ready again after {time.monotonic() - began:.1f} s")
-            self.check()
+        """However long it waits for what it needs, such as a frozen database."""
+        began = time.monotonic()
+        while True:
+            try:
+                await until_ready(child)
+                break
+            except DemoError:
+                if child.process.poll() is not None:
+                    return  # it ended again, and `mend` sees that
+        self._say(f"{child.name} is ready again after {time.monotonic() - began:.1f} s")
+        self.check()
 
     async def _restart_engine(self, engine: str) -> None:
         self._say(f"{engine} has ended: starting it again")

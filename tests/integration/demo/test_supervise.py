@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from farmiq import stack
-from farmiq.demo import supervise
+from farmiq.demo import run, supervise
 from farmiq.demo.observe import Observer
 from farmiq.demo.provision import TENANT_ID, Site
 from farmiq.demo.run import Child, DemoError, Farm
@@ -80,6 +81,32 @@ async def test_process_that_dies_after_every_start_ends_the_demo(farm: Farm) -> 
 
     with pytest.raises(DemoError, match=r"ended 5 times right after its start; see .*edge\.log"):
         supervisor.mend()
+
+
+async def test_edge_that_needs_longer_to_be_ready_is_waited_for(
+    farm: Farm, tmp_path: Path, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while its database is frozen: it runs, and answers that it is not ready."""
+    monkeypatch.setattr(run, "READY_S", 0.3)
+    said: list[str] = []
+    supervisor = Supervisor(farm, said.append)
+    edge, port = farm.children["edge"], free_port()
+    served = tmp_path / "served"
+    served.mkdir()
+    serve = (sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1")
+    edge.launch = replace(edge.launch, argv=(*serve, "--directory", str(served)))
+    edge.ready_url = f"http://127.0.0.1:{port}"
+
+    supervisor.kill_edge()
+    supervisor.mend()
+    # So often it is not asked within that time: it is waited for again.
+    await until(lambda: edge.log.read_text().count('"GET /readyz') > 5)
+    assert len(said) == 1
+    (served / "readyz").touch()
+    await until(lambda: len(said) > 1)
+
+    assert said[1].startswith("edge is ready again after")
+    await supervisor.close()
 
 
 def _kill(child: Child) -> None:
