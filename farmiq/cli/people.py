@@ -22,14 +22,8 @@ user = typer.Typer(no_args_is_help=True, help="People who sign in to the console
 
 Email = Annotated[str, typer.Argument(help="How the person signs in.")]
 NewPassword = Annotated[
-    str,
-    typer.Option(
-        prompt=True,
-        confirmation_prompt=True,
-        hide_input=True,
-        envvar="FARMIQ_NEW_PASSWORD",
-        help="Asked for, or taken from the environment.",
-    ),
+    str | None,
+    typer.Option(envvar="FARMIQ_NEW_PASSWORD", help="Asked for, or taken from the environment."),
 ]
 
 
@@ -92,13 +86,14 @@ def user_add(
     super_admin: Annotated[
         bool, typer.Option("--super-admin", help="May look at every company, one at a time.")
     ] = False,
-    password: NewPassword,
+    password: NewPassword = None,
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a person, or change their password and rights. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     from farmiq.cloud.identity.accounts import add_user
 
+    password = password or _ask_for_password()
     with _owner(stack) as connection:
         company_id = _company_id(connection, tenant)
         try:
@@ -180,7 +175,7 @@ def user_ls(
 
 @user.command("password")
 def user_password(
-    email: Email, *, password: NewPassword, stack: StackName = None, as_json: AsJson = False
+    email: Email, *, password: NewPassword = None, stack: StackName = None, as_json: AsJson = False
 ) -> None:
     """Give a person a new password; it ends every sign-in they have open.
 
@@ -188,6 +183,7 @@ def user_password(
     """
     from farmiq.cloud.identity import accounts
 
+    password = password or _ask_for_password()
     with _owner(stack) as connection:
         try:
             ended = accounts.change_password(connection, email, password, actor=terminal.actor())
@@ -215,6 +211,11 @@ def user_rm(
     from farmiq.cloud.identity import accounts
 
     if not yes:
+        with _owner(stack) as connection:
+            try:
+                accounts.known(connection, email)
+            except ValueError as error:
+                terminal.fail(str(error), code=2)
         typer.confirm(f"Remove {email}?", abort=True, err=True)
     with _owner(stack) as connection:
         try:
@@ -264,6 +265,15 @@ def _owner(stack: str | None) -> "AbstractContextManager[psycopg.Connection]":
 
     url = terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
     return psycopg.connect(url, application_name="farmiq")
+
+
+def _ask_for_password() -> str:
+    import sys
+
+    if not sys.stdin.isatty():
+        terminal.fail("set FARMIQ_NEW_PASSWORD: there is no terminal to ask for it", code=2)
+    password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return password
 
 
 def _company_id(connection: "psycopg.Connection", tenant: str) -> "UUID":

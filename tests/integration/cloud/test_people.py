@@ -106,9 +106,19 @@ def test_rights_that_change_are_noted_and_a_repeat_is_not(people: Database) -> N
 @pytest.mark.usefixtures("people")
 def test_nobody_of_that_name_is_said_in_a_sentence() -> None:
     assert "farmiq user ls" in run("user", "rm", "eve@hill.farm", "--yes", expect=2)
+    asked = CliRunner().invoke(app, ["user", "rm", "eve@hill.farm"], input="y\n")
+    assert (asked.exit_code, "Remove" in asked.output) == (2, False)
     assert "farmiq user ls" in run(
         "user", "password", "eve@hill.farm", "--password", "long enough 1", expect=2
     )
+
+
+@pytest.mark.usefixtures("people")
+def test_new_password_without_a_terminal_says_where_it_is_taken_from() -> None:
+    for command in (["add", ANN, "--tenant", "hill"], ["password", ANN]):
+        assert run("user", *command, expect=2) == (
+            "set FARMIQ_NEW_PASSWORD: there is no terminal to ask for it\n"
+        )
 
 
 def test_person_is_not_removed_without_a_yes(people: Database) -> None:
