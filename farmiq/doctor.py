@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import httpx2
 import msgspec
@@ -24,7 +25,7 @@ from farmiq.device.status import needs_attention
 from farmiq.edge import disk
 from farmiq.edge.ingress import quarantine
 from farmiq.edge.sync import desk
-from farmiq.plumbing import amqp, broker_store, db, ids, migrations, mqtt
+from farmiq.plumbing import amqp, broker_store, db, migrations, mqtt
 from farmiq.plumbing.objects import Bucket
 from farmiq.plumbing.tls import Tls
 from farmiq.process import SQL
@@ -272,8 +273,11 @@ async def _database(site: str, url: str) -> Check:
 
 
 async def _broker(name: str, url: str, tls: Tls, variable: str) -> Check:
-    """Log in under a name that nobody uses: no session is touched."""
-    client_id = f"farmiq-doctor-{ids.new().hex[-8:]}"
+    """Log in under an id of the login's own that nobody else uses: no session is touched.
+
+    Always the same one: a login has a few sessions, and a new id each time would end the agent's.
+    """
+    client_id = f"{unquote(urlsplit(url).username or 'farmiq')}/doctor"
     async with mqtt.connected(url, client_id=client_id, keep_session=False, tls=tls) as client:
         try:
             async with asyncio.timeout(BROKER_PATIENCE_S):

@@ -59,8 +59,9 @@ class Sites:
 _EDGE = {
     "ingress_dedupe": "select tenant_id, first_seen_at from ingress_dedupe where event_id = %s",
     "telemetry_raw": """
-        select device_id, metric_type, metric_value, unit, occurred_at, ingested_at
-        from telemetry_raw where id = %s""",
+        select r.device_id, r.metric_type, r.metric_value, r.unit, r.occurred_at, r.ingested_at,
+          s.metric_type is not null as is_set
+        from telemetry_raw r left join metric_settings s using (metric_type) where r.id = %s""",
     "feed_intakes": """
         select device_id, source, quantity_kg, parent_event_id, occurred_at, recorded_at
         from feed_intakes where intake_id = %s""",
@@ -149,15 +150,18 @@ async def trace(event_id: UUID, sites: Sites) -> list[Hop]:
     if no_edge and no_cloud:
         raise _unreachable(no_edge, no_cloud)
     accepted = cloud.pop("ingestion_dedupe", None)
-    if not any((*edge.values(), accepted, *cloud.values())):
+    arrived = any((accepted, *cloud.values()))
+    if not any(edge.values()) and not arrived:
         return []
     hops: list[Hop] = []
     if no_edge:
         hops.append(_unseen("edge", no_edge))
     elif any(edge.values()) or accepted:
-        hops += _edge_hops(edge)
+        hops += _edge_hops(edge, arrived=arrived)
     if no_cloud:
         return [*hops, _unseen("cloud", no_cloud)]
+    if _goes_in_aggregates(edge) and not arrived:
+        return hops
     work = _work(accepted or edge.get("sync_outbox"), cloud)
     kept = cloud[_TABLES[work]]
     waiting, dead = None, None
@@ -345,7 +349,7 @@ async def _on_the_bus(
     return depth[0] if depth else None, None
 
 
-def _edge_hops(edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
+def _edge_hops(edge: Rows, *, arrived: bool) -> list[Hop]:
     raw, seen, owed = edge["telemetry_raw"], edge["ingress_dedupe"], edge["sync_outbox"]
     told = next((table for table in ("feed_intakes", "barn_records") if edge[table]), None)
     hops = []
@@ -362,8 +366,24 @@ def _edge_hops(edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
     if raw:
         hops.append(Hop("device", f"{raw['device_id']}", raw["occurred_at"], _reading(raw)))
     hops.append(Hop("edge", "ingress_dedupe", _at(seen, "first_seen_at"), "first seen"))
+    if raw and owed is None:
+        by_itself = arrived or not _goes_in_aggregates(edge)
+        note = f"stored at the edge; {_unowed(raw, by_itself=by_itself)}"
+        return [*hops, Hop("edge", "telemetry_raw", raw["ingested_at"], note)]
     hops.append(Hop("edge", "telemetry_raw", _at(raw, "ingested_at"), "stored at the edge"))
     return [*hops, *_owed_hops(owed, edge["sync_state"])]
+
+
+def _goes_in_aggregates(edge: Rows) -> bool:
+    """Whether a reading is here, is not owed, and is of a metric that somebody has set."""
+    raw = edge.get("telemetry_raw")
+    return raw is not None and edge["sync_outbox"] is None and raw["is_set"]
+
+
+def _unowed(raw: dict[str, Any], *, by_itself: bool) -> str:
+    if by_itself:
+        return "no longer in the outbox"
+    return f"not sent by itself: {raw['metric_type']} goes as aggregates (`farmiq metric ls`)"
 
 
 def _told_hops(table: str, edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
@@ -422,7 +442,8 @@ def _session(row: dict[str, Any]) -> str:
 
 def _owed_hops(owed: dict[str, Any] | None, trouble: dict[str, Any] | None) -> list[Hop]:
     trace = f"; trace {owed['trace_id']}" if owed and owed["trace_id"] else ""
-    hops = [Hop("edge", "sync_outbox", _at(owed, "created_at"), f"owed to the cloud{trace}")]
+    note = f"owed to the cloud{trace}" if owed else "not in the outbox, or no longer"
+    hops = [Hop("edge", "sync_outbox", _at(owed, "created_at"), note)]
     if owed:
         delivered = owed["last_attempt_at"] if owed["status"] == "acked" else None
         note, command = delivery(owed, trouble)

@@ -29,7 +29,8 @@ def set_(
 ) -> None:
     """Say how a metric travels to the cloud, from now on. Readings stay at the edge either way.
 
-    With agg, a bucket is sent when it is over, and again when late readings change it.
+    With agg, a bucket is sent when it is over, and again when late readings change it. The first
+    one of a sensor's metric is also sent while it is open, so that the console shows it at once.
     """
     import psycopg
 

@@ -54,11 +54,11 @@ def stats(*, stack: StackName = None, as_json: AsJson = False) -> None:
             {"delivered_and_kept": delivered, "tenants": [asdict(each) for each in tenants]}
         )
     else:
-        typer.echo(f"{delivered} delivered events are still kept")
+        typer.echo(f"{delivered:,} delivered events are still kept")
     for each in [] if as_json else tenants:
         typer.echo(
-            f"{each.tenant_id:<24} waiting {each.waiting} (oldest {each.oldest_s:.0f} s)  "
-            f"dlq {each.dlq}  discarded {each.failed}{_trouble(each)}"
+            f"{each.tenant_id:<24} waiting {each.waiting:,} (oldest {each.oldest_s:,.0f} s)  "
+            f"dlq {each.dlq:,}  discarded {each.failed:,}{_trouble(each)}"
         )
     raise typer.Exit(3 if any(each.dlq or each.consecutive_failures for each in tenants) else 0)
 
@@ -265,7 +265,7 @@ def _trouble(each: Any) -> str:
         from farmiq.edge.sync import verdict
 
         why = verdict.told(each.last_error_code, each.last_error_message)
-        return f"  PAUSED, {each.consecutive_failures} times in a row: {why}"
+        return f"  PAUSED, {each.consecutive_failures:,} times in a row: {why}"
     return (
         f"  draining, new events pass at priority {each.live_priority}"
         if each.live_priority

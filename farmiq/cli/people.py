@@ -5,8 +5,7 @@ All of them connect as the owner of the cloud's tables: FARMIQ_CLOUD_DB_ADMIN_UR
 
 import re
 from contextlib import AbstractContextManager
-from datetime import UTC
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +13,8 @@ from farmiq.cli import terminal
 from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import psycopg
 
 company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of the bus.")
@@ -21,14 +22,8 @@ user = typer.Typer(no_args_is_help=True, help="People who sign in to the console
 
 Email = Annotated[str, typer.Argument(help="How the person signs in.")]
 NewPassword = Annotated[
-    str,
-    typer.Option(
-        prompt=True,
-        confirmation_prompt=True,
-        hide_input=True,
-        envvar="FARMIQ_NEW_PASSWORD",
-        help="Asked for, or taken from the environment.",
-    ),
+    str | None,
+    typer.Option(envvar="FARMIQ_NEW_PASSWORD", help="Asked for, or taken from the environment."),
 ]
 
 
@@ -39,15 +34,14 @@ def company_ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
 
     with _owner(stack) as connection:
         rows = accounts.companies(connection)
-    _print(
+    terminal.print_list(
         rows,
-        [
-            (each["tenant_id"], each["name"], each["timezone"], _counted(each["people"], "person"))
-            for each in rows
-        ],
-        empty="no companies: add one with `farmiq company add`",
+        lambda each: (
+            each["tenant_id"], each["name"], each["timezone"], _counted(each["people"], "person")
+        ),
         as_json=as_json,
-    )
+        empty="add a company with `farmiq company add`",
+    )  # fmt: skip
 
 
 @company.command("add")
@@ -92,24 +86,21 @@ def user_add(
     super_admin: Annotated[
         bool, typer.Option("--super-admin", help="May look at every company, one at a time.")
     ] = False,
-    password: NewPassword,
+    password: NewPassword = None,
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a person, or change their password and rights. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     from farmiq.cloud.identity.accounts import add_user
 
+    password = password or _ask_for_password()
     with _owner(stack) as connection:
-        row = connection.execute(
-            "select company_id from companies where tenant_id = %s", (tenant,)
-        ).fetchone()
-        if row is None:
-            terminal.fail(f"there is no company {tenant!r}; add it with `farmiq company add`")
+        company_id = _company_id(connection, tenant)
         try:
             user_id = add_user(
                 connection,
                 email,
-                company_id=row[0],
+                company_id=company_id,
                 password=password,
                 role=role,
                 super_admin=super_admin,
@@ -166,26 +157,25 @@ def user_ls(
     from farmiq.cloud.identity import accounts
 
     with _owner(stack) as connection:
+        if tenant is not None:
+            _company_id(connection, tenant)
         rows = accounts.users(connection, tenant)
-    _print(
+    terminal.print_list(
         rows,
-        [
-            (
-                each["email"],
-                each["tenant_id"],
-                (each["role"] or "no role") + (", super admin" if each["super_admin"] else ""),
-                _counted(each["sign_ins"], "sign-in"),
-            )
-            for each in rows
-        ],
-        empty="no people: add somebody with `farmiq user add`",
+        lambda each: (
+            each["email"],
+            each["tenant_id"],
+            (each["role"] or "no role") + (", super admin" if each["super_admin"] else ""),
+            _counted(each["sign_ins"], "sign-in"),
+        ),
         as_json=as_json,
+        empty="add somebody with `farmiq user add`",
     )
 
 
 @user.command("password")
 def user_password(
-    email: Email, *, password: NewPassword, stack: StackName = None, as_json: AsJson = False
+    email: Email, *, password: NewPassword = None, stack: StackName = None, as_json: AsJson = False
 ) -> None:
     """Give a person a new password; it ends every sign-in they have open.
 
@@ -193,6 +183,7 @@ def user_password(
     """
     from farmiq.cloud.identity import accounts
 
+    password = password or _ask_for_password()
     with _owner(stack) as connection:
         try:
             ended = accounts.change_password(connection, email, password, actor=terminal.actor())
@@ -220,6 +211,11 @@ def user_rm(
     from farmiq.cloud.identity import accounts
 
     if not yes:
+        with _owner(stack) as connection:
+            try:
+                accounts.known(connection, email)
+            except ValueError as error:
+                terminal.fail(str(error), code=2)
         typer.confirm(f"Remove {email}?", abort=True, err=True)
     with _owner(stack) as connection:
         try:
@@ -245,22 +241,21 @@ def user_log(
     from farmiq.cloud.identity import accounts
 
     with _owner(stack) as connection:
-        rows = accounts.user_log(connection, email=email, most=limit)
-    _print(
-        rows,
-        [
-            (
-                f"{each['at'].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
-                each["actor"],
-                each["action"],
-                each["email"],
-                each["tenant_id"],
-                each["detail"],
-            )
-            for each in rows
-        ],
-        empty="nobody was added, changed or removed",
+        rows = accounts.user_log(connection, email=email, most=limit + 1)
+    terminal.print_list(
+        rows[:limit],
+        lambda each: (
+            terminal.local(each["at"]),
+            each["actor"],
+            each["action"],
+            each["email"],
+            each["tenant_id"],
+            each["detail"],
+        ),
         as_json=as_json,
+        more=None if len(rows) > limit else 0,
+        hint="--limit shows more",
+        empty="nobody was added, changed or removed",
     )
 
 
@@ -272,19 +267,26 @@ def _owner(stack: str | None) -> "AbstractContextManager[psycopg.Connection]":
     return psycopg.connect(url, application_name="farmiq")
 
 
-def _print(
-    rows: list[dict[str, Any]], lines: list[tuple[str, ...]], *, empty: str, as_json: bool
-) -> None:
-    """Columns as wide as they must be; nothing is cut off."""
-    if as_json:
-        terminal.print_json(rows)
-    elif not rows:
-        typer.echo(empty)
-    else:
-        wide = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-        for line in lines:
-            cells = (f"{cell:<{width}}" for cell, width in zip(line, wide, strict=True))
-            typer.echo("  ".join(cells).rstrip())
+def _ask_for_password() -> str:
+    import sys
+
+    if not sys.stdin.isatty():
+        terminal.fail("set FARMIQ_NEW_PASSWORD: there is no terminal to ask for it", code=2)
+    password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return password
+
+
+def _company_id(connection: "psycopg.Connection", tenant: str) -> "UUID":
+    row = connection.execute(
+        "select company_id from companies where tenant_id = %s", (tenant,)
+    ).fetchone()
+    if row is None:
+        terminal.fail(
+            f"there is no company {tenant!r}; `farmiq company ls` lists them, "
+            "`farmiq company add` adds one"
+        )
+    company_id: UUID = row[0]
+    return company_id
 
 
 def _counted(count: int, what: str) -> str:

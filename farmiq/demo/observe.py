@@ -184,6 +184,16 @@ class Observer:
         rows = await self._rows("cloud", _ARRIVED, self._run)
         return event_ids - {str(row[0]) for row in rows}
 
+    async def aggregated(self, event_ids: set[str]) -> set[str]:
+        """Return those that the edge has and never owed: readings of metrics sent as aggregates."""
+        query = """
+            select r.id from telemetry_raw r join metric_settings using (metric_type)
+            where r.id = any(%(ids)s::uuid[])
+              and not exists (select from sync_outbox o where o.id = r.id)
+        """
+        rows = await self._rows("edge", query, {"ids": list(event_ids)}) if event_ids else []
+        return {str(row[0]) for row in rows}
+
     async def counted_twice(self) -> int:
         """Return how many readings more the page's totals have than there are rows, of all runs."""
         row = await self._row(

@@ -5,6 +5,7 @@ tables of the cloud, whatever was broken on the way.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -32,13 +33,13 @@ class Supervisor:
 
     def mend(self) -> None:
         """Start again what has ended; raises DemoError if that has failed again and again."""
+        for name in [name for name, task in self._tasks.items() if task.done()]:
+            self._tasks.pop(name).result()
         for child in self._farm.children.values():
             if child.process.poll() is not None:
                 self._restart(child)
         for engine in self._farm.engines.fallen():
             self._begin(engine, self._restart_engine(engine))
-        for name in [name for name, task in self._tasks.items() if task.done()]:
-            self._tasks.pop(name).result()
 
     def toggle_link(self) -> None:
         link = self._farm.link
@@ -103,14 +104,17 @@ class Supervisor:
             self._begin(child.name, self._until_back(child))
 
     async def _until_back(self, child: Child) -> None:
-        process, began = child.process, time.monotonic()
-        try:
-            await until_ready(child)
-        except DemoError:
-            return  # it ended again, and `mend` sees that
-        if child.process is process:
-            self._say(f"{child.name} is ready again after {time.monotonic() - began:.1f} s")
-            self.check()
+        """However long it waits for what it needs, such as a frozen database."""
+        began = time.monotonic()
+        while True:
+            try:
+                await until_ready(child)
+                break
+            except DemoError:
+                if child.process.poll() is not None:
+                    return  # it ended again, and `mend` sees that
+        self._say(f"{child.name} is ready again after {time.monotonic() - began:.1f} s")
+        self.check()
 
     async def _restart_engine(self, engine: str) -> None:
         self._say(f"{engine} has ended: starting it again")
@@ -124,25 +128,39 @@ class Supervisor:
 
     async def _check(self) -> None:
         """Wait until what the broker has confirmed by now is in the cloud, and say so."""
-        tally = self._farm.observer.tally.look()
-        confirmed = set(tally.events["ok"])
-        began, missing, twice = time.monotonic(), confirmed, 0
-        while missing and time.monotonic() - began < CHECK_WITHIN_S:
+        observer = self._farm.observer
+        confirmed = set(observer.tally.look().events["ok"])
+        missing, aggregated, twice = confirmed, set[str](), 0
+        # Only the time in which the events could have arrived.
+        looked_s, told = 0.0, ""
+        while missing and looked_s < CHECK_WITHIN_S:
+            if (broken := self._broken()) and broken != told:
+                self._say(f"the check waits for {broken}")
+            began, told = time.monotonic(), broken
             await asyncio.sleep(CHECK_EVERY_S)
-            if not self.database_is_frozen and not self.link_is_cut:
-                try:
-                    missing = await self._farm.observer.missing(confirmed)
-                    twice = await self._farm.observer.counted_twice()
-                except db.UNAVAILABLE:
-                    continue
-        took_s = time.monotonic() - began
+            if broken:
+                continue
+            with contextlib.suppress(*db.UNAVAILABLE):
+                missing = await observer.missing(confirmed)
+                aggregated = await observer.aggregated(missing)
+                missing -= aggregated
+                twice = await observer.counted_twice()
+            looked_s += time.monotonic() - began
+        owed = len(confirmed) - len(aggregated)
+        others = f"; {len(aggregated):,} more went as aggregates" if aggregated else ""
         self._say(
-            f"all {len(confirmed):,} confirmed events are in the cloud: 0 lost, {twice} twice "
-            f"(took {took_s:.0f} s)"
+            f"all {owed:,} confirmed events are in the cloud: 0 lost, {twice} twice "
+            f"(took {looked_s:.0f} s){others}"
             if not missing
-            else f"{len(missing):,} of {len(confirmed):,} confirmed events are not in the "
-            f"cloud after {took_s:.0f} s; `farmiq trace {min(missing)}` shows where one is"
+            else f"{len(missing):,} of {owed:,} confirmed events are not in the cloud after "
+            f"{looked_s:.0f} s{others}; `farmiq trace {min(missing)}` shows where one is"
         )
+
+    def _broken(self) -> str:
+        """What a person has broken of the way to the cloud, or nothing."""
+        if self.link_is_cut:
+            return "the link"
+        return "the edge's database" if self.database_is_frozen else ""
 
 
 def how_it_ended(code: int) -> str:

@@ -127,7 +127,7 @@ class Uploads:
         try:
             return await self._upload(http, image, data)
         except (*asking.FAILED, OSError) as error:
-            return Outcome("away", f"{type(error).__name__}: {error}"[:300])
+            return Outcome("away", asking.why(error)[:300])
 
     async def _upload(self, http: httpx2.AsyncClient, image: Image, data: bytes) -> Outcome:
         for _ in range(MOST_ADDRESSES):

@@ -22,6 +22,11 @@ LONGEST_ANSWER = 2 * 1024 * 1024
 FAILED = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, TimeoutError)
 
 
+def why(error: Exception) -> str:
+    """What a question ended in, for people: its kind, and what it says, if it says something."""
+    return ": ".join(filter(None, (type(error).__name__, str(error))))
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """An answer; without a body if that was longer than any we expect."""

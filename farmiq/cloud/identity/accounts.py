@@ -154,7 +154,7 @@ def change_password(
 
     Raises ValueError if nobody has this e-mail or the password cannot be one.
     """
-    name = _known(connection, email)
+    name = known(connection, email)
     connection.execute(
         "update users set password_hash = %s where email = %s", (passwords.hashed(password), name)
     )
@@ -166,7 +166,7 @@ def remove_user(connection: psycopg.Connection, email: str, *, actor: str) -> in
 
     Raises ValueError if nobody has this e-mail.
     """
-    name = _known(connection, email)
+    name = known(connection, email)
     _note(connection, actor, "remove", name)
     ended = _open_sign_ins(connection, name)
     connection.execute("delete from users where email = %s", (name,))
@@ -193,8 +193,11 @@ def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta
     return token
 
 
-def _known(connection: psycopg.Connection, email: str) -> str:
-    """The e-mail as it is kept; the row is locked until the end of the transaction."""
+def known(connection: psycopg.Connection, email: str) -> str:
+    """The e-mail as it is kept; the row is locked until the end of the transaction.
+
+    Raises ValueError if nobody has this e-mail.
+    """
     name = desk.normal_email(email)
     _returned(
         connection.execute("select user_id from users where email = %s for update", (name,)),

@@ -143,7 +143,7 @@ class Carrier:
         try:
             said = await asking.ask(self._client, method, url, content=content, headers=headers)
         except asking.FAILED as error:
-            return Answer(None, problem=storable(f"{type(error).__name__}: {error}"))
+            return Answer(None, problem=storable(asking.why(error)))
         return Answer(
             said.status,
             body=said.json(),

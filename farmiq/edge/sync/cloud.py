@@ -91,7 +91,7 @@ class Cloud:
             said = await asking.ask(self._client, "POST", url, content=body, headers=sent)
         except asking.FAILED as error:
             await self._unreached()
-            return Answer(None, problem=storable(f"{type(error).__name__}: {error}"))
+            return Answer(None, problem=storable(asking.why(error)))
         self._unanswered = 0
         if said.status == NOT_LET_IN:
             self._identity.forget()

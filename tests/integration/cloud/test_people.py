@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from farmiq.cli import app
+from farmiq.cli import app, terminal
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from tests.conftest import Database
 
@@ -53,7 +53,20 @@ def test_companies_and_people_are_listed() -> None:
         (ANN, "admin", 2),
         (BEA, "admin", 1),
     ]
-    assert run("user", "ls", "--tenant", "elsewhere") == []
+    assert "no company 'elsewhere'" in run("user", "ls", "--tenant", "elsewhere", expect=1)
+
+
+@pytest.mark.usefixtures("people")
+def test_log_that_is_cut_says_so_and_tells_the_time_of_this_machine() -> None:
+    (newest,) = run("user", "log", "--limit", "1")
+
+    cut = CliRunner().invoke(app, ["user", "log", "--limit", "1"]).stdout.splitlines()
+    whole = CliRunner().invoke(app, ["user", "log", "--limit", "2"]).stdout.splitlines()
+
+    assert cut[0].startswith(terminal.local(newest["at"]))
+    assert cut[1:] == ["and more; --limit shows more"]
+    assert len(whole) == 2
+    assert whole[1].endswith("admin")
 
 
 def test_new_password_ends_all_sign_ins_of_that_person_alone(people: Database) -> None:
@@ -93,9 +106,19 @@ def test_rights_that_change_are_noted_and_a_repeat_is_not(people: Database) -> N
 @pytest.mark.usefixtures("people")
 def test_nobody_of_that_name_is_said_in_a_sentence() -> None:
     assert "farmiq user ls" in run("user", "rm", "eve@hill.farm", "--yes", expect=2)
+    asked = CliRunner().invoke(app, ["user", "rm", "eve@hill.farm"], input="y\n")
+    assert (asked.exit_code, "Remove" in asked.output) == (2, False)
     assert "farmiq user ls" in run(
         "user", "password", "eve@hill.farm", "--password", "long enough 1", expect=2
     )
+
+
+@pytest.mark.usefixtures("people")
+def test_new_password_without_a_terminal_says_where_it_is_taken_from() -> None:
+    for command in (["add", ANN, "--tenant", "hill"], ["password", ANN]):
+        assert run("user", *command, expect=2) == (
+            "set FARMIQ_NEW_PASSWORD: there is no terminal to ask for it\n"
+        )
 
 
 def test_person_is_not_removed_without_a_yes(people: Database) -> None:

@@ -68,3 +68,22 @@ async def test_a_dead_letter_says_its_reason_and_the_next_command(
     assert "missing required field" in hops[2].note
     assert hops[2].next.endswith(f"farmiq dlq redrive --event-id {event['event_id']}")
     assert not trace.is_delivered(hops)
+
+
+async def test_a_reading_that_goes_in_aggregates_waits_for_nothing(
+    cloud: CloudSite, edge_db: Database
+) -> None:
+    event_id = uuid4()
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("insert into metric_settings values ('co2', 'agg')")
+        owner.execute(
+            "insert into telemetry_raw (id, tenant_id, farm_id, barn_id, device_id, metric_type, "
+            "metric_value, unit, occurred_at) "
+            "values (%s, 't', 'f', 'b', 'd', 'co2', 1, 'ppm', now())",
+            (event_id,),
+        )
+    for cloud_url in (cloud.database.url, None):
+        hops = await trace.trace(event_id, trace.Sites(edge_db.url, cloud_url))
+        last = [hop for hop in hops if hop.is_visible][-1]
+        assert "not sent by itself: co2 goes as aggregates (`farmiq metric ls`)" in last.note
+        assert trace.is_delivered(hops)

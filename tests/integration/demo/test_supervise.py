@@ -2,14 +2,17 @@
 
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import psycopg
 import pytest
 
 from farmiq import stack
+from farmiq.demo import run, supervise
 from farmiq.demo.observe import Observer
 from farmiq.demo.provision import TENANT_ID, Site
 from farmiq.demo.run import Child, DemoError, Farm
@@ -80,6 +83,32 @@ async def test_process_that_dies_after_every_start_ends_the_demo(farm: Farm) -> 
         supervisor.mend()
 
 
+async def test_edge_that_needs_longer_to_be_ready_is_waited_for(
+    farm: Farm, tmp_path: Path, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while its database is frozen: it runs, and answers that it is not ready."""
+    monkeypatch.setattr(run, "READY_S", 0.3)
+    said: list[str] = []
+    supervisor = Supervisor(farm, said.append)
+    edge, port = farm.children["edge"], free_port()
+    served = tmp_path / "served"
+    served.mkdir()
+    serve = (sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1")
+    edge.launch = replace(edge.launch, argv=(*serve, "--directory", str(served)))
+    edge.ready_url = f"http://127.0.0.1:{port}"
+
+    supervisor.kill_edge()
+    supervisor.mend()
+    # So often it is not asked within that time: it is waited for again.
+    await until(lambda: edge.log.read_text().count('"GET /readyz') > 5)
+    assert len(said) == 1
+    (served / "readyz").touch()
+    await until(lambda: len(said) > 1)
+
+    assert said[1].startswith("edge is ready again after")
+    await supervisor.close()
+
+
 def _kill(child: Child) -> None:
     child.process.kill()
     child.process.wait()
@@ -114,25 +143,12 @@ async def test_check_waits_for_each_confirmed_event_and_figures_count_this_run_a
     farm: Farm, tmp_path: Path, cloud_db: Database
 ) -> None:
     said: list[str] = []
-    event_id = ids.new()
-    journal = Journal(tmp_path / "journal.jsonl")
-    journal.write("sent", str(event_id))
-    journal.write("ok", str(event_id))
-    journal.close()
+    event_id = _confirmed(tmp_path)
     supervisor = Supervisor(farm, said.append)
 
     supervisor.check()
-    async with await psycopg.AsyncConnection.connect(cloud_db.url) as connection:
-        # Of an earlier run: its id is as old as it is.
-        for of_run in ("00000000-0000-7000-8000-000000000000", str(event_id)):
-            await connection.execute(
-                """
-                insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
-                  metric_type, metric_value, unit, occurred_at, trace_id)
-                values (%s, %s, 'f', 'b', 'd', 'temperature', 1, 'C', now(), 't')
-                """,
-                (TENANT_ID, of_run),
-            )
+    # The one is of an earlier run: its id is as old as it is.
+    await _store(cloud_db, UUID("00000000-0000-7000-8000-000000000000"), event_id)
     await until(lambda: bool(said))
     figures = await farm.observer.look()
 
@@ -140,6 +156,70 @@ async def test_check_waits_for_each_confirmed_event_and_figures_count_this_run_a
     assert figures.cloud is not None
     assert (figures.sent, figures.cloud.stored) == (1, 1)
     await supervisor.close()
+
+
+def _confirmed(folder: Path) -> UUID:
+    """An event that the broker has confirmed."""
+    event_id = ids.new()
+    journal = Journal(folder / "journal.jsonl")
+    journal.write("sent", str(event_id))
+    journal.write("ok", str(event_id))
+    journal.close()
+    return event_id
+
+
+async def _store(cloud_db: Database, *event_ids: UUID) -> None:
+    async with await psycopg.AsyncConnection.connect(cloud_db.url) as connection:
+        for event_id in event_ids:
+            await connection.execute(
+                """
+                insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
+                  metric_type, metric_value, unit, occurred_at, trace_id)
+                values (%s, %s, 'f', 'b', 'd', 'temperature', 1, 'C', now(), 't')
+                """,
+                (TENANT_ID, event_id),
+            )
+
+
+async def test_check_of_a_cut_link_has_its_deadline_after_the_link_is_back(
+    farm: Farm, tmp_path: Path, cloud_db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "CHECK_WITHIN_S", 1e-9)
+    said: list[str] = []
+    event_id = _confirmed(tmp_path)
+    supervisor = Supervisor(farm, said.append)
+    supervisor.link_is_cut = True
+
+    supervisor.check()
+    await until(lambda: bool(said))
+    await _store(cloud_db, event_id)
+    supervisor.link_is_cut = False
+    await until(lambda: len(said) > 1)
+
+    assert said[0] == "the check waits for the link"
+    assert said[1].startswith("all 1 confirmed events are in the cloud: 0 lost")
+
+
+async def test_reading_of_an_aggregated_metric_is_not_lost(
+    farm: Farm, tmp_path: Path, edge_db: Database
+) -> None:
+    said: list[str] = []
+    event_id = _confirmed(tmp_path)
+    async with await psycopg.AsyncConnection.connect(edge_db.admin_url) as connection:
+        await connection.execute("insert into metric_settings values ('co2', 'agg')")
+        await connection.execute(
+            """
+            insert into telemetry_raw (id, tenant_id, farm_id, barn_id, device_id, metric_type,
+              metric_value, unit, occurred_at)
+            values (%s, %s, 'f', 'b', 'd', 'co2', 1, 'ppm', now())
+            """,
+            (event_id, TENANT_ID),
+        )
+
+    await Supervisor(farm, said.append)._check()
+
+    assert said[0].startswith("all 0 confirmed events are in the cloud: 0 lost")
+    assert said[0].endswith("; 1 more went as aggregates")
 
 
 async def test_link_is_cut_and_mended_by_the_same_key(farm: Farm) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from farmiq import stack
+from farmiq import doctor, stack
 from farmiq.config import EdgeSettings
 from farmiq.edge.devices import desk
 from farmiq.edge.devices import service as devices
@@ -21,6 +21,7 @@ from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import broker_callout, db, http, mqtt, nats
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.tls import Tls
 from tests.conftest import Database
 from tests.devices import at, register
 from tests.until import until
@@ -38,12 +39,14 @@ class Site:
     settings: EdgeSettings
     logins: list[Credentials]
 
-    def connected(self, login: Credentials, client_id: str, **options: Any) -> Any:
+    def url(self, login: Credentials) -> str:
         host, port = mqtt.address(self.broker.environment["FARMIQ_EDGE_MQTT_URL"])
         user = quote(login.device.broker_user, safe="")
-        url = f"mqtt://{user}:{login.password}@{host}:{port}"
+        return f"mqtt://{user}:{login.password}@{host}:{port}"
+
+    def connected(self, login: Credentials, client_id: str, **options: Any) -> Any:
         usual: dict[str, Any] = {"keep_session": False, "backoff": Backoff(cap_s=0.2)}
-        return mqtt.connected(url, client_id=client_id, **{**usual, **options})
+        return mqtt.connected(self.url(login), client_id=client_id, **{**usual, **options})
 
     @contextlib.asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
@@ -201,6 +204,21 @@ async def test_only_who_was_refused_is_told_of_and_nobody_for_whom_nobody_answer
             await refused(link)
         await until(lambda: any('"gateway"' in message for (message,) in logins()))
     assert not any("t-1/one" in message for (message,) in logins())
+
+
+async def test_doctor_of_a_weigh_station_is_let_in_and_leaves_its_agent_alone(site: Site) -> None:
+    one, other = site.logins
+    async with site.answering(), site.connected(one, "t-1/one/agent", keep_session=True) as agent:
+        await agent.until_up()
+        connection = agent.connection
+        for _ in range(broker_callout.MAX_SESSIONS + 1):
+            found = await doctor._broker("agent broker", site.url(one), Tls(), "AGENT_MQTT_URL")
+            assert (found.healthy, found.detail) == (True, "answers and lets us in")
+        async with site.connected(other, "agent-one") as stranger:
+            await refused(stranger)
+        await until(site.alerts)
+        assert agent.connection == connection
+    assert {subject for subject, _ in site.alerts()} == {"t-2/one"}
 
 
 async def test_who_is_connected_stays_while_nobody_answers_the_broker(site: Site) -> None:

@@ -76,3 +76,11 @@ async def test_an_answer_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_an_answer_longer_than_any_of_ours_has_no_body() -> None:
     async with served(saying(b" " * (asking.LONGEST_ANSWER + 1))) as url:
         assert (await ask(url)).body == b""
+
+
+def test_a_failure_that_says_nothing_is_told_by_its_kind_alone() -> None:
+    errors = (httpx2.ReadError(""), httpx2.ConnectError("no route"), TimeoutError())
+
+    assert [asking.why(error) for error in errors] == [
+        "ReadError", "ConnectError: no route", "TimeoutError",
+    ]  # fmt: skip

@@ -131,7 +131,7 @@ class Bridge:
         try:
             return await asking.ask(self.client, "POST", self.url, content=body, headers=headers)
         except asking.FAILED as error:
-            return f"{self.url} was not reached: {type(error).__name__}: {error}"[:300]
+            return f"{self.url} was not reached: {asking.why(error)}"[:300]
 
     def _token(self, key: dict[str, Any], tenant_id: str) -> str:
         return tokens.sign(
