@@ -50,6 +50,10 @@ class Known:
     prepare: Callable[[], None] | None = None
 
 
+# Its token is signed for the very request: none that is drawn is let in (tests of the edges do so).
+SIGNED = {"POST /api/v1/edges/rotate"}
+
+
 @dataclass
 class Tally:
     """What an operation answered, and what was wrong with that."""
@@ -195,5 +199,9 @@ def running(
 def assert_sound(found: Mapping[str, Tally]) -> None:
     wrong = [f"{name}: {why}" for name, tally in found.items() for why in tally.wrong]
     assert not wrong, "\n".join(wrong[:20])
-    barren = {name: dict(each.statuses) for name, each in found.items() if each.good < LEAST_GOOD}
+    barren = {
+        name: dict(each.statuses)
+        for name, each in found.items()
+        if each.good < LEAST_GOOD and name not in SIGNED
+    }
     assert not barren, barren

@@ -41,6 +41,7 @@ Logger = structlog.typing.FilteringBoundLogger
 
 def configure(level: str = "info", stream: TextIO | None = None) -> None:
     """Call once per process. Libraries that log the ordinary way come out as the same JSON."""
+    _limit.clear()
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -150,6 +151,11 @@ class LineLimit:
             began_at, count = self._lines.get(kind, (now, 0))
             self._lines[kind] = began_at, count + 1
             return count < self.max_lines
+
+    def clear(self) -> None:
+        """Begin to count anew, for another stream."""
+        with self._lock:
+            self._lines.clear()
 
     def left_out(self, *, now: float) -> dict[str, int]:
         """Forget the minutes that are over; how many lines each of them lacks, if any."""

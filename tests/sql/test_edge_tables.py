@@ -67,6 +67,7 @@ def test_sync_outbox_has_the_documented_columns_and_defaults(edge_db: Database) 
         "dlq_reason": "text",
         "created_at": "timestamp with time zone",
         "updated_at": "timestamp with time zone",
+        "clock_suspect": "boolean",
     }
     with psycopg.connect(edge_db.url) as connection:
         row = connection.execute(
@@ -125,6 +126,8 @@ def test_sync_state_has_the_documented_columns(edge_db: Database) -> None:
         "last_sent_batch_id",
         "consecutive_failures",
         "paused_until",
+        "last_error_code",
+        "last_error_message",
     ]
 
 

@@ -136,6 +136,9 @@ def _given(settings: DeviceSettings) -> dict[str, str]:
     for name, spec in DeviceSettings.model_fields.items():
         value = getattr(settings, name)
         if value is not None:
-            text = value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
-            found[str(spec.alias)] = text
+            values = value if isinstance(value, tuple) else (value,)
+            found[str(spec.alias)] = ",".join(
+                each.get_secret_value() if hasattr(each, "get_secret_value") else str(each)
+                for each in values
+            )
     return found

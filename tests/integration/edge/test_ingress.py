@@ -367,8 +367,13 @@ class TestService:
         again.cancel()
 
 
-def test_late_by_a_day_is_not_suspect_but_by_more_is() -> None:
-    now = datetime(2025, 5, 5, tzinfo=UTC)
-    for skew, suspect in ((timedelta(hours=24), False), (timedelta(hours=24, seconds=1), True)):
-        raw = message(ts=(now - skew).isoformat())
+def test_reading_is_suspect_more_than_a_week_late_or_a_day_ahead() -> None:
+    now, second = datetime(2025, 5, 5, tzinfo=UTC), timedelta(seconds=1)
+    for late, suspect in (
+        (timedelta(days=7), False),
+        (timedelta(days=7) + second, True),
+        (-timedelta(days=1), False),
+        (-timedelta(days=1) - second, True),
+    ):
+        raw = message(ts=(now - late).isoformat())
         assert accept(TOPIC, raw, now=now).clock_suspect is suspect

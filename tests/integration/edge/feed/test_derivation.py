@@ -197,7 +197,7 @@ async def test_suspect_clocks_and_unknown_units_are_left_out(
     pool: db.Pool, edge_db: Database
 ) -> None:
     await switch_on(edge_db, since=BEGIN - timedelta(days=9000))
-    odd = [weight(900 + n, 10.0, at=BEGIN - timedelta(days=3, minutes=n)) for n in range(5)]
+    odd = [weight(900 + n, 10.0, at=BEGIN - timedelta(days=30, minutes=n)) for n in range(5)]
     odd += [weight(950 + n, 10.0, at=BEGIN + timedelta(days=300, minutes=n)) for n in range(5)]
     odd += [weight(970 + n, 10.0, unit="%", at=BEGIN + timedelta(minutes=n)) for n in range(5)]
     await transaction.keep(pool, [*odd, *a_morning()])

@@ -49,6 +49,7 @@ def test_error_codes_are_those_of_the_contract() -> None:
     assert away == Away("NETWORK_ERROR", "connection refused")
     assert broken == Failed("HTTP_500", "boom")
     assert set(verdict.OUTAGE_CODES) == {
+        "CLOUD_BROKEN",
         "NETWORK_ERROR",
         "NOT_OUR_CLOUD",
         *(f"HTTP_{one}" for one in OUTAGES),
