@@ -284,7 +284,9 @@ class Callout:
                         await backoff.wait()
             if time.monotonic() - told_at >= LOG_EVERY_S:
                 for user, count in ended.most_common(MAX_REFUSALS):
-                    log.get("broker").warning("broker.sessions_ended", login=user, count=count)
+                    log.get("broker").warning(
+                        "broker.sessions_ended", reason=f"too many of {user}", count=count
+                    )
                 ended, told_at = Counter(), time.monotonic()
 
     def _take(self, message: nats.Message) -> None:
