@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
@@ -27,7 +28,7 @@ async def test_every_reading_arrives_once_and_can_be_traced(farm: Farm) -> None:
     (counted,) = farm.cloud("select sum(reading_count)::int from telemetry_latest")
     assert farm.cloud("select count(*)::int from telemetry_readings") == [counted]
     _follow_one(farm)
-    _follow_one_in_the_logs(farm)
+    await _follow_one_in_the_logs(farm)
     _follow_feed(farm)
     _no_payload_in_any_log(farm)
 
@@ -56,8 +57,11 @@ def _follow_one(farm: Farm) -> None:
     assert "knows event" in unknown.stderr
 
 
-def _follow_one_in_the_logs(farm: Farm) -> None:
-    """A stored reading's trace_id is in the tables of both sites and in the log of each hop."""
+async def _follow_one_in_the_logs(farm: Farm) -> None:
+    """A stored reading's trace_id is in the tables of both sites and in the log of each hop.
+
+    A hop writes its line after its commit, and one more if the event comes again.
+    """
     ((event_id, trace_id),) = farm.cloud(
         "select event_id::text, trace_id from telemetry_readings order by stored_at desc limit 1"
     )
@@ -68,11 +72,15 @@ def _follow_one_in_the_logs(farm: Farm) -> None:
         ("cloud-ingestion", "ingestion.events"),
         ("cloud-telemetry-service", "amqp.consumed"),
     ):
-        (line,) = [
-            line
-            for line in log_lines(farm.log(service))
-            if line["event"] == said and event_id in line["event_id"]
-        ]
+
+        def lines(service: str = service, said: str = said) -> list[dict[str, Any]]:
+            return [
+                line
+                for line in log_lines(farm.log(service))
+                if line["event"] == said and event_id in line["event_id"]
+            ]
+
+        line = (await until(lines))[-1]
         assert line["trace_id"][line["event_id"].index(event_id)] == trace_id
         assert line["event_type"] == "telemetry.ingested"
 

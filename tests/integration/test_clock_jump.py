@@ -1,4 +1,4 @@
-"""A clock that jumps ahead by days and back deletes nothing and blocks nobody (F-13, I-23)."""
+"""A clock that jumps ahead by days and back deletes nothing and blocks nobody."""
 
 from collections.abc import Callable
 

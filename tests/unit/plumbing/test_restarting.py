@@ -18,7 +18,7 @@ def logged() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     log.configure("info", stream)
     yield stream
-    log.configure("info")
+    log.configure("warning")
 
 
 class Service:

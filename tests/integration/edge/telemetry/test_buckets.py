@@ -335,8 +335,10 @@ class TestSyncAsAggregates:
             "select payload_json->>'aggregation_window', payload_json->'count', occurred_at "
             "from sync_outbox order by occurred_at, payload_json->'count'"
         )
-        at = datetime.now(UTC)
-        hour = at.replace(minute=0, second=0, microsecond=0)
+        now = datetime.now(UTC)
+        hour = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        at = hour + timedelta(minutes=30)
+        execute(edge_db, "insert into test_clock (ahead) values (%s)", at - now)
         await keep(pool, [Reading(at, 20.0)])
         await remake_all(pool)
         first = [("1h", 1, hour)]
@@ -345,8 +347,7 @@ class TestSyncAsAggregates:
         await remake_all(pool)
         assert rows(edge_db, told) == first
         after = hour + timedelta(hours=1)
-        in_time = after + timedelta(minutes=1) - at
-        execute(edge_db, "insert into test_clock (ahead) values (%s)", in_time)
+        execute(edge_db, "update test_clock set ahead = ahead + '31 minutes'")
         await keep(pool, [Reading(after, 22.0)])
         await remake_all(pool)
         assert rows(edge_db, told) == [*first, ("1h", 2, hour)]
