@@ -20,11 +20,11 @@ def demo(
     In a terminal, keys cut the link to the cloud, kill the edge and freeze its database; whatever
     dies is started again, and a check says that nothing was lost.
     """
-    from farmiq.demo import run as demo_run
-    from farmiq.demo import view
-
     say = terminal.progress()
     try:
+        from farmiq.demo import run as demo_run
+        from farmiq.demo import view
+
         _with_engines(
             "demo",
             lambda engines: demo_run.demo(
