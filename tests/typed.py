@@ -7,12 +7,16 @@ the questions of a person, and every service is one.
 import contextlib
 import io
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from unittest import mock
 
 from farmiq import cli
+
+# Services that a test runs in this process log to standard output meanwhile, unless told otherwise.
+_LOG_LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[\w+ *\] .*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +44,4 @@ def _main(words: tuple[str, ...], environment: dict[str, str]) -> Done:
             cli.main()
         except SystemExit as end:
             code = int(end.code or 0)
-    return Done(code, out.getvalue(), err.getvalue())
+    return Done(code, _LOG_LINE.sub("", out.getvalue()), err.getvalue())

@@ -569,6 +569,11 @@ async def test_a_body_without_an_end_is_refused_before_it_ends(
     assert (await client.post({"events": [event()]})).status_code == 202
 
 
+async def has_consumer(url: str) -> bool:
+    found = await amqp.depth(url, TELEMETRY_QUEUE)
+    return found is not None and found[1] > 0
+
+
 async def test_batches_wait_for_a_slow_consumer_and_leave_the_backlog_at_the_edge(
     cloud: CloudSite, tasks: asyncio.TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -576,6 +581,14 @@ async def test_batches_wait_for_a_slow_consumer_and_leave_the_backlog_at_the_edg
     # A busy machine may be slower than a queue that stands still.
     monkeypatch.setattr(backpressure, "MAX_HOLD_S", 120.0)
     monkeypatch.setattr(backpressure, "STALLED_S", 120.0)
+    look, looked = backpressure.Backpressure._look, asyncio.Event()
+
+    async def look_and_tell(self: backpressure.Backpressure, channel: Any) -> None:
+        await look(self, channel)
+        if self._depths:
+            looked.set()
+
+    monkeypatch.setattr(backpressure.Backpressure, "_look", look_and_tell)
     settings = cloud.settings.model_copy(update={"ingestion_waiting": 40})
     async with _serving(cloud, settings, tasks) as client:
         await until(lambda: ready(client.door))
@@ -593,6 +606,9 @@ async def test_batches_wait_for_a_slow_consumer_and_leave_the_backlog_at_the_edg
                         await message.ack()
 
             consuming = tasks.create_task(consume())
+            await until(lambda: has_consumer(url))
+            assert (await client.post({"events": [event()]})).status_code == 202
+            await looked.wait()
             for _ in range(12):
                 batch = {"events": [event() for _ in range(20)]}
                 assert (await client.post(batch)).status_code == 202
