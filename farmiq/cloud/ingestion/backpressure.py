@@ -103,7 +103,7 @@ class Backpressure:
                         await asyncio.sleep(LOOK_S)
             except amqp.UNAVAILABLE as error:
                 log.get("cloud-ingestion").debug("ingestion.depths_unknown", error=amqp.why(error))
-                await self._forget()
+                await self._clear()
                 await asyncio.sleep(1.0)
 
     async def _look(self, channel: AbstractChannel) -> None:
@@ -120,7 +120,7 @@ class Backpressure:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _forget(self) -> None:
+    async def _clear(self) -> None:
         """Nobody is held back by what is not known; publishing tells whether the bus is there."""
         self._depths = {}
         async with self._changed:

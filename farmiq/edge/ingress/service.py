@@ -103,7 +103,7 @@ async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: 
             turn.begun()
             _show(broker, intake)
             group.create_task(intake.receipts.keep_sending())
-            session = SessionWatch(pool, broker, name=name, tell=tell_of_lost_session)
+            session = SessionWatch(pool, broker, name=name, tell=report_lost_session)
             group.create_task(chores.keep_doing(Chore("ingress.session", 1.0, session.look)))
             for lane in intake.lanes:
                 group.create_task(intake.write(lane))
@@ -116,7 +116,7 @@ async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: 
                 await intake.take(messages)
 
 
-async def tell_of_lost_session(tx: db.Connection) -> None:
+async def report_lost_session(tx: db.Connection) -> None:
     told = (
         "the broker had no session for the gateway any more: what devices had sent and the gateway "
         "had not taken is lost, unless they send it again. To do: if the broker was not set up "

@@ -6,7 +6,7 @@ import psycopg
 
 from farmiq import stack
 from farmiq.edge.devices import refusals
-from farmiq.edge.ingress.service import NAME, tell_of_lost_session
+from farmiq.edge.ingress.service import NAME, report_lost_session
 from farmiq.messages import topics
 from farmiq.plumbing import broker_log, db, gateway_session, lease, mqtt
 from farmiq.plumbing.backoff import Backoff
@@ -47,14 +47,14 @@ async def test_session_that_somebody_ended_is_an_alert_and_so_is_who_took_its_pl
             async with mqtt.connected(
                 url, client_id="gw", topics=topics.UP, backoff=Backoff(cap_s=0.1)
             ) as gateway:
-                watch = SessionWatch(pool, gateway, name=NAME, tell=tell_of_lost_session)
+                watch = SessionWatch(pool, gateway, name=NAME, tell=report_lost_session)
                 await gateway.until_up()
                 await watch.look()
                 assert alerts() == []
         async with mqtt.connected(
             url, client_id="gw", topics=topics.UP, backoff=Backoff(cap_s=0.1)
         ) as gateway:
-            watch = SessionWatch(pool, gateway, name=NAME, tell=tell_of_lost_session)
+            watch = SessionWatch(pool, gateway, name=NAME, tell=report_lost_session)
             await gateway.until_up()
             await watch.look()
             connection = gateway.connection

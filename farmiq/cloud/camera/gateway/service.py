@@ -134,7 +134,7 @@ async def _listen(  # noqa: PLR0917 - what it stands on
         with door.readying(checks):
             turn.begun()
             group.create_task(lag.watch())
-            session = SessionWatch(pool, broker, name=name, tell=tell_of_lost_session)
+            session = SessionWatch(pool, broker, name=name, tell=report_lost_session)
             group.create_task(chores.keep_doing(chores.Chore("camera.session", 1.0, session.look)))
             for _ in range(WORKERS):
                 group.create_task(steps.work())
@@ -150,7 +150,7 @@ async def _listen(  # noqa: PLR0917 - what it stands on
                 steps.news.set()
 
 
-async def tell_of_lost_session(tx: db.Connection) -> None:
+async def report_lost_session(tx: db.Connection) -> None:
     del tx
     LOST.inc()
     told = "the broker had no session for us any more; what waited in it is lost unless sent again"
