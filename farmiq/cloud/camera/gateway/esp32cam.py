@@ -14,6 +14,7 @@ from farmiq.cloud.camera.gateway.wire import (
     Answer,
     CaptureImage,
     Chunk,
+    Greeting,
     Hello,
     Message,
     Metadata,
@@ -138,10 +139,14 @@ def answer(spelling: str, told: Answer) -> tuple[str, bytes]:
             at = told.next_wake
             until = {"next_wake_time": _time_of_day(at, told.timezone)} if at else {}
             body |= {"image_name": told.image_name, "ACK_OK": until}
+        case Greeting():
+            channel = "ack"
+            at = told.next_wake
+            body["ACK_OK"] = {"next_wake_time": _time_of_day(at, told.timezone)} if at else {}
         case SendImage():
             body["send_image"] = told.image_name
         case CaptureImage():
-            body["capture_image"] = 1
+            body["capture_image"] = True
         case NextWake():
             body["next_wake"] = _time_of_day(told.at, told.timezone)
     return f"{ROOT}/{spelling}/{channel}", msgspec.json.encode(body)

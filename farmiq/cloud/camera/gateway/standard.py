@@ -14,6 +14,7 @@ from farmiq.cloud.camera.gateway.wire import (
     Answer,
     CaptureImage,
     Chunk,
+    Greeting,
     Hello,
     Message,
     Metadata,
@@ -175,6 +176,8 @@ def answer(spelling: str, told: Answer) -> tuple[str, bytes] | None:
             command: dict[str, object] = {"send_image": told.image_name}
         case CaptureImage():
             command = {"capture_image": True}
+        case Greeting():
+            return None
         case NextWake():
             command = {"next_wake": wire.utc_text(told.at)}
     return f"{ROOT}/{spelling}/cmd", msgspec.json.encode(command)

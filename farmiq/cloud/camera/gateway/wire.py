@@ -33,11 +33,11 @@ class Wrong(Exception):  # noqa: N818 - a verdict on what a camera sent
 
 
 class Sent(NamedTuple):
-    """A message; `repeated`: the broker has brought it before, so it is older than it looks."""
+    """A message as the broker stored it, and when, by the broker's clock."""
 
     topic: str
     raw: bytes
-    repeated: bool = False
+    stored_at_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,15 @@ class NextWake:
     timezone: str
 
 
-Answer = Missing | Stored | SendImage | CaptureImage | NextWake
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """The answer to a HELLO of a camera that holds images: it may announce the oldest (C-117)."""
+
+    next_wake: datetime | None
+    timezone: str
+
+
+Answer = Missing | Stored | SendImage | CaptureImage | NextWake | Greeting
 
 
 @dataclass(frozen=True, slots=True)
