@@ -19,6 +19,10 @@ MAX_CAMERA_PAYLOAD_BYTES = 128 * 1024
 # What the gateway listens to: everything that devices send. Receipts and commands run the other
 # way; listening to `iot/#` would bring every one of them back to us.
 UP = ("iot/telemetry/#", "iot/event/#", "iot/status/#", "iot/weighvision/#")
+# What the edge tells devices: receipts, and commands.
+DOWN = ("iot/ack/#", "iot/command/#")
+# The stream of a NATS broker that holds what devices send until the gateway has stored it.
+LOG = "FARMIQ_UP"
 # Of these the broker keeps the last message for whoever comes later.
 RETAINED = ("iot/status/#",)
 

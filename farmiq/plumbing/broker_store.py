@@ -5,6 +5,7 @@ can make it keep is bounded: a message is retained only where the topic map says
 is short, and the queue of what nobody has taken leaves room for sessions and logins.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from farmiq.plumbing import nats
+from farmiq.plumbing import nats, stream
 
 QUEUE, RETAINED, QOS2 = "$MQTT_msgs", "$MQTT_rmsgs", "$MQTT_qos2in"
 # A retained message on any other topic meets this stream, which takes none: the broker delivers
@@ -22,8 +23,9 @@ QUEUE, RETAINED, QOS2 = "$MQTT_msgs", "$MQTT_rmsgs", "$MQTT_qos2in"
 NOT_RETAINED = "FARMIQ_NOT_RETAINED"
 MAX_RETAINED_BYTES = 16 * 1024
 # Of the whole store: the queue, what is retained, and messages of QoS 2 that their senders have
-# not released. The rest is for sessions.
+# not released. The rest is for sessions. Where a gateway reads a log, that has most of the queue.
 QUEUE_SHARE, RETAINED_SHARE, QOS2_SHARE = 0.75, 0.10, 0.05
+LOG_SHARE = 0.60
 # So full a store is told of; when it is calmer than that again, the matter is over.
 WARN_SHARE, CALM_SHARE = 0.5, 0.4
 TIMEOUT_S = 5.0
@@ -33,11 +35,24 @@ _STREAM_NOT_FOUND = 10059
 
 
 @dataclass(frozen=True, slots=True)
+class LogStream:
+    """The stream that a gateway reads (stream.py), and its subjects.
+
+    `queue_subjects` is what is left to the broker's own queue: no subject may be in both.
+    """
+
+    name: str
+    subjects: Sequence[str]
+    queue_subjects: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """Subjects of devices: where a message may be retained, and where none is."""
 
     retained: Sequence[str]
     not_retained: Sequence[str]
+    log: LogStream | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,10 @@ _jsz = msgspec.json.Decoder(_JetStream)
 
 def changes(bounds: Bounds, *, store_bytes: int) -> dict[str, dict[str, Any]]:
     """By stream: what has to be so in its configuration."""
+    queue: dict[str, Any] = {"max_bytes": int(store_bytes * QUEUE_SHARE), "discard": "new"}
+    if bounds.log is not None:
+        queue["max_bytes"] = int(store_bytes * (QUEUE_SHARE - LOG_SHARE))
+        queue["subjects"] = list(bounds.log.queue_subjects)
     return {
         RETAINED: {
             "subjects": [_PREFIX + subject for subject in bounds.retained],
@@ -73,7 +92,7 @@ def changes(bounds: Bounds, *, store_bytes: int) -> dict[str, dict[str, Any]]:
             "max_bytes": int(store_bytes * RETAINED_SHARE),
             "discard": "new",
         },
-        QUEUE: {"max_bytes": int(store_bytes * QUEUE_SHARE), "discard": "new"},
+        QUEUE: queue,
         QOS2: {"max_bytes": int(store_bytes * QOS2_SHARE)},
     }
 
@@ -86,6 +105,29 @@ def sink(bounds: Bounds) -> dict[str, Any]:
         "retention": "limits",
         "max_msgs": 1,
         "max_msg_size": 1,
+    }
+
+
+def queue(bounds: LogStream) -> dict[str, Any]:
+    """The broker's queue, made before it makes one itself with all subjects."""
+    return {
+        "name": QUEUE,
+        "subjects": list(bounds.queue_subjects),
+        "storage": "file",
+        "retention": "interest",
+        "num_replicas": 1,
+    }
+
+
+def log_stream(bounds: LogStream, *, store_bytes: int) -> dict[str, Any]:
+    return {
+        "name": bounds.name,
+        "subjects": list(bounds.subjects),
+        "storage": "file",
+        "retention": "limits",
+        "discard": "new",
+        "max_bytes": int(store_bytes * LOG_SHARE),
+        "num_replicas": 1,
     }
 
 
@@ -119,6 +161,8 @@ class Store:
         self._client, self._nats_url, self._monitor_url = client, nats_url, monitor_url
         self._bounds = bounds
         self.problem: str | None = "not looked at yet"
+        # All streams are as they must be before the first device may send.
+        self.is_bounded = asyncio.Event()
         self.use: Use | None = None
 
     async def look(self) -> dict[str, object]:
@@ -138,46 +182,53 @@ class Store:
         if store_bytes <= 0:
             raise nats.NatsError("it does not say how much it may keep (max_file_store)")
         done = []
+        log = self._bounds.log
         async with nats.connected(self._nats_url) as server:
             for name, wanted in changes(self._bounds, store_bytes=store_bytes).items():
                 config = await _config(server, name)
+                if config is None and name == QUEUE and log is not None:
+                    config = queue(log)
+                    await stream.ask(server, f"STREAM.CREATE.{name}", {**config, **wanted})
+                    done.append(name)
+                    continue
                 # The broker makes its streams when the first MQTT client comes.
                 if config is None or _is_so(config, wanted):
                     continue
                 if name == RETAINED:
                     await self._purge(server)
-                await _ask(server, f"STREAM.UPDATE.{name}", {**config, **wanted})
+                await stream.ask(server, f"STREAM.UPDATE.{name}", {**config, **wanted})
                 done.append(name)
-            found, wanted = await _config(server, NOT_RETAINED), sink(self._bounds)
-            if found is None or not _is_so(found, wanted):
-                verb = "CREATE" if found is None else "UPDATE"
-                await _ask(server, f"STREAM.{verb}.{NOT_RETAINED}", {**(found or {}), **wanted})
-                done.append(NOT_RETAINED)
+            made = [sink(self._bounds)]
+            # After the queue: that gives it the subjects and the room.
+            if log is not None:
+                made.append(log_stream(log, store_bytes=store_bytes))
+            done += [wanted["name"] for wanted in made if await _make(server, wanted)]
+        self.is_bounded.set()
         return done
 
     async def _purge(self, server: nats.Connection) -> None:
         """What was retained before and may not be: a store that it filled has room again."""
         for subject in self._bounds.not_retained:
-            await _ask(server, f"STREAM.PURGE.{RETAINED}", {"filter": _PREFIX + subject})
+            purged = {"filter": _PREFIX + subject}
+            await stream.ask(server, f"STREAM.PURGE.{RETAINED}", purged)
 
 
-async def _config(server: nats.Connection, stream: str) -> dict[str, Any] | None:
+async def _make(server: nats.Connection, wanted: dict[str, Any]) -> bool:
+    """A stream as wanted; whether anything had to be done."""
+    name = wanted["name"]
+    found = await _config(server, name)
+    if found is not None and _is_so(found, wanted):
+        return False
+    verb = "CREATE" if found is None else "UPDATE"
+    await stream.ask(server, f"STREAM.{verb}.{name}", {**(found or {}), **wanted})
+    return True
+
+
+async def _config(server: nats.Connection, name: str) -> dict[str, Any] | None:
     """None: there is no such stream."""
-    answer = await _ask(server, f"STREAM.INFO.{stream}", {}, unless=_STREAM_NOT_FOUND)
+    answer = await stream.ask(server, f"STREAM.INFO.{name}", {}, unless=_STREAM_NOT_FOUND)
     config: dict[str, Any] | None = answer.get("config")
     return config
-
-
-async def _ask(
-    server: nats.Connection, subject: str, body: Mapping[str, Any], *, unless: int = 0
-) -> dict[str, Any]:
-    """A request to JetStream. Raises NatsError if it fails, but for the error `unless`."""
-    raw = await server.request(f"$JS.API.{subject}", msgspec.json.encode(body))
-    answer: dict[str, Any] = msgspec.json.decode(raw)
-    error = answer.get("error")
-    if error is not None and error.get("err_code") != unless:
-        raise nats.NatsError(f"{subject}: {error.get('description')}")
-    return answer
 
 
 def _is_so(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

@@ -2,7 +2,8 @@
 
 A message is acknowledged after it is in the file store and flushed to disk; the bench lets it be
 flushed every so often instead (FARMIQ_STACK_MQTT_SYNC). Each broker knows the `reader`
-(our gateway), the `writer` (all devices or cameras at once) and the `keeper`. There is a file of
+(our services), the `writer` (all devices or cameras at once), the `log` (our gateway, which reads
+the broker's log over the NATS protocol) and the `keeper`. There is a file of
 users that edge-devices-registry writes: there every device is one, and the `writer` is only there
 if a shared login was asked for.
 """
@@ -80,12 +81,34 @@ KEEPER = User(
     publish=(
         "$JS.API.STREAM.INFO.*",
         "$JS.API.STREAM.UPDATE.*",
-        "$JS.API.STREAM.CREATE.FARMIQ_NOT_RETAINED",
+        "$JS.API.STREAM.CREATE.*",
         "$JS.API.STREAM.PURGE.$MQTT_rmsgs",
     ),
     subscribe=("_INBOX.>",),
     protocol="STANDARD",
 )
+
+
+def log_user(
+    variable: str, *, stream: str, publish: tuple[str, ...], before: tuple[str, ...]
+) -> User:
+    """Return the gateway's login at the log that it reads, and at what it read before."""
+    return User(
+        name="log",
+        variable=variable,
+        publish=(*publish, *(each for name in (stream, *before) for each in _reading(name))),
+        subscribe=("_INBOX.>",),
+        protocol="STANDARD",
+    )
+
+
+def _reading(stream: str) -> tuple[str, ...]:
+    verbs = ("STREAM.INFO", "STREAM.MSG.GET", "STREAM.PURGE")
+    consumer = ("CONSUMER.CREATE", "CONSUMER.MSG.NEXT", "CONSUMER.DELETE")
+    return (
+        *(f"$JS.API.{verb}.{stream}" for verb in verbs),
+        *(f"$JS.API.{verb}.{stream}.*" for verb in consumer),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +118,7 @@ class Broker:
     name: str
     reader: User
     writer: User
+    log_reader: User
     # Variables and files by which the registry of devices works on this broker; none: no registry.
     settings: Mapping[str, str] = field(default_factory=dict)
     log_variable: str = ""
@@ -114,7 +138,8 @@ class Broker:
     @property
     def passwords(self) -> tuple[str, ...]:
         return tuple(
-            f"{self.name}-{user.name}" for user in (self.reader, self.writer, KEEPER, CALLOUT)
+            f"{self.name}-{user.name}"
+            for user in (self.reader, self.writer, self.log_reader, KEEPER, CALLOUT)
         )
 
     @property
@@ -162,7 +187,7 @@ class Broker:
         logins = {
             user.variable: f"mqtt://{user.name}:{self._password(place, user)}@{HOST}:{port}"
             for user in self._users(place)
-            if user.variable
+            if user.variable and user.protocol == "MQTT"
         }
         return {
             self.writer.variable: f"mqtt://{HOST}:{port}",
@@ -171,6 +196,7 @@ class Broker:
             self.log_variable: str(place.log),
             self.monitor_variable: f"http://{HOST}:{place.ports[f'{self.name}-monitor']}",
             self.nats_variable: self._nats_url(place, KEEPER),
+            self.log_reader.variable: self._nats_url(place, self.log_reader),
         }
 
     def _asks(self, place: Place) -> bool:
@@ -209,7 +235,7 @@ class Broker:
 
     def _users(self, place: Place) -> tuple[User, ...]:
         people = (self.reader, self.writer) if place.shared_login else (self.reader,)
-        return (*people, KEEPER)
+        return (*people, self.log_reader, KEEPER)
 
     def _password(self, place: Place, user: User) -> str:
         return place.passwords[f"{self.name}-{user.name}"]

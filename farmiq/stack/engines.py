@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from farmiq.stack.broker import PID_FILE, USERS_FILE, Broker, User
+from farmiq.stack.broker import PID_FILE, USERS_FILE, Broker, User, log_user
 from farmiq.stack.engine import Engine, StackError
 from farmiq.stack.postgres import Postgres
 from farmiq.stack.rabbitmq import RabbitMQ
@@ -22,6 +22,12 @@ LIST: tuple[Engine, ...] = (
             variable="FARMIQ_DEVICES_MQTT_URL",
             publish=("iot.telemetry.>", "iot.event.>", "iot.status.>", "iot.weighvision.>"),
             subscribe=("iot.ack.>", "iot.command.>"),
+        ),
+        log_reader=log_user(
+            "FARMIQ_EDGE_INGRESS_URL",
+            stream="FARMIQ_UP",
+            publish=("iot.ack.>",),
+            before=("$MQTT_msgs",),
         ),
         settings={
             "FARMIQ_EDGE_BROKER_USERS_FILE": USERS_FILE,
@@ -62,6 +68,12 @@ LIST: tuple[Engine, ...] = (
                 "ESP32CAM.*.data",
             ),
             subscribe=("device.*.ack", "device.*.cmd", "ESP32CAM.*.ack", "ESP32CAM.*.cmd"),
+        ),
+        log_reader=log_user(
+            "FARMIQ_CLOUD_CAMERA_URL",
+            stream="FARMIQ_CAMERAS",
+            publish=("device.*.ack", "device.*.cmd", "ESP32CAM.*.ack", "ESP32CAM.*.cmd"),
+            before=("$MQTT_msgs",),
         ),
         settings={
             "FARMIQ_CLOUD_BROKER_USERS_FILE": USERS_FILE,
