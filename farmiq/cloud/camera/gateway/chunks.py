@@ -10,9 +10,10 @@ Chunks may come in any order, twice or not at all; before the announcement they 
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
+from uuid import UUID
 
 from farmiq.cloud.camera.gateway.wire import MOST_CHUNKS, MOST_IMAGE_BYTES, Metadata, Wrong
 
@@ -29,6 +30,7 @@ MAX_ROUNDS = 60
 # A camera that may still be sending is asked after so many times the pause between its chunks.
 GAPS_TO_WAIT = 4.0
 MAX_PACED_S = 5.0
+MAX_PACED_TRANSFERS = 20_000
 # Until its first chunk comes a camera gets so many times the pause of a round.
 FIRST_CHUNK_ROUNDS = 4.0
 # Rounds in vain double the pause up to this.
@@ -48,11 +50,15 @@ _CHUNKING = ("total_chunks", "chunk_size", "first_chunk_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long after the last sign a round is due, and when an image has failed."""
+    """How long after the last sign a round is due, and when an image has failed.
+
+    `chunk_gaps` is how fast cameras send: the pause between the last chunks of each transfer.
+    """
 
     round_s: float = 0.5
     timeout_s: float = 300.0
     resume_days: float = 7.0
+    chunk_gaps: dict[UUID, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def round(self) -> timedelta:
@@ -61,6 +67,24 @@ class Pace:
     @property
     def timeout(self) -> timedelta:
         return timedelta(seconds=self.timeout_s)
+
+    def saw_chunk(self, transfer_id: UUID, stored_at_ns: int) -> None:
+        """A chunk reached the broker then."""
+        last_ns, gap_s = self.chunk_gaps.pop(transfer_id, (0, 0.0))
+        if last_ns:
+            pause_s = min(max(0.0, (stored_at_ns - last_ns) / 1e9), MAX_PACED_S)
+            gap_s = 0.7 * gap_s + 0.3 * pause_s
+        self.chunk_gaps[transfer_id] = (stored_at_ns, gap_s)
+        if len(self.chunk_gaps) > MAX_PACED_TRANSFERS:
+            del self.chunk_gaps[next(iter(self.chunk_gaps))]
+
+    def was_asked(self, transfer_id: UUID) -> None:
+        """The pause until the answer comes tells nothing of how fast the camera sends."""
+        if transfer_id in self.chunk_gaps:
+            self.chunk_gaps[transfer_id] = (0, self.chunk_gaps[transfer_id][1])
+
+    def gap_s(self, transfer_id: UUID) -> float:
+        return self.chunk_gaps.get(transfer_id, (0, 0.0))[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +227,7 @@ def _round_at(transfer: Transfer, *, pace: Pace, gap_s: float) -> datetime:
     wait_s = pace.round_s
     if transfer.received_count == 0:
         wait_s *= FIRST_CHUNK_ROUNDS
-    elif not has(transfer.received, (transfer.total_chunks or 1) - 1):
+    elif transfer.rounds > 0 or not has(transfer.received, (transfer.total_chunks or 1) - 1):
         # The last chunk has not come: perhaps the camera is still sending, at its own pace.
         wait_s = max(wait_s, min(GAPS_TO_WAIT * gap_s, MAX_PACED_S))
     if transfer.asked_at is None or transfer.asked_at <= transfer.heard_at:

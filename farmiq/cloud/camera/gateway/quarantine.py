@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg.rows import class_row
 
-from farmiq.cloud.camera.gateway.cameras import Camera
+from farmiq.cloud.camera.gateway.store import Camera
 from farmiq.plumbing import db, ids
 
 # The name under which deeds stand among those of the bus (dead_letter_actions).

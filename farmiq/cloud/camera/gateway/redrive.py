@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from farmiq.cloud.camera.gateway import cameras, intake, quarantine
+from farmiq.cloud.camera.gateway import handlers, quarantine, store
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.quarantine import Held, Which
 from farmiq.cloud.camera.gateway.wire import Sent
@@ -48,7 +48,7 @@ async def redrive(
     if dry_run:
         return Result(len(meant), truncated, dry_run=True)
     async with db.transaction(pool) as tx:
-        await cameras.forget_what_was_tried(tx)
+        await store.reset_redriven(tx)
     done = [await _patiently(pool, each, pace=pace, actor=actor) for each in whole]
     accepted, refused = done.count("accepted"), done.count("refused")
     return Result(len(meant), truncated, accepted, refused, len(whole) - accepted - refused)
@@ -100,7 +100,7 @@ async def _refusal(tx: db.Connection, held: Held, pace: Pace) -> tuple[str, list
     """Why the door does not take it, and of which kind that is; no reasons if it was taken."""
     try:
         async with tx.transaction():
-            outcome = await intake.effect(
+            outcome = await handlers.apply(
                 tx, [Sent(held.topic, held.raw)], pace, came_at=held.came_at,
                 was_compared=held.kind in _COMPARED,
             )  # fmt: skip

@@ -203,7 +203,8 @@ async def greeted(tx: db.Connection, hellos: Sequence[tuple[Camera, Hello]]) -> 
         """
         update devices d set pending_count = h.pending_count,
           battery_voltage = coalesce(h.battery_voltage, d.battery_voltage),
-          wifi_rssi = coalesce(h.wifi_rssi, d.wifi_rssi), firmware = coalesce(h.firmware, d.firmware)
+          wifi_rssi = coalesce(h.wifi_rssi, d.wifi_rssi),
+          firmware = coalesce(h.firmware, d.firmware)
         from unnest(%s::uuid[], %s::integer[], %s::float8[], %s::float8[], %s::text[])
           as h(device_id, pending_count, battery_voltage, wifi_rssi, firmware)
         where d.device_id = h.device_id
@@ -246,6 +247,19 @@ async def announce(tx: db.Connection, camera: Camera, said: Metadata, *, waited:
         Jsonb(telemetry),
     )
     return Wake(*rows[0])
+
+
+async def silent_since_hello(tx: db.Connection, device_ids: Sequence[UUID]) -> list[UUID]:
+    """Which of these cameras, in use, have said nothing since their last HELLO."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select s.device_id from camera_states s join devices d on d.device_id = s.device_id
+        where s.device_id = any(%s::uuid[]) and s.heard_at <= s.hello_at and d.is_active
+        """,
+        list(device_ids),
+    )
+    return [row[0] for row in rows]
 
 
 async def alert_unassigned(tx: db.Connection, camera: Camera, reason: str) -> None:
@@ -313,14 +327,13 @@ async def transfer_of_image(tx: db.Connection, image_id: UUID) -> Row | None:
     return rows[0] if rows else None
 
 
-async def transfers(tx: db.Connection, transfer_ids: Sequence[UUID]) -> list[Row]:
+async def transfers(
+    tx: db.Connection, transfer_ids: Sequence[UUID], *, lock: bool = True
+) -> list[Row]:
     """Those that are still there, locked; but for those that somebody else is at."""
-    return await _rows(
-        tx,
-        _SELECT
-        + "where transfer_id = any(%s::uuid[]) order by transfer_id for update skip locked",
-        (list(transfer_ids),),
-    )
+    wanted = "where transfer_id = any(%s::uuid[]) order by transfer_id"
+    locked = " for update skip locked" if lock else ""
+    return await _rows(tx, _SELECT + wanted + locked, (list(transfer_ids),))
 
 
 async def due(
@@ -437,9 +450,7 @@ class Standing(NamedTuple):
     is_overtaken: bool
 
 
-async def standings(
-    tx: db.Connection, rows: Sequence[Row], *, days: float
-) -> dict[UUID, Standing]:
+async def standings(tx: db.Connection, rows: Sequence[Row], *, days: float) -> dict[UUID, Standing]:
     """By transfer; its camera is locked.
 
     Another image that is whole needs no more, but if it came last the camera waits for that one: it
@@ -620,9 +631,7 @@ async def owe_acknowledgement(
 # --- how an image ends
 
 
-async def complete(
-    tx: db.Connection, stored: Sequence[tuple[Row, str, bytes]]
-) -> None:
+async def complete(tx: db.Connection, stored: Sequence[tuple[Row, str, bytes]]) -> None:
     """(transfer, where its image is stored, digests of its chunks): these images are complete.
 
     One that had failed is a retry, if its name alone says which (C-59). In the order in which

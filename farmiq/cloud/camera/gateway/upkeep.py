@@ -4,9 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from urllib.parse import unquote, urlsplit
 
+from farmiq import nats_users
 from farmiq.cloud.camera.gateway import commands, dialects, floods, liveness, logins, watch
+from farmiq.cloud.camera.gateway.answers import LogPosition
 from farmiq.config import CloudSettings
-from farmiq.plumbing import chores, db, http, log, mqtt
+from farmiq.plumbing import chores, db, http, log, nats, stream
 from farmiq.plumbing.broker_callout import Callout
 from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_store import Store
@@ -111,7 +113,7 @@ def chores_of(
 
 
 def guard_of(settings: CloudSettings, pool: db.Pool, load: Load) -> Guard:
-    url = settings.mqtt_url.get_secret_value() if settings.mqtt_url else ""
+    url = settings.camera_url.get_secret_value() if settings.camera_url else ""
     flow = Flow(settings.camera_per_second, settings.camera_burst)
     flow_bytes = Flow(settings.camera_bytes_per_second, settings.camera_bytes_burst, "bytes")
     pauser = floods.Pauser(pool, writes_users=settings.says_who_connects)
@@ -159,31 +161,38 @@ async def set_right(pool: db.Pool, *, longest_s: float) -> dict[str, object]:
     return {"count": steps.rowcount + pauses.rowcount}
 
 
-def sending(pool: db.Pool, broker: mqtt.Client, *, awake_s: float) -> Chore:
-    return chores.Chore(
-        "camera.commands", 0.25, partial(send_commands, pool, broker, awake_s=awake_s)
-    )
+def sending(
+    pool: db.Pool, reader: stream.Reader, position: LogPosition, *, awake_s: float
+) -> Chore:
+    do = partial(send_commands, pool, reader, position, awake_s=awake_s)
+    return chores.Chore("camera.commands", 0.25, do)
 
 
-async def send_commands(pool: db.Pool, broker: mqtt.Client, *, awake_s: float) -> dict[str, object]:
+async def send_commands(
+    pool: db.Pool, reader: stream.Reader, position: LogPosition, *, awake_s: float
+) -> dict[str, object]:
     """Tell cameras that are awake; who dies between sending and noting sends it again."""
     async with db.transaction(pool) as tx:
         expired = await commands.expire(tx)
         await commands.wanted_meanwhile(tx, awake_s=awake_s)
+        command = await commands.next_to_send(tx, awake_s=awake_s)
     sent = 0
-    while sent < MOST_COMMANDS and broker.problem() is None:
-        async with db.transaction(pool) as tx:
-            command = await commands.next_to_send(tx, awake_s=awake_s)
-        if command is None:
-            break
-        made = dialects.ANSWER[command.dialect](command.spelling, command.told)
-        if made is not None:
-            try:
-                await broker.publish(*made)
-            except mqtt.Disconnected as error:
-                log.get(NAME).warning("camera.command_not_sent", reason=str(error))
-                break
-        async with db.transaction(pool) as tx:
-            await commands.mark(tx, command.command_id, unanswerable=made is None)
-        sent += 1
+    try:
+        while command is not None and sent < MOST_COMMANDS and reader.problem() is None:
+            if not sent:
+                # Perhaps the camera has said meanwhile that there is no need.
+                mark = await position.catch_up()
+                async with db.transaction(pool) as tx:
+                    command = await commands.next_to_send(tx, awake_s=awake_s)
+                if command is None or not position.holds(mark):
+                    break
+            made = dialects.ANSWER[command.dialect](command.spelling, command.told)
+            if made is not None:
+                reader.publish(nats_users.subject(made[0]), made[1])
+            async with db.transaction(pool) as tx:
+                await commands.mark(tx, command.command_id, unanswerable=made is None)
+                command = await commands.next_to_send(tx, awake_s=awake_s)
+            sent += 1
+    except (stream.LostError, nats.NatsError) as error:
+        log.get(NAME).warning("camera.command_not_sent", reason=str(error))
     return {"sent": sent, "expired": expired}

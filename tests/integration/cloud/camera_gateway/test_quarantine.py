@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.cloud.camera.gateway import intake, upkeep, watch, wire
+from farmiq.cloud.camera.gateway import handlers, upkeep, watch, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.plumbing import db
 from tests.conftest import Database
@@ -43,7 +43,7 @@ def heard(farm: Farm, *sent: tuple[str, Any]) -> None:
     async def take() -> None:
         async with db.pool(farm.database.url, name="test", most=2) as pool:
             raw = [wire.Sent(topic, json.dumps(body).encode()) for topic, body in sent]
-            await intake.keep_in_halves(pool, raw, Pace())
+            await handlers.commit_bisecting(pool, raw, Pace())
 
     asyncio.run(take())
 
