@@ -16,8 +16,9 @@ from farmiq.plumbing import db
 
 # A command that nobody could be told within so long is no longer meant.
 LASTS_S = 86_400.0
-# A camera that takes its picture unasked announces it sooner after HELLO than this (C-117).
-CAPTURE_QUIET_S = 0.5
+# A camera that takes its picture unasked announces it sooner after HELLO than this; who was seen to
+# wait for capture_image is not kept waiting (C-117).
+CAPTURE_QUIET_S = 5.0
 
 
 class Command:
@@ -82,7 +83,8 @@ async def after_hellos(tx: db.Connection, greeted: Sequence[Greeted]) -> None:
 async def want_capture(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
     """These cameras may wait to be told to take this wake's picture (C-117).
 
-    Not those that were seen to take it unasked: they would take two.
+    Not those that were seen to take it unasked: they would take two. Of whom nothing is known yet,
+    next_to_send waits for longer than such a camera would.
     """
     if not device_ids:
         return
@@ -92,7 +94,8 @@ async def want_capture(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
           created_at)
         select fn_uuid_v7(), s.company_id, s.device_id, 'capture_image', %(by)s, fn_now()
         from camera_states s
-        where s.device_id = any(%(cameras)s::uuid[]) and not s.captures_unasked and not exists (
+        where s.device_id = any(%(cameras)s::uuid[]) and s.captures_unasked is not true
+          and not exists (
           select from camera_commands c where c.device_id = s.device_id
             and c.name = 'capture_image' and c.state = 'queued')
         """,
@@ -117,24 +120,25 @@ async def after_last_image(tx: db.Connection, device_ids: Sequence[UUID]) -> Non
     await want_capture(tx, [row[0] for row in rows])
 
 
-async def captured_unasked(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
-    """These cameras announced an image: who was not asked for one in this wake needs no asking.
+async def note_own_images(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
+    """These cameras announced an image of this wake: whether they take it unasked (C-117).
 
-    And nobody who has announced one waits to be told to take it.
+    They do if they announced more than they were asked for. And nobody who has announced one waits
+    to be told to take it.
     """
     if not device_ids:
         return
     await tx.execute(
         """
-        update camera_states s set captures_unasked = true
-        where s.device_id = any(%(cameras)s::uuid[]) and not s.captures_unasked
-          and s.hello_at is not null and not exists (
-            select from camera_commands c where c.device_id = s.device_id
-              and c.sent_at >= s.hello_at and c.name in ('capture_image', 'send_image'))
-          and exists (select from devices d where d.device_id = s.device_id
-            and d.dialect = %(dialect)s and coalesce(d.pending_count, 0) = 0)
+        update camera_states s set captures_unasked = coalesce(s.captures_unasked, false) or (
+          select count(*) from camera_transfers t
+          where t.device_id = s.device_id and t.opened_at >= s.hello_at) > (
+          select count(*) from camera_commands c where c.device_id = s.device_id
+            and c.sent_at >= s.hello_at and c.name in ('capture_image', 'send_image'))
+        where s.device_id = any(%s::uuid[]) and s.captures_unasked is not true
+          and s.hello_at is not null
         """,
-        {"cameras": list(device_ids), "dialect": esp32cam.NAME},
+        (list(device_ids),),
     )
     await tx.execute(
         "delete from camera_commands where device_id = any(%s::uuid[]) "
@@ -318,8 +322,8 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
             where c.state = 'queued' and d.is_active
               and s.heard_at > (select fn_now()) - %(awake_s)s * interval '1 second'
               and (c.name <> 'capture_image' or c.created_by <> %(gateway)s or (
-                -- It has waited, and announced nothing: it would have taken its picture unasked.
-                s.heard_at < (select fn_now()) - %(quiet_s)s * interval '1 second'
+                (s.captures_unasked is false
+                  or s.heard_at < (select fn_now()) - %(quiet_s)s * interval '1 second')
                 and not exists (
                   select from camera_transfers t
                   where t.device_id = c.device_id and t.state = 'receiving'

@@ -388,7 +388,7 @@ class BatchHandler:
         if self.turned:
             turned = {device_id: self.current[device_id] for device_id in sorted(self.turned)}
             await store.set_current_transfers(self.tx, turned, redriven=self.came_at is not None)
-        await commands.captured_unasked(self.tx, sorted(self.own_images))
+        await commands.note_own_images(self.tx, sorted(self.own_images))
         return [
             Refused(
                 other.sent.topic, other.sent.raw, "conflict",

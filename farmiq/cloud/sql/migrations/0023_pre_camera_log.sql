@@ -19,4 +19,4 @@ create policy broker_cursors_service on broker_cursors for all to farmiq_service
   using (true) with check (true);
 grant select, insert, update, delete on broker_cursors to farmiq_service;
 
-alter table camera_states add column captures_unasked boolean not null default false;
+alter table camera_states add column captures_unasked boolean;
