@@ -240,8 +240,9 @@ class Answers:
                 await self._decide(tx, plan, row, standings[row.transfer_id])
             await store.save(tx, plan.changed)
             await store.note_asked(tx, [(row.device_id, row.transfer_id) for row in plan.asks])
-            next_wakes = await store.next_wakes(tx, [row.device_id for row in plan.acks])
+            next_wakes = {}
             if plan.acks:
+                next_wakes = await store.next_wakes(tx, [row.device_id for row in plan.acks])
                 await store.count_acknowledgements(tx, [row.transfer_id for row in plan.acks])
         # A process may be frozen in a commit: what was decided before it may not hold any more.
         if self._position.holds(mark):

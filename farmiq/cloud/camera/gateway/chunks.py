@@ -33,7 +33,7 @@ MAX_PACED_S = 5.0
 MAX_PACED_TRANSFERS = 20_000
 # Until its first chunk comes a camera gets so many times the pause of a round.
 FIRST_CHUNK_ROUNDS = 4.0
-# Rounds in vain double the pause up to this.
+# Rounds in vain beyond those double the pause, up to this.
 MAX_BACKOFF_S = 30.0
 # How often an image that is here, but wrong, is asked for again whole.
 MOST_SPOILED = 1
@@ -232,7 +232,8 @@ def _round_at(transfer: Transfer, *, pace: Pace, gap_s: float) -> datetime:
         wait_s = max(wait_s, min(GAPS_TO_WAIT * gap_s, MAX_PACED_S))
     if transfer.asked_at is None or transfer.asked_at <= transfer.heard_at:
         return transfer.heard_at + timedelta(seconds=wait_s)
-    wait_s = min(wait_s * 2 ** min(transfer.rounds_in_vain, 10), MAX_BACKOFF_S)
+    doublings = min(max(0, transfer.rounds_in_vain - MIN_ROUNDS_IN_VAIN), 10)
+    wait_s = min(wait_s * 2**doublings, MAX_BACKOFF_S)
     return transfer.asked_at + timedelta(seconds=max(wait_s, pace.round_s))
 
 

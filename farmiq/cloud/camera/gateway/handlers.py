@@ -323,6 +323,10 @@ class BatchHandler:
         ]
         self.greeted_first = {id(hello) for _, hello in hellos}
         await self._greet(hellos)
+        if hellos:
+            greeted = [camera.device_id for camera, _ in hellos]
+            self.asked -= {*greeted}
+            self.asked |= await commands.asked(self.tx, greeted)
 
     async def handle(self, said: Parsed) -> list[str]:
         """What was not kept of it, and why. Raises Wrong for what cannot be taken at all."""
@@ -371,10 +375,9 @@ class BatchHandler:
         self._cancel_acks(camera)
         if id(hello) not in self.greeted_first:
             await self._greet([(camera, hello)])
-        if camera.has_site:
             self.asked.add(camera.device_id)
-            if hello.pending_count and camera.dialect == esp32cam.NAME:
-                self.greeted[camera.device_id] = place.spelling
+        if camera.has_site and hello.pending_count and camera.dialect == esp32cam.NAME:
+            self.greeted[camera.device_id] = place.spelling
 
     async def finish(self) -> list[Refused]:
         """Write what has changed; what contradicts chunks that are here is refused."""
