@@ -45,6 +45,8 @@ MAX_PAYLOAD_BYTES = 512 * 1024
 STORE_LIMIT_BYTES = 4 * 2**30
 ACK_WAIT_S = 10
 RELAXED_SYNC = "2s"
+# Each subscription with QoS 1 is one; without a word NATS refuses the 1,025th.
+MAX_CONSUMERS = 100_000
 # NATS refuses a subscription when a session's sum passes 65,535, and a filter ending in # counts
 # twice: eight such filters fit.
 MAX_ACK_PENDING = 4_000
@@ -280,6 +282,7 @@ jetstream {{
   max_memory_store: {64 * 2**20}
   max_file_store: {STORE_LIMIT_BYTES}
   sync_interval: {sync}
+  limits {{ default_max_consumers: {MAX_CONSUMERS} }}
 }}
 
 mqtt {{
