@@ -144,8 +144,8 @@ async def _listen(  # noqa: PLR0917 - what it stands on
         ingest = Ingest(pool, reader, pace, turn=turn, position=position, writing=writing)
         checks = {
             "camera.broker": reader.problem,
-            "camera.ingest": lambda: ingest.attempts.problem,
-            "camera.answers": lambda: answers.attempts.problem,
+            "camera.intake": lambda: ingest.attempts.problem,
+            "camera.steps": lambda: answers.attempts.problem,
         }
         with door.readying(checks):
             turn.begun()
