@@ -229,9 +229,11 @@ class Reader:
             known.config.max_bytes,
         )
 
-    async def purge(self, below_seq: int) -> int:
-        """Remove the messages before `below_seq`; how many those were. Raises NatsError."""
-        answer = await self._ask_api(f"STREAM.PURGE.{self._stream}", {"seq": below_seq})
+    async def purge(self, *, below_seq: int | None = None, subject: str | None = None) -> int:
+        """Remove messages before a number or of a subject; how many. Raises NatsError."""
+        which = {"seq": below_seq, "filter": subject}
+        body = {name: value for name, value in which.items() if value is not None}
+        answer = await self._ask_api(f"STREAM.PURGE.{self._stream}", body)
         return int(answer.get("purged", 0))
 
     async def close(self) -> None:
