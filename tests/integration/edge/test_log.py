@@ -87,12 +87,7 @@ def readings(count: int) -> list[tuple[str, bytes]]:
 
 async def log_info(broker: stack.Stack) -> stream.Info:
     async with nats.connected(broker.environment["FARMIQ_EDGE_INGRESS_URL"]) as server:
-        found = await stream.ask(server, f"STREAM.INFO.{topics.LOG}", {})
-    state = found["state"]
-    return stream.Info(
-        found["created"], state["first_seq"], state["last_seq"], state["messages"],
-        state["bytes"], found["config"]["max_bytes"],
-    )  # fmt: skip
+        return await stream.info(server, topics.LOG)
 
 
 async def restart_with(broker: stack.Stack, change: Callable[[], object]) -> None:
