@@ -32,7 +32,7 @@ POINTS = {
     "agent.after_uploaded_commit": "the picture's event is kept; its file is still there",
     "ingress.before_commit": "everything written, nothing committed, nothing acknowledged",
     "ingress.after_commit": "committed; the broker has no PUBACK, the device no receipt",
-    "ingress.after_puback": "acknowledged to the broker; the device has no receipt",
+    "ingress.before_receipt": "stored and done with the broker; the device has no receipt",
     "telemetry.in_partition_upkeep": "a month's partition is made and filled, not committed",
     "quarantine.in_redrive": "effects written and rows taken out, nothing committed",
     "sync.after_claim": "rows are leased; nothing was sent",

@@ -22,10 +22,11 @@ from farmiq.cloud import bus
 from farmiq.cloud.deadletter import watch
 from farmiq.config import CloudSettings, DeviceSettings, EdgeSettings, SettingsError
 from farmiq.device.status import needs_attention
-from farmiq.edge import disk
+from farmiq.edge import broker, disk
 from farmiq.edge.ingress import quarantine
 from farmiq.edge.sync import desk
-from farmiq.plumbing import amqp, broker_store, db, migrations, mqtt
+from farmiq.messages import topics
+from farmiq.plumbing import amqp, broker_store, cursor, db, migrations, mqtt, nats, stream
 from farmiq.plumbing.objects import Bucket
 from farmiq.plumbing.tls import Tls
 from farmiq.process import SQL
@@ -33,6 +34,8 @@ from farmiq.process import SQL
 PATIENCE_S = 10.0
 BROKER_PATIENCE_S = 3.0
 # Tokens of edges are good for minutes, and readings are placed by their time.
+# Messages in a broker's log: a busy farm stores so many in a few seconds.
+MAX_BEHIND = 10_000
 MAX_CLOCK_OFFSET_S = 30.0
 HTTP_OK = 200
 LEVELS = disk.Levels(warn_percent=85, shed_percent=92)
@@ -119,6 +122,8 @@ def _edge(settings: EdgeSettings) -> list[tuple[str, Probe]]:
         ("edge disk", disks),
         ("edge clock", lambda: _clock("edge clock", settings.cloud_url, tls, "the cloud")),
     ]
+    if (log_url := broker.log_url(settings)) is not None:
+        probes.append(("edge log", lambda: _log("edge log", log_url, topics.LOG, db_url, tls)))
     if (monitor_url := settings.broker_monitor_url) is not None:
         probes.append(("edge broker's store", lambda: _broker_store("edge", monitor_url)))
     if s3_url is not None:
@@ -286,6 +291,21 @@ async def _broker(name: str, url: str, tls: Tls, variable: str) -> Check:
             why = client.problem() or "no answer"
             return Check(name, False, why, f"start the broker, or correct {variable}")
     return Check(name, True, "answers and lets us in")
+
+
+async def _log(name: str, url: str, stream_name: str, db_url: str, tls: Tls) -> Check:
+    """How much of the broker's log is not in the database yet."""
+    async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
+        stored_seq = await cursor.stored_seq(tx, stream_name)
+    try:
+        async with nats.connected(url, tls=tls) as server:
+            info = await stream.info(server, stream_name)
+    except nats.NatsError as error:
+        return Check(name, False, str(error), "start the broker, or correct the address of its log")
+    behind = max(0, info.last_seq - max(stored_seq, info.first_seq - 1))
+    bad = behind > MAX_BEHIND or info.share >= broker_store.WARN_SHARE
+    detail = f"{behind:,} messages are not stored yet; {info.share:.0%} full"
+    return Check(name, not bad, detail, _remedy(bad, "see whether the database takes writes"))
 
 
 async def _broker_store(site: str, monitor_url: str) -> Check:

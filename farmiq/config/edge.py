@@ -18,6 +18,13 @@ class EdgeSettings(Settings):
         alias="FARMIQ_EDGE_MQTT_URL",
         description="edge-mqtt-broker: mqtt:// or mqtts://user:password@host:port",
     )
+    ingress_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_EDGE_INGRESS_URL",
+        description="where ingress reads what devices send: nats:// or tls://user:password@"
+        "host:port reads the log of a NATS broker, in order and without a session; mqtt:// or "
+        "mqtts:// a session at any broker. Default: as FARMIQ_EDGE_MQTT_URL",
+    )
     mqtt_client_id: str | None = Field(
         None,
         alias="FARMIQ_EDGE_MQTT_CLIENT_ID",
@@ -69,8 +76,15 @@ class EdgeSettings(Settings):
         ge=0,
         description="how long a bucket waits for late readings before it is owed to the cloud",
     )
+    log_hold_minutes: float = Field(
+        15,
+        alias="INGRESS_LOG_HOLD_MINUTES",
+        ge=0,
+        description="how long the broker's log holds what is stored already, for a database that "
+        "is restored; less while the log is more than half full",
+    )
     ingress_lease_s: float = Field(
-        5,
+        1.2,
         alias="INGRESS_LEASE_SECONDS",
         ge=1,
         description="a second gateway takes over when the first was silent for so long",

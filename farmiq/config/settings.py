@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -123,6 +124,14 @@ class Settings(BaseModel):
     @classmethod
     def _broker_address(cls, given: SecretStr | None) -> SecretStr | None:
         if given is not None and given.get_secret_value() != "-":
+            mqtt_address.address(given.get_secret_value())
+        return given
+
+    @field_validator("ingress_url", check_fields=False)
+    @classmethod
+    def _log_address(cls, given: SecretStr | None) -> SecretStr | None:
+        """`nats://` and `tls://` are a broker's log, `mqtt://` and `mqtts://` a session."""
+        if given is not None and urlsplit(given.get_secret_value()).scheme not in {"nats", "tls"}:
             mqtt_address.address(given.get_secret_value())
         return given
 

@@ -86,3 +86,11 @@ async def advance(tx: db.Connection, lane: Lane, *, seq: int, stored_at_ns: int)
     )
     if moved.rowcount != 1:
         raise CursorMovedError(f"lane {lane.number} of {lane.stream} is not at {lane.position.seq}")
+
+
+async def stored_seq(tx: db.Connection, stream: str) -> int:
+    """All messages up to here are stored; 0 if nothing was read yet."""
+    found = await db.fetch_value(
+        tx, "select min(seq) from broker_cursors where stream = %s", stream
+    )
+    return int(found or 0)

@@ -221,7 +221,7 @@ async def renew(
     return cursor.rowcount > 0
 
 
-async def end_frozen(tx: db.Connection, works_as: str) -> int:
+async def end_frozen(tx: db.Connection, works_as: str, *, frozen_s: float = FROZEN_S) -> int:
     """How many sessions were ended that wait within a transaction for a client that is frozen."""
     found: int = await db.fetch_value(
         tx,
@@ -232,7 +232,7 @@ async def end_frozen(tx: db.Connection, works_as: str) -> int:
           and greatest(query_start, state_change) < clock_timestamp() - %s * interval '1 second'
         """,
         works_as,
-        FROZEN_S,
+        frozen_s,
     )
     return found
 

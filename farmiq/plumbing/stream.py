@@ -217,21 +217,13 @@ class Reader:
 
     async def info(self) -> Info:
         """Raises NatsError."""
-        found = await self._ask_api(f"STREAM.INFO.{self._stream}", {})
-        known = msgspec.convert(found, _StreamInfo)
-        state = known.state
-        return Info(
-            known.created,
-            state.first_seq,
-            state.last_seq,
-            state.messages,
-            state.bytes,
-            known.config.max_bytes,
-        )
+        return await info(self._connected(), self._stream)
 
-    async def purge(self, below_seq: int) -> int:
-        """Remove the messages before `below_seq`; how many those were. Raises NatsError."""
-        answer = await self._ask_api(f"STREAM.PURGE.{self._stream}", {"seq": below_seq})
+    async def purge(self, *, below_seq: int | None = None, subject: str | None = None) -> int:
+        """Remove messages before a number or of a subject; how many. Raises NatsError."""
+        which = {"seq": below_seq, "filter": subject}
+        body = {name: value for name, value in which.items() if value is not None}
+        answer = await self._ask_api(f"STREAM.PURGE.{self._stream}", body)
         return int(answer.get("purged", 0))
 
     async def close(self) -> None:
@@ -425,6 +417,20 @@ async def ask(
     if error is not None and error.get("err_code") != unless:
         raise NatsError(f"{subject}: {error.get('description')}")
     return answer
+
+
+async def info(server: nats.Connection, stream: str) -> Info:
+    """Raises NatsError."""
+    found = msgspec.convert(await ask(server, f"STREAM.INFO.{stream}", {}), _StreamInfo)
+    state = found.state
+    return Info(
+        found.created,
+        state.first_seq,
+        state.last_seq,
+        state.messages,
+        state.bytes,
+        found.config.max_bytes,
+    )
 
 
 def topic(subject: str) -> str:

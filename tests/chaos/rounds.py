@@ -49,7 +49,7 @@ IN_HAND = {
 
 # What the services themselves count when something comes again.
 REDELIVERIES: tuple[tuple[str, dict[str, str]], ...] = (
-    ("farmiq_ingress_redelivered_total", {}),
+    ("farmiq_ingress_resumed_total", {}),
     ("farmiq_ingress_retried_total", {}),
     ("farmiq_ingress_messages_total", {"outcome": "repeated"}),
     ("farmiq_sync_reclaimed_total", {}),

@@ -9,28 +9,15 @@ from farmiq.config import EdgeSettings
 from farmiq.config.settings import secret
 from farmiq.edge import alerts
 from farmiq.edge.devices import permissions, store
-from farmiq.messages import topics
-from farmiq.nats_users import Account, subject
+from farmiq.nats_users import Account
 from farmiq.plumbing import broker_store, db, mqtt, nats_jwt
 from farmiq.plumbing.broker_callout import Callout, not_anothers, own_client_id
-from farmiq.plumbing.broker_store import Bounds, LogStream, Store
+from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.broker_users import Users
 
 STORE_KIND = "broker.store"
 # The client id of gateways that ran before ids were made up.
 GATEWAY = "edge-ingress-gateway"
-
-# What devices send with QoS 1 is the log that ingress reads; the rest goes down to them.
-LOG = LogStream(
-    topics.LOG,
-    subjects=[f"$MQTT.msgs.{subject(each)}" for each in topics.UP],
-    queue_subjects=[f"$MQTT.msgs.{subject(each)}" for each in topics.DOWN],
-)
-# A device's status is retained (C-45), nothing else is.
-BOUNDS = Bounds(
-    retained=[subject(each) for each in topics.UP if each in topics.RETAINED],
-    not_retained=[subject(each) for each in topics.UP if each not in topics.RETAINED],
-)
 
 
 def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -> Users:

@@ -17,8 +17,8 @@ import msgspec
 import prometheus_client
 
 from farmiq.config import EdgeSettings
-from farmiq.config.settings import secret
 from farmiq.edge import alerts, diary, outbox, retention
+from farmiq.edge import broker as broker_streams
 from farmiq.edge.devices import api, desk, floods, liveness, record, refusals, store
 from farmiq.edge.devices import broker as broker_users
 from farmiq.messages import device as words
@@ -93,10 +93,11 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             )
             door.ready("devices.users", lambda: users.problem)
             todo.append(chores.Chore("devices.users", 0.5, partial(_keep_users, users)))
+        kept = broker_streams.store(settings, web)
         asked = broker_users.callout(pool, settings, web)
         if asked is not None:
             door.ready("devices.callout", lambda: asked.problem)
-            group.create_task(asked.answer())
+            group.create_task(_answer(asked, kept if broker_streams.log_url(settings) else None))
             group.create_task(asked.end_sessions())
             todo.append(chores.Chore("devices.logins", 0.5, asked.keep))
             tell = partial(tell_of_refusals, pool, asked)
@@ -106,12 +107,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             door.note("devices.load", lambda: load.problem)
             todo.append(chores.Chore("devices.floods", 0.5, guard_of(settings, pool, load).look))
             todo.append(chores.Chore("devices.calm", 30.0, partial(floods.calm, pool)))
-            kept = Store(
-                web,
-                nats_url=secret(settings.broker_nats_url),
-                monitor_url=settings.broker_monitor_url,
-                bounds=broker_users.BOUNDS,
-            )
+        if kept is not None:
             door.note("devices.store", lambda: kept.problem)
             todo.append(chores.Chore("devices.store", 2.0, kept.look))
             use = partial(broker_users.tell_of_store, pool, kept)
@@ -124,6 +120,13 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             )
         for chore in todo:
             group.create_task(chores.keep_doing(chore))
+
+
+async def _answer(asked: Callout, kept: Store | None) -> None:
+    """Let devices in, after there is a log for what they send: else nobody would hold it."""
+    if kept is not None:
+        await kept.is_bounded.wait()
+    await asked.answer()
 
 
 def guard_of(settings: EdgeSettings, pool: db.Pool, load: Load) -> Guard:

@@ -5,15 +5,16 @@ for them, and they are dropped when they pile up.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from uuid import UUID
 
 from farmiq.messages import receipt, topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids, mqtt
+from farmiq.plumbing.stream import LostError
 
-# Each receipt is a message that the broker puts on disk: fewer of them, a little later.
+# Each receipt is a message to be sent and read: fewer of them, a little later.
 LINGER_S = 0.2
 MOST_WAITING = 20_000
 # An id takes 39 bytes of JSON, a reason up to 500: a receipt stays a message that may be sent.
@@ -21,6 +22,10 @@ MOST_IDS = 2_000
 MOST_REFUSED = 200
 
 # For each device: which ids are stored, and which are refused and why.
+Publish = Callable[[str, bytes], Awaitable[None]]
+# Nobody knows whether the broker has it.
+_LOST = (mqtt.Disconnected, LostError)
+
 Told = Mapping[Place, tuple[tuple[UUID, ...], Mapping[UUID, str]]]
 
 
@@ -28,9 +33,9 @@ class Receipts:
     """`wanted` says which devices ask for any."""
 
     def __init__(
-        self, broker: mqtt.Client, *, wanted: Callable[[Place], bool] = lambda _: True
+        self, publish: Publish, *, wanted: Callable[[Place], bool] = lambda _: True
     ) -> None:
-        self._broker, self._wanted = broker, wanted
+        self._publish, self._wanted = publish, wanted
         self._stored: dict[Place, list[UUID]] = {}
         self._refused: dict[Place, dict[UUID, str]] = {}
         self._waiting = 0
@@ -57,12 +62,12 @@ class Receipts:
         stored, refused = self._stored, self._refused
         self._stored, self._refused, self._waiting = {}, {}, 0
         sending = [
-            self._broker.publish(topics.receipts(place), raw)
+            self._publish(topics.receipts(place), raw)
             for place in stored
             for raw in _written(place, stored[place], refused[place])
         ]
         for result in await asyncio.gather(*sending, return_exceptions=True):
-            if isinstance(result, BaseException) and not isinstance(result, mqtt.Disconnected):
+            if isinstance(result, BaseException) and not isinstance(result, _LOST):
                 raise result
 
 

@@ -1,31 +1,36 @@
-"""Ingress: MQTT in, one transaction, everything owed written down.
+"""Ingress: what devices send goes through one transaction, with all that follows from it.
 
 device --iot/…--> [ingress] --ingress_dedupe, telemetry_raw, feed_intakes, …, sync_outbox--> sync
 
-The order is the promise: commit, then PUBACK, then the receipt. A crash between any two of them
-makes the broker or the device send again, and the dedupe absorbs it. What has arrived is shared
-among a few writers by device; acknowledgements still leave in the order in which messages came.
+The broker is read as a log: the cursor moves in the transaction that stores the messages, then the
+receipt is sent. Of a broker that has no log we are an MQTT subscriber: commit, then PUBACK, then
+the receipt. A crash between any two makes the broker or the device send again, and the dedupe
+absorbs it. What is read is shared among a few writers by device.
 """
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 from uuid import UUID
 
+import httpx2
 import prometheus_client
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
-from farmiq.edge import alerts
-from farmiq.edge.ingress import api, lanes, refusals, transaction, upkeep
+from farmiq.edge import alerts, broker
+from farmiq.edge.ingress import api, refusals, source, transaction, upkeep
 from farmiq.edge.ingress.accept import AtStation, nobody, sender_and_id
+from farmiq.edge.ingress.log_keeper import LogKeeper
 from farmiq.edge.ingress.receipts import Receipts
+from farmiq.edge.ingress.source import LogSource, MqttSource, Part, Sent, Source
 from farmiq.edge.ingress.transaction import Outcome
 from farmiq.edge.registry import Registry
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
-from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt
+from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt, nats, stream
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.chores import Chore
@@ -39,9 +44,6 @@ TAKEN = prometheus_client.Counter(
 REFUSED = prometheus_client.Counter(
     "farmiq_ingress_refused_total", "Messages put into quarantine, by kind", ["kind"]
 )
-REDELIVERED = prometheus_client.Counter(
-    "farmiq_ingress_redelivered_total", "Messages the broker delivered not for the first time"
-)
 RETRIED = prometheus_client.Counter(
     "farmiq_ingress_retried_total", "Messages whose transaction had to be tried again"
 )
@@ -53,6 +55,15 @@ WAITING_BYTES = prometheus_client.Gauge(
 )
 IN_FLIGHT = prometheus_client.Gauge(
     "farmiq_ingress_in_flight", "Messages taken by a writer and not acknowledged yet"
+)
+LAG = prometheus_client.Gauge(
+    "farmiq_ingress_lag_messages", "Messages in the broker's log that no transaction has yet"
+)
+LAG_S = prometheus_client.Gauge(
+    "farmiq_ingress_lag_seconds", "How long ago the broker took what is being stored now"
+)
+RESUMED = prometheus_client.Counter(
+    "farmiq_ingress_resumed_total", "Messages that waited in the log when reading began"
 )
 PAUSED = prometheus_client.Gauge(
     "farmiq_ingress_paused", "1 while so much waits that nothing is read from the broker"
@@ -79,41 +90,103 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         api.Desk(desk, transaction.effect).add_to(door.app)
         for chore in upkeep.chores_of(desk, settings, is_active=turn.is_active):
             group.create_task(chores.keep_doing(chore))
-        await turn.take_turns(lambda: _listen(settings, door, pool, turn))
+        url = broker.log_url(settings)
+        if url is not None:
+            await turn.take_turns(lambda: _read_log(settings, url, door, pool, turn))
+        else:
+            await turn.take_turns(lambda: _hold_session(settings, door, pool, turn))
 
 
-async def _listen(settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: lease.Turn) -> None:
-    """While it is this gateway's turn: everything that devices send."""
+async def _read_log(
+    settings: EdgeSettings, url: str, door: http.Door, pool: db.Pool, turn: lease.Turn
+) -> None:
+    """While it is this gateway's turn: the broker's log, from the cursor on."""
+    async with stream.reader(url, stream=topics.LOG, tls=settings.tls) as reader:
+        log_source = LogSource(reader, pool, writers=settings.ingress_writers, name=NAME)
+        keeper = LogKeeper(pool, reader, log_source, hold_s=settings.log_hold_minutes * 60)
+        registry = Registry()
+        await _make_log(settings)
+        await _store_session(settings, url, pool, registry)
+        LAG.set_function(lambda: log_source.lag)
+        LAG_S.set_function(lambda: log_source.lag_s)
+        while True:
+            await turn.confirm()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    intake = Intake(pool, log_source, registry, writers=settings.ingress_writers)
+                    with door.readying(intake.checks()):
+                        WAITING.set_function(lambda: reader.waiting)
+                        WAITING_BYTES.set_function(lambda: reader.waiting_bytes)
+                        await keeper.report(await log_source.start())
+                        RESUMED.inc(log_source.lag)
+                        turn.begun()
+                        group.create_task(chores.keep_doing(keeper.chore()))
+                        await intake.run(group, settings, turn)
+            except* source.LostError as lost:
+                log.get(NAME).warning("ingress.log_lost", reason=str(lost.exceptions[0]))
+            except* source.CursorMovedError as moved:
+                log.get(NAME).warning("ingress.cursor_moved", reason=str(moved.exceptions[0]))
+
+
+async def _make_log(settings: EdgeSettings) -> None:
+    """The log is there before it is read; whoever may not make it waits for edge-devices-registry.
+
+    What devices send while there is none is acknowledged by the broker and held by nobody.
+    """
+    async with httpx2.AsyncClient(trust_env=False) as web:
+        kept = broker.store(settings, web)
+        backoff = Backoff(cap_s=2.0)
+        while kept is not None and settings.broker_nats_url is not None:
+            await kept.look()
+            if kept.is_bounded.is_set():
+                return
+            log.get(NAME).warning("ingress.no_log_yet", reason=kept.problem)
+            await backoff.wait()
+
+
+async def _store_session(
+    settings: EdgeSettings, url: str, pool: db.Pool, registry: Registry
+) -> None:
+    """What waited in the gateway's MQTT session when it began to read the log (D-230)."""
+    while True:
+        try:
+            batches = source.session_batches(
+                url, tls=settings.tls, max_messages=settings.ingress_batch
+            )
+            async for messages in batches:
+                sent = [(message.topic, message.payload) for message in messages]
+                await transaction.keep_in_halves(pool, sent, registry)
+                log.get(NAME).info("ingress.session_stored", count=len(messages))
+        except (*db.PASSING, source.LostError, nats.NatsError) as error:
+            log.get(NAME).warning("ingress.session_waits", reason=db.first_line(error))
+            await asyncio.sleep(1.0)
+            continue
+        return
+
+
+async def _hold_session(
+    settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: lease.Turn
+) -> None:
+    """While it is this gateway's turn: a session at an MQTT broker, of a client id of ours."""
+    url = (settings.ingress_url or settings.mqtt_url).get_secret_value()
     name = settings.mqtt_client_id or NAME
     client_id = await gateway_session.client_id(pool, name=name, given=settings.mqtt_client_id)
     async with (
         mqtt.connected(
-            settings.mqtt_url.get_secret_value(),
-            client_id=client_id,
-            topics=topics.UP,
-            tls=settings.tls,
-            permit=turn.confirm,
-        ) as broker,
+            url, client_id=client_id, topics=topics.UP, tls=settings.tls, permit=turn.confirm
+        ) as client,
         asyncio.TaskGroup() as group,
     ):
-        intake = Intake(pool, broker, Registry(), writers=settings.ingress_writers)
-        with door.readying(
-            {"ingress.broker": broker.problem, "ingress.intake": lambda: intake.attempts.problem}
-        ):
+        session_source = MqttSource(client, writers=settings.ingress_writers)
+        intake = Intake(pool, session_source, Registry(), writers=settings.ingress_writers)
+        with door.readying(intake.checks()):
             turn.begun()
-            _show(broker, intake)
-            group.create_task(intake.receipts.keep_sending())
-            session = SessionWatch(pool, broker, name=name, tell=report_lost_session)
+            WAITING.set_function(lambda: client.waiting)
+            WAITING_BYTES.set_function(lambda: client.waiting_bytes)
+            PAUSED.set_function(lambda: client.paused)
+            session = SessionWatch(pool, client, name=name, tell=report_lost_session)
             group.create_task(chores.keep_doing(Chore("ingress.session", 1.0, session.look)))
-            for lane in intake.lanes:
-                group.create_task(intake.write(lane))
-            while True:
-                messages = await broker.batch(
-                    most=settings.ingress_batch * settings.ingress_writers,
-                    linger_s=settings.ingress_linger_ms / 1000,
-                )
-                await turn.confirm()
-                await intake.take(messages)
+            await intake.run(group, settings, turn)
 
 
 async def report_lost_session(tx: db.Connection) -> None:
@@ -125,87 +198,102 @@ async def report_lost_session(tx: db.Connection) -> None:
     await alerts.raise_(tx, alerts.Alert("broker.session_lost", NAME, "security", told))
 
 
-def _show(broker: mqtt.Client, intake: "Intake") -> None:
-    """Backpressure as numbers: they are looked at only when somebody asks."""
-    WAITING.set_function(lambda: broker.waiting)
-    WAITING_BYTES.set_function(lambda: broker.waiting_bytes)
-    IN_FLIGHT.set_function(lambda: intake.in_flight)
-    PAUSED.set_function(lambda: broker.paused)
-
-
 @dataclass(slots=True)
-class Handful:
-    """Messages taken from the broker together, until every writer's part of them is committed."""
+class Batch:
+    """Messages that were read together, until every writer's part of them is committed."""
 
-    messages: list[mqtt.Message]
+    messages: Sequence[Sent]
     parts_left: int
     outcome: Outcome = field(default_factory=Outcome)
 
 
-Lane = asyncio.Queue[tuple[Handful, list[mqtt.Message]]]
+Lane = asyncio.Queue[tuple[Batch, Part]]
 
 
 class Intake:
-    """Takes messages: commit, PUBACK, receipt.
+    """Stores what a source brings: commit, then the source, then the receipt.
 
     What it holds is bounded: a writer has one part in its transaction and one waiting, and `take`
     waits for room.
     """
 
-    def __init__(
-        self, pool: db.Pool, broker: mqtt.Client, registry: Registry, *, writers: int
-    ) -> None:
-        self._pool, self._broker, self._registry = pool, broker, registry
+    def __init__(self, pool: db.Pool, origin: Source, registry: Registry, *, writers: int) -> None:
+        self._pool, self._source, self._registry = pool, origin, registry
         self.lanes = [Lane(maxsize=1) for _ in range(writers)]
-        self._handfuls: deque[Handful] = deque()
-        self.receipts = Receipts(broker, wanted=registry.wants_receipts)
+        self._in_flight: deque[Batch] = deque()
+        self.receipts = Receipts(origin.publish, wanted=registry.wants_receipts)
         self.attempts = Attempts("nothing is being committed")
         self._log = log.get(NAME)
+        IN_FLIGHT.set_function(lambda: self.in_flight)
 
     @property
     def in_flight(self) -> int:
-        return sum(len(handful.messages) for handful in self._handfuls)
+        return sum(len(batch.messages) for batch in self._in_flight)
 
-    async def take(self, messages: list[mqtt.Message]) -> None:
+    def checks(self) -> dict[str, http.Check]:
+        return {
+            "ingress.broker": self._source.problem,
+            "ingress.intake": lambda: self.attempts.problem,
+        }
+
+    async def run(
+        self, group: asyncio.TaskGroup, settings: EdgeSettings, turn: lease.Turn
+    ) -> NoReturn:
+        """Read and store, with tasks in `group`; ends by whatever the source or a writer raises."""
+        group.create_task(self.receipts.keep_sending())
+        for lane in self.lanes:
+            group.create_task(self.write(lane))
+        while True:
+            messages = await self._source.read(
+                max_messages=settings.ingress_batch * settings.ingress_writers,
+                linger_s=settings.ingress_linger_ms / 1000,
+            )
+            await turn.confirm()
+            await self.take(messages)
+
+    async def take(self, messages: Sequence[Sent]) -> None:
         """Hand each writer its part."""
-        parts = lanes.share(messages, len(self.lanes))
-        handful = Handful(messages, len(parts))
-        self._handfuls.append(handful)
+        parts = self._source.share(messages)
+        if not parts:
+            return
+        batch = Batch(messages, len(parts))
+        self._in_flight.append(batch)
         for writer, part in parts.items():
-            await self.lanes[writer].put((handful, part))
+            await self.lanes[writer].put((batch, part))
 
     async def write(self, lane: Lane) -> None:
         """One writer: a transaction for each part, one after the other."""
         while True:
-            handful, part = await lane.get()
-            handful.outcome += await self._until_committed(part)
-            handful.parts_left -= 1
+            batch, part = await lane.get()
+            batch.outcome += await self._until_committed(part)
+            batch.parts_left -= 1
             crash.here("ingress.after_commit")
-            self._acknowledge()
+            self._finish()
 
-    def _acknowledge(self) -> None:
+    def _finish(self) -> None:
         """In the order in which messages came, as MQTT asks; what is done waits for its turn."""
-        while self._handfuls and not self._handfuls[0].parts_left:
-            done = self._handfuls.popleft()
-            self._broker.ack(done.messages)
-            crash.here("ingress.after_puback")
+        while self._in_flight and not self._in_flight[0].parts_left:
+            done = self._in_flight.popleft()
+            self._source.commit(done.messages)
+            crash.here("ingress.before_receipt")
             log.events(self._log, "ingress.stored", _named(done.outcome))
             _count(done.outcome)
-            REDELIVERED.inc(sum(message.repeated for message in done.messages))
             self.receipts.add(by_sender(done.outcome, self._registry.at_station))
 
-    async def _until_committed(self, messages: list[mqtt.Message]) -> Outcome:
-        """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
+    async def _until_committed(self, part: Part) -> Outcome:
+        """The source keeps what is not committed, so this tries for as long as it takes."""
         backoff = Backoff(cap_s=5.0)
-        sent = [(one.topic, one.payload) for one in messages]
+        sent = [(message.topic, message.payload) for message in part.messages]
         while True:
             try:
                 with self.attempts:
-                    return await transaction.keep_in_halves(self._pool, sent, self._registry)
+                    return await transaction.keep_in_halves(
+                        self._pool, sent, self._registry, part.progress
+                    )
             except db.PASSING as error:
                 self._log.warning("ingress.database_away", error=db.first_line(error))
                 await backoff.wait()
-                RETRIED.inc(len(messages))
+                RETRIED.inc(len(part.messages))
 
 
 def _named(outcome: Outcome) -> Iterator[tuple[UUID, str, str]]:

@@ -21,6 +21,7 @@ from farmiq.edge.devices import store as devices_store
 from farmiq.edge.feed import store as feed
 from farmiq.edge.ingress import gaps, quarantine, store
 from farmiq.edge.ingress.accept import accept
+from farmiq.edge.ingress.source import CursorMovedError, Progress
 from farmiq.edge.ingress.store import Refused
 from farmiq.edge.media import record as media
 from farmiq.edge.registry import Registry
@@ -56,22 +57,33 @@ class Outcome:
 
 
 async def keep_in_halves(
-    pool: db.Pool, sent: list[tuple[str, bytes]], registry: Registry
+    pool: db.Pool,
+    sent: list[tuple[str, bytes]],
+    registry: Registry,
+    progress: Progress | None = None,
 ) -> Outcome:
     """One transaction for all; if the data of one breaks it, each half gets its own (C-81).
 
     Also what nobody thought of: a message that ends the service comes again, and ends the next.
+    `progress` is the cursor of what was sent, which each transaction moves.
     """
     try:
-        return await keep(pool, sent, registry)
+        return await keep(pool, sent, registry, progress)
+    except CursorMovedError:
+        raise
     except Exception as error:
         if db.is_outage(error):
             raise
         if len(sent) == 1:
-            return await _set_aside(pool, *sent[0], error)
-    half = len(sent) // 2
-    first = await keep_in_halves(pool, sent[:half], registry)
-    return first + await keep_in_halves(pool, sent[half:], registry)
+            return await _set_aside(pool, *sent[0], error, progress)
+    half, count = len(sent) // 2, len(sent)
+    parts = (None, None) if progress is None else _halves(progress, half, count)
+    first = await keep_in_halves(pool, sent[:half], registry, parts[0])
+    return first + await keep_in_halves(pool, sent[half:], registry, parts[1])
+
+
+def _halves(progress: Progress, half: int, count: int) -> tuple[Progress, Progress]:
+    return progress.slice(0, half), progress.slice(half, count)
 
 
 Record = Callable[[db.Connection, Sequence[Arrival]], Awaitable[list[BusEvent]]]
@@ -96,7 +108,10 @@ PROBLEMS: tuple[Problems, ...] = (weighvision.problems,)
 
 
 async def keep(
-    pool: db.Pool, messages: Sequence[tuple[str, bytes]], registry: Registry | None = None
+    pool: db.Pool,
+    messages: Sequence[tuple[str, bytes]],
+    registry: Registry | None = None,
+    progress: Progress | None = None,
 ) -> Outcome:
     """The one transaction: the effect of what is right → quarantine for the rest.
 
@@ -106,20 +121,31 @@ async def keep(
     """
     registry = registry or Registry()
     if len(messages) < outbox.WORTH_A_COPY:
-        return await _keep_together(pool, messages, registry, look_first=True)
+        return await _keep_together(pool, messages, registry, progress, look_first=True)
     try:
-        return await _keep_together(pool, messages, registry, look_first=False)
+        return await _keep_together(pool, messages, registry, progress, look_first=False)
     except psycopg.errors.UniqueViolation:
-        return await _keep_together(pool, messages, registry, look_first=True)
+        return await _keep_together(pool, messages, registry, progress, look_first=True)
 
 
 async def _keep_together(
-    pool: db.Pool, messages: Sequence[tuple[str, bytes]], registry: Registry, *, look_first: bool
+    pool: db.Pool,
+    messages: Sequence[tuple[str, bytes]],
+    registry: Registry,
+    progress: Progress | None,
+    *,
+    look_first: bool,
 ) -> Outcome:
+    outcome = Outcome()
     async with db.transaction(pool) as tx:
-        outcome = await effect(tx, messages, registry=registry, look_first=look_first)
-        await quarantine.put(tx, outcome.refused)
+        if messages:
+            outcome = await effect(tx, messages, registry=registry, look_first=look_first)
+            await quarantine.put(tx, outcome.refused)
+        if progress is not None:
+            await progress.advance(tx)
         crash.here("ingress.before_commit")
+    if progress is not None:
+        progress.committed()
     return outcome
 
 
@@ -295,7 +321,9 @@ async def _known_to_the_outbox(
     return new, clashes
 
 
-async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: Exception) -> Outcome:
+async def _set_aside(
+    pool: db.Pool, topic: str, raw: bytes, error: Exception, progress: Progress | None
+) -> Outcome:
     if isinstance(error, psycopg.Error):
         why = f"the database refused it: {db.first_line(error)}"
     else:
@@ -304,4 +332,8 @@ async def _set_aside(pool: db.Pool, topic: str, raw: bytes, error: Exception) ->
     refused = Refused(topic, raw, [why])
     async with db.transaction(pool) as tx:
         await quarantine.put(tx, [refused])
+        if progress is not None:
+            await progress.advance(tx)
+    if progress is not None:
+        progress.committed()
     return Outcome(refused=(refused,))

@@ -5,6 +5,7 @@ import psycopg
 import pytest
 
 from farmiq import doctor, stack
+from farmiq.edge.broker import BOUNDS
 from farmiq.edge.devices import broker as kept
 from farmiq.plumbing import broker_store, db, ids, mqtt
 from farmiq.plumbing.broker_load import Guard, Load
@@ -21,7 +22,7 @@ async def test_store_that_fills_up_is_an_alert_until_it_has_room_again(edge_db: 
             return connection.execute(query).fetchall()
 
     async with db.pool(edge_db.url, name="test") as pool, httpx2.AsyncClient() as web:
-        store = Store(web, nats_url=None, monitor_url="http://127.0.0.1:9", bounds=kept.BOUNDS)
+        store = Store(web, nats_url=None, monitor_url="http://127.0.0.1:9", bounds=BOUNDS)
         seen = []
         for used in (None, 45, 51, 45, 39):
             store.use = None if used is None else Use(used, 100)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from farmiq.edge import outbox
 from farmiq.edge.ingress import lanes, service, transaction
 from farmiq.edge.ingress.receipts import Receipts
+from farmiq.edge.ingress.source import MqttSource
 from farmiq.edge.registry import Registry
 from farmiq.messages import envelope, receipt, topics
 from farmiq.messages.topics import Place
@@ -237,7 +238,7 @@ async def test_a_device_is_told_of_many_in_few_messages_of_a_size_that_may_be_se
     tasks: asyncio.TaskGroup,
 ) -> None:
     broker, place = Told(), Place("t-1", "f-1", "b-1", "d-1")
-    waiting = Receipts(broker)  # type: ignore[arg-type]
+    waiting = Receipts(broker.publish)
     tasks.create_task(waiting.keep_sending())
     stored = [tuple(ids.new() for _ in range(500)) for _ in range(10)]
     refused = {ids.new(): "x" * 500 for _ in range(500)}
@@ -254,7 +255,7 @@ async def test_a_device_is_told_of_many_in_few_messages_of_a_size_that_may_be_se
 async def test_receipts_that_pile_up_are_dropped_and_nobody_who_does_not_ask_gets_any() -> None:
     place, other = Place("t-1", "f-1", "b-1", "d-1"), Place("t-1", "f-1", "b-1", "d-2")
     broker = Told()
-    waiting = Receipts(broker, wanted=lambda asked: asked == place)  # type: ignore[arg-type]
+    waiting = Receipts(broker.publish, wanted=lambda asked: asked == place)
     for _ in range(60):
         waiting.add({place: (tuple(ids.new() for _ in range(500)), {}), other: ((ids.new(),), {})})
     await waiting._send()
@@ -286,10 +287,15 @@ class Listener:
     def __init__(self) -> None:
         self.acknowledged: list[int] = []
 
-    def ack(self, messages: Sequence[Message]) -> None:
+    def ack(self, messages: Iterable[Message]) -> None:
         self.acknowledged += [message.packet_id for message in messages]
 
     async def publish(self, topic: str, payload: bytes) -> None: ...
+
+
+def intake_of(broker: Listener) -> service.Intake:
+    session = MqttSource(broker, writers=2)  # type: ignore[arg-type]
+    return service.Intake(None, session, Registry(), writers=2)  # type: ignore[arg-type]
 
 
 def delivery(number: int, device_id: str) -> Message:
@@ -311,9 +317,7 @@ class Held:
         self.let_go = asyncio.Event()
         self.kept: list[str] = []
 
-    async def keep(
-        self, _pool: Any, sent: list[tuple[str, bytes]], _registry: Any
-    ) -> transaction.Outcome:
+    async def keep(self, _pool: Any, sent: list[tuple[str, bytes]], *_: Any) -> transaction.Outcome:
         device_id = sent[0][0].split("/")[5]
         if device_id == self.slow:
             await self.let_go.wait()
@@ -332,7 +336,7 @@ async def test_acknowledgements_keep_the_order_although_a_later_part_is_committe
     held: Held, tasks: asyncio.TaskGroup
 ) -> None:
     broker = Listener()
-    intake = service.Intake(None, broker, Registry(), writers=2)  # type: ignore[arg-type]
+    intake = intake_of(broker)
     for lane in intake.lanes:
         tasks.create_task(intake.write(lane))
     quick = device_of(1)
@@ -350,7 +354,7 @@ async def test_acknowledgements_keep_the_order_although_a_later_part_is_committe
 async def test_what_is_taken_is_bounded_while_a_writer_stands_still(
     held: Held, tasks: asyncio.TaskGroup
 ) -> None:
-    intake = service.Intake(None, Listener(), Registry(), writers=2)  # type: ignore[arg-type]
+    intake = intake_of(Listener())
     for lane in intake.lanes:
         tasks.create_task(intake.write(lane))
     taken = 0
@@ -379,7 +383,7 @@ async def test_ids_of_a_broken_batch_are_found_by_halving(
     poison = ids.new()
 
     async def allergic(
-        source: db.Pool, batch: list[tuple[str, bytes]], registry: Registry
+        source: db.Pool, batch: list[tuple[str, bytes]], registry: Registry, *_: object
     ) -> transaction.Outcome:
         nonlocal transactions
         transactions += 1

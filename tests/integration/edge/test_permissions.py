@@ -350,7 +350,7 @@ async def test_the_registry_is_written_to_the_broker_and_kept_there(
         nowhere = users_of(pool, tmp_path / "no" / "where.conf", own=["GATEWAY"], pid_file=None)
         await nowhere.keep()
         assert "No such file" in (nowhere.problem or "")
-    assert broker.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES,KEEPER"
+    assert broker.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES,LOG,KEEPER"
 
 
 def test_without_a_shared_login_the_broker_asks_who_may_connect(tmp_path: Path) -> None:
@@ -363,6 +363,6 @@ def test_without_a_shared_login_the_broker_asks_who_may_connect(tmp_path: Path) 
         assert key.stat().st_mode & 0o777 == 0o600
         assert "devices" not in (key.parent / "nats.conf").read_text().partition("users = ")[2]
     with stack.start(root, engines=("mqtt-edge",)) as started:
-        assert started.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES,KEEPER"
+        assert started.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES,LOG,KEEPER"
         text = Path(started.environment["FARMIQ_EDGE_BROKER_USERS_FILE"]).read_text()
         assert "$DEVICES" in text

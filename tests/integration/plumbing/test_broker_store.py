@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from farmiq.edge.broker import BOUNDS
 from farmiq.edge.devices import refusals
-from farmiq.edge.devices.broker import BOUNDS
 from farmiq.plumbing import broker_log, broker_store, ids, mqtt
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.broker_store import Store

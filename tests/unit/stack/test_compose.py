@@ -40,7 +40,11 @@ def test_brokers_file_in_deploy_is_what_a_local_stack_writes(one: Broker) -> Non
         mqtt_port=1883,
         nats_port=4222,
         monitor_port=8222,
-        users=[(one.reader, "$GATEWAY_PASSWORD"), (broker.KEEPER, "$KEEPER_PASSWORD")],
+        users=[
+            (one.reader, "$GATEWAY_PASSWORD"),
+            (one.log_reader, "$LOG_PASSWORD"),
+            (broker.KEEPER, "$KEEPER_PASSWORD"),
+        ],
         callout=("$CALLOUT_ISSUER", "$CALLOUT_PASSWORD"),
         ack_wait_s=one.ack_wait_s or broker.ACK_WAIT_S,
     )

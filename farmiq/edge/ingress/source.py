@@ -1,0 +1,240 @@
+"""Where ingress reads: the log of a NATS broker, or a session at any MQTT broker.
+
+Both give batches in the order in which messages came. The log's cursor moves in the transaction
+that stores the messages; a session acknowledges a batch after all of it is committed.
+"""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from farmiq.edge.broker import QOS1
+from farmiq.edge.ingress import lanes
+from farmiq.messages import topics
+from farmiq.nats_users import subject
+from farmiq.plumbing import cursor, db, lease, log, mqtt, stream
+from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.cursor import CursorMovedError
+from farmiq.plumbing.stream import LostError, Position
+from farmiq.plumbing.tls import Tls
+
+__all__ = ["CursorMovedError", "LogSource", "LostError", "MqttSource", "Progress"]
+
+# What waited in the gateway's MQTT session before it read the log.
+_SESSION_STREAM = "$MQTT_msgs"
+# A lane that no message came for moves its cursor that often, so that the log can be purged.
+IDLE_LANE_S = 5.0
+# A session of another gateway that waits so long within its transaction is frozen.
+_FROZEN_S = 1.0
+
+
+class Sent(Protocol):
+    """A message as it was read."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+
+
+class LogMessage(NamedTuple):
+    topic: str
+    payload: bytes
+    seq: int
+    stored_at_ns: int
+
+
+class Progress:
+    """The cursor of a lane, which moves with the transactions of its part of a batch.
+
+    `marks` are the positions behind each message; with no message, one position to move to.
+    """
+
+    def __init__(self, lane: cursor.Lane, marks: Sequence[Position]) -> None:
+        self._lane, self._marks = lane, marks
+
+    def slice(self, start: int, stop: int) -> "Progress":
+        return Progress(self._lane, self._marks[start:stop])
+
+    async def advance(self, tx: db.Connection) -> None:
+        """Raises CursorMovedError."""
+        last = self._marks[-1]
+        await cursor.advance(tx, self._lane, seq=last.seq, stored_at_ns=last.stored_at_ns)
+
+    def committed(self) -> None:
+        self._lane.position = self._marks[-1]
+
+
+@dataclass(slots=True)
+class Part:
+    """What one writer stores in one transaction."""
+
+    messages: Sequence[Sent]
+    progress: Progress | None = None
+
+
+class Source(Protocol):
+    def problem(self) -> str | None: ...
+    async def read(self, *, max_messages: int, linger_s: float) -> list[Sent]: ...
+    def share(self, messages: Sequence[Sent]) -> dict[int, Part]: ...
+    def commit(self, messages: Sequence[Sent]) -> None: ...
+    async def publish(self, topic: str, payload: bytes) -> None: ...
+
+
+class MqttSource:
+    """A session at an MQTT broker. `commit` acknowledges what is stored."""
+
+    def __init__(self, broker: mqtt.Client, *, writers: int) -> None:
+        self._broker, self._writers = broker, writers
+
+    def problem(self) -> str | None:
+        return self._broker.problem()
+
+    async def read(self, *, max_messages: int, linger_s: float) -> list[Sent]:
+        return [*await self._broker.batch(most=max_messages, linger_s=linger_s)]
+
+    def share(self, messages: Sequence[Sent]) -> dict[int, Part]:
+        parts = lanes.share(messages, self._writers)
+        return {writer: Part(part) for writer, part in parts.items()}
+
+    def commit(self, messages: Sequence[Sent]) -> None:
+        self._broker.ack(message for message in messages if isinstance(message, mqtt.Message))
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        await self._broker.publish(topic, payload)
+
+
+class LogSource:
+    """The log of a NATS broker, read from the cursors in the database. Use `start` first."""
+
+    def __init__(self, reader: stream.Reader, pool: db.Pool, *, writers: int, name: str) -> None:
+        self._reader, self._pool, self._writers, self._name = reader, pool, writers, name
+        self._lanes: list[cursor.Lane] = []
+        # Up to here messages may be stored already, by lane: reading begins at the slowest.
+        self._stored_before: list[int] = []
+        self._moved_at: list[float] = []
+        self._newest: Position | None = None
+        self._log = log.get(name)
+
+    def problem(self) -> str | None:
+        return self._reader.problem()
+
+    @property
+    def lag(self) -> int:
+        """Messages that the broker has and no writer."""
+        return self._reader.pending + self._reader.waiting
+
+    @property
+    def lag_s(self) -> float:
+        """How old the newest message is that a writer has, if there are newer ones."""
+        if self._newest is None or not self.lag:
+            return 0.0
+        return max(0.0, time.time() - self._newest.stored_at_ns / 1e9)
+
+    @property
+    def stored_seq(self) -> int:
+        """All messages up to here are in the database."""
+        return min((lane.position.seq for lane in self._lanes), default=0)
+
+    async def start(self) -> stream.Start:
+        """Take the cursors over and begin to read behind them."""
+        self._lanes = await self._claim()
+        furthest = max((lane.position for lane in self._lanes), key=lambda each: each.seq)
+        start = await self._reader.start(furthest, after_seq=self.stored_seq)
+        if start.rewound or start.created != furthest.created:
+            await self._restart(start)
+        self._stored_before = [lane.position.seq for lane in self._lanes]
+        self._moved_at = [time.monotonic()] * len(self._lanes)
+        self._newest = None
+        return start
+
+    async def read(self, *, max_messages: int, linger_s: float) -> list[Sent]:
+        """Raises LostError: then `start` again."""
+        found = await self._reader.batch(max_messages=max_messages, linger_s=linger_s)
+        return [
+            LogMessage(topic_of(each.subject), each.payload, each.seq, each.stored_at_ns)
+            for each in found
+        ]
+
+    def share(self, messages: Sequence[Sent]) -> dict[int, Part]:
+        """Each writer's part; now and then an empty one, so that no cursor stays behind."""
+        found = [message for message in messages if isinstance(message, LogMessage)]
+        created = self._lanes[0].position.created
+        last = Position(created, found[-1].seq, found[-1].stored_at_ns)
+        self._newest = last
+        now = time.monotonic()
+        parts: dict[int, Part] = {}
+        for number, part in lanes.share(found, self._writers).items():
+            stored_before = self._stored_before[number]
+            new = [message for message in part if message.seq > stored_before]
+            if new:
+                marks = [Position(created, each.seq, each.stored_at_ns) for each in new]
+                # What lies behind its own last message in this batch is no concern of the lane.
+                marks[-1] = last
+                parts[number] = Part(new, Progress(self._lanes[number], marks))
+        for number, lane in enumerate(self._lanes):
+            if number in parts or last.seq <= self._stored_before[number]:
+                continue
+            if now - self._moved_at[number] > IDLE_LANE_S:
+                parts[number] = Part([], Progress(lane, [last]))
+        for number in parts:
+            self._moved_at[number] = now
+        return parts
+
+    def commit(self, messages: Sequence[Sent]) -> None:
+        """Nothing: the cursor moved with the transaction."""
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        self._reader.publish(subject(topic), payload)
+
+    async def _claim(self) -> list[cursor.Lane]:
+        backoff = Backoff(cap_s=2.0)
+        while True:
+            try:
+                async with db.autocommit(self._pool) as tx:
+                    # A gateway that is frozen in its transaction keeps the cursors locked.
+                    await lease.end_frozen(tx, self._name, frozen_s=_FROZEN_S)
+                async with db.transaction(self._pool) as tx:
+                    return await cursor.claim(tx, topics.LOG, lanes=self._writers)
+            except db.PASSING as error:
+                self._log.warning("ingress.database_away", error=db.first_line(error))
+                await backoff.wait()
+
+    async def _restart(self, start: stream.Start) -> None:
+        backoff = Backoff(cap_s=2.0)
+        while True:
+            try:
+                async with db.transaction(self._pool) as tx:
+                    await cursor.restart(tx, self._lanes, start)
+                    return
+            except db.PASSING as error:
+                self._log.warning("ingress.database_away", error=db.first_line(error))
+                await backoff.wait()
+
+
+async def session_batches(
+    url: str, *, tls: Tls, max_messages: int
+) -> AsyncIterator[list[LogMessage]]:
+    """What waits in the MQTT session of a gateway that did not read the log yet (D-230).
+
+    It is removed from the broker when the caller has stored all of it and comes for more.
+    """
+    filters = [QOS1 + subject(each) for each in topics.UP]
+    async with stream.reader(url, stream=_SESSION_STREAM, filters=filters, tls=tls) as reader:
+        await reader.start(None)
+        if not reader.pending:
+            return
+        while reader.pending or reader.waiting:
+            found = await reader.batch(max_messages=max_messages)
+            yield [
+                LogMessage(topic_of(each.subject), each.payload, each.seq, each.stored_at_ns)
+                for each in found
+            ]
+        for each in filters:
+            await reader.purge(subject=each)
+
+
+def topic_of(name: str) -> str:
+    """The MQTT topic of a subject of the log."""
+    return stream.topic(name.removeprefix(QOS1))

@@ -1,0 +1,14 @@
+-- The gateway reads the broker as a log and keeps here how far it has.
+create table broker_cursors (
+  stream text not null,
+  lane integer not null,
+  -- When the broker made the stream: with another value it is another stream.
+  created text not null,
+  seq bigint not null,
+  -- When the broker took the message at `seq`: numbers are used again after a restore.
+  stored_at_ns bigint not null,
+  fencing_token bigint not null,
+  moved_at timestamptz not null default fn_now(),
+  constraint broker_cursors_pkey primary key (stream, lane)
+);
+grant select, insert, update, delete on broker_cursors to farmiq_edge;

@@ -1,0 +1,345 @@
+"""Ingress reads the broker's log: order, fencing, restored files, a full log, an old session."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from farmiq import stack
+from farmiq.config import EdgeSettings
+from farmiq.edge.ingress import log_keeper, service, source, transaction
+from farmiq.messages import topics
+from farmiq.messages.topics import Place
+from farmiq.plumbing import cursor, db, http, ids, mqtt, nats, stream
+from farmiq.plumbing.cursor import CursorMovedError
+from farmiq.plumbing.stream import Position, Start
+from tests.conftest import Database
+from tests.until import until
+
+PLACES = [Place("t-1", "f-1", "b-1", f"d-{number}") for number in range(6)]
+
+
+def reading(place: Place, event_id: UUID | None = None, *, value: float = 21.5) -> bytes:
+    return json.dumps({
+        "schema_version": "1.0", "event_id": str(event_id or ids.new()), "trace_id": "trace-1",
+        "tenant_id": place.tenant_id, "device_id": place.device_id,
+        "event_type": "telemetry.reading", "ts": datetime.now(UTC).isoformat(),
+        "payload": {"metric_type": "temperature", "metric_value": value, "unit": "C"},
+    }).encode()  # fmt: skip
+
+
+def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database.admin_url) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def stored(database: Database) -> int:
+    return int(rows(database, "select count(*) from telemetry_raw")[0][0])
+
+
+def settings_of(broker: stack.Stack, database: Database, **more: str) -> EdgeSettings:
+    return EdgeSettings.load({
+        **broker.environment,
+        "FARMIQ_EDGE_DB_URL": database.url,
+        "FARMIQ_CLOUD_URL": "http://127.0.0.1:9",
+        "FARMIQ_EDGE_KEY_FILE": "none",
+        **more,
+    })  # fmt: skip
+
+
+@asynccontextmanager
+async def gateway(settings: EdgeSettings) -> AsyncIterator[http.Door]:
+    door = http.Door(title="test", version="0")
+    task = asyncio.create_task(service.run(settings, door))
+
+    async def ready() -> bool:
+        return not await door.problems()
+
+    try:
+        await until(lambda: "ingress.broker" in door._checks)
+        await until(ready)
+        yield door
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def publish(broker: stack.Stack, *messages: tuple[str, bytes]) -> None:
+    url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
+    async with mqtt.connected(url, client_id=f"d-{ids.new().hex}", keep_session=False) as link:
+        await link.until_up()
+        await asyncio.gather(*[link.publish(topic, raw) for topic, raw in messages])
+
+
+def readings(count: int) -> list[tuple[str, bytes]]:
+    places = [PLACES[number % len(PLACES)] for number in range(count)]
+    return [(topics.telemetry(place, "temperature"), reading(place)) for place in places]
+
+
+async def log_info(broker: stack.Stack) -> stream.Info:
+    async with nats.connected(broker.environment["FARMIQ_EDGE_INGRESS_URL"]) as server:
+        return await stream.info(server, topics.LOG)
+
+
+async def restart_with(broker: stack.Stack, change: Callable[[], object]) -> None:
+    await asyncio.to_thread(broker.kill, "mqtt-edge")
+    change()
+    await asyncio.to_thread(broker.restart, "mqtt-edge")
+
+
+def store_of(broker: stack.Stack) -> Path:
+    (store,) = broker.root.rglob("jetstream")
+    return store
+
+
+async def test_restored_broker_files_skip_no_message(
+    broker: stack.Stack, edge_db: Database, tmp_path: Path
+) -> None:
+    """Numbers are used again: a cursor that knew the number alone would skip the new messages."""
+    copy = tmp_path / "copy"
+    async with gateway(settings_of(broker, edge_db)):
+        await publish(broker, *readings(10))
+        await until(lambda: stored(edge_db) == 10)
+    store = store_of(broker)
+    await restart_with(broker, lambda: shutil.copytree(store, copy))
+    async with gateway(settings_of(broker, edge_db)):
+        await publish(broker, *readings(10))
+        await until(lambda: stored(edge_db) == 20)
+
+    def restore() -> None:
+        shutil.rmtree(store)
+        shutil.copytree(copy, store)
+
+    await restart_with(broker, restore)
+    assert (await log_info(broker)).last_seq == 10
+    await publish(broker, *readings(15))
+    async with gateway(settings_of(broker, edge_db)):
+        await until(lambda: stored(edge_db) == 35)
+    assert rows(edge_db, "select count(*) from quarantine") == [(0,)]
+
+
+async def test_messages_of_an_mqtt_session_are_stored_when_the_log_is_read_first(
+    broker: stack.Stack, edge_db: Database
+) -> None:
+    """A site that is upgraded: what waited in the old session is not lost, nor stored twice."""
+    before = settings_of(
+        broker, edge_db, FARMIQ_EDGE_INGRESS_URL=broker.environment["FARMIQ_EDGE_MQTT_URL"]
+    )
+    async with gateway(before):
+        await publish(broker, *readings(5))
+        await until(lambda: stored(edge_db) == 5)
+    await publish(broker, *readings(20))
+    assert stored(edge_db) == 5
+
+    async with gateway(settings_of(broker, edge_db)):
+        await until(lambda: stored(edge_db) == 25)
+        await publish(broker, *readings(7))
+        await until(lambda: stored(edge_db) == 32)
+    async with nats.connected(broker.environment["FARMIQ_EDGE_INGRESS_URL"]) as server:
+        queue = await stream.ask(server, "STREAM.INFO.$MQTT_msgs", {})
+    assert queue["state"]["messages"] == 0
+    assert rows(edge_db, "select count(*) from quarantine") == [(0,)]
+
+
+async def test_two_gateways_at_once_store_each_message_once(
+    broker: stack.Stack, edge_db: Database, free_port: Callable[[], int]
+) -> None:
+    """Both believe that it is their turn: only one commits what both have read."""
+    ports = [str(free_port()), str(free_port())]
+    first, second = (settings_of(broker, edge_db, FARMIQ_EDGE_HTTP_PORT=port) for port in ports)
+    standby = asyncio.create_task(service.run(second, http.Door(title="test", version="0")))
+    async with gateway(first), asyncio.TaskGroup() as group:
+        sending = group.create_task(publish(broker, *readings(300)))
+        async with db.pool(edge_db.url, name="test") as pool:
+            while not sending.done():
+                # The lease ends while its holder still works: the other one takes it.
+                async with db.autocommit(pool) as tx:
+                    await tx.execute("update leases set expires_at = fn_now()")
+                await asyncio.sleep(0.05)
+        await until(lambda: stored(edge_db) == 300)
+    standby.cancel()
+    await asyncio.wait([standby])
+    ((takeovers,),) = rows(edge_db, "select max(fencing_token) from broker_cursors")
+    assert takeovers > 1
+    assert rows(edge_db, "select count(*) from sync_outbox") == [(300,)]
+    assert rows(edge_db, "select count(*) from quarantine") == [(0,)]
+
+
+async def test_stored_messages_are_purged_but_for_the_one_at_the_cursor(
+    broker: stack.Stack, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_keeper, "EVERY_S", 0.1)
+    monkeypatch.setattr(source, "IDLE_LANE_S", 0.05)
+    settings = settings_of(broker, edge_db, INGRESS_LOG_HOLD_MINUTES="0")
+    async with gateway(settings):
+        await publish(broker, *readings(50))
+        await until(lambda: stored(edge_db) == 50)
+
+        count = 50
+
+        async def purged() -> bool:
+            # One message now and then moves the cursors of lanes that have none.
+            nonlocal count
+            await publish(broker, *readings(1))
+            count += 1
+            return (await log_info(broker)).messages <= 3
+
+        await until(purged)
+    async with gateway(settings):
+        await publish(broker, *readings(5))
+        await until(lambda: stored(edge_db) == count + 5)
+    assert rows(edge_db, "select count(*) from alerts where kind = 'broker.log_gap'") == [(0,)]
+
+
+async def test_restored_database_reads_the_log_again_and_tells_of_the_gap(
+    broker: stack.Stack, edge_db: Database
+) -> None:
+    settings = settings_of(broker, edge_db)
+    async with gateway(settings):
+        await publish(broker, *readings(30))
+        await until(lambda: stored(edge_db) == 30)
+    async with stream.reader(
+        broker.environment["FARMIQ_EDGE_INGRESS_URL"], stream=topics.LOG
+    ) as reader:
+        await reader.start(None)
+        await reader.purge(below_seq=21)
+    with psycopg.connect(edge_db.admin_url) as connection:  # as after a restore of message 10
+        connection.execute("update broker_cursors set seq = 10")
+        connection.execute("truncate telemetry_raw, sync_outbox, ingress_dedupe cascade")
+    async with gateway(settings):
+        await until(lambda: stored(edge_db) == 10)
+    ((message,),) = rows(edge_db, "select message from alerts where kind = 'broker.log_gap'")
+    assert message.startswith("10 messages that the broker took are neither in this database")
+
+
+async def test_full_log_refuses_senders_until_it_is_stored_and_tells_of_it(
+    broker: stack.Stack, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was acknowledged is stored; the rest is sent again by its sender."""
+    monkeypatch.setattr(log_keeper, "EVERY_S", 0.1)
+    settings = settings_of(broker, edge_db)
+    async with gateway(settings):
+        await publish(broker, *readings(1))
+        await until(lambda: stored(edge_db) == 1)
+    async with nats.connected(broker.environment["FARMIQ_EDGE_BROKER_NATS_URL"]) as server:
+        config = (await stream.ask(server, f"STREAM.INFO.{topics.LOG}", {}))["config"]
+        await stream.ask(server, f"STREAM.UPDATE.{topics.LOG}", {**config, "max_bytes": 40_000})
+    acknowledged = 0
+    waiting = readings(200)
+    url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
+    async with mqtt.connected(url, client_id="filling", keep_session=False) as link:
+        await link.until_up()
+        with contextlib.suppress(mqtt.Disconnected):
+            for topic, raw in waiting:
+                await link.publish(topic, raw)
+                acknowledged += 1
+    assert 20 < acknowledged < 200
+
+    # The gateway gives the log its room again; without that it purges what it has stored.
+    monkeypatch.setattr("farmiq.edge.broker.store", lambda *_: None)
+    async with gateway(settings):
+        await until(lambda: stored(edge_db) == acknowledged + 1)
+        kinds = "select count(*) from alerts where kind = 'broker.log_full'"
+        await until(lambda: rows(edge_db, kinds) == [(1,)])
+        for message in waiting[acknowledged:]:
+            await until_published(broker, message)
+        await until(lambda: stored(edge_db) == 201)
+        open_ones = f"{kinds} and closed_at is null"
+        await until(lambda: rows(edge_db, open_ones) == [(0,)])
+
+
+async def until_published(broker: stack.Stack, message: tuple[str, bytes]) -> None:
+    while True:
+        try:
+            await publish(broker, message)
+        except mqtt.Disconnected:
+            continue
+        return
+
+
+async def test_readings_of_a_device_are_stored_in_the_order_sent(
+    broker: stack.Stack, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the broker is killed: of each device the values only grow."""
+    seen: dict[str, list[int]] = {}
+    keep = transaction.keep
+
+    async def watched(
+        pool: db.Pool, sent: list[tuple[str, bytes]], *more: Any
+    ) -> transaction.Outcome:
+        outcome = await keep(pool, sent, *more)
+        for topic, raw in sent:
+            value = int(json.loads(raw)["payload"]["metric_value"])
+            seen.setdefault(topic, []).append(value)
+        return outcome
+
+    monkeypatch.setattr(transaction, "keep", watched)
+    url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
+
+    async def device(place: Place) -> None:
+        topic = topics.telemetry(place, "temperature")
+        name = f"d-{place.device_id}"
+        async with mqtt.connected(url, client_id=name, keep_session=False) as link:
+            for value in range(60):
+                raw = reading(place, value=value)
+                while True:
+                    await link.until_up()
+                    try:
+                        await link.publish(topic, raw)
+                    except mqtt.Disconnected:
+                        continue
+                    break
+
+    async with gateway(settings_of(broker, edge_db)), asyncio.TaskGroup() as group:
+        for place in PLACES:
+            group.create_task(device(place))
+        await until(lambda: stored(edge_db) > 60)
+        await restart_with(broker, lambda: None)
+        await until(lambda: stored(edge_db) == 60 * len(PLACES))
+    for values in seen.values():
+        assert values == sorted(values)
+
+
+@pytest.fixture
+async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
+    async with db.pool(edge_db.url, name="test") as opened:
+        yield opened
+
+
+class TestCursor:
+    async def test_gateway_that_was_taken_over_from_moves_nothing(self, pool: db.Pool) -> None:
+        async with db.transaction(pool) as tx:
+            old = await cursor.claim(tx, "S", lanes=1)
+        async with db.transaction(pool) as tx:
+            (new,) = await cursor.claim(tx, "S", lanes=1)
+        with pytest.raises(CursorMovedError):
+            async with db.transaction(pool) as tx:
+                await cursor.advance(tx, old[0], seq=5, stored_at_ns=1)
+        async with db.transaction(pool) as tx:
+            await cursor.advance(tx, new, seq=5, stored_at_ns=1)
+
+    async def test_cursor_moves_from_where_it_was_only(self, pool: db.Pool) -> None:
+        async with db.transaction(pool) as tx:
+            (lane,) = await cursor.claim(tx, "S", lanes=1)
+            await cursor.advance(tx, lane, seq=5, stored_at_ns=1)
+        with pytest.raises(CursorMovedError):
+            async with db.transaction(pool) as tx:
+                await cursor.advance(tx, lane, seq=6, stored_at_ns=2)
+
+    async def test_other_number_of_lanes_begins_at_the_slowest(self, pool: db.Pool) -> None:
+        async with db.transaction(pool) as tx:
+            lanes = await cursor.claim(tx, "S", lanes=2)
+            await cursor.restart(tx, lanes, Start("made", 3))
+            await cursor.advance(tx, lanes[1], seq=9, stored_at_ns=4)
+        async with db.transaction(pool) as tx:
+            again = await cursor.claim(tx, "S", lanes=3)
+        assert [lane.position for lane in again] == [Position("made", 3, 0)] * 3
