@@ -303,7 +303,7 @@ class Ingest:
             below = min(below, seq)
             if below <= info.first_seq:
                 return {}
-            return {"purged": await self._reader.purge(below)}
+            return {"purged": await self._reader.purge(below_seq=below)}
         except (nats.NatsError, stream.LostError) as error:
             log.get(NAME).warning("camera.not_purged", reason=str(error))
             return {}
