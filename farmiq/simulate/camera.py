@@ -90,6 +90,8 @@ class Missing(NamedTuple):
 
 
 class AckOk(NamedTuple):
+    """An image may go from the card; without a name it answers HELLO (C-117)."""
+
     name: str | None
     next_wake: str | None
 
@@ -240,6 +242,8 @@ def _told(camera: Camera, answer: Answer, at: float) -> tuple[Camera, Acts]:
         return camera, ()
     if isinstance(answer, Missing):
         return _again(camera, current, answer.chunks)
+    if not answer.name:
+        return camera, ()
     return _acknowledged(camera, current, answer.next_wake, at)
 
 
