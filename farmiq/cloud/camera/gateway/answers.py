@@ -48,7 +48,8 @@ MAX_ASSEMBLED = 16
 # Of images that one assembler holds at once, unless a single one is larger.
 MAX_ASSEMBLED_BYTES = 4 * 2**20
 ASSEMBLERS = 2
-LOOK_S = 0.1
+# At least so often it is looked for what is due.
+LOOK_S = 1.0
 AGAIN_S = 5.0
 REJECTED_AGAIN_S = 60.0
 # No look for so long: the process did not run, or hardly.
@@ -165,9 +166,7 @@ class Answers:
     def workers(self) -> list[Coroutine[Any, Any, None]]:
         """Each runs without end."""
         rounds = [self.answer_round, *[self.assemble_round] * ASSEMBLERS]
-        return [
-            self._keep_doing(do, news) for do, news in zip(rounds, self._news, strict=True)
-        ]
+        return [self._keep_doing(do, news) for do, news in zip(rounds, self._news, strict=True)]
 
     async def _keep_doing(self, do: Callable[[], Awaitable[bool]], news: asyncio.Event) -> None:
         backoff = Backoff(cap_s=5.0)
@@ -187,7 +186,18 @@ class Answers:
                 await backoff.wait()
                 continue
             if not did_something:
-                await _first_of(news, LOOK_S)
+                await _first_of(news, await self._idle_s(do))
+
+    async def _idle_s(self, do: Callable[[], Awaitable[bool]]) -> float:
+        """How long until something is due; whole images are told of by `wake`."""
+        if do != self.answer_round or self._reader.problem() is not None:
+            return LOOK_S
+        try:
+            async with db.autocommit(self._pool) as tx:
+                left_s = await store.next_due_s(tx)
+        except db.UNAVAILABLE:
+            return LOOK_S
+        return LOOK_S if left_s is None else min(max(left_s, 0.02), LOOK_S)
 
     # --- answers
 

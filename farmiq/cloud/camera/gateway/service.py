@@ -13,6 +13,7 @@ does not mean that its message is on disk.
 import asyncio
 from collections import Counter, deque
 from collections.abc import Sequence
+from functools import partial
 
 import httpx2
 import prometheus_client
@@ -154,6 +155,11 @@ async def _listen(  # noqa: PLR0917 - what it stands on
                 group.create_task(work)
             todo = [
                 upkeep.sending(pool, reader, position, awake_s=settings.camera_awake_s),
+                Chore(
+                    "camera.wanted",
+                    1.0,
+                    partial(upkeep.want_commands, pool, awake_s=settings.camera_awake_s),
+                ),
                 Chore("camera.log", PURGE_EVERY_S, ingest.purge),
                 Chore("camera.old_session", 60.0, OldSession(pool, settings).end),
             ]

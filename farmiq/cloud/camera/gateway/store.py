@@ -361,11 +361,12 @@ async def due(
 
 
 async def next_due_s(tx: db.Connection) -> float | None:
-    """Seconds until something is due; None: nothing is waited for."""
+    """Seconds until an answer is due; None: nothing is waited for."""
     found: float | None = await db.fetch_value(
         tx,
         "select extract(epoch from min(due_at) - fn_now())::float8 from camera_transfers "
-        "where due_at is not null",
+        "where due_at is not null and not coalesce("
+        "state = 'receiving' and received_count = total_chunks, false)",
     )
     return found
 

@@ -161,6 +161,14 @@ async def set_right(pool: db.Pool, *, longest_s: float) -> dict[str, object]:
     return {"count": steps.rowcount + pauses.rowcount}
 
 
+async def want_commands(pool: db.Pool, *, awake_s: float) -> dict[str, object]:
+    """Commands that nobody could be told in time end, and what people asked for is queued."""
+    async with db.transaction(pool) as tx:
+        expired = await commands.expire(tx)
+        queued = await commands.wanted_meanwhile(tx, awake_s=awake_s)
+    return {"expired": expired, "queued": queued}
+
+
 def sending(
     pool: db.Pool, reader: stream.Reader, position: LogPosition, *, awake_s: float
 ) -> Chore:
@@ -172,9 +180,7 @@ async def send_commands(
     pool: db.Pool, reader: stream.Reader, position: LogPosition, *, awake_s: float
 ) -> dict[str, object]:
     """Tell cameras that are awake; who dies between sending and noting sends it again."""
-    async with db.transaction(pool) as tx:
-        expired = await commands.expire(tx)
-        await commands.wanted_meanwhile(tx, awake_s=awake_s)
+    async with db.autocommit(pool) as tx:
         command = await commands.next_to_send(tx, awake_s=awake_s)
     sent = 0
     try:
@@ -195,4 +201,4 @@ async def send_commands(
             sent += 1
     except (stream.LostError, nats.NatsError) as error:
         log.get(NAME).warning("camera.command_not_sent", reason=str(error))
-    return {"sent": sent, "expired": expired}
+    return {"sent": sent}
