@@ -22,7 +22,7 @@ import prometheus_client
 import psycopg
 
 from farmiq import crash, nats_users
-from farmiq.cloud.camera.gateway import chunks, commands, dialects, esp32cam, store
+from farmiq.cloud.camera.gateway import chunks, commands, dialects, store
 from farmiq.cloud.camera.gateway.chunks import (
     Acknowledge,
     Ask,
@@ -268,15 +268,8 @@ class Answers:
         if _waits_to_be_asked(row):
             step = Ask(chunks.missing(transfer))
         match step:
-            case Ask() if standing.is_at_another:
-                # Its answer may have no name, and would be taken for chunks of the other one.
-                plan.save(row, transfer, due_at=now + pace.round)
             case Ask():
-                if _takes_command(row):
-                    plan.commanded.add(row.transfer_id)
-                plan.save(row, chunks.asked(transfer, now=now), due_at=now + pace.round)
-                if not standing.owed.is_retired:
-                    plan.asks.append(row)
+                self._decide_ask(plan, row, standing)
             case Wait():
                 plan.save(row, transfer, due_at=step.until)
             case Fail():
@@ -287,6 +280,18 @@ class Answers:
                 plan.compares.append(row)
             case Acknowledge():
                 self._decide_ack(plan, row, standing)
+
+    def _decide_ask(self, plan: _Plan, row: Row, standing: Standing) -> None:
+        due_at = plan.now + self._pace.round
+        if standing.is_at_another:
+            # Its answer may have no name, and would be taken for chunks of the other one.
+            plan.save(row, row.transfer, due_at=due_at)
+            return
+        if _takes_command(row):
+            plan.commanded.add(row.transfer_id)
+        plan.save(row, chunks.asked(row.transfer, now=plan.now), due_at=due_at)
+        if not standing.owed.is_retired:
+            plan.asks.append(row)
 
     def _decide_ack(self, plan: _Plan, row: Row, standing: Standing) -> None:
         """Decided while nothing of this camera is being stored; later, or never, if not now."""
@@ -326,7 +331,7 @@ class Answers:
             # Who was asked for another, and sent this one again, may be asked for the next.
             images = [row.image_id for row in plan.acks if row.image_id is not None]
             await commands.ended(tx, images, state="done")
-            cameras = [row.device_id for row in plan.acks if row.dialect == esp32cam.NAME]
+            cameras = [row.device_id for row in plan.acks if row.dialect == dialects.ESP32CAM]
             if cameras:
                 await commands.after_last_image(tx, cameras)
 
@@ -338,7 +343,7 @@ class Answers:
         if self._position.holds(mark):
             for device_id in waiting:
                 told = Greeting(*next_wakes[device_id])
-                self._publish(esp32cam.NAME, greeted[device_id], told)
+                self._publish(dialects.ESP32CAM, greeted[device_id], told)
 
     def _publish(self, dialect: str, spelling: str, answer: Answer) -> None:
         made = dialects.ANSWER[dialect](spelling, answer)
@@ -524,7 +529,7 @@ def _takes_command(row: Row) -> bool:
     Of whom nothing has come although it was asked so, missing chunks are asked for in turn.
     """
     transfer = row.transfer
-    if row.dialect != esp32cam.NAME or transfer.received_count:
+    if row.dialect != dialects.ESP32CAM or transfer.received_count:
         return False
     return transfer.asked_at is None or transfer.rounds % 2 == 0
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg.rows import class_row
 
-from farmiq.cloud.camera.gateway import esp32cam, standard
+from farmiq.cloud.camera.gateway import dialects
 from farmiq.cloud.camera.gateway.store import Camera
 from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, NextWake, SendImage
 from farmiq.cloud.camera.telling import GATEWAY, MOST_QUEUED
@@ -73,11 +73,13 @@ async def after_hellos(tx: db.Connection, greeted: Sequence[Greeted]) -> None:
         ([each.camera.device_id for each in greeted if each.pending_count == 0], GATEWAY),
     )
     await _want(tx, greeted)
-    nameless = [each for each in greeted if each.camera.dialect == standard.NAME]
+    nameless = [each for each in greeted if each.camera.dialect == dialects.STANDARD]
     if any(each.pending_count for each in nameless):
         await _want_nameless(tx, nameless)
     empty = [each for each in greeted if each.pending_count == 0]
-    await want_capture(tx, [e.camera.device_id for e in empty if e.camera.dialect == esp32cam.NAME])
+    await want_capture(
+        tx, [e.camera.device_id for e in empty if e.camera.dialect == dialects.ESP32CAM]
+    )
 
 
 async def want_capture(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
@@ -115,7 +117,7 @@ async def after_last_image(tx: db.Connection, device_ids: Sequence[UUID]) -> Non
               and t.announced_at > s.hello_at and t.acknowledged_at > s.hello_at)
         """,
         list(device_ids),
-        esp32cam.NAME,
+        dialects.ESP32CAM,
     )
     await want_capture(tx, [row[0] for row in rows])
 

@@ -22,14 +22,11 @@ from farmiq.cloud.camera.gateway import (
     chunks,
     commands,
     dialects,
-    esp32cam,
-    quarantine,
     store,
     wire,
 )
 from farmiq.cloud.camera.gateway.chunks import Pace, Transfer
-from farmiq.cloud.camera.gateway.quarantine import Refused
-from farmiq.cloud.camera.gateway.store import Camera, Row, Wake
+from farmiq.cloud.camera.gateway.store import Camera, Refused, Row, Wake
 from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Place, Sent, Wrong
 from farmiq.plumbing import db
 
@@ -144,14 +141,14 @@ async def _commit(
     async with _with_cursor(pool, sent, cursor) as tx:
         outcome = await handle(tx, sent, pace)
         if outcome.refused or outcome.noted:
-            await quarantine.keep(tx, outcome.refused + outcome.noted)
+            await store.quarantine(tx, outcome.refused + outcome.noted)
     return outcome
 
 
 async def _isolate_poison(pool: db.Pool, one: Sent, error: Exception, cursor: Cursor) -> Outcome:
     refused = Refused(one.topic, one.raw, "database", [f"cannot be kept: {db.first_line(error)}"])
     async with _with_cursor(pool, [one], cursor) as tx:
-        await quarantine.keep(tx, [refused])
+        await store.quarantine(tx, [refused])
         # Where it was an announcement, what follows is not of the image before.
         known, _ = await _known(tx, [one])
         for camera, place, _ in known:
@@ -376,7 +373,7 @@ class BatchHandler:
         if id(hello) not in self.greeted_first:
             await self._greet([(camera, hello)])
             self.asked.add(camera.device_id)
-        if camera.has_site and hello.pending_count and camera.dialect == esp32cam.NAME:
+        if camera.has_site and hello.pending_count and camera.dialect == dialects.ESP32CAM:
             self.greeted[camera.device_id] = place.spelling
 
     async def finish(self) -> list[Refused]:
@@ -465,10 +462,10 @@ class BatchHandler:
         if adopted:
             await self._adopt(row)
         # A camera of this dialect may wait to be asked for its chunks (C-117).
-        waits = camera.dialect == esp32cam.NAME and row.transfer.received_count == 0
+        waits = camera.dialect == dialects.ESP32CAM and row.transfer.received_count == 0
         soon = self.now if row.transfer.is_whole or waits else self.now + self.pace.round
         self._change(row, due_at=soon)
-        if camera.dialect == esp32cam.NAME and self.came_at is None:
+        if camera.dialect == dialects.ESP32CAM and self.came_at is None:
             self._note_own_image(camera, said, is_new=not wake.has_transfer)
         if said.error is not None:
             await self._give_up(row, CAMERA_ERROR, f"the camera says error {said.error}")

@@ -20,7 +20,7 @@ import prometheus_client
 from psycopg import conninfo
 
 from farmiq import crash
-from farmiq.cloud.camera.gateway import handlers, logins, upkeep, wire
+from farmiq.cloud.camera.gateway import handlers, jobs, logins, wire
 from farmiq.cloud.camera.gateway.answers import ENDED, Answers, LogPosition
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.handlers import NotOursError, Outcome
@@ -107,7 +107,7 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
             group.create_task(asked.answer())
             group.create_task(asked.end_sessions())
         store = store_of(settings, web)
-        for chore in upkeep.chores_of(
+        for chore in jobs.chores_of(
             desk,
             settings,
             door,
@@ -154,11 +154,11 @@ async def _listen(  # noqa: PLR0917 - what it stands on
             for work in answers.workers():
                 group.create_task(work)
             todo = [
-                upkeep.sending(pool, reader, position, awake_s=settings.camera_awake_s),
+                jobs.sending(pool, reader, position, awake_s=settings.camera_awake_s),
                 Chore(
                     "camera.wanted",
                     1.0,
-                    partial(upkeep.want_commands, pool, awake_s=settings.camera_awake_s),
+                    partial(jobs.want_commands, pool, awake_s=settings.camera_awake_s),
                 ),
                 Chore("camera.log", PURGE_EVERY_S, ingest.purge),
                 Chore("camera.old_session", 60.0, OldSession(pool, settings).end),
@@ -287,7 +287,7 @@ class Ingest:
         kinds = Counter(one.kind for one in outcome.refused)
         for kind, count in kinds.items():
             REFUSED.labels(kind=kind).inc(count)
-            # Whoever invents addresses must not fill the log: of those watch.py tells.
+            # Whoever invents addresses must not fill the log: of those a job tells.
             if kind != "unknown":
                 log.get(NAME).warning("camera.refused", reason=kind, count=count)
 

@@ -3,6 +3,7 @@
 What a batch of messages changes is written in a fixed number of statements, however many it has.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +21,13 @@ from farmiq.plumbing import db, ids, pg_binary
 # The current transfer of a camera whose announcement was rejected, or whose chunks contradict the
 # image that it announced: no image that is known.
 NOTHING_KNOWN = UUID(int=0)
+# Of a registered camera as much as at the edge (C-82); whoever else sends gets less of our disk.
+MOST_RAW_BYTES = 256 * 1024
+MOST_RAW_OF_STRANGERS = 16 * 1024
+_MOST_TOPIC = 512
+_MOST_REASONS = 30
+_MOST_REASON = 400
+_NUL = "\x00"
 # What decisions are made from; Transfer has the same names.
 _KNOWN = tuple(Transfer.__dataclass_fields__)
 
@@ -706,3 +714,65 @@ def opened(camera: Camera, *, name: str, spelling: str, at: datetime) -> Row:
         is_new=True,
         is_changed=True,
     )
+
+
+# --- what is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message for quarantine."""
+
+    topic: str
+    raw: bytes
+    kind: str
+    reasons: list[str]
+    mac: str | None = None
+    camera: Camera | None = None
+
+
+async def quarantine(tx: db.Connection, refused: Sequence[Refused]) -> None:
+    """Keep the messages; the same bytes again only raise a count."""
+    rows = sorted(map(_columns, refused), key=lambda row: row["sha256"])
+    async with tx.cursor() as cursor:
+        await cursor.executemany(
+            """
+            insert into camera_quarantine as q (quarantine_id, company_id, device_id, mac, topic,
+              raw, raw_size_bytes, message_sha256, kind, reasons, first_received_at,
+              last_received_at)
+            values (%(id)s, %(company)s, %(device)s, %(mac)s, %(topic)s, %(raw)s, %(size)s,
+              %(sha256)s, %(kind)s, %(reasons)s, fn_now(), fn_now())
+            on conflict on constraint camera_quarantine_message_key do update set
+              received_count = q.received_count + 1, reasons = excluded.reasons,
+              kind = excluded.kind, company_id = excluded.company_id,
+              device_id = excluded.device_id, last_received_at = excluded.last_received_at
+            """,
+            rows,
+        )
+
+
+def _columns(one: Refused) -> dict[str, Any]:
+    topic = one.topic.encode("utf-8", "backslashreplace")
+    most = MOST_RAW_BYTES if one.camera else MOST_RAW_OF_STRANGERS
+    return {
+        "id": ids.new(),
+        "company": one.camera.company_id if one.camera else None,
+        "device": one.camera.device_id if one.camera else None,
+        "mac": one.mac,
+        "topic": topic.decode().replace(_NUL, "\\x00")[:_MOST_TOPIC],
+        "raw": one.raw[:most],
+        "size": len(one.raw),
+        "sha256": hashlib.sha256(topic + b"\0" + one.raw).digest(),
+        "kind": one.kind,
+        "reasons": storable(one.reasons),
+    }
+
+
+def storable(reasons: Sequence[str]) -> list[str]:
+    """As many and as long as a person reads."""
+    more = len(reasons) - _MOST_REASONS
+    shown = [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
+    return [
+        each.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()[:_MOST_REASON]
+        for each in shown
+    ]

@@ -11,8 +11,7 @@ import pytest
 
 from farmiq.cloud.camera.gateway import handlers, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
-from farmiq.cloud.camera.gateway.quarantine import Which
-from farmiq.cloud.camera.gateway.redrive import redrive
+from farmiq.cloud.camera.gateway.quarantine import Which, redrive
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
