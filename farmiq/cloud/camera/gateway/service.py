@@ -11,6 +11,7 @@ does not mean that its message is on disk.
 """
 
 import asyncio
+import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from functools import partial
@@ -64,7 +65,7 @@ LOG_LAG = prometheus_client.Gauge(
     "farmiq_camera_log_lag_messages", "Messages in the cameras' log that are not stored yet"
 )
 LOG_LAG_S = prometheus_client.Gauge(
-    "farmiq_camera_log_lag_seconds", "How long ago the last stored message reached the log"
+    "farmiq_camera_log_lag_seconds", "How long the last stored message had been in the log"
 )
 LOG_SHARE = prometheus_client.Gauge(
     "farmiq_camera_log_ratio", "How full the cameras' log is at the broker, 0 to 1"
@@ -278,8 +279,8 @@ class Ingest:
         return outcome
 
     def _report(self, outcome: Outcome, last: Message) -> None:
-        del last
         LOG_LAG.set(self._reader.pending + self._reader.waiting)
+        LOG_LAG_S.set(max(0.0, time.time() - last.stored_at_ns / 1e9))
         for code in outcome.failed:
             ENDED.labels(outcome=code.lower()).inc()
         TAKEN.labels(outcome="taken").inc(outcome.taken)
