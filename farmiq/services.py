@@ -275,6 +275,7 @@ SERVICES = (
             "camera_quarantine",
             "camera_states",
             "leases",
+            "broker_cursors",
             "devices",
             "device_images",
             "device_wake_payloads",
