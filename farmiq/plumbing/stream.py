@@ -169,7 +169,7 @@ class Reader:
                 await asyncio.sleep(wait_s)
                 continue
             self._lost = None
-            self._log.info("stream.reading", after_seq=start.after_seq, reason=start.rewound)
+            self._log.info("stream.reading", count=self.pending, reason=start.rewound or None)
             return start
 
     async def batch(
