@@ -156,8 +156,8 @@ async def test_two_gateways_at_once_store_each_message_once(
     """Both believe that it is their turn: only one commits what both have read."""
     ports = [str(free_port()), str(free_port())]
     first, second = (settings_of(broker, edge_db, FARMIQ_EDGE_HTTP_PORT=port) for port in ports)
-    standby = asyncio.create_task(service.run(second, http.Door(title="test", version="0")))
     async with gateway(first), asyncio.TaskGroup() as group:
+        standby = group.create_task(service.run(second, http.Door(title="test", version="0")))
         sending = group.create_task(publish(broker, *readings(300)))
         async with db.pool(edge_db.url, name="test") as pool:
             while not sending.done():
@@ -166,8 +166,7 @@ async def test_two_gateways_at_once_store_each_message_once(
                     await tx.execute("update leases set expires_at = fn_now()")
                 await asyncio.sleep(0.05)
         await until(lambda: stored(edge_db) == 300)
-    standby.cancel()
-    await asyncio.wait([standby])
+        standby.cancel()
     ((takeovers,),) = rows(edge_db, "select max(fencing_token) from broker_cursors")
     assert takeovers > 1
     assert rows(edge_db, "select count(*) from sync_outbox") == [(300,)]
