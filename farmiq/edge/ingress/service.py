@@ -30,6 +30,7 @@ from farmiq.edge.ingress.transaction import Outcome
 from farmiq.edge.registry import Registry
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
+from farmiq.nats_users import subject
 from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt, nats, stream
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff
@@ -104,7 +105,9 @@ async def _read_log(
     settings: EdgeSettings, url: str, door: http.Door, pool: db.Pool, turn: lease.Turn
 ) -> None:
     """While it is this gateway's turn: the broker's log, from the cursor on."""
-    async with stream.reader(url, stream=topics.LOG, tls=settings.tls) as reader:
+    async with stream.reader(
+        url, stream=topics.LOG, unlogged=[subject(each) for each in topics.UP], tls=settings.tls
+    ) as reader:
         log_source = LogSource(reader, pool, writers=settings.ingress_writers, name=NAME)
         keeper = LogKeeper(pool, reader, log_source, hold_s=settings.log_hold_minutes * 60)
         registry = Registry()
