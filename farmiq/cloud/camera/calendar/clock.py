@@ -7,6 +7,7 @@ removed again, and none is locked before the clock is believed (farmiq.plumbing.
 """
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 from farmiq.cloud.camera.calendar import store
@@ -21,36 +22,16 @@ LATELY = timedelta(minutes=30)
 class CalendarClock:
     """Compares the database's clock with one that never jumps and writes down what it finds."""
 
-    def __init__(self, pool: db.Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: db.Pool, *, mono_s: Callable[[], float] = time.monotonic) -> None:
+        self._pool, self._mono_s = pool, mono_s
         self._steadiness = Steadiness()
         self._believed = AgeGuard(pool, "calendar.lock")
+        self._warned: set[str] = set()
 
     async def look(self) -> dict[str, object]:
         """Write down by how much the clock has jumped ahead."""
         await self._look()
         return {}
-
-    async def _look(self) -> timedelta:
-        async with db.transaction(self._pool) as tx:
-            seen = await store.clock_seen(tx)
-            lately = seen.looked_at is not None and abs(seen.now - seen.looked_at) <= LATELY
-            jump_s = self._steadiness.jump_s(
-                seen.now, mono_s=time.monotonic(), kept=seen.now - seen.ahead if lately else None
-            )
-            if jump_s and await store.edges_agree(tx):
-                self._steadiness.believe(seen.now, mono_s=time.monotonic())
-                jump_s = 0.0
-            # A clock that is behind opens and locks nothing early.
-            ahead = timedelta(seconds=max(jump_s, 0.0))
-            await store.saw_clock(tx, seen.now, ahead)
-        if ahead:
-            log.get(NAME).warning(
-                "calendar.clock_jumped",
-                reason=f"the database's clock has jumped ahead by {jump_s:.0f} s: days of cameras "
-                "go by the time before it until the clock is back, or has gone on for a day",
-            )
-        return ahead
 
     def seen(self, do: Do) -> Do:
         """Look at the clock first."""
@@ -75,14 +56,43 @@ class CalendarClock:
         async def guarded() -> dict[str, object]:
             await self._look()
             jump_s = await self._believed.look(store.edges_agree)
-            if jump_s:
-                log.get(NAME).warning(
-                    "calendar.clock_not_believed",
-                    reason=f"the database's clock is {jump_s:.0f} s from where it was believed "
-                    "last: no day of cameras is locked until it is back, edges agree with it, or "
-                    "it has gone on steadily for a day",
-                )
-                return {}
-            return await do()
+            self._warn(
+                "calendar.clock_not_believed",
+                jump_s,
+                "no day of cameras is locked until it is back, edges agree with it, or it has "
+                "gone on steadily for a day",
+            )
+            return {} if jump_s else await do()
 
         return guarded
+
+    async def _look(self) -> timedelta:
+        async with db.transaction(self._pool) as tx:
+            seen = await store.clock_seen(tx)
+            lately = seen.looked_at is not None and abs(seen.now - seen.looked_at) <= LATELY
+            jump_s = self._steadiness.jump_s(
+                seen.now, mono_s=self._mono_s(), kept=seen.now - seen.ahead if lately else None
+            )
+            if jump_s and await store.edges_agree(tx):
+                self._steadiness.believe(seen.now, mono_s=self._mono_s())
+                jump_s = 0.0
+            # A clock that is behind opens and locks nothing early.
+            ahead = timedelta(seconds=max(jump_s, 0.0))
+            await store.saw_clock(tx, seen.now, ahead)
+        self._warn(
+            "calendar.clock_jumped",
+            ahead.total_seconds(),
+            "days of cameras go by the time before it until the clock is back, edges agree with "
+            "it, or it has gone on steadily for a day",
+        )
+        return ahead
+
+    def _warn(self, event: str, jump_s: float, effect: str) -> None:
+        """Once, until it is over."""
+        if jump_s and event not in self._warned:
+            reason = f"the database's clock has jumped by {jump_s:.0f} s: {effect}"
+            log.get(NAME).warning(event, reason=reason)
+        if jump_s:
+            self._warned.add(event)
+        else:
+            self._warned.discard(event)
