@@ -145,9 +145,8 @@ async def recount(pool: db.Pool) -> dict[str, object]:
         log.get(NAME).error(
             "calendar.counters_differ",
             name=str(day["site_id"]),
-            date=str(day["session_date"]),
-            counted=day["counted"],
-            recounted=day["recounted"],
+            reason=f"{day['session_date']} had counted {day['counted']}, its wakes add up to "
+            f"{day['recounted']}",
         )
     return {}
 
