@@ -83,7 +83,7 @@ def import_(
     import psycopg
 
     from farmiq.cloud.camera import bulk, roster
-    from farmiq.plumbing.roster import Unusable
+    from farmiq.roster import Unusable
 
     async def work(tx: "db.Connection") -> "list[bulk.Login]":
         rows = roster.read(text)

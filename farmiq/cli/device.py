@@ -199,7 +199,7 @@ def import_(
     zone, wants_receipts, derive_intake, heartbeat_s. Every problem is listed with its line.
     """
     from farmiq.edge.devices import desk, roster
-    from farmiq.plumbing.roster import Problem, Unusable
+    from farmiq.roster import Problem, Unusable
 
     environment = terminal.environment(stack)
 

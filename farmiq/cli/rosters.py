@@ -10,7 +10,7 @@ import typer
 from farmiq.cli import terminal
 
 if TYPE_CHECKING:
-    from farmiq.plumbing.roster import Problem
+    from farmiq.roster import Problem
 
 
 def text(file: Path) -> str:

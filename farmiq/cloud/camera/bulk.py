@@ -8,7 +8,7 @@ from uuid import UUID
 from farmiq.cloud.camera import secret
 from farmiq.cloud.camera.roster import Camera
 from farmiq.plumbing import db, ids
-from farmiq.plumbing.roster import Problem
+from farmiq.roster import Problem
 
 Rows = Sequence[tuple[int, Camera]]
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from farmiq import roster
 from farmiq.cloud.camera import mac
-from farmiq.plumbing import roster
-from farmiq.plumbing.roster import Problem, Unusable
+from farmiq.roster import Problem, Unusable
 
 _Text = Annotated[
     str,

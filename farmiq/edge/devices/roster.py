@@ -1,9 +1,9 @@
 """Pure: a list of devices as CSV, read whole: the devices, or every problem with its line."""
 
+from farmiq import roster
 from farmiq.edge.devices import entry
 from farmiq.edge.devices.entry import Device
-from farmiq.plumbing import roster
-from farmiq.plumbing.roster import Problem, Unusable
+from farmiq.roster import Problem, Unusable
 
 
 def read(text: str) -> list[tuple[int, Device]]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.devices import roster
-from farmiq.plumbing.roster import Unusable
+from farmiq.roster import Unusable
 
 HEADER = "tenant_id,farm_id,barn_id,device_id,station_id,kind,wants_receipts,heartbeat_s\n"
 
