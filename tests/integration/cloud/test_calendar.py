@@ -223,15 +223,30 @@ async def test_a_site_that_fails_is_told_and_the_others_open(farm: Farm, pool: d
     assert metric("farmiq_calendar_sites_failing", step="open") == 0
 
 
-async def test_counters_that_differ_are_an_alert(farm: Farm, pool: db.Pool) -> None:
+async def test_counters_that_differ_are_told_counted_and_set_right(
+    farm: Farm, pool: db.Pool
+) -> None:
     site = farm.site()
     farm.call("fn_midnight_session_opener", site_id=site)
+    mended = metric("farmiq_calendar_counters_mended_total")
     await service.recount(pool)
-    assert metric("farmiq_calendar_counters_differing") == 0
+    assert metric("farmiq_calendar_counters_mended_total") == mended
     farm.unguarded("update site_device_sessions set extra_wake_count = 3")
+    with structlog.testing.capture_logs() as said:
+        await service.recount(pool)
+    assert metric("farmiq_calendar_counters_mended_total") == mended + 1
+    assert metric("farmiq_calendar_counters_differing") == 0
+    ((line),) = (line for line in said if line["event"] == "calendar.counters_differ")
+    assert line["name"] == str(site)
+    assert "'extra': 3" in line["reason"]
+    assert "'extra': 0" in line["reason"]
+    assert farm.rows("select alert_type, site_id from device_alerts") == [("counters_differ", site)]
+    assert farm.value("select extra_wake_count from site_device_sessions") == 0
+    # What a day expects is never changed: that stays to be looked at.
+    farm.unguarded("update site_device_sessions set expected_wake_count = 7")
     await service.recount(pool)
     assert metric("farmiq_calendar_counters_differing") == 1
-    assert farm.rows("select alert_type, site_id from device_alerts") == [("counters_differ", site)]
+    assert metric("farmiq_calendar_counters_mended_total") == mended + 1
 
 
 async def test_zones_on_which_the_two_sides_agree(

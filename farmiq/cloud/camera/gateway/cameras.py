@@ -1,8 +1,7 @@
-"""Cameras as the gateway knows them: who has an address, when it was heard, when it wakes. SQL."""
+"""Cameras as the gateway knows them: who has an address, when it was heard. SQL."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -204,16 +203,3 @@ async def alert_unassigned(tx: db.Connection, camera: Camera, reason: str) -> No
         """,
         (camera.company_id, reason, camera.device_id),
     )
-
-
-async def next_wake(tx: db.Connection, device_id: UUID) -> tuple[datetime | None, str]:
-    """(when the camera is to wake, the zone of its site)."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select fn_device_next_wake(device_id => d.device_id), coalesce(s.timezone, 'UTC')
-        from devices d left join sites s on s.site_id = d.site_id where d.device_id = %s
-        """,
-        device_id,
-    )
-    return rows[0][0], rows[0][1]

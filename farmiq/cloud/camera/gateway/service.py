@@ -21,6 +21,7 @@ from farmiq.cloud.camera.gateway.intake import Outcome
 from farmiq.cloud.camera.gateway.lag import Lag
 from farmiq.cloud.camera.gateway.steps import ENDED, WORKERS, Steps
 from farmiq.cloud.camera.gateway.wire import Sent
+from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
 from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt, objects
@@ -124,7 +125,8 @@ async def _listen(  # noqa: PLR0917 - what it stands on
             lasts_s=pace.round_s,
         )
         steps = Steps(
-            pool, broker, bucket, pace, in_hand=hand.topics, is_behind=lag.is_behind
+            pool, broker, bucket, pace, in_hand=hand.topics, is_behind=lag.is_behind,
+            waking=Waking(settings.next_wake_min_s, settings.next_wake_spread_s),
         )  # fmt: skip
         checks = {
             "camera.broker": broker.problem,

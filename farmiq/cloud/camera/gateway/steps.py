@@ -16,6 +16,7 @@ import prometheus_client
 import psycopg
 
 from farmiq import crash
+from farmiq.cloud.camera import waking as next_wakes
 from farmiq.cloud.camera.gateway import cameras, chunks, commands, dialects, store
 from farmiq.cloud.camera.gateway.chunks import (
     Acknowledge,
@@ -31,6 +32,7 @@ from farmiq.cloud.camera.gateway.chunks import (
 )
 from farmiq.cloud.camera.gateway.store import Row
 from farmiq.cloud.camera.gateway.wire import Answer, Missing, Stored
+from farmiq.cloud.camera.waking import Waking
 from farmiq.plumbing import db, log, mqtt, objects
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, end_if_cancelled
@@ -79,12 +81,14 @@ class Steps:
         *,
         in_hand: Callable[[], Iterable[str]],
         is_behind: Callable[[], bool],
+        waking: Waking | None = None,
     ) -> None:
         """`in_hand`: topics of what was received and is not committed yet.
 
         `is_behind`: cameras may have said more than has been received.
         """
         self._pool, self._broker, self._bucket, self._pace = pool, broker, bucket, pace
+        self._waking = waking or Waking()
         self.in_hand, self.is_behind = in_hand, is_behind
         self._busy: set[UUID] = set()
         self._choosing = asyncio.Lock()
@@ -280,8 +284,10 @@ class Steps:
             now = await store.now(tx)
             if not await self._may_acknowledge(tx, row, now):
                 return
-            next_wake, timezone = await cameras.next_wake(tx, row.device_id)
             await store.telling(tx, row.transfer_id)
+        # Not before the commit, which may take long: it must not be in the past when it is told.
+        async with db.transaction(self._pool) as tx:
+            next_wake, timezone = await next_wakes.next_wake(tx, row.device_id, waking=self._waking)
         # A process may be frozen in a commit: what was decided before it may not hold any more.
         if self.is_behind() or self._is_in_hand(row):
             return
