@@ -16,6 +16,8 @@ import pytest
 
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing import objects
+from farmiq.stack.processes import Launch
+from tests import preloaded
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import Edge, jpeg, later, rows
 from tests.integration.edge.sync.owed import force
@@ -24,6 +26,7 @@ from tests.until import until
 
 @dataclass
 class Processes:
+    folder: Path
     environment: dict[str, str]
     free_port: Callable[[], int]
     running: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
@@ -34,11 +37,13 @@ class Processes:
             **os.environ, **self.environment, "FARMIQ_CRASH_AT": crash_at,
             f"FARMIQ_{site}_HTTP_PORT": str(port or self.free_port()),
         }  # fmt: skip
-        process = subprocess.Popen(
-            [sys.executable, "-m", "farmiq", "run", name],
-            env=environment,
-            stdout=subprocess.DEVNULL,
+        launch = Launch(
+            argv=(sys.executable, "-m", "farmiq", "run", name),
+            environment=environment,
+            folder=self.folder,
+            log=self.folder / f"{name}.log",
         )
+        process = preloaded.spawn(launch)
         self.running.append(process)
         return process
 
@@ -49,9 +54,10 @@ class Processes:
 
 @pytest.fixture
 def processes(
-    edge: Edge, engines: dict[str, str], free_port: Callable[[], int]
+    edge: Edge, engines: dict[str, str], tmp_path: Path, free_port: Callable[[], int]
 ) -> Iterator[Processes]:
     made = Processes(
+        tmp_path,
         {
             "FARMIQ_EDGE_DB_URL": edge.database.url,
             "FARMIQ_EDGE_MQTT_URL": "mqtt://unused",
