@@ -7,7 +7,9 @@ its own, and a child of whoever asked for it.
     python -P tests/preloaded.py <descriptor of a socket>
 """
 
+import atexit
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -19,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -85,6 +88,10 @@ class Nursery:
         assert answer, "the process that forks is gone"
         return Forked(launch.argv, int(answer))
 
+    def close(self) -> None:
+        self._asking.close()
+        self._process.wait()
+
 
 _nursery: list[Nursery] = []
 
@@ -92,6 +99,7 @@ _nursery: list[Nursery] = []
 def spawn(launch: Any) -> Forked:
     if not _nursery:
         _nursery.append(Nursery())
+        atexit.register(_nursery[0].close)
     return _nursery[0].spawn(launch)
 
 
@@ -166,10 +174,34 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in LIBRARIES:
         importlib.import_module(name)
+    # Pages that nobody writes to are shared: neither a search for garbage nor the end of a child
+    # may touch what all of them have from here.
+    gc.collect()
+    gc.freeze()
     wanted = _until_asked(asked)
     asked.detach()
     _become(wanted)
-    runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
+    code = _run(wanted["module"])
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run(module: str) -> int:
+    """The exit code that the interpreter would give."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
