@@ -22,9 +22,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
+
+from farmiq.stack.processes import Launch
 
 # All that services and agents take from elsewhere. Their own modules stay for themselves to
 # import: with those come metrics, which a process shows only for the services that it runs.
@@ -39,6 +42,7 @@ MOST_BYTES = 2**20
 ORPHANED = 71
 INIT = 1
 STDERR = 2
+NOWHERE = Path(os.devnull)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -69,8 +73,8 @@ class Nursery:
                 start_new_session=True,
             )
 
-    def spawn(self, launch: Any) -> Forked:
-        """Start what a `processes.Launch` says; it ends with us."""
+    def spawn(self, launch: Launch) -> Forked:
+        """Start what the launch says; it ends with us."""
         _, dash_m, module, *arguments = launch.argv
         assert dash_m == "-m", launch.argv
         wanted = {
@@ -96,11 +100,23 @@ class Nursery:
 _nursery: list[Nursery] = []
 
 
-def spawn(launch: Any) -> Forked:
+def spawn(launch: Launch) -> Forked:
     if not _nursery:
         _nursery.append(Nursery())
         atexit.register(_nursery[0].close)
     return _nursery[0].spawn(launch)
+
+
+def run(service: str, environment: Mapping[str, str], *, log: Path = NOWHERE) -> Forked:
+    """`farmiq run` of a service or a site, with our environment and that."""
+    return spawn(
+        Launch(
+            argv=(sys.executable, "-m", "farmiq", "run", service),
+            environment={**os.environ, **environment},
+            folder=Path.cwd(),
+            log=log,
+        )
+    )
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 """SIGKILL at every step of an image's way, at both ends: afterwards it is there once and whole."""
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +14,6 @@ import pytest
 
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing import objects
-from farmiq.stack.processes import Launch
 from tests import preloaded
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import Edge, jpeg, later, rows
@@ -26,7 +23,6 @@ from tests.until import until
 
 @dataclass
 class Processes:
-    folder: Path
     environment: dict[str, str]
     free_port: Callable[[], int]
     running: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
@@ -34,16 +30,10 @@ class Processes:
     def start(self, name: str, *, port: int = 0, crash_at: str = "") -> "subprocess.Popen[bytes]":
         site = name.partition("-")[0].upper()
         environment = {
-            **os.environ, **self.environment, "FARMIQ_CRASH_AT": crash_at,
+            **self.environment, "FARMIQ_CRASH_AT": crash_at,
             f"FARMIQ_{site}_HTTP_PORT": str(port or self.free_port()),
         }  # fmt: skip
-        launch = Launch(
-            argv=(sys.executable, "-m", "farmiq", "run", name),
-            environment=environment,
-            folder=self.folder,
-            log=self.folder / f"{name}.log",
-        )
-        process = preloaded.spawn(launch)
+        process = preloaded.run(name, environment)
         self.running.append(process)
         return process
 
@@ -54,10 +44,9 @@ class Processes:
 
 @pytest.fixture
 def processes(
-    edge: Edge, engines: dict[str, str], tmp_path: Path, free_port: Callable[[], int]
+    edge: Edge, engines: dict[str, str], free_port: Callable[[], int]
 ) -> Iterator[Processes]:
     made = Processes(
-        tmp_path,
         {
             "FARMIQ_EDGE_DB_URL": edge.database.url,
             "FARMIQ_EDGE_MQTT_URL": "mqtt://unused",
