@@ -14,7 +14,7 @@ import psycopg
 from PIL import Image, ImageDraw
 
 from farmiq.cloud.identity import accounts
-from farmiq.plumbing import ids, objects
+from farmiq.plumbing import ids
 from tests.browser import barns, scales
 from tests.sql.camera.farm import Farm
 
@@ -61,9 +61,8 @@ class Shots:
     def complete(self, device: UUID, image_id: UUID, *, picture: bool = False) -> None:
         key = f"camera/{self.farm.company}/{device}/{image_id}.jpg"
         if picture:
-            scales.run(
-                objects.Bucket(self.s3_url).put(key, drawn(image_id), content_type="image/jpeg")
-            )
+            data = drawn(image_id)
+            scales.run(scales.bucket(self.s3_url).put(key, data, content_type="image/jpeg"))
         self.farm.call("fn_image_completion_handler", image_id=image_id, image_url=key)
 
     def fail(self, image_id: UUID, why: str = "7 of 40 pieces never came") -> None:

@@ -1,10 +1,8 @@
 """The calendar opens and locks each site's day, whatever stopped it and however many there are."""
 
 import asyncio
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,6 +19,7 @@ from farmiq import crash
 from farmiq.cloud.camera import zones
 from farmiq.cloud.camera.calendar import service
 from farmiq.plumbing import db, ids
+from tests import preloaded
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
 from tests.until import until
@@ -150,15 +149,13 @@ def start(
     farm: Farm, port: int, *, crash_at: str = "", often_s: float = 0.2
 ) -> "subprocess.Popen[bytes]":
     environment = {
-        **os.environ,
         "FARMIQ_CLOUD_DB_URL": farm.database.url,
         "FARMIQ_AMQP_URL": "amqp://unused",
         "FARMIQ_CLOUD_HTTP_PORT": str(port),
         "CAMERA_CALENDAR_SECONDS": str(often_s),
         "FARMIQ_CRASH_AT": crash_at,
     }
-    command = [sys.executable, "-m", "farmiq", "run", service.NAME]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    return preloaded.run(service.NAME, environment)
 
 
 def ended(process: "subprocess.Popen[bytes]") -> bool:
