@@ -31,7 +31,6 @@ GATEWAY = "cloud-camera-gateway"
 IMPATIENT = {
     "CAMERA_MISSING_SECONDS": "1",
     "CAMERA_LEASE_SECONDS": "2",
-    "CAMERA_SETTLE_SECONDS": "7",
 }
 FIRMWARE = Firmware(answer_s=15.0, awake_s=90.0)
 NO_DATABASE = Database("", "")

@@ -170,12 +170,12 @@ def tell(
 ) -> None:
     """Queue a command; the camera is told when it is next awake, within a day."""
     from farmiq.cloud.camera import queueing, telling
-    from farmiq.cloud.camera.gateway import cameras, store
+    from farmiq.cloud.camera.gateway import store
 
     user, wake_at = _plain(mac), _moment(at)
 
     async def queue(tx: "db.Connection") -> Any:
-        found = await cameras.by_mac(tx, [user])
+        found = await store.by_mac(tx, [user])
         if user not in found:
             return None
         wrong = telling.problems(

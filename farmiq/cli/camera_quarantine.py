@@ -110,7 +110,7 @@ def redrive(
     reasons of today. A HELLO of then says nothing of now: it only leaves. Exit code 3: some are
     still refused.
     """
-    from farmiq.cloud.camera.gateway import redrive as work
+    from farmiq.cloud.camera.gateway import quarantine as work
     from farmiq.cloud.camera.gateway.chunks import Pace
 
     which = _which(ids, kind, mac, reason, older_than)
@@ -151,7 +151,7 @@ def discard(
     as_json: AsJson = False,
 ) -> None:
     """Give messages up for good; their bytes and who did it are kept among dead letters' deeds."""
-    from farmiq.cloud.camera.gateway import redrive as work
+    from farmiq.cloud.camera.gateway import quarantine as work
 
     which = _which(ids, kind, mac, reason, older_than)
     held.careful(which, everything=everything, options=CHOICE)

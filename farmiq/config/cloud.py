@@ -104,32 +104,32 @@ class CloudSettings(Settings):
         None,
         alias="FARMIQ_CLOUD_MQTT_URL",
         description="cloud-mqtt-broker for cameras: mqtt:// or mqtts://user:password@host:port; "
-        "without it cloud-camera-gateway takes none",
+        "sessions of logins that ended are ended through it",
     )
     mqtt_client_id: str | None = Field(
         None,
         alias="FARMIQ_CLOUD_MQTT_CLIENT_ID",
-        description="names the gateway's session at the broker; never change it lightly. "
-        "Default: one that nobody guesses, made once and kept in the database",
+        description="the session that gateways before 0.2 had at the broker: it is ended. "
+        "Default: the one that is kept in the database",
+    )
+    camera_url: SecretStr | None = Field(
+        None,
+        alias="FARMIQ_CLOUD_CAMERA_URL",
+        description="where cloud-camera-gateway reads what cameras sent: the NATS protocol of the "
+        "cameras' broker, nats:// or tls://user:password@host:4222; without it it takes none",
     )
     camera_lease_s: float = Field(
-        5,
+        2,
         alias="CAMERA_LEASE_SECONDS",
         ge=1,
         description="a second gateway takes over when the first was silent for so long",
     )
-    camera_settle_s: float = Field(
-        12,
-        alias="CAMERA_SETTLE_SECONDS",
-        ge=0,
-        description="a gateway that takes over waits so long for what the last one left; longer "
-        "than the broker's ack_wait (ours: 5 s, 10 s in a session that began before 0.1.0)",
-    )
     camera_missing_s: float = Field(
-        5,
+        0.5,
         alias="CAMERA_MISSING_SECONDS",
         gt=0,
-        description="missing chunks are asked for so long after a camera's last chunk",
+        description="missing chunks are asked for so long after a camera's last chunk, later where "
+        "the camera sends slowly or did not answer",
     )
     camera_timeout_s: float = Field(
         300,

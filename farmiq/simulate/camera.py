@@ -90,6 +90,8 @@ class Missing(NamedTuple):
 
 
 class AckOk(NamedTuple):
+    """An image may go from the card; without a name it answers HELLO (C-117)."""
+
     name: str | None
     next_wake: str | None
 
@@ -235,12 +237,18 @@ def _told(camera: Camera, answer: Answer, at: float) -> tuple[Camera, Acts]:
             return camera, (Shoot(),)
         case NextWake(moment):
             return replace(camera, next_wake=moment), ()
+    return _answered(camera, answer, at)
+
+
+def _answered(camera: Camera, answer: Missing | AckOk, at: float) -> tuple[Camera, Acts]:
     current = camera.current
-    if camera.phase != "waiting" or current is None or answer.name not in (None, "", current.name):
+    if camera.phase != "waiting" or current is None:
         return camera, ()
-    if isinstance(answer, Missing):
-        return _again(camera, current, answer.chunks)
-    return _acknowledged(camera, current, answer.next_wake, at)
+    if isinstance(answer, AckOk):
+        is_mine = answer.name == current.name
+        return _acknowledged(camera, current, answer.next_wake, at) if is_mine else (camera, ())
+    is_mine = answer.name in (None, "", current.name)
+    return _again(camera, current, answer.chunks) if is_mine else (camera, ())
 
 
 def _again(camera: Camera, image: Image, chunks: tuple[int, ...]) -> tuple[Camera, Acts]:

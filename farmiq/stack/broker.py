@@ -44,6 +44,9 @@ KEY_FILE = "callout.nk"
 MAX_PAYLOAD_BYTES = 512 * 1024
 STORE_LIMIT_BYTES = 4 * 2**30
 ACK_WAIT_S = 10
+RELAXED_SYNC = "2s"
+# Each subscription with QoS 1 is one; without a word NATS refuses the 1,025th.
+MAX_CONSUMERS = 100_000
 # NATS refuses a subscription when a session's sum passes 65,535, and a filter ending in # counts
 # twice: eight such filters fit.
 MAX_ACK_PENDING = 4_000
@@ -135,8 +138,9 @@ class Broker:
     nats_variable: str = ""
     callout_variable: str = ""
     callout_key_variable: str = ""
-    # What is not acknowledged comes again after so long; None: ACK_WAIT_S.
-    ack_wait_s: int | None = None
+    # Nobody relies on what this broker has acknowledged, nor on sessions of who is away: it is
+    # flushed every so often, and what it knows of subscriptions is kept in memory.
+    is_relied_on: bool = True
     patience_s: float = 30
 
     @property
@@ -170,8 +174,8 @@ class Broker:
             users=users,
             users_file=None if asks else USERS_FILE,
             callout=(_key(place).public, self._password(place, CALLOUT)) if asks else None,
-            sync=config.stack_mqtt_sync(),
-            ack_wait_s=self.ack_wait_s or ACK_WAIT_S,
+            sync=config.stack_mqtt_sync() if self.is_relied_on else RELAXED_SYNC,
+            consumers_in_memory=not self.is_relied_on,
         )
         files.write_private(place.folder / "nats.conf", text)
         if not asks:
@@ -260,7 +264,7 @@ def configuration(
     sync: str = "always",
     users_file: str | None = None,
     callout: tuple[str, str] | None = None,
-    ack_wait_s: int = ACK_WAIT_S,
+    consumers_in_memory: bool = False,
 ) -> str:
     """Return the text of a broker's configuration file.
 
@@ -268,6 +272,7 @@ def configuration(
     `callout` (public key of whoever answers, password of its login) all others are asked for.
     Whoever asks at `monitor_port` is told who is connected and how much each sent.
     """
+    in_memory = "  consumer_memory_storage: true\n" if consumers_in_memory else ""
     monitor = "" if monitor_port is None else f'http: "{HOST}:{monitor_port}"\n'
     accounts = "\n".join(f"    {_user_text(user, password)}" for user, password in users)
     known = f"  users = [\n{accounts}\n  ]" if users_file is None else f'  include "{users_file}"'
@@ -285,14 +290,15 @@ jetstream {{
   max_memory_store: {64 * 2**20}
   max_file_store: {STORE_LIMIT_BYTES}
   sync_interval: {sync}
+  limits {{ default_max_consumers: {MAX_CONSUMERS} }}
 }}
 
 mqtt {{
   host: {HOST}
   port: {mqtt_port}
-  ack_wait: "{ack_wait_s}s"
+  ack_wait: "{ACK_WAIT_S}s"
   max_ack_pending: {MAX_ACK_PENDING}
-}}
+{in_memory}}}
 
 {system}authorization {{
 {asked}{known}

@@ -51,8 +51,8 @@ LIST: tuple[Engine, ...] = (
     SeaweedFS(),
     Broker(
         name="mqtt-cloud",
-        # For so long, and a little, a gateway that takes over waits for what the last one left.
-        ack_wait_s=5,
+        # A camera relies on ACK_OK of the gateway alone, and begins each wake with a new session.
+        is_relied_on=False,
         reader=User(
             name="gateway",
             variable="FARMIQ_CLOUD_MQTT_URL",

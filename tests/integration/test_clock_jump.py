@@ -7,7 +7,7 @@ import pytest
 from psycopg import sql
 
 from farmiq.cloud import forgetting
-from farmiq.cloud.camera.gateway import upkeep as camera_upkeep
+from farmiq.cloud.camera.gateway import jobs as camera_jobs
 from farmiq.cloud.forgetting import Forgotten
 from farmiq.config import EdgeSettings
 from farmiq.edge.devices import floods
@@ -125,4 +125,4 @@ async def test_a_pause_set_while_the_clock_was_ahead_is_over_when_it_is_back(
 
 async def test_the_cameras_clock_chore_runs_on_an_empty_site(cloud_db: Database) -> None:
     async with db.pool(cloud_db.url, name="test") as pool:
-        assert await camera_upkeep.set_right(pool, longest_s=600) == {"count": 0}
+        assert await camera_jobs.set_right(pool, longest_s=600) == {"count": 0}

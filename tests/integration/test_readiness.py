@@ -61,7 +61,7 @@ CHECKS = {
             "console.database",
             "console.live",
         },
-        "FARMIQ_CLOUD_MQTT_URL": {"camera.broker"},
+        "FARMIQ_CLOUD_CAMERA_URL": {"camera.broker"},
         "FARMIQ_CLOUD_S3_URL": {"media.store", "camera.store", "observations.store"},
         "FARMIQ_AMQP_URL": {"ingestion.bus", "telemetry.ingest.queue", "telemetry.agg.queue"},
     },

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Literal
 
-from farmiq.cloud.camera.gateway import esp32cam, wire
+from farmiq.cloud.camera.gateway import dialects, wire
 
 Name = Literal["send_image", "capture_image", "next_wake"]
 NAMES: tuple[Name, ...] = ("send_image", "capture_image", "next_wake")
@@ -19,7 +19,7 @@ def problems(
     name: Name, *, image_name: str | None, wake_at: datetime | None, dialect: str, now: datetime
 ) -> list[tuple[str, str]]:
     """What is wrong with an order: a field and a reason each."""
-    by_hour = dialect == esp32cam.NAME
+    by_hour = dialect == dialects.ESP32CAM
     wrong = []
     if name == "send_image" and image_name is not None:
         wrong += [("image_name", each) for each in wire.name_problems(image_name)]

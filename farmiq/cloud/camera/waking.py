@@ -1,5 +1,6 @@
 """When cameras are told to wake next (C-118)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -19,15 +20,24 @@ async def next_wake(
     tx: db.Connection, device_id: UUID, *, waking: Waking
 ) -> tuple[datetime | None, str]:
     """(when the camera is to wake, the zone of its site); call it at the moment of sending."""
+    return (await next_wakes(tx, [device_id], waking=waking))[device_id]
+
+
+async def next_wakes(
+    tx: db.Connection, device_ids: Sequence[UUID], *, waking: Waking
+) -> dict[UUID, tuple[datetime | None, str]]:
+    """By camera: when it is to wake, and the zone of its site."""
     rows = await db.fetch_all(
         tx,
         """
-        select fn_wake_to_tell(device_id => d.device_id, min_seconds => %s, spread_seconds => %s),
+        select d.device_id,
+          fn_wake_to_tell(device_id => d.device_id, min_seconds => %s, spread_seconds => %s),
           coalesce(s.timezone, 'UTC')
-        from devices d left join sites s on s.site_id = d.site_id where d.device_id = %s
+        from devices d left join sites s on s.site_id = d.site_id
+        where d.device_id = any(%s::uuid[])
         """,
         waking.min_s,
         waking.spread_s,
-        device_id,
+        list(device_ids),
     )
-    return rows[0][0], rows[0][1]
+    return {row[0]: (row[1], row[2]) for row in rows}

@@ -201,7 +201,10 @@ def test_commands() -> None:
     state, acts = camera.step(state, Passed(), at=9)
     assert acts[0] == Metadata(image(2))
     state, _ = camera.step(state, Sent(), at=9)
-    assert camera.step(state, AckOk(None, None), at=9)[1][-1] == Sleep("2026-11-15T08:00:00Z")
+    # Without a name it answers HELLO, and says nothing of an image.
+    assert camera.step(state, AckOk(None, None), at=9) == (state, ())
+    told = AckOk(image(2).name, None)
+    assert camera.step(state, told, at=9)[1][-1] == Sleep("2026-11-15T08:00:00Z")
 
 
 def test_a_cut_keeps_the_card() -> None:

@@ -46,7 +46,8 @@ def test_brokers_file_in_deploy_is_what_a_local_stack_writes(one: Broker) -> Non
             (broker.KEEPER, "$KEEPER_PASSWORD"),
         ],
         callout=("$CALLOUT_ISSUER", "$CALLOUT_PASSWORD"),
-        ack_wait_s=one.ack_wait_s or broker.ACK_WAIT_S,
+        sync="always" if one.is_relied_on else broker.RELAXED_SYNC,
+        consumers_in_memory=not one.is_relied_on,
     )
     expected = re.sub(r"(?m)^pid_file: .*$", "", written).replace(engine.HOST, "0.0.0.0")
 

@@ -10,9 +10,10 @@ Chunks may come in any order, twice or not at all; before the announcement they 
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
+from uuid import UUID
 
 from farmiq.cloud.camera.gateway.wire import MOST_CHUNKS, MOST_IMAGE_BYTES, Metadata, Wrong
 
@@ -23,9 +24,17 @@ MOST_OPEN = 2
 MOST_KEPT = 4
 # Images of a camera that are here whole and wait to be stored: the bucket may be away for days.
 MOST_WHOLE = 32
-# Rounds of missing_chunks that brought nothing, and rounds in all (C-68).
-MOST_IN_VAIN = 3
-MOST_ROUNDS = 30
+# Rounds of missing_chunks that an image gets before it may fail, and rounds in all (C-68).
+MIN_ROUNDS_IN_VAIN = 3
+MAX_ROUNDS = 60
+# A camera that may still be sending is asked after so many times the pause between its chunks.
+GAPS_TO_WAIT = 4.0
+MAX_PACED_S = 5.0
+MAX_PACED_TRANSFERS = 20_000
+# Until its first chunk comes a camera gets so many times the pause of a round.
+FIRST_CHUNK_ROUNDS = 4.0
+# Rounds in vain beyond those double the pause, up to this.
+MAX_BACKOFF_S = 30.0
 # How often an image that is here, but wrong, is asked for again whole.
 MOST_SPOILED = 1
 MOST_NUMBERS = 512
@@ -35,20 +44,21 @@ HEAD_BYTES = 1024
 # Fewer bytes, or fewer values among them, may stand in any image: its end, or what fills it up.
 TELLING_BYTES = 32
 TELLING_VALUES = 16
-# How soon it is looked again whether what was in hand, or left behind, has been dealt with.
-SOON = timedelta(seconds=0.1)
-CAUGHT_UP = timedelta(seconds=0.5)
 # What is about how an image is sent, not about what it is.
 _CHUNKING = ("total_chunks", "chunk_size", "first_chunk_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long after the last sign a round is due, and when an image has failed."""
+    """How long after the last sign a round is due, and when an image has failed.
 
-    round_s: float = 5.0
+    `chunk_gaps` is how fast cameras send: the pause between the last chunks of each transfer.
+    """
+
+    round_s: float = 0.5
     timeout_s: float = 300.0
     resume_days: float = 7.0
+    chunk_gaps: dict[UUID, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def round(self) -> timedelta:
@@ -57,6 +67,24 @@ class Pace:
     @property
     def timeout(self) -> timedelta:
         return timedelta(seconds=self.timeout_s)
+
+    def saw_chunk(self, transfer_id: UUID, stored_at_ns: int) -> None:
+        """A chunk reached the broker then."""
+        last_ns, gap_s = self.chunk_gaps.pop(transfer_id, (0, 0.0))
+        if last_ns:
+            pause_s = min(max(0.0, (stored_at_ns - last_ns) / 1e9), MAX_PACED_S)
+            gap_s = 0.7 * gap_s + 0.3 * pause_s
+        self.chunk_gaps[transfer_id] = (stored_at_ns, gap_s)
+        if len(self.chunk_gaps) > MAX_PACED_TRANSFERS:
+            del self.chunk_gaps[next(iter(self.chunk_gaps))]
+
+    def was_asked(self, transfer_id: UUID) -> None:
+        """The pause until the answer comes tells nothing of how fast the camera sends."""
+        if transfer_id in self.chunk_gaps:
+            self.chunk_gaps[transfer_id] = (0, self.chunk_gaps[transfer_id][1])
+
+    def gap_s(self, transfer_id: UUID) -> float:
+        return self.chunk_gaps.get(transfer_id, (0, 0.0))[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +152,8 @@ class Withhold:
 class Owed:
     """An ACK_OK: whether it was ever sent, and what its camera has done since.
 
-    `other_…` is about images of the same name. `in_hand`: something of the camera was received and
-    not looked at yet. `is_retired`: another camera, of another company, may have its address.
+    `other_…` is about images of the same name. `is_retired`: another camera, of another company,
+    may have its address.
     """
 
     told: int
@@ -134,8 +162,6 @@ class Owed:
     greeted_at: datetime | None = None
     other_is_open: bool = False
     other_announced_at: datetime | None = None
-    in_hand: bool = False
-    behind: bool = False
     is_retired: bool = False
 
 
@@ -152,7 +178,8 @@ class Forget:
 Step = Assemble | Ask | Wait | Fail | Acknowledge | Compare | Forget
 
 
-def next_step(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
+def next_step(transfer: Transfer, *, now: datetime, pace: Pace, gap_s: float = 0.0) -> Step:
+    """What is due for a transfer; `gap_s` is the pause between its camera's chunks, if known."""
     if transfer.state == "complete":
         return Acknowledge()
     if transfer.state == "failed":
@@ -160,22 +187,20 @@ def next_step(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
         return Forget() if now >= until else Wait(until)
     if not transfer.is_announced:
         return _unannounced(transfer, now=now, pace=pace)
-    return Assemble() if transfer.is_whole else _gaps(transfer, now=now, pace=pace)
+    return Assemble() if transfer.is_whole else _gaps(transfer, now=now, pace=pace, gap_s=gap_s)
 
 
 def acknowledgement(owed: Owed, *, now: datetime, pace: Pace) -> Acknowledge | Wait | Withhold:
     """Whether ACK_OK may be sent now. It carries a name only, and the camera deletes by it.
 
-    Nothing is said before all that the camera may have said is known. And whoever waits for an
-    answer is quiet: a repeat, which may answer what was sent long ago, is only sent to one that is.
+    The caller has read all that the camera said until now. Whoever waits for an answer is quiet: a
+    repeat, which may answer what was sent long ago, is only sent to one that is.
     """
     moved_on = (owed.greeted_at, owed.other_announced_at)
     if any(at is not None and at > owed.heard_at for at in moved_on):
         return Withhold()
     if owed.other_is_open or owed.is_retired:
         return Withhold()
-    if owed.in_hand or owed.behind:
-        return Wait(now + (SOON if owed.in_hand else CAUGHT_UP))
     quiet_at = owed.camera_heard_at + pace.round
     return Acknowledge() if owed.told == 0 or now >= quiet_at else Wait(quiet_at)
 
@@ -185,14 +210,31 @@ def acknowledgement_due(told: int, *, now: datetime, pace: Pace) -> datetime:
     return now + pace.round if told else now
 
 
-def _gaps(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
+def _gaps(transfer: Transfer, *, now: datetime, pace: Pace, gap_s: float) -> Step:
     fails_at = transfer.heard_at + pace.timeout
-    round_at = max(transfer.heard_at, transfer.asked_at or transfer.heard_at) + pace.round
-    if transfer.rounds_in_vain >= MOST_IN_VAIN or transfer.rounds >= MOST_ROUNDS:
-        if now >= fails_at:
-            return Fail("TIMEOUT", _timeout_text(transfer))
+    round_at = _round_at(transfer, pace=pace, gap_s=gap_s)
+    if now >= fails_at and (
+        transfer.rounds_in_vain >= MIN_ROUNDS_IN_VAIN or transfer.rounds >= MAX_ROUNDS
+    ):
+        return Fail("TIMEOUT", _timeout_text(transfer))
+    if transfer.rounds >= MAX_ROUNDS:
         return Wait(fails_at)
     return Ask(missing(transfer)) if now >= round_at else Wait(round_at)
+
+
+def _round_at(transfer: Transfer, *, pace: Pace, gap_s: float) -> datetime:
+    """When to ask for what is missing: soon after the camera's pass, later after rounds in vain."""
+    wait_s = pace.round_s
+    if transfer.received_count == 0:
+        wait_s *= FIRST_CHUNK_ROUNDS
+    elif transfer.rounds > 0 or not has(transfer.received, (transfer.total_chunks or 1) - 1):
+        # The last chunk has not come: perhaps the camera is still sending, at its own pace.
+        wait_s = max(wait_s, min(GAPS_TO_WAIT * gap_s, MAX_PACED_S))
+    if transfer.asked_at is None or transfer.asked_at <= transfer.heard_at:
+        return transfer.heard_at + timedelta(seconds=wait_s)
+    doublings = min(max(0, transfer.rounds_in_vain - MIN_ROUNDS_IN_VAIN), 10)
+    wait_s = min(wait_s * 2**doublings, MAX_BACKOFF_S)
+    return transfer.asked_at + timedelta(seconds=max(wait_s, pace.round_s))
 
 
 def _unannounced(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:

@@ -1,20 +1,24 @@
 """What cameras are told to do: one send_image after another, anything else when they are awake."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
 from psycopg.rows import class_row
 
-from farmiq.cloud.camera.gateway import standard
-from farmiq.cloud.camera.gateway.cameras import Camera
+from farmiq.cloud.camera.gateway import dialects
+from farmiq.cloud.camera.gateway.store import Camera
 from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, NextWake, SendImage
 from farmiq.cloud.camera.telling import GATEWAY, MOST_QUEUED
 from farmiq.plumbing import db
 
 # A command that nobody could be told within so long is no longer meant.
 LASTS_S = 86_400.0
+# A camera that takes its picture unasked announces it sooner after HELLO than this; who was seen to
+# wait for capture_image is not kept waiting (C-117).
+CAPTURE_QUIET_S = 5.0
 
 
 class Command:
@@ -38,28 +42,111 @@ class Command:
             self.told = NextWake(wake_at, timezone)
 
 
-async def after_hello(tx: db.Connection, camera: Camera, pending_count: int) -> None:
-    """A camera is awake: what it failed to send, and what people want again, is asked for.
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """A camera said HELLO, and holds so many images."""
+
+    camera: Camera
+    pending_count: int
+
+
+async def after_hellos(tx: db.Connection, greeted: Sequence[Greeted]) -> None:
+    """Cameras are awake: what they failed to send, and what people want again, is asked for.
 
     What was asked for in an earlier wake and did not come is asked for anew. Images that nobody
-    knows by name are asked for without one, where the dialect allows it.
+    knows by name are asked for without one, where the dialect allows it. A camera that is told to
+    take its picture is told when it holds nothing and waits for that (C-117).
     """
+    if not greeted:
+        return
+    device_ids = [each.camera.device_id for each in greeted]
     await tx.execute(
         "update camera_commands set state = 'expired', ended_at = fn_now() "
-        "where device_id = %s and name = 'send_image' and state = 'sent'",
-        (camera.device_id,),
+        "where device_id = any(%s::uuid[]) and name = 'send_image' and state = 'sent'",
+        (device_ids,),
     )
     # What still waits to be asked for stays: a camera that says HELLO all the time costs no rows.
     # Nor does one that changes its mind; what people asked for is theirs, whatever it says.
-    if pending_count == 0:
-        await tx.execute(
-            "delete from camera_commands where device_id = %s and name = 'send_image' "
-            "and state = 'queued' and created_by = %s",
-            (camera.device_id, GATEWAY),
-        )
-    await _want(tx, camera.device_id, camera.company_id, failed=pending_count > 0)
-    if camera.dialect == standard.NAME:
-        await _want_nameless(tx, camera, min(pending_count, MOST_QUEUED))
+    await tx.execute(
+        "delete from camera_commands where device_id = any(%s::uuid[]) and name = 'send_image' "
+        "and state = 'queued' and created_by = %s",
+        ([each.camera.device_id for each in greeted if each.pending_count == 0], GATEWAY),
+    )
+    await _want(tx, greeted)
+    nameless = [each for each in greeted if each.camera.dialect == dialects.STANDARD]
+    if any(each.pending_count for each in nameless):
+        await _want_nameless(tx, nameless)
+    empty = [each for each in greeted if each.pending_count == 0]
+    await want_capture(
+        tx, [e.camera.device_id for e in empty if e.camera.dialect == dialects.ESP32CAM]
+    )
+
+
+async def want_capture(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
+    """These cameras may wait to be told to take this wake's picture (C-117).
+
+    Not those that were seen to take it unasked: they would take two. Of whom nothing is known yet,
+    next_to_send waits for longer than such a camera would.
+    """
+    if not device_ids:
+        return
+    await tx.execute(
+        """
+        insert into camera_commands (command_id, company_id, device_id, name, created_by,
+          created_at)
+        select fn_uuid_v7(), s.company_id, s.device_id, 'capture_image', %(by)s, fn_now()
+        from camera_states s
+        where s.device_id = any(%(cameras)s::uuid[]) and s.captures_unasked is not true
+          and not exists (
+          select from camera_commands c where c.device_id = s.device_id
+            and c.name = 'capture_image' and c.state = 'queued')
+        """,
+        {"by": GATEWAY, "cameras": list(device_ids)},
+    )
+
+
+async def after_last_image(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
+    """Of these cameras, which held images, those that have sent them all take one now (C-117)."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select d.device_id from devices d join camera_states s on s.device_id = d.device_id
+        where d.device_id = any(%s::uuid[]) and d.dialect = %s and d.pending_count > 0
+          and d.pending_count = (
+            select count(*) from camera_transfers t where t.device_id = d.device_id
+              and t.announced_at > s.hello_at and t.acknowledged_at > s.hello_at)
+        """,
+        list(device_ids),
+        dialects.ESP32CAM,
+    )
+    await want_capture(tx, [row[0] for row in rows])
+
+
+async def note_own_images(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
+    """These cameras announced an image of this wake: whether they take it unasked (C-117).
+
+    They do if they announced more than they were asked for. And nobody who has announced one waits
+    to be told to take it.
+    """
+    if not device_ids:
+        return
+    await tx.execute(
+        """
+        update camera_states s set captures_unasked = coalesce(s.captures_unasked, false) or (
+          select count(*) from camera_transfers t
+          where t.device_id = s.device_id and t.opened_at >= s.hello_at) > (
+          select count(*) from camera_commands c where c.device_id = s.device_id
+            and c.sent_at >= s.hello_at and c.name in ('capture_image', 'send_image'))
+        where s.device_id = any(%s::uuid[]) and s.captures_unasked is not true
+          and s.hello_at is not null
+        """,
+        (list(device_ids),),
+    )
+    await tx.execute(
+        "delete from camera_commands where device_id = any(%s::uuid[]) "
+        "and name = 'capture_image' and state = 'queued' and created_by = %s",
+        (list(device_ids), GATEWAY),
+    )
 
 
 # When a camera was last asked for this image and said nothing of it: perhaps it has it no more.
@@ -69,7 +156,7 @@ _IN_VAIN_AT = """
 """
 
 
-async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed: bool) -> None:
+async def _want(tx: db.Connection, greeted: Sequence[Greeted]) -> None:
     """Queue send_image for what is known by name and not queued already, oldest first.
 
     What was asked for in vain comes last, or it would be asked for in every wake, and nothing else;
@@ -78,41 +165,46 @@ async def _want(tx: db.Connection, device_id: UUID, company_id: UUID, *, failed:
     """
     await tx.execute(
         f"""
-        with known as (
-          select i.image_id, i.image_name, i.captured_at, {_IN_VAIN_AT} as in_vain_at
-          from device_images i
-          where i.device_id = %(device)s and i.status <> 'complete'
-            and ((%(failed)s and i.status = 'failed'
+        with greeted as (
+          select * from unnest(%(cameras)s::uuid[], %(failed)s::boolean[]) as g(device_id, failed)
+        ), known as (
+          select i.device_id, i.company_id, i.image_id, i.image_name, i.captured_at,
+            {_IN_VAIN_AT} as in_vain_at
+          from greeted g join device_images i on i.device_id = g.device_id
+          where i.status <> 'complete'
+            and ((g.failed and i.status = 'failed'
                 and i.error_code is distinct from 'CAMERA_ERROR')
               or i.resend_requested_at is not null)
             and not exists (
               select from camera_commands c
               where c.device_id = i.device_id and c.image_id = i.image_id and c.state = 'queued')
         ), wanted as (
-          select k.*, row_number() over (
+          select k.*, row_number() over (partition by k.device_id
             order by k.in_vain_at nulls first, k.captured_at, k.image_id) as place
-          from known k order by place limit %(most)s
-        ), nameless as (
-          select max(o.sent_at) as in_vain_at from camera_commands o
-          where o.device_id = %(device)s and o.name = 'send_image' and o.state = 'expired'
-            and o.image_id is null and o.image_name is null)
+          from known k
+        )
         insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
           created_by, created_at)
-        select fn_uuid_v7(), %(company)s, %(device)s, 'send_image', w.image_id, w.image_name,
+        select fn_uuid_v7(), w.company_id, w.device_id, 'send_image', w.image_id, w.image_name,
           %(by)s, fn_now() + w.place * interval '1 microsecond'
-            + case when w.in_vain_at is null or w.in_vain_at < n.in_vain_at then interval '0'
+            + case when w.in_vain_at is null or w.in_vain_at < (
+                select max(o.sent_at) from camera_commands o
+                where o.device_id = w.device_id and o.name = 'send_image' and o.state = 'expired'
+                  and o.image_id is null and o.image_name is null) then interval '0'
               else interval '2 milliseconds' end
-        from wanted w, nameless n
+        from wanted w where w.place <= %(most)s
         """.encode(),  # noqa: S608 - our own words
         {
-            "company": company_id, "device": device_id, "by": GATEWAY, "failed": failed,
+            "cameras": [each.camera.device_id for each in greeted],
+            "failed": [each.pending_count > 0 for each in greeted],
+            "by": GATEWAY,
             "most": MOST_QUEUED,
         },
-    )  # fmt: skip
+    )
 
 
-async def _want_nameless(tx: db.Connection, camera: Camera, pending_count: int) -> None:
-    """As many as the camera holds beyond those that it is asked for by name.
+async def _want_nameless(tx: db.Connection, greeted: Sequence[Greeted]) -> None:
+    """As many as a camera holds beyond those that it is asked for by name.
 
     One that it was asked for in vain may not be among those it holds.
     """
@@ -120,19 +212,23 @@ async def _want_nameless(tx: db.Connection, camera: Camera, pending_count: int) 
         f"""
         insert into camera_commands (command_id, company_id, device_id, name, created_by,
           created_at)
-        select fn_uuid_v7(), %(company)s, %(device)s, 'send_image', %(by)s,
+        select fn_uuid_v7(), g.company_id, g.device_id, 'send_image', %(by)s,
           fn_now() + interval '1 millisecond'
-        from generate_series(1, %(pending)s - (
-          select count(*)::int from camera_commands c
-          left join device_images i on i.image_id = c.image_id
-          where c.device_id = %(device)s and c.name = 'send_image' and c.state = 'queued'
-            and (i.image_id is null or {_IN_VAIN_AT} is null)))
+        from unnest(%(cameras)s::uuid[], %(companies)s::uuid[], %(pending)s::int[])
+            as g(device_id, company_id, pending_count),
+          lateral generate_series(1, g.pending_count - (
+            select count(*)::int from camera_commands c
+            left join device_images i on i.image_id = c.image_id
+            where c.device_id = g.device_id and c.name = 'send_image' and c.state = 'queued'
+              and (i.image_id is null or {_IN_VAIN_AT} is null)))
         """.encode(),  # noqa: S608 - our own words
         {
-            "company": camera.company_id, "device": camera.device_id, "by": GATEWAY,
-            "pending": pending_count,
+            "cameras": [each.camera.device_id for each in greeted],
+            "companies": [each.camera.company_id for each in greeted],
+            "pending": [min(each.pending_count, MOST_QUEUED) for each in greeted],
+            "by": GATEWAY,
         },
-    )  # fmt: skip
+    )
 
 
 async def wanted_meanwhile(tx: db.Connection, *, awake_s: float) -> int:
@@ -199,12 +295,16 @@ async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID, image
     )
 
 
-async def ended(tx: db.Connection, image_id: UUID, *, state: Literal["done", "failed"]) -> None:
-    await tx.execute(
-        "update camera_commands set state = %s, ended_at = fn_now() "
-        "where image_id = %s and name = 'send_image' and state in ('queued', 'sent')",
-        (state, image_id),
-    )
+async def ended(
+    tx: db.Connection, image_ids: Sequence[UUID], *, state: Literal["done", "failed"]
+) -> None:
+    if image_ids:
+        await tx.execute(
+            "update camera_commands set state = %s, ended_at = fn_now() "
+            "where image_id = any(%s::uuid[]) and name = 'send_image' "
+            "and state in ('queued', 'sent')",
+            (state, list(image_ids)),
+        )
 
 
 async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
@@ -224,6 +324,13 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
             where c.state = 'queued' and d.is_active
               and s.heard_at > (select fn_now()) - %(awake_s)s * interval '1 second'
               and (c.wake_at is null or c.wake_at > (select fn_now()))
+              and (c.name <> 'capture_image' or c.created_by <> %(gateway)s or (
+                (s.captures_unasked is false
+                  or s.heard_at < (select fn_now()) - %(quiet_s)s * interval '1 second')
+                and not exists (
+                  select from camera_transfers t
+                  where t.device_id = c.device_id and t.state = 'receiving'
+                    and t.heard_at >= s.hello_at)))
               and (c.name <> 'send_image' or (
                 not exists (
                   select from camera_commands o
@@ -235,7 +342,7 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
                     and (s.hello_at is null or t.heard_at >= s.hello_at))))
             order by c.created_at, c.command_id limit 1
             """,
-            {"awake_s": awake_s},
+            {"awake_s": awake_s, "gateway": GATEWAY, "quiet_s": CAPTURE_QUIET_S},
         )
         return await cursor.fetchone()
 

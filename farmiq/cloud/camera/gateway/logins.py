@@ -17,16 +17,24 @@ from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
 from farmiq.plumbing import broker_callout, db, mqtt, nats_jwt
 from farmiq.plumbing.broker_callout import Callout
-from farmiq.plumbing.broker_store import Bounds
+from farmiq.plumbing.broker_store import Bounds, LogStream
 from farmiq.plumbing.broker_users import Users
 from farmiq.plumbing.flood import Pause
 
 LOG_LATE_S = 10.0
 _MAC = re.compile("(?:[0-9A-Fa-f]{2}[:-]?){5}[0-9A-Fa-f]{2}")
+# All that cameras send, with QoS 0 or 1, in the order in which the broker got it. What they send
+# with QoS 1 passes the broker's own queue too, which keeps nothing of it: nobody reads it there.
+LOG = LogStream(
+    "FARMIQ_CAMERAS",
+    subjects=[nats_users.subject(each) for each in dialects.UP],
+    queue_subjects=["$MQTT.msgs.>"],
+)
 # A camera may leave its status at the broker for whoever listens later; its images it may not.
 BOUNDS = Bounds(
     retained=[nats_users.subject(each) for each in dialects.UP if each.endswith("/status")],
     not_retained=[nats_users.subject(each) for each in dialects.UP if not each.endswith("/status")],
+    log=LOG,
 )
 
 
@@ -208,7 +216,7 @@ def callout(pool: db.Pool, settings: CloudSettings, web: httpx2.AsyncClient) -> 
         version=_version,
         load=_accounts,
         end_session=end_session,
-        own_urls=(url, mqtt_url, secret(settings.broker_nats_url)),
+        own_urls=(url, mqtt_url, secret(settings.broker_nats_url), secret(settings.camera_url)),
         is_own=own_client_id if strict else partial(not_anothers, ours=ours),
     )
 

@@ -1,85 +1,22 @@
-"""What was refused of cameras: kept with every reason, chosen, tried again, given up. Its SQL."""
+"""What was refused of cameras: listed, chosen, tried again after it was mended, given up."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import psycopg
 from psycopg.rows import class_row
 
-from farmiq.cloud.camera.gateway.cameras import Camera
-from farmiq.plumbing import db, ids
+from farmiq.cloud.camera.gateway import handlers, store
+from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.wire import Sent
+from farmiq.plumbing import db
+from farmiq.plumbing.backoff import Backoff
 
 # The name under which deeds stand among those of the bus (dead_letter_actions).
 PILE = "camera_quarantine"
-# Of a registered camera as much as at the edge (C-82); whoever else sends gets less of our disk.
-MOST_RAW_BYTES = 256 * 1024
-MOST_RAW_OF_STRANGERS = 16 * 1024
-_MOST_TOPIC = 512
-_MOST_REASONS = 30
-_MOST_REASON = 400
-_NUL = "\x00"
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A message for quarantine."""
-
-    topic: str
-    raw: bytes
-    kind: str
-    reasons: list[str]
-    mac: str | None = None
-    camera: Camera | None = None
-
-
-async def keep(tx: db.Connection, refused: Sequence[Refused]) -> None:
-    """Keep the messages; the same bytes again only raise a count."""
-    rows = sorted(map(_columns, refused), key=lambda row: row["sha256"])
-    async with tx.cursor() as cursor:
-        await cursor.executemany(
-            """
-            insert into camera_quarantine as q (quarantine_id, company_id, device_id, mac, topic,
-              raw, raw_size_bytes, message_sha256, kind, reasons, first_received_at,
-              last_received_at)
-            values (%(id)s, %(company)s, %(device)s, %(mac)s, %(topic)s, %(raw)s, %(size)s,
-              %(sha256)s, %(kind)s, %(reasons)s, fn_now(), fn_now())
-            on conflict on constraint camera_quarantine_message_key do update set
-              received_count = q.received_count + 1, reasons = excluded.reasons,
-              kind = excluded.kind, company_id = excluded.company_id,
-              device_id = excluded.device_id, last_received_at = excluded.last_received_at
-            """,
-            rows,
-        )
-
-
-def _columns(one: Refused) -> dict[str, Any]:
-    topic = one.topic.encode("utf-8", "backslashreplace")
-    most = MOST_RAW_BYTES if one.camera else MOST_RAW_OF_STRANGERS
-    return {
-        "id": ids.new(),
-        "company": one.camera.company_id if one.camera else None,
-        "device": one.camera.device_id if one.camera else None,
-        "mac": one.mac,
-        "topic": topic.decode().replace(_NUL, "\\x00")[:_MOST_TOPIC],
-        "raw": one.raw[:most],
-        "size": len(one.raw),
-        "sha256": hashlib.sha256(topic + b"\0" + one.raw).digest(),
-        "kind": one.kind,
-        "reasons": storable(one.reasons),
-    }
-
-
-def storable(reasons: Sequence[str]) -> list[str]:
-    """As many and as long as a person reads."""
-    more = len(reasons) - _MOST_REASONS
-    shown = [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
-    return [
-        each.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()[:_MOST_REASON]
-        for each in shown
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +148,7 @@ async def still(
           redriven_count = redriven_count + 1, last_redriven_at = fn_now()
         where quarantine_id = %s
         """,
-        (kind, storable(reasons), quarantine_id),
+        (kind, store.storable(reasons), quarantine_id),
     )
 
 
@@ -251,3 +188,103 @@ def _choice(which: Which) -> dict[str, Any]:
         "reason": which.reason,
         "older": which.older_than_hours,
     }
+
+
+# --- tried again
+#
+# Each message in a transaction of its own: what is taken leaves quarantine together with its
+# effect, what is refused stays with the reasons of today. A crash at any line leaves either.
+
+PORTION = 100
+_ATTEMPTS = 5
+# Chunks of these kinds were refused by the image that they came for: they are of no other.
+_COMPARED = frozenset({"limits", "conflict"})
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of the `chosen` rows; `truncated` ones cannot be tried: their bytes are cut."""
+
+    chosen: int
+    truncated: int = 0
+    accepted: int = 0
+    refused: int = 0
+    gone: int = 0
+    dry_run: bool = False
+
+
+async def redrive(
+    pool: db.Pool, which: Which, *, pace: Pace, actor: str, most: int, dry_run: bool = False
+) -> Result:
+    """Try the rows again, in the order in which they came.
+
+    Raises db.UNAVAILABLE if the database stays away.
+    """
+    async with pool.connection() as connection:
+        meant = await chosen(connection, which, most=most)
+    whole = [quarantine_id for quarantine_id, is_cut in meant if not is_cut]
+    truncated = len(meant) - len(whole)
+    if dry_run:
+        return Result(len(meant), truncated, dry_run=True)
+    async with db.transaction(pool) as tx:
+        await store.reset_redriven(tx)
+    done = [await _patiently(pool, each, pace=pace, actor=actor) for each in whole]
+    accepted, refused = done.count("accepted"), done.count("refused")
+    return Result(len(meant), truncated, accepted, refused, len(whole) - accepted - refused)
+
+
+async def discard(
+    pool: db.Pool, which: Which, *, actor: str, most: int, dry_run: bool = False
+) -> Result:
+    """Give the rows up for good; who did it and the bytes stand in dead_letter_actions."""
+    async with pool.connection() as connection:
+        meant = [each for each, _ in await chosen(connection, which, most=most)]
+    gone = 0
+    for start in range(0, 0 if dry_run else len(meant), PORTION):
+        portion = meant[start : start + PORTION]
+        async with db.transaction(pool) as tx:
+            await note(tx, portion, actor=actor, action="discard", outcome="discarded")
+            gone += await drop(tx, portion)
+    return Result(len(meant), gone=gone, dry_run=dry_run)
+
+
+async def _patiently(pool: db.Pool, quarantine_id: UUID, *, pace: Pace, actor: str) -> str:
+    """A deadlock with the gateway, or a moment without the database, is tried again."""
+    backoff = Backoff(cap_s=2.0)
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await _one(pool, quarantine_id, pace=pace, actor=actor)
+        except db.UNAVAILABLE:
+            await backoff.wait()
+    return await _one(pool, quarantine_id, pace=pace, actor=actor)
+
+
+async def _one(pool: db.Pool, quarantine_id: UUID, *, pace: Pace, actor: str) -> str:
+    async with db.transaction(pool) as tx:
+        held = await hold(tx, quarantine_id)
+        if held is None:
+            return "gone"
+        kind, reasons = await _refusal(tx, held, pace)
+        outcome = "refused" if reasons else "accepted"
+        ids = [quarantine_id]
+        await note(tx, ids, actor=actor, action="redrive", outcome=outcome)
+        if reasons:
+            await still(tx, quarantine_id, kind=kind, reasons=reasons)
+        else:
+            await drop(tx, ids)
+    return outcome
+
+
+async def _refusal(tx: db.Connection, held: Held, pace: Pace) -> tuple[str, list[str]]:
+    """Why the door does not take it, and of which kind that is; no reasons if it was taken."""
+    try:
+        async with tx.transaction():
+            outcome = await handlers.apply(
+                tx, [Sent(held.topic, held.raw)], pace, came_at=held.came_at,
+                was_compared=held.kind in _COMPARED,
+            )  # fmt: skip
+    except psycopg.Error as error:
+        if not db.is_data_error(error):
+            raise
+        return "database", [f"cannot be kept: {db.first_line(error)}"]
+    return next(((one.kind, one.reasons) for one in outcome.refused), ("", []))

@@ -1,46 +1,75 @@
-"""The cameras' gateway: MQTT in, one transaction, answers made from the tables.
+"""The cameras' gateway: the broker's log in, one transaction, answers made from the tables.
 
-camera --device/…, ESP32CAM/…--> [gateway] --camera_transfers, camera_chunks, fn_wake_…-->
+camera --device/…, ESP32CAM/…--> FARMIQ_CAMERAS (a stream of NATS)
+FARMIQ_CAMERAS --> [gateway] --broker_cursors, camera_transfers, camera_chunks, fn_wake_…-->
 camera_transfers --> [gateway] --the cloud's bucket, fn_image_…, …/ack, …/cmd--> camera
 
-Two may run: one has the turn, the other takes over in mid-image under the same client id (C-102).
+The cursor moves in the transaction that stores what was read, by compare-and-set: of two gateways
+one alone can store a message, and after a crash the next one reads on behind the last commit. So
+the lease only says which of them works. ACK_OK is what a camera may rely on; the broker's PUBACK
+does not mean that its message is on disk.
 """
 
 import asyncio
-from collections import Counter
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from functools import partial
 
 import httpx2
 import prometheus_client
 from psycopg import conninfo
 
 from farmiq import crash
-from farmiq.cloud.camera.gateway import dialects, intake, logins, upkeep
+from farmiq.cloud.camera.gateway import handlers, jobs, logins, wire
+from farmiq.cloud.camera.gateway.answers import ENDED, Answers, LogPosition
 from farmiq.cloud.camera.gateway.chunks import Pace
-from farmiq.cloud.camera.gateway.hand import TAKEN, Hand
-from farmiq.cloud.camera.gateway.intake import Outcome
-from farmiq.cloud.camera.gateway.lag import Lag
-from farmiq.cloud.camera.gateway.steps import ENDED, WORKERS, Steps
+from farmiq.cloud.camera.gateway.handlers import NotOursError, Outcome
 from farmiq.cloud.camera.gateway.wire import Sent
 from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
-from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt, objects
+from farmiq.plumbing import chores, cursor, db, http, lease, log, mqtt, nats, objects, stream
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.broker_load import Load
 from farmiq.plumbing.broker_store import Store
-from farmiq.plumbing.gateway_session import SessionWatch
+from farmiq.plumbing.chores import Chore
+from farmiq.plumbing.cursor import CursorMovedError, Lane
+from farmiq.plumbing.stream import Message, Position, Reader
 
 NAME = "cloud-camera-gateway"
+LANES = 1
 
-# What is held in memory does not grow with the number of cameras (P12); see also hand.py.
-MOST_WAITING = 500
-MOST_WAITING_BYTES = 2 * 2**20
+# What is held in memory does not grow with the number of cameras (P12).
+BATCH = 500
+BATCH_BYTES = 2 * 2**20
+LINGER_S = 0.02
+# An announcement costs as much as many chunks, and none may keep the others from their commit.
+MAX_EXPENSIVE = 60
+# What was stored so long ago is removed from the log: a database that was restored from a moment
+# before may read it again. Less where the log fills up.
+PURGE_AFTER_S = 900.0
+PURGE_EVERY_S = 30.0
+CROWDED_SHARE = 0.5
 # A gateway that is frozen in mid-transaction holds locks that the next one waits for.
 _IMPATIENT = "-c idle_in_transaction_session_timeout=10s"
 
-LOST = prometheus_client.Counter(
-    "farmiq_camera_sessions_lost_total", "Times that the broker had lost the gateway's session"
+TAKEN = prometheus_client.Counter(
+    "farmiq_camera_messages_total", "Messages taken from cameras", ["outcome"]
+)
+REWOUND = prometheus_client.Counter(
+    "farmiq_camera_log_rewound_total",
+    "Times that the log was read again because the broker's files were restored or lost",
+)
+LOG_LAG = prometheus_client.Gauge(
+    "farmiq_camera_log_lag_messages", "Messages in the cameras' log that are not stored yet"
+)
+LOG_LAG_S = prometheus_client.Gauge(
+    "farmiq_camera_log_lag_seconds", "How long the last stored message had been in the log"
+)
+LOG_SHARE = prometheus_client.Gauge(
+    "farmiq_camera_log_ratio", "How full the cameras' log is at the broker, 0 to 1"
 )
 REFUSED = prometheus_client.Counter(
     "farmiq_camera_refused_total", "Messages of cameras put into quarantine, by kind", ["kind"]
@@ -48,23 +77,23 @@ REFUSED = prometheus_client.Counter(
 
 
 async def run(settings: CloudSettings, door: http.Door) -> None:
-    mqtt_url, s3_url = settings.mqtt_url, settings.s3_url
-    if mqtt_url is None or s3_url is None:
-        lacks = "FARMIQ_CLOUD_MQTT_URL" if mqtt_url is None else "FARMIQ_CLOUD_S3_URL"
+    url, s3_url = settings.camera_url, settings.s3_url
+    if url is None or s3_url is None:
+        lacks = "FARMIQ_CLOUD_CAMERA_URL" if url is None else "FARMIQ_CLOUD_S3_URL"
         door.note("camera", lambda: f"takes no cameras: {lacks} is not set")
         await asyncio.Event().wait()
         return
     bucket = objects.Bucket(s3_url.get_secret_value(), tls=settings.tls)
-    url = conninfo.make_conninfo(settings.db_url.get_secret_value(), options=_IMPATIENT)
+    db_url = conninfo.make_conninfo(settings.db_url.get_secret_value(), options=_IMPATIENT)
     async with (
-        db.pool(url, name=NAME, most=WORKERS + 2) as pool,
-        db.pool(url, name=f"{NAME}-desk", most=2) as desk,
+        db.pool(db_url, name=NAME, most=6, check_after_s=10.0) as pool,
+        db.pool(db_url, name=f"{NAME}-desk", most=2) as desk,
         httpx2.AsyncClient(trust_env=False) as web,
         asyncio.TaskGroup() as group,
     ):
         turn = lease.Turn(
             desk,
-            name=settings.mqtt_client_id or NAME,
+            name=NAME,
             holder=lease.holder(settings.http_port),
             lasts_s=settings.camera_lease_s,
             works_as=NAME,
@@ -79,84 +108,73 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         if asked is not None:
             group.create_task(asked.answer())
             group.create_task(asked.end_sessions())
-        for chore in upkeep.chores_of(
+        store = store_of(settings, web)
+        for chore in jobs.chores_of(
             desk,
             settings,
             door,
             load=load,
-            store=store_of(settings, web),
+            store=store,
             asked=asked,
             is_active=turn.is_active,
         ):
             group.create_task(chores.keep_doing(chore))
-        address = mqtt_url.get_secret_value()
-        await turn.take_turns(lambda: _listen(settings, address, door, pool, bucket, turn))
+        await turn.take_turns(lambda: _listen(settings, door, pool, bucket, turn, store))
 
 
 async def _listen(  # noqa: PLR0917 - what it stands on
     settings: CloudSettings,
-    url: str,
     door: http.Door,
     pool: db.Pool,
     bucket: objects.Bucket,
     turn: lease.Turn,
+    store: Store | None,
 ) -> None:
     """While it is this gateway's turn: everything that cameras send, and what is due to them."""
     pace = pace_of(settings)
-    name = settings.mqtt_client_id or NAME
-    client_id = await gateway_session.client_id(pool, name=name, given=settings.mqtt_client_id)
+    if store is not None:
+        # The log is there before it is read.
+        await store.look()
     async with (
-        mqtt.connected(
-            url,
-            client_id=client_id,
-            topics=dialects.UP,
-            tls=settings.tls,
-            permit=turn.confirm,
-            most_waiting=MOST_WAITING,
-            most_waiting_bytes=MOST_WAITING_BYTES,
-        ) as broker,
+        stream.reader(
+            secret(settings.camera_url) or "", stream=logins.LOG.name, tls=settings.tls
+        ) as reader,
         asyncio.TaskGroup() as group,
     ):
-        door_, hand = Intake(pool, broker, pace), Hand(broker, settle_s=settings.camera_settle_s)
-        lag = Lag(
-            hindered=lambda: bool(broker.problem() or door_.attempts.problem or hand.lacks_some),
-            waiting=lambda: hand.waiting,
-            taken=lambda: hand.line.taken,
-            lasts_s=pace.round_s,
+        writing = asyncio.Lock()
+        position = LogPosition(lambda: _last_seq(reader))
+        wakes = Waking(settings.next_wake_min_s, settings.next_wake_spread_s)
+        answers = Answers(
+            pool, reader, bucket, pace, position=position, writing=writing, wakes=wakes
         )
-        steps = Steps(
-            pool, broker, bucket, pace, in_hand=hand.topics, is_behind=lag.is_behind,
-            waking=Waking(settings.next_wake_min_s, settings.next_wake_spread_s),
-        )  # fmt: skip
+        ingest = Ingest(pool, reader, pace, turn=turn, position=position, writing=writing)
         checks = {
-            "camera.broker": broker.problem,
-            "camera.intake": lambda: door_.attempts.problem,
-            "camera.steps": lambda: steps.attempts.problem,
+            "camera.broker": reader.problem,
+            "camera.intake": lambda: ingest.attempts.problem,
+            "camera.steps": lambda: answers.attempts.problem,
         }
         with door.readying(checks):
             turn.begun()
-            group.create_task(lag.watch())
-            session = SessionWatch(pool, broker, name=name, tell=report_lost_session)
-            group.create_task(chores.keep_doing(chores.Chore("camera.session", 1.0, session.look)))
-            for _ in range(WORKERS):
-                group.create_task(steps.work())
-            sending = upkeep.sending(pool, broker, awake_s=settings.camera_awake_s)
-            group.create_task(chores.keep_doing(sending))
-            before = cancelled_so_far()
-            while True:
-                end_if_cancelled(beyond=before)
-                messages = await hand.next()
-                await turn.confirm()
-                await door_.take(messages)
-                hand.line.settled()
-                steps.news.set()
+            group.create_task(position.watch())
+            for work in answers.workers():
+                group.create_task(work)
+            todo = [
+                jobs.sending(pool, reader, position, awake_s=settings.camera_awake_s),
+                Chore(
+                    "camera.wanted",
+                    1.0,
+                    partial(jobs.want_commands, pool, awake_s=settings.camera_awake_s),
+                ),
+                Chore("camera.log", PURGE_EVERY_S, ingest.purge),
+                Chore("camera.old_session", 60.0, OldSession(pool, settings).end),
+            ]
+            for chore in todo:
+                group.create_task(chores.keep_doing(chore))
+            await ingest.run(answers)
 
 
-async def report_lost_session(tx: db.Connection) -> None:
-    del tx
-    LOST.inc()
-    told = "the broker had no session for us any more; what waited in it is lost unless sent again"
-    log.get(NAME).error("camera.session_lost", reason=told)
+async def _last_seq(reader: Reader) -> int:
+    return (await reader.info()).last_seq
 
 
 def store_of(settings: CloudSettings, web: httpx2.AsyncClient) -> Store | None:
@@ -178,19 +196,95 @@ def pace_of(settings: CloudSettings) -> Pace:
     )
 
 
-class Intake:
-    """Takes messages: commit, PUBACK, then whatever is due."""
+class Ingest:
+    """Reads the log and stores it, batch by batch, with the cursor."""
 
-    def __init__(self, pool: db.Pool, broker: mqtt.Client, pace: Pace) -> None:
-        self._pool, self._broker, self._pace = pool, broker, pace
+    def __init__(
+        self,
+        pool: db.Pool,
+        reader: Reader,
+        pace: Pace,
+        *,
+        turn: lease.Turn,
+        position: LogPosition,
+        writing: asyncio.Lock,
+    ) -> None:
+        self._pool, self._reader, self._pace, self._turn = pool, reader, pace, turn
+        self._position, self._writing = position, writing
         self.attempts = Attempts("nothing is being committed")
+        # (when, where the cursor was): what is older may be purged.
+        self._reached: deque[tuple[float, int]] = deque()
 
-    async def take(self, messages: list[mqtt.Message]) -> None:
-        sent = [Sent(one.topic, one.payload, one.repeated) for one in messages]
-        outcome = await self._until_committed(sent)
+    async def run(self, answers: Answers) -> None:
+        """Without end; each time that reading breaks off, from the cursor in the database."""
+        before = cancelled_so_far()
+        backoff = Backoff(cap_s=2.0)
+        while True:
+            end_if_cancelled(beyond=before)
+            await self._turn.confirm()
+            try:
+                with self.attempts:
+                    lane = await self._begin()
+                while True:
+                    end_if_cancelled(beyond=before)
+                    messages = await self._reader.batch(
+                        max_messages=BATCH, max_bytes=BATCH_BYTES, linger_s=LINGER_S
+                    )
+                    await self._turn.confirm()
+                    for part in _parts(messages):
+                        answers.wake((await self._take(lane, part)).greeted)
+            except (stream.LostError, CursorMovedError, NotOursError) as error:
+                log.get(NAME).warning("camera.reading_again", reason=str(error))
+                await backoff.wait()
+            except db.PASSING as error:
+                log.get(NAME).warning("camera.database_away", error=db.first_line(error))
+                end_if_cancelled(beyond=before)
+                await backoff.wait()
+
+    async def _begin(self) -> Lane:
+        async with db.transaction(self._pool) as tx:
+            lane = (await cursor.claim(tx, logins.LOG.name, lanes=LANES))[0]
+        start = await self._reader.start(lane.position)
+        if start.rewound:
+            REWOUND.inc()
+            log.get(NAME).error("camera.log_rewound", reason=start.rewound, count=start.lost)
+        # The time of the last message stays: the one at this number is compared with it again.
+        if start.after_seq != lane.position.seq or start.created != lane.position.created:
+            lane.position = Position(start.created, start.after_seq, 0)
+            async with db.transaction(self._pool) as tx:
+                await cursor.replace(tx, [lane])
+        self._reached.clear()
+        self._position.stored(start.after_seq)
+        return lane
+
+    async def _take(self, lane: Lane, messages: Sequence[Message]) -> Outcome:
+        sent = [Sent(stream.topic(one.subject), one.payload, one.stored_at_ns) for one in messages]
+        last = {id(each): one for each, one in zip(sent, messages, strict=True)}
+
+        async def move_cursor(tx: db.Connection, part: Sequence[Sent]) -> None:
+            message = last[id(part[-1])]
+            try:
+                await cursor.advance(tx, lane, seq=message.seq, stored_at_ns=message.stored_at_ns)
+            except CursorMovedError as error:
+                raise NotOursError(str(error)) from error
+
+        def moved(part: Sequence[Sent]) -> None:
+            message = last[id(part[-1])]
+            lane.position = Position(lane.position.created, message.seq, message.stored_at_ns)
+
+        async with self._writing:
+            with self.attempts:
+                outcome = await handlers.commit_bisecting(
+                    self._pool, sent, self._pace, cursor=handlers.Cursor(move_cursor, moved)
+                )
         crash.here("camera.after_commit")
-        self._broker.ack(messages)
-        crash.here("camera.after_puback")
+        self._position.stored(lane.position.seq)
+        self._report(outcome, messages[-1])
+        return outcome
+
+    def _report(self, outcome: Outcome, last: Message) -> None:
+        LOG_LAG.set(self._reader.pending + self._reader.waiting)
+        LOG_LAG_S.set(max(0.0, time.time() - last.stored_at_ns / 1e9))
         for code in outcome.failed:
             ENDED.labels(outcome=code.lower()).inc()
         TAKEN.labels(outcome="taken").inc(outcome.taken)
@@ -198,19 +292,74 @@ class Intake:
         kinds = Counter(one.kind for one in outcome.refused)
         for kind, count in kinds.items():
             REFUSED.labels(kind=kind).inc(count)
-            # Whoever invents addresses must not fill the log: of those watch.py tells.
+            # Whoever invents addresses must not fill the log: of those a job tells.
             if kind != "unknown":
                 log.get(NAME).warning("camera.refused", reason=kind, count=count)
 
-    async def _until_committed(self, sent: list[Sent]) -> Outcome:
-        """Nothing is acknowledged before this returns, so it tries for as long as it takes."""
-        backoff = Backoff(cap_s=5.0)
-        before = cancelled_so_far()
-        while True:
-            try:
-                with self.attempts:
-                    return await intake.keep_in_halves(self._pool, sent, self._pace)
-            except db.PASSING as error:
-                log.get(NAME).warning("camera.database_away", error=db.first_line(error))
-                end_if_cancelled(beyond=before)
-                await backoff.wait()
+    async def purge(self) -> dict[str, object]:
+        """Remove from the log what was stored a while ago; more where the log fills up."""
+        seq = self._position.seq
+        now = asyncio.get_running_loop().time()
+        if self._reader.problem() is not None:
+            return {}
+        try:
+            info = await self._reader.info()
+            LOG_SHARE.set(info.share)
+            self._reached.append((now, seq))
+            after_s = PURGE_AFTER_S if info.share < CROWDED_SHARE else 0.0
+            below = 0
+            while self._reached and self._reached[0][0] <= now - after_s:
+                below = self._reached.popleft()[1]
+            # The message at the cursor stays: it tells whether the broker's files are the same.
+            below = min(below, seq)
+            if below <= info.first_seq:
+                return {}
+            return {"purged": await self._reader.purge(below_seq=below)}
+        except (nats.NatsError, stream.LostError) as error:
+            log.get(NAME).warning("camera.not_purged", reason=str(error))
+            return {}
+
+
+def _parts(messages: Sequence[Message]) -> list[Sequence[Message]]:
+    """What is stored together: so many messages that are no chunks at most."""
+    parts: list[Sequence[Message]] = []
+    start = expensive = 0
+    for place, one in enumerate(messages):
+        expensive += not wire.is_chunk(one.payload)
+        if expensive >= MAX_EXPENSIVE:
+            parts.append(messages[start : place + 1])
+            start, expensive = place + 1, 0
+    if start < len(messages):
+        parts.append(messages[start:])
+    return parts
+
+
+class OldSession:
+    """Gateways before the log had a session at the broker, which would fill up: it is ended.
+
+    What waited in it is sent again: a camera keeps an image until its ACK_OK.
+    """
+
+    def __init__(self, pool: db.Pool, settings: CloudSettings) -> None:
+        self._pool, self._settings = pool, settings
+
+    async def end(self) -> dict[str, object]:
+        url = secret(self._settings.mqtt_url)
+        if url is None:
+            return {}
+        async with db.transaction(self._pool) as tx:
+            client_id = await db.fetch_value(
+                tx,
+                "select coalesce(%s, client_id) from leases "
+                "where name = %s and session_began_at is not null",
+                self._settings.mqtt_client_id,
+                NAME,
+            )
+        if client_id is None or not await mqtt.end_session(url, client_id, tls=self._settings.tls):
+            return {}
+        async with db.transaction(self._pool) as tx:
+            await tx.execute(
+                "update leases set client_id = null, session_began_at = null where name = %s",
+                (NAME,),
+            )
+        return {"ended": 1}

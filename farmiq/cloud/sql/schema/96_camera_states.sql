@@ -1,5 +1,6 @@
 -- How cameras are: heard when, and since when they miss the wakes expected of them. A camera that
 -- sleeps between its wakes is well. spelling is the MAC address as its topics have it.
+-- captures_unasked: it takes the picture of its wake without capture_image (C-117); null: not known.
 create table camera_states (
   device_id uuid constraint camera_states_pkey primary key,
   company_id uuid not null,
@@ -10,6 +11,7 @@ create table camera_states (
   heard_at timestamptz,
   hello_at timestamptz,
   spelling text,
+  captures_unasked boolean,
   constraint camera_states_device_fkey foreign key (device_id, company_id)
     references devices (device_id, company_id)
 );

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from farmiq.cloud.camera.accounts.api import ROOT
-from farmiq.cloud.camera.gateway import cameras, logins
+from farmiq.cloud.camera.gateway import logins, store
 from farmiq.plumbing import db
 from tests.integration.cloud.camera.conftest import Accounts
 
@@ -91,14 +91,14 @@ async def pool(accounts: Accounts) -> AsyncIterator[db.Pool]:
 async def in_charge(pool: db.Pool) -> str | None:
     """The camera whose messages are taken under this address."""
     async with db.transaction(pool) as tx:
-        found = (await cameras.by_mac(tx, [MAC])).get(MAC)
+        found = (await store.by_mac(tx, [MAC])).get(MAC)
     return None if found is None else str(found.device_id)
 
 
 async def speaks(pool: db.Pool) -> None:
     async with db.transaction(pool) as tx:
-        camera = (await cameras.by_mac(tx, [MAC]))[MAC]
-        await cameras.heard(tx, [(camera, MAC)])
+        camera = (await store.by_mac(tx, [MAC]))[MAC]
+        await store.heard(tx, [(camera, MAC)])
 
 
 async def give_login(pool: db.Pool, **more: Any) -> None:

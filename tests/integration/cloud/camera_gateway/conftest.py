@@ -102,7 +102,6 @@ async def site(
         "FARMIQ_CLOUD_HTTP_PORT": str(free_port()),
         "CAMERA_MISSING_SECONDS": "0.5",
         "CAMERA_LEASE_SECONDS": "2",
-        "CAMERA_SETTLE_SECONDS": "7",
     }
     with (
         psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq.cloud.camera.gateway import cameras, chunks, desk, intake, wire
+from farmiq.cloud.camera.gateway import chunks, handlers, store, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
@@ -38,7 +38,7 @@ async def test_a_refusal_between_announcements_undoes_itself_alone(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch, *, piped: bool
 ) -> None:
     if not piped:
-        monkeypatch.setattr(intake, "_piped", intake.effect)
+        monkeypatch.setattr(handlers, "_piped", handlers.apply)
     well, homeless = (await site.camera()).mac, (await site.camera()).mac
     site.farm.owner.execute("update devices set site_id = null where mac = %s", (homeless,))
     site.farm.owner.execute(
@@ -51,9 +51,9 @@ async def test_a_refusal_between_announcements_undoes_itself_alone(
         for n in range(8)
         for message in (announced(well, n), announced(homeless, n), chunk(well, n))
     ]
-    outcome = await intake.keep(pool, sent, Pace())
+    outcome = await handlers.commit(pool, sent, Pace())
     assert (outcome.taken, [one.kind for one in outcome.refused]) == (16, ["unassigned"] * 8)
-    assert outcome.failed == (desk.TOO_MANY_OPEN,) * 6
+    assert outcome.failed == (handlers.TOO_MANY_OPEN,) * 6
     receiving = "select image_name from device_images where status = 'receiving' order by 1"
     assert site.rows(receiving) == [("6.jpg",), ("7.jpg",)]
     assert site.rows("select count(*), sum(received_count) from camera_transfers") == [(8, 4)]
@@ -64,7 +64,7 @@ async def test_chunks_before_their_announcement_count_in_the_same_transaction(
     site: Site, pool: db.Pool
 ) -> None:
     mac = (await site.camera()).mac
-    await intake.keep(pool, [chunk(mac, 1), announced(mac, 1), chunk(mac, 1, 1)], Pace())
+    await handlers.commit(pool, [chunk(mac, 1), announced(mac, 1), chunk(mac, 1, 1)], Pace())
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(2, 2)]
     assert site.rows("select count(*) from camera_chunks") == [(2,)]
 
@@ -76,7 +76,7 @@ async def test_an_announcement_that_is_refused_changes_nothing(site: Site, pool:
         for total in (2, 3)
     )
     for sent in ([first, chunk(mac, 1)], [other], [other, other], [first, other]) * 3:
-        outcome = await intake.keep(pool, sent, Pace())
+        outcome = await handlers.commit(pool, sent, Pace())
         assert [one.kind for one in outcome.refused] == ["conflict"] * sent.count(other)
     assert site.rows("select total_chunks, image_size from device_images") == [(2, 18)]
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(1, 2)]
@@ -89,7 +89,7 @@ async def test_what_is_prepared_after_a_refusal_was_undone_is_known_to_the_serve
         async with tx.pipeline():
             await tx.execute("select 1", prepare=True)
             await tx.execute("savepoint wake")
-            await desk.Desk(tx, Pace(), now())._roll_back()
+            await handlers.BatchHandler(tx, Pace(), now())._roll_back()
         for _ in range(2):
             await tx.cursor().executemany("select %s::int", [(1,), (2,)])
 
@@ -101,7 +101,7 @@ async def test_a_chunk_that_contradicts_another_is_kept_as_it_was_said(
     mac = (await site.camera()).mac
     other = said(mac, image_name="1.jpg", chunk_id=0, payload=[2] * 9)
     sent = [announced(mac, 1), chunk(mac, 1), other, chunk(mac, 1)]
-    await intake.keep(pool, sent, Pace())
+    await handlers.commit(pool, sent, Pace())
     assert site.rows("select kind, topic, raw from camera_quarantine") == [
         ("conflict", other.topic, other.raw)
     ]
@@ -112,10 +112,10 @@ async def test_answers_follow_a_camera_that_writes_its_address_otherwise(
 ) -> None:
     mac = (await site.camera()).mac
     sent = announced(mac, 1)
-    await intake.keep(pool, [sent], Pace())
+    await handlers.commit(pool, [sent], Pace())
     site.farm.owner.execute("update camera_transfers set state = 'complete', ended_at = fn_now()")
     dashed = "-".join(mac[at : at + 2] for at in range(0, 12, 2))
-    await intake.keep(pool, [sent._replace(topic=f"device/{dashed}/data")], Pace())
+    await handlers.commit(pool, [sent._replace(topic=f"device/{dashed}/data")], Pace())
     assert site.rows("select spelling, due_at is not null from camera_transfers") == [
         (dashed, True)
     ]
@@ -127,7 +127,7 @@ async def test_of_images_that_wait_whole_to_be_stored_the_newest_are_kept(
     monkeypatch.setattr(chunks, "MOST_WHOLE", 3)
     mac = (await site.camera()).mac
     for n in range(5):
-        await intake.keep(pool, [announced(mac, n), chunk(mac, n), chunk(mac, n, 1)], Pace())
+        await handlers.commit(pool, [announced(mac, n), chunk(mac, n), chunk(mac, n, 1)], Pace())
     whole = "select image_name from camera_transfers where state = 'receiving' order by 1"
     assert site.rows(whole) == [("2.jpg",), ("3.jpg",), ("4.jpg",)]
     assert site.rows("select count(*) from device_images where status = 'failed'") == [(2,)]
@@ -141,9 +141,10 @@ async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement
 
     async def behind_a_failure() -> None:
         async with db.transaction(pool) as tx, tx.pipeline():
-            camera = (await cameras.by_mac(tx, [mac]))[mac]
+            camera = (await store.by_mac(tx, [mac]))[mac]
             await tx.execute("select 1 / 0")
-            await desk.Desk(tx, Pace(), now()).take(camera, wire.place(sent.topic), sent)
+            said = handlers._parse(camera, wire.place(sent.topic), sent)
+            await handlers.BatchHandler(tx, Pace(), now()).handle(said)
 
     with pytest.raises(psycopg.errors.DivisionByZero):
         await behind_a_failure()
@@ -156,9 +157,11 @@ async def test_what_only_an_aborted_pipeline_tells_is_taken_one_by_one(
     """Else it would look like a database that is away, and be tried for ever."""
     mac = (await site.camera()).mac
 
-    async def aborted(*_: Any) -> intake.Outcome:
+    async def aborted(*_: Any) -> handlers.Outcome:
         raise psycopg.errors.PipelineAborted("pipeline aborted")
 
-    monkeypatch.setattr(intake, "_piped", aborted)
-    outcome = await intake.keep_in_halves(pool, [announced(mac, 1), announced("112233", 2)], Pace())
+    monkeypatch.setattr(handlers, "_piped", aborted)
+    outcome = await handlers.commit_bisecting(
+        pool, [announced(mac, 1), announced("112233", 2)], Pace()
+    )
     assert (outcome.taken, len(outcome.refused)) == (1, 1)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import psycopg
 
-from farmiq.cloud.camera.gateway import floods, logins
+from farmiq.cloud.camera.gateway import jobs, logins
 from farmiq.plumbing import db, flood, mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import Camera, picture, switched_on
@@ -68,15 +68,15 @@ async def test_a_camera_that_floods_is_paused_and_the_others_are_not(site: Site)
     assert well.link.connection == connection
     site.farm.at(site.farm.now() + timedelta(seconds=flood.CALM_S + 1))
     async with db.pool(site.environment["FARMIQ_CLOUD_DB_URL"], name="test") as pool:
-        await floods.calm(pool)
+        await jobs.calm(pool)
     assert site.rows(ALERTS) == [(loops.device_id, False)]
 
 
 async def test_a_login_that_many_cameras_share_is_not_paused(site: Site) -> None:
     await site.gateway(**LIMITS)
-    camera, before = await site.camera(), floods.SHARED._value.get()
+    camera, before = await site.camera(), jobs.SHARED._value.get()
     connection = camera.link.connection
     async with flooding(camera):
-        await until(lambda: floods.SHARED._value.get() > before)
+        await until(lambda: jobs.SHARED._value.get() > before)
     assert camera.link.connection == connection
     assert site.rows(PAUSED) == []

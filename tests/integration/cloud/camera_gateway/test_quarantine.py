@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.cloud.camera.gateway import intake, upkeep, watch, wire
+from farmiq.cloud.camera.gateway import handlers, jobs, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.plumbing import db
 from tests.conftest import Database
@@ -43,7 +43,7 @@ def heard(farm: Farm, *sent: tuple[str, Any]) -> None:
     async def take() -> None:
         async with db.pool(farm.database.url, name="test", most=2) as pool:
             raw = [wire.Sent(topic, json.dumps(body).encode()) for topic, body in sent]
-            await intake.keep_in_halves(pool, raw, Pace())
+            await handlers.commit_bisecting(pool, raw, Pace())
 
     asyncio.run(take())
 
@@ -144,16 +144,16 @@ def test_what_fits_is_kept_and_a_person_sees_what_was_not(farm: Farm) -> None:
 def test_a_thousand_invented_cameras_are_one_alert_and_few_rows(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "MOST_UNKNOWN", 100)
+    monkeypatch.setattr(jobs, "MOST_UNKNOWN", 100)
     heard(farm, *((f"device/{n:012X}/status", {"alive": 1}) for n in range(1000)))
 
     async def look() -> None:
         async with db.pool(farm.database.url, name="test", most=2) as pool:
-            await watch.Strangers().look(pool)
-            await upkeep.forget(pool, days=1)
+            await jobs.Strangers().look(pool)
+            await jobs.forget(pool, days=1)
 
     asyncio.run(look())
-    assert watch.UNKNOWN._value.get() == 1000
+    assert jobs.UNKNOWN._value.get() == 1000
     assert farm.rows("select count(*) from camera_quarantine") == [(100,)]
     assert farm.rows("select count(*) from device_alerts") == [(0,)]
 

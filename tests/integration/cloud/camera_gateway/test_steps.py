@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from farmiq.cloud.camera.gateway import intake, wire
+from farmiq.cloud.camera.gateway import handlers, wire
+from farmiq.cloud.camera.gateway.answers import Answers, LogPosition
 from farmiq.cloud.camera.gateway.chunks import Pace
-from farmiq.cloud.camera.gateway.steps import Steps
-from farmiq.plumbing import db, mqtt
+from farmiq.plumbing import db, objects, stream
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
 
@@ -30,28 +30,56 @@ class Told:
     def problem(self) -> str | None:
         return None
 
-    async def publish(self, _topic: str, payload: bytes) -> None:
+    def publish(self, _subject: str, payload: bytes) -> None:
         self.sent.append((json.loads(payload), self.look()))
+
+
+@dataclass
+class Position:
+    """All of the log is stored; what `holds` is asked for is told by turns."""
+
+    holding: list[bool] = field(default_factory=list)
+    caught_up: int = 0
+
+    async def catch_up(self) -> int:
+        self.caught_up += 1
+        return 0
+
+    def holds(self, _mark: int) -> bool:
+        return self.holding.pop(0) if self.holding else True
+
+
+def answers_of(
+    pool: db.Pool,
+    told: Told,
+    bucket: objects.Bucket,
+    pace: Pace,
+    *,
+    position: Position | None = None,
+) -> Answers:
+    return Answers(
+        pool, cast("stream.Reader", told), bucket, pace,
+        position=cast("LogPosition", position or Position()), writing=asyncio.Lock(),
+    )  # fmt: skip
 
 
 @dataclass
 class Bench:
     site: Site
     pool: db.Pool
-    behind: list[bool] = field(default_factory=list)
+    position: Position = field(default_factory=Position)
 
     def __post_init__(self) -> None:
         self.told = Told(lambda: self.site.rows(STATES))
-        self.steps = Steps(
-            self.pool, cast("mqtt.Client", self.told), self.site.bucket, PACE,
-            in_hand=list, is_behind=lambda: self.behind.pop(0) if self.behind else False,
-        )  # fmt: skip
+        self.answers = answers_of(
+            self.pool, self.told, self.site.bucket, PACE, position=self.position
+        )
 
     async def take(self, *sent: wire.Sent) -> None:
-        assert (await intake.keep(self.pool, sent, PACE)).refused == ()
+        assert (await handlers.commit(self.pool, sent, PACE)).refused == ()
 
     async def until_nothing_is_due(self) -> None:
-        while await self.steps._one():
+        while await self.answers.assemble_round() or await self.answers.answer_round():
             pass
 
 
@@ -91,9 +119,10 @@ async def test_a_gateway_frozen_after_it_decided_does_not_answer_before_it_looke
 ) -> None:
     mac = (await bench.site.camera()).mac
     await bench.take(*messages(mac, 1))
+    assert await bench.answers.assemble_round()
     # It looks for what is due, decides, and is frozen while it commits.
-    bench.behind = [False, False, True]
-    assert await bench.steps._one()
+    bench.position.holding = [False]
+    assert await bench.answers.answer_round()
     assert (bench.site.rows(STATES), bench.told.sent) == ([("complete",)], [])
     await asyncio.sleep(2 * PACE.round_s)
     await bench.until_nothing_is_due()
@@ -101,21 +130,50 @@ async def test_a_gateway_frozen_after_it_decided_does_not_answer_before_it_looke
 
 
 @pytest.mark.req("DB2-14")
-async def test_while_it_is_behind_only_answers_wait(bench: Bench) -> None:
+async def test_answers_wait_until_all_of_the_log_is_stored_and_images_do_not(
+    bench: Bench,
+) -> None:
     mac = (await bench.site.camera()).mac
     await bench.take(*messages(mac, 1))
-    bench.behind = [True] * 9
-    assert await bench.steps._one()
-    bench.site.farm.owner.execute("update camera_transfers set due_at = fn_now()")
-    bench.behind = [True]
-    assert not await bench.steps._one()
+    stored = asyncio.Event()
+
+    async def catch_up() -> int:
+        await stored.wait()
+        return 0
+
+    bench.position.catch_up = catch_up  # type: ignore[method-assign]
+    answering = asyncio.create_task(_until_answered(bench))
+    assert await bench.answers.assemble_round()
     await bench.take(*messages((await bench.site.camera()).mac, 1))
-    bench.behind = [True] * 9
-    assert await bench.steps._one()
+    assert await bench.answers.assemble_round()
     assert (bench.site.rows(STATES), bench.told.sent) == ([("complete",)] * 2, [])
-    bench.behind = []
-    await bench.until_nothing_is_due()
-    assert len(bench.told.sent) == 1
+    stored.set()
+    await answering
+    assert len(bench.told.sent) == 2
+
+
+async def _until_answered(bench: Bench) -> None:
+    while len(bench.told.sent) < 2:
+        await bench.answers.answer_round()
+
+
+@pytest.mark.req("DB2-13")
+async def test_no_chunk_is_asked_for_that_lies_in_the_unread_part_of_the_log(bench: Bench) -> None:
+    mac = (await bench.site.camera()).mac
+    first, *rest = messages(mac, 1)
+    await bench.take(first)
+    bench.site.farm.owner.execute(
+        "update camera_transfers set due_at = fn_now(), heard_at = heard_at - interval '9 seconds'"
+    )
+
+    async def catch_up() -> int:
+        await bench.take(*rest)
+        return 0
+
+    bench.position.catch_up = catch_up  # type: ignore[method-assign]
+    assert await bench.answers.answer_round()
+    assert bench.told.sent == []
+    assert bench.site.rows("select rounds from camera_transfers") == [(0,)]
 
 
 @pytest.mark.req("DB2-14")

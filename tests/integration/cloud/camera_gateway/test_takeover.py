@@ -14,7 +14,6 @@ NAME = "IMG_001.jpg"
 POINTS = [
     "camera.before_commit",
     "camera.after_commit",
-    "camera.after_puback",
     "camera.after_put",
     "camera.before_complete_commit",
     "camera.after_complete_commit",

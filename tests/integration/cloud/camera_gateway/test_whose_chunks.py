@@ -5,19 +5,17 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from farmiq.cloud.camera.gateway import desk, intake, wire
+from farmiq.cloud.camera.gateway import handlers, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
-from farmiq.cloud.camera.gateway.quarantine import Which
-from farmiq.cloud.camera.gateway.redrive import redrive
-from farmiq.cloud.camera.gateway.steps import Steps
-from farmiq.plumbing import db, mqtt
+from farmiq.cloud.camera.gateway.quarantine import Which, redrive
+from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
-from tests.integration.cloud.camera_gateway.test_steps import Told
+from tests.integration.cloud.camera_gateway.test_steps import Told, answers_of
 
 pytestmark = pytest.mark.req("DB2-13", "DB2-14")
 
@@ -50,7 +48,7 @@ class Nameless:
         await self.taken(*said)
 
     async def taken(self, *sent: wire.Sent) -> None:
-        outcome = await intake.keep(self.pool, sent, Pace())
+        outcome = await handlers.commit(self.pool, sent, Pace())
         self.refused += [one.kind for one in outcome.refused]
 
     async def hello(self) -> None:
@@ -76,11 +74,8 @@ class Nameless:
             "asked_at = asked_at - interval '10 seconds' where state = 'receiving'"
         )
         told = Told(list)
-        steps = Steps(
-            self.pool, cast("mqtt.Client", told), self.site.bucket, Pace(),
-            in_hand=list, is_behind=lambda: True,
-        )  # fmt: skip
-        while await steps._one():
+        answers = answers_of(self.pool, told, self.site.bucket, Pace())
+        while await answers.answer_round():
             pass
         missing = [body for body, _ in told.sent if "missing_chunks" in body]
         return [(int(b["image_name"].removesuffix(".jpg")), b["missing_chunks"]) for b in missing]
@@ -249,9 +244,9 @@ async def test_those_of_an_image_whose_announcement_broke_the_door_are_of_no_oth
     await camera.send(1, 0)
     said = json.dumps({"image_name": "2.jpg", "total_chunks": CHUNKS}).encode()
     with monkeypatch.context() as patched:
-        patched.setattr(desk.Desk, "_announced", broken)
+        patched.setattr(handlers.BatchHandler, "_on_metadata", broken)
         sent = wire.Sent(f"device/{camera.mac}/data", said)
-        outcome = await intake.keep_in_halves(camera.pool, [sent], Pace())
+        outcome = await handlers.commit_bisecting(camera.pool, [sent], Pace())
     assert [one.kind for one in outcome.refused] == ["database"]
     await camera.send(2)
     assert camera.here() == {"1.jpg": 1}
@@ -363,20 +358,6 @@ async def test_those_of_another_image_do_not_end_one_that_is_whole(camera: Namel
     await camera.send(2)
     assert camera.refused == ["conflict"]
     assert camera.here() == {"1.jpg": 6}
-
-
-@pytest.mark.parametrize("chunk", [0, 1])
-async def test_those_that_the_broker_brings_again_are_of_no_later_image(
-    camera: Nameless, chunk: int
-) -> None:
-    """A gateway died after it had committed them together with the next announcement."""
-    await camera.begins_two()
-    part = picture(CHUNKS * CHUNK_BYTES, 1)[chunk * CHUNK_BYTES :][:CHUNK_BYTES]
-    said = json.dumps({"chunk_id": chunk, "payload": list(part)}).encode()
-    await camera.taken(wire.Sent(f"device/{camera.mac}/data", said, repeated=True))
-    await camera.send(2, 2)
-    assert camera.here() == {"1.jpg": 2, "2.jpg": 2}
-    assert camera.refused == []
 
 
 async def test_the_answers_to_a_round_are_of_the_image_that_was_asked_for(

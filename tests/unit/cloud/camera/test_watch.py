@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from farmiq.cloud.camera.gateway import watch
+from farmiq.cloud.camera.gateway import jobs
 from farmiq.plumbing import broker_log
 from farmiq.plumbing.follow import Follower
 
@@ -17,13 +17,13 @@ async def test_a_camera_on_anothers_topic_is_counted_each_time_and_told_once(
 ) -> None:
     log = tmp_path / "broker.log"
     log.write_text(LINE.format(1))
-    refusals = watch.Refusals(Follower(log))
-    counter = watch.BROKER_REFUSED.labels(kind=broker_log.PERMISSION)
+    refusals = jobs.Refusals(Follower(log))
+    counter = jobs.BROKER_REFUSED.labels(kind=broker_log.PERMISSION)
     before = counter._value.get()
     for _ in range(2):
         with log.open("a") as opened:
             opened.writelines(LINE.format(n) for n in range(300))
         assert await refusals.look() == {"refusals": 300, "skipped": 0}
     assert counter._value.get() - before == 600
-    assert len(refusals._told) == watch.MOST_SENDERS
+    assert len(refusals._told) == jobs.MOST_SENDERS
     assert await refusals.look() == {}

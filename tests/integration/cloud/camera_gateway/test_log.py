@@ -1,0 +1,130 @@
+"""The gateway reads the cameras' log: restored files, two gateways, purge, an old session."""
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from farmiq import stack
+from farmiq.cloud.camera.gateway import logins, service
+from farmiq.plumbing import db, lease, mqtt, nats, stream
+from tests.integration.cloud.camera_gateway.conftest import Site, now
+from tests.integration.cloud.camera_gateway.firmware import picture
+from tests.until import until
+
+pytestmark = pytest.mark.req("DB2-13", "DB2-14")
+
+
+async def log_info(site: Site) -> stream.Info:
+    async with nats.connected(site.environment["FARMIQ_CLOUD_CAMERA_URL"]) as server:
+        return await stream.info(server, logins.LOG.name)
+
+
+async def stopped(gateway: "asyncio.Task[None]") -> None:
+    gateway.cancel()
+    await asyncio.wait([gateway])
+
+
+async def restart_with(broker: stack.Stack, change: Callable[[], object]) -> None:
+    await asyncio.to_thread(broker.kill, "mqtt-cloud")
+    change()
+    await asyncio.to_thread(broker.restart, "mqtt-cloud")
+
+
+async def test_restored_broker_files_skip_no_message_and_store_none_twice(
+    site: Site, camera_broker: stack.Stack, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    gateway, camera = await site.gateway(), await site.camera(encoding="base64")
+    first, second, third = (picture(5_000, seed=seed) for seed in range(3))
+    await camera.wake(first, "1.jpg", now())
+    await stopped(gateway)
+    (store,) = camera_broker.root.rglob("jetstream")
+    await restart_with(camera_broker, lambda: shutil.copytree(store, copy))
+    gateway = await site.gateway()
+    await camera.link.until_up()
+    await camera.wake(second, "2.jpg", now())
+    await stopped(gateway)
+
+    def restore() -> None:
+        shutil.rmtree(store)
+        shutil.copytree(copy, store)
+
+    await restart_with(camera_broker, restore)
+    before = service.REWOUND._value.get()
+    await camera.link.until_up()
+    await camera.hello()
+    await camera.announce(third, "3.jpg", now())
+    await camera.send(third, "3.jpg")
+    await site.gateway()
+    await camera.until_safe(third, "3.jpg")
+    assert service.REWOUND._value.get() == before + 1
+    for name, image in (("1.jpg", first), ("2.jpg", second), ("3.jpg", third)):
+        assert await site.stored(camera, name) == image
+    assert site.rows("select count(*) from device_images") == [(3,)]
+    assert site.rows("select completed_wake_count from site_device_sessions") == [(3,)]
+
+
+async def test_messages_of_qos_0_and_1_are_in_the_log_in_the_order_sent(site: Site) -> None:
+    await stopped(await site.gateway())
+    camera = await site.camera(encoding="base64")
+    before = (await log_info(site)).last_seq
+    topic = f"device/{camera.mac}/status"
+    for number in range(20):
+        body = b'{"alive": 1, "pending_count": %d}' % number
+        await camera.link.publish(topic, body, qos=number % 2)
+    await until(lambda: _has(site, before + 20))
+    async with stream.reader(
+        site.environment["FARMIQ_CLOUD_CAMERA_URL"], stream=logins.LOG.name
+    ) as reader:
+        await reader.start(None)
+        found = await reader.batch(max_messages=100, linger_s=0.5)
+    counts = [int(one.payload.split(b":")[-1].strip(b" }")) for one in found[-20:]]
+    assert counts == list(range(20))
+
+
+async def _has(site: Site, seq: int) -> bool:
+    return (await log_info(site)).last_seq >= seq
+
+
+async def test_what_is_stored_is_purged_but_for_the_last_message(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "PURGE_AFTER_S", 0.0)
+    monkeypatch.setattr(service, "PURGE_EVERY_S", 0.1)
+    gateway, camera = await site.gateway(), await site.camera(encoding="base64")
+    image = picture(9_000)
+    await camera.wake(image, "1.jpg", now())
+
+    async def purged() -> bool:
+        info = await log_info(site)
+        return info.last_seq > 1 and info.messages == 1
+
+    await until(purged)
+    await stopped(gateway)
+    before = service.REWOUND._value.get()
+    await site.gateway()
+    await camera.wake(image, "2.jpg", now())
+    assert await site.stored(camera, "2.jpg") == image
+    assert service.REWOUND._value.get() == before
+
+
+async def test_session_of_a_gateway_before_the_log_is_ended(site: Site) -> None:
+    url = site.environment["FARMIQ_CLOUD_MQTT_URL"]
+    topics = ["device/+/data", "device/+/status"]
+    async with mqtt.connected(url, client_id="cloud-camera-gateway-old", topics=topics) as link:
+        await link.until_up()
+    async with db.pool(site.environment["FARMIQ_CLOUD_DB_URL"], name="test") as pool:
+        async with db.transaction(pool) as tx:
+            await lease.take(tx, service.NAME, "old:1", lasts_s=0.1)
+            await tx.execute(
+                "update leases set client_id = 'cloud-camera-gateway-old', "
+                "session_began_at = fn_now()"
+            )
+        await site.gateway()
+        await until(lambda: site.rows("select 1 from leases where session_began_at is null"))
+    async with mqtt.connected(url, client_id="cloud-camera-gateway-old", topics=topics) as link:
+        await link.until_up()
+        assert link.new_sessions == 1
