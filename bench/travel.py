@@ -66,7 +66,7 @@ async def measure(
     root = config.state_dir() / "stacks" / "bench-travel"
     stack.remove(root)  # what an interrupted run has left
     with stack.start(root, engines=ENGINES, say=say) as engines:
-        _keep_commit_times(engines)
+        keep_commit_times(engines)
         site = await provision.provision(root, engines.environment, barns=load.DEVICES)
         sensors = load.devices(provision.TENANT_ID)
         async with ingest.service(root, "edge", site.environment) as edge:
@@ -78,8 +78,8 @@ async def measure(
                 say(f"travel          idle {idle_mb:.0f} MB; {latency_rate}/s for {seconds:.0f} s")
                 await publish(engines, sensors, rate=latency_rate, seconds=seconds)
                 await _until_travelled(engines, edge)
-                edge_ms = _latencies(engines, "EDGE", "telemetry_raw")
-                cloud_ms = _latencies(engines, "CLOUD", "telemetry_readings")
+                edge_ms = latencies(engines, "EDGE", "telemetry_raw")
+                cloud_ms = latencies(engines, "CLOUD", "telemetry_readings")
                 say(f"travel          {memory_rate}/s for {seconds:.0f} s")
                 busy = asyncio.create_task(_most_memory_mb(edge))
                 await publish(engines, sensors, rate=memory_rate, seconds=seconds)
@@ -96,7 +96,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return round(statistics.quantiles(values, n=100, method="inclusive")[percent - 1], 1)
 
 
-def _keep_commit_times(engines: Stack) -> None:
+def keep_commit_times(engines: Stack) -> None:
     for site in ("edge", "cloud"):
         url = engines.environment[f"FARMIQ_{site.upper()}_DB_ADMIN_URL"]
         with psycopg.connect(url, autocommit=True) as connection:
@@ -211,11 +211,11 @@ async def latencies_beside(
         if time.monotonic() > deadline:
             raise RuntimeError(f"{len(found)} of {sent} readings of healthy devices arrived")
         await asyncio.sleep(0.5)
-        found = _latencies(engines, "EDGE", "telemetry_raw", devices=names, since=began)
+        found = latencies(engines, "EDGE", "telemetry_raw", devices=names, since=began)
     return found
 
 
-def _latencies(
+def latencies(
     engines: Stack,
     site: str,
     table: str,
