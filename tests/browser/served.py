@@ -23,7 +23,7 @@ UNSAFE = {6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
 class Served:
     """One console; it keeps its port when it is stopped and started again.
 
-    With a broker of cameras (FARMIQ_CLOUD_MQTT_URL) their gateway runs beside it.
+    With a broker of cameras (FARMIQ_CLOUD_CAMERA_URL) their gateway runs beside it.
     """
 
     def __init__(self, db_url: str, **environment: str) -> None:

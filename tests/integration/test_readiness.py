@@ -105,6 +105,7 @@ async def links(
 @pytest.fixture
 async def farm(
     links: dict[str, tuple[str, Link]],
+    brokers: stack.Stack,
     edge_db: Database,
     cloud_db: Database,
     tmp_path: Path,
@@ -112,7 +113,10 @@ async def farm(
 ) -> AsyncIterator[Farm]:
     tokens.write_new_key(tmp_path / "key.json", tmp_path / "keys.json")
     ports = {"edge": free_port(), "cloud": free_port()}
+    # Through these the cameras' gateway makes the log that it reads.
+    keeper = ("FARMIQ_CLOUD_BROKER_NATS_URL", "FARMIQ_CLOUD_BROKER_MONITOR_URL")
     environment = {
+        **{name: brokers.environment[name] for name in keeper},
         **{name: url for name, (url, _) in links.items()},
         "FARMIQ_EDGE_HTTP_PORT": str(ports["edge"]),
         "FARMIQ_CLOUD_HTTP_PORT": str(ports["cloud"]),

@@ -52,6 +52,10 @@ MAX_EXPENSIVE = 60
 PURGE_AFTER_S = 900.0
 PURGE_EVERY_S = 30.0
 CROWDED_SHARE = 0.5
+_NO_KEEPER = (
+    f"nobody makes the stream {logins.LOG.name}: FARMIQ_CLOUD_BROKER_NATS_URL or "
+    "FARMIQ_CLOUD_BROKER_MONITOR_URL is not set"
+)
 # A gateway that is frozen in mid-transaction holds locks that the next one waits for.
 _IMPATIENT = "-c idle_in_transaction_session_timeout=10s"
 
@@ -109,6 +113,8 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
             group.create_task(asked.answer())
             group.create_task(asked.end_sessions())
         store = store_of(settings, web)
+        if store is None or settings.broker_nats_url is None:
+            door.note("camera.log", lambda: _NO_KEEPER)
         for chore in jobs.chores_of(
             desk,
             settings,
