@@ -103,7 +103,7 @@ async def test_agent_that_is_refused_logs_the_code_and_the_trace_of_the_answer(
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     said = next(line for line in lines if line["event"] == "presign.refused")
     assert (said["status"], said["code"], said["trace_id"]) == (403, "FORBIDDEN", trace_id)
-    assert agent.away.startswith("403 FORBIDDEN ")
+    assert str(agent.away).startswith("403 FORBIDDEN ")
     assert "the media store answers 403" in str(alarms[0])
 
 
