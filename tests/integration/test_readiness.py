@@ -103,7 +103,7 @@ async def links(
 
 
 @pytest.fixture
-async def farm(
+async def farm(  # noqa: PLR0917 - what a farm stands on
     links: dict[str, tuple[str, Link]],
     brokers: stack.Stack,
     edge_db: Database,
