@@ -62,6 +62,7 @@ class Nursery:
     """The process that forks; one for all of a worker's tests, gone when that one is."""
 
     def __init__(self) -> None:
+        self._one_by_one = threading.Lock()
         self._asking, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._asking, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
@@ -86,7 +87,7 @@ class Nursery:
             "parent": os.getpid(),
             "signal": int(launch.stop_signal),
         }
-        with _adopting():
+        with self._one_by_one, _adopting():
             self._asking.send(json.dumps(wanted).encode())
             answer = self._asking.recv(64)
         assert answer, "the process that forks is gone"
