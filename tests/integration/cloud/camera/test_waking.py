@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from farmiq.cloud.camera import waking
-from farmiq.cloud.camera.gateway import commands, wire
+from farmiq.cloud.camera.gateway import commands
+from farmiq.cloud.camera.gateway.wire import NextWake
 from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, ids
@@ -83,5 +84,5 @@ async def test_no_camera_is_told_to_wake_at_a_time_that_has_passed(
         )
     sent = await commands.next_to_send(tx, awake_s=60)
     assert sent is not None
-    assert sent.told == wire.NextWake(NOW + timedelta(hours=1), "Asia/Bangkok")
+    assert sent.told == NextWake(NOW + timedelta(hours=1), "Asia/Bangkok")
     assert await commands.expire(tx) == 1
