@@ -1,10 +1,10 @@
-"""From the outbox to the cloud's tables in one run: P5, P6, P7, P8 and P10."""
+"""From the outbox to the cloud's tables in one run: P5, P6, P7, P8, P10 and P19."""
 
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import consume, ingestion, load, machine, outbox, results
+from bench import consume, drain, ingestion, load, machine, outbox, results
 from bench.results import Result
 from farmiq import config, stack
 from farmiq.demo import provision
@@ -18,6 +18,7 @@ class Plan:
     rounds: int = 3
     events: int = 40_000
     few: int = 2_000
+    backlog: int = 122_000
 
 
 async def measure(plan: Plan, say: Say) -> list[Result]:
@@ -36,6 +37,8 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
         found.append(await outbox.starting(engines, rounds=plan.rounds, say=say))
         results.save(found, machine=here)
     stack.remove(root)
+    found.append(await drain.measure(plan.backlog, say))
+    results.save(found, machine=here)
     return sorted(found, key=lambda one: int(one.id[1:]))
 
 

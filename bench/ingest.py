@@ -1,15 +1,17 @@
 """Edge ingest: what publishers send until it is stored and acknowledged.
 
 ceiling      mosquitto_sub: libmosquitto, in C, acknowledging on receipt, output thrown away
-ours         `farmiq run edge-ingress-gateway`: dedupe, telemetry_raw and sync_outbox in one
-             transaction per batch, PUBACK after its commit
-one by one   the same with one transaction per message
+ours         `farmiq run edge-ingress-gateway` at the broker's log: dedupe, telemetry_raw,
+             sync_outbox and the cursor in one transaction per batch
+by session   the same as an MQTT subscriber, PUBACK after the commit
+one by one   ours with one transaction per message
 node-red     one insert per message, PUBACK on receipt
 
 Each takes what C publishers send as fast as the broker lets them, from the first publish to the
 last event taken: publishers, broker and taker share the machine, as they do behind the targets.
-Drained is the other way to look: the session is filled beforehand, so that publishers cost nothing
-and the broker only hands out.
+Drained is the other way to look: log or session is filled beforehand, so that publishers cost
+nothing and the broker only hands out. A broker whose log is read has no sessions for what devices
+send: subscribers have a second broker with the same settings.
 """
 
 import asyncio
@@ -53,18 +55,20 @@ class Bench:
 
     engines: Stack
     programs: Installation
+    # A broker for whoever subscribes.
+    sessions: Stack
 
     @property
     def url(self) -> str:
-        return self.engines.environment["FARMIQ_EDGE_MQTT_URL"]
+        return self.sessions.environment["FARMIQ_EDGE_MQTT_URL"]
 
     @property
     def admin_url(self) -> str:
         return self.engines.environment["FARMIQ_EDGE_DB_ADMIN_URL"]
 
-    def cpu_s(self, **others: int) -> dict[str, float]:
+    def cpu_s(self, broker: Stack, **others: int) -> dict[str, float]:
         pids = {
-            "broker": self.engines.pid("mqtt-edge"),
+            "broker": broker.pid("mqtt-edge"),
             "postgres": self.engines.pid("postgres-edge"),
         }
         return {name: machine.cpu_s(pid) for name, pid in {**others, **pids}.items()}
@@ -92,19 +96,29 @@ async def take(bench: Bench, events: int, start: Start, *, drained: bool = False
     """Let `start` take what is published, or (drained) what was published beforehand."""
     client_id = f"bench-{ids.new().hex}"
     await load.make_session(bench.url, client_id, topics.UP)
-    sending = load.prepare(bench.engines, load.messages(events))
     try:
-        if drained:
-            await load.publish(bench.engines, bench.programs, sending)
-        async with start(client_id) as taker:
-            before, began = bench.cpu_s(**taker.pids), time.time()
-            if not drained:
-                await load.publish(bench.engines, bench.programs, sending)
-            ended = await taker.all_taken(events)
-            used = per_event(before, bench.cpu_s(**taker.pids), events)
-        return Taken(events / (ended - began), used)
+        return await measure(bench, bench.sessions, events, lambda: start(client_id), drained)
     finally:
         await load.end_session(bench.url, client_id)
+
+
+async def measure(
+    bench: Bench,
+    broker: Stack,
+    events: int,
+    start: Callable[[], AbstractAsyncContextManager[Taker]],
+    drained: bool,  # noqa: FBT001 - as in take
+) -> Taken:
+    sending = load.prepare(broker, load.messages(events))
+    if drained:
+        await load.publish(broker, bench.programs, sending)
+    async with start() as taker:
+        before, began = bench.cpu_s(broker, **taker.pids), time.time()
+        if not drained:
+            await load.publish(broker, bench.programs, sending)
+        ended = await taker.all_taken(events)
+        used = per_event(before, bench.cpu_s(broker, **taker.pids), events)
+    return Taken(events / (ended - began), used)
 
 
 async def ceiling(bench: Bench, events: int, *, drained: bool = False) -> Taken:
@@ -124,14 +138,34 @@ async def ours(
     bench: Bench, events: int, *, batch: int | None = None, drained: bool = False
 ) -> Taken:
     """`batch`: most messages in a transaction; one means one after the other."""
+    options: dict[str, str] = {}
+    if batch is not None:
+        options |= {"INGRESS_BATCH_EVENTS": str(batch), "INGRESS_LINGER_MS": "0"}
+        options |= {"INGRESS_WRITERS": "1"} if batch == 1 else {}
+    bench.clear("telemetry_raw", "sync_outbox", "ingress_dedupe", "quarantine")
+
+    @contextlib.asynccontextmanager
+    async def start() -> AsyncIterator[Storing]:
+        async with gateway(bench.engines, options) as running:
+            await running.said(b'"FARMIQ_UP"')
+            yield Storing("gateway", running, bench.admin_url, "telemetry_raw")
+
+    return await measure(bench, bench.engines, events, start, drained)
+
+
+async def by_session(bench: Bench, events: int, *, drained: bool = False) -> Taken:
     bench.clear("telemetry_raw", "sync_outbox", "ingress_dedupe", "quarantine")
 
     @contextlib.asynccontextmanager
     async def start(client_id: str) -> AsyncIterator[Storing]:
-        options = {"FARMIQ_EDGE_MQTT_CLIENT_ID": client_id}
-        if batch is not None:
-            options |= {"INGRESS_BATCH_EVENTS": str(batch), "INGRESS_LINGER_MS": "0"}
-            options |= {"INGRESS_WRITERS": "1"} if batch == 1 else {}
+        addresses = {
+            name: value for name, value in bench.sessions.environment.items() if "EDGE" in name
+        }
+        options = {
+            **addresses,
+            "FARMIQ_EDGE_INGRESS_URL": bench.url,
+            "FARMIQ_EDGE_MQTT_CLIENT_ID": client_id,
+        }
         async with gateway(bench.engines, options) as running:
             await running.said(b'"mqtt.connected"')
             yield Storing("gateway", running, bench.admin_url, "telemetry_raw")

@@ -66,7 +66,7 @@ async def measure(
     root = config.state_dir() / "stacks" / "bench-travel"
     stack.remove(root)  # what an interrupted run has left
     with stack.start(root, engines=ENGINES, say=say) as engines:
-        _keep_commit_times(engines)
+        keep_commit_times(engines)
         site = await provision.provision(root, engines.environment, barns=load.DEVICES)
         sensors = load.devices(provision.TENANT_ID)
         async with ingest.service(root, "edge", site.environment) as edge:
@@ -76,13 +76,13 @@ async def measure(
                 await asyncio.sleep(SETTLE_S)
                 idle_mb = _memory_mb(edge)
                 say(f"travel          idle {idle_mb:.0f} MB; {latency_rate}/s for {seconds:.0f} s")
-                await _publish(engines, sensors, rate=latency_rate, seconds=seconds)
+                await publish(engines, sensors, rate=latency_rate, seconds=seconds)
                 await _until_travelled(engines, edge)
-                edge_ms = _latencies(engines, "EDGE", "telemetry_raw")
-                cloud_ms = _latencies(engines, "CLOUD", "telemetry_readings")
+                edge_ms = latencies(engines, "EDGE", "telemetry_raw")
+                cloud_ms = latencies(engines, "CLOUD", "telemetry_readings")
                 say(f"travel          {memory_rate}/s for {seconds:.0f} s")
                 busy = asyncio.create_task(_most_memory_mb(edge))
-                await _publish(engines, sensors, rate=memory_rate, seconds=seconds)
+                await publish(engines, sensors, rate=memory_rate, seconds=seconds)
                 busy.cancel()
                 busy_mb = await busy
                 await _until_travelled(engines, edge)
@@ -96,7 +96,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return round(statistics.quantiles(values, n=100, method="inclusive")[percent - 1], 1)
 
 
-def _keep_commit_times(engines: Stack) -> None:
+def keep_commit_times(engines: Stack) -> None:
     for site in ("edge", "cloud"):
         url = engines.environment[f"FARMIQ_{site.upper()}_DB_ADMIN_URL"]
         with psycopg.connect(url, autocommit=True) as connection:
@@ -104,29 +104,44 @@ def _keep_commit_times(engines: Stack) -> None:
         engines.restart(f"postgres-{site}")
 
 
-async def _publish(
-    engines: Stack, sensors: Sequence[farm.Device], *, rate: int, seconds: float
-) -> None:
-    """So many readings a second, each stamped when it is captured, spread over the sensors."""
+async def publish(
+    engines: Stack,
+    sensors: Sequence[farm.Device],
+    *,
+    rate: int,
+    seconds: float = float("inf"),
+    go_on: Callable[[], bool] = lambda: True,
+) -> int:
+    """So many readings a second, each stamped when it is captured, spread over the sensors.
+
+    For so many seconds, or while it may `go_on`; how many were sent.
+    """
     url = engines.environment["FARMIQ_DEVICES_MQTT_URL"]
     async with asyncio.TaskGroup() as group:
-        for sensor in sensors:
-            group.create_task(_sense(url, sensor, rate / len(sensors), seconds))
+        sensing = [
+            group.create_task(_sense(url, sensor, rate / len(sensors), seconds, go_on))
+            for sensor in sensors
+        ]
+    return sum(task.result() for task in sensing)
 
 
-async def _sense(url: str, sensor: farm.Device, rate: float, seconds: float) -> None:
-    client_id = f"bench-{ids.new().hex}"
+async def _sense(
+    url: str, sensor: farm.Device, rate: float, seconds: float, go_on: Callable[[], bool]
+) -> int:
+    client_id, number = f"bench-{ids.new().hex}", 0
     async with (
-        mqtt.connected(url, client_id=client_id, keep_session=False) as link,
+        mqtt.connected(url, client_id=client_id, keep_session=False, quiet=True) as link,
         asyncio.TaskGroup() as group,
     ):
         await link.until_up()
         turn = asyncio.Semaphore(MOST_UNCONFIRMED)
         began = time.monotonic()
-        for number in range(int(rate * seconds)):
+        while number < rate * seconds and go_on():
             await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
             sending = load.message(sensor, number)
             group.create_task(_deliver(link, sending, turn))
+            number += 1
+    return number
 
 
 async def _deliver(link: mqtt.Client, sending: farm.Sending, turn: asyncio.Semaphore) -> None:
@@ -158,14 +173,14 @@ async def _healthy(
     """What three healthy devices see while another sends all it has, right or wrong."""
     flooding, *healthy = sensors[:4]
     say(f"travel          three healthy devices, then beside one that sends {FLOOD:,}")
-    alone = await _latencies_beside(engines, healthy, running, asyncio.sleep(ALONE_S))
+    alone = await latencies_beside(engines, healthy, running, asyncio.sleep(ALONE_S))
     right = load.prepare(engines, [load.message(flooding, n) for n in range(FLOOD)])
-    beside_flood = await _latencies_beside(
+    beside_flood = await latencies_beside(
         engines, healthy, running, load.publish(engines, programs, right, window=WINDOW)
     )
     say(f"travel          and beside {BAD:,} messages that nobody can read")
     wrong = load.prepare(engines, [_broken(load.message(flooding, n)) for n in range(BAD)])
-    beside_bad = await _latencies_beside(
+    beside_bad = await latencies_beside(
         engines, healthy, running, load.publish(engines, programs, wrong, window=WINDOW)
     )
     return Healthy(alone, beside_flood, beside_bad)
@@ -175,18 +190,19 @@ def _broken(sending: farm.Sending) -> farm.Sending:
     return sending._replace(raw=sending.raw[:-1])
 
 
-async def _latencies_beside(
+async def latencies_beside(
     engines: Stack,
     healthy: Sequence[farm.Device],
     running: Running,
     other: Coroutine[Any, Any, Any],
+    *,
+    rate: int = 60,
 ) -> list[float]:
-    began, sent = datetime.now(UTC), 0
+    """Milliseconds to edge commit of all that healthy devices send while `other` runs."""
+    began = datetime.now(UTC)
     names = [sensor.place.device_id for sensor in healthy]
     busy = asyncio.create_task(other)
-    while not busy.done():
-        await _publish(engines, healthy, rate=20 * len(healthy), seconds=1.0)
-        sent += 20 * len(healthy)
+    sent = await publish(engines, healthy, rate=rate, go_on=lambda: not busy.done())
     await busy
     found: list[float] = []
     deadline = time.monotonic() + ingest.PATIENCE_S
@@ -195,11 +211,11 @@ async def _latencies_beside(
         if time.monotonic() > deadline:
             raise RuntimeError(f"{len(found)} of {sent} readings of healthy devices arrived")
         await asyncio.sleep(0.5)
-        found = _latencies(engines, "EDGE", "telemetry_raw", devices=names, since=began)
+        found = latencies(engines, "EDGE", "telemetry_raw", devices=names, since=began)
     return found
 
 
-def _latencies(
+def latencies(
     engines: Stack,
     site: str,
     table: str,

@@ -218,6 +218,14 @@ _LAST = (
     "select event_id, first_seen_at from ingress_dedupe order by first_seen_at desc limit 1",
     "select event_id, stored_at from telemetry_latest order by stored_at desc limit 1",
 )
+# The newest that the edge owes or owed, but for what may just be on its way.
+_LAST_OWED = """
+  select d.event_id, d.first_seen_at from (
+    select event_id, first_seen_at from ingress_dedupe
+    where first_seen_at <= fn_now() - interval '5 seconds'
+    order by first_seen_at desc limit 1000) d
+  join sync_outbox o on o.id = d.event_id
+  order by d.first_seen_at desc limit 1"""
 
 
 async def events_of(kind: str, key: UUID, sites: Sites) -> list[UUID]:
@@ -229,7 +237,15 @@ async def events_of(kind: str, key: UUID, sites: Sites) -> list[UUID]:
 
 
 async def last_event(sites: Sites) -> UUID | None:
-    """The newest event at the farthest site that can be looked at."""
+    """The newest event: the one that waits on its way, else that of the farthest site in sight.
+
+    What came within the last seconds does not count as waiting.
+    """
+    if sites.edge_url and sites.cloud_url:
+        owed, _ = await _select(sites.edge_url, EDGE_URL, {"": _LAST_OWED}, {})
+        for row in owed.get("", []):
+            if not is_delivered(await trace(row["event_id"], sites)):
+                return UUID(str(row["event_id"]))
     edge, cloud = await _both(sites, *_LAST, {})
     newest = next(iter((*cloud, *edge)), None)
     return newest["event_id"] if newest else None

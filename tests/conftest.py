@@ -7,6 +7,7 @@ RabbitMQ and a broker of its own for MQTT, so tests run in any order and side by
 import asyncio
 import contextlib
 import fcntl
+import importlib
 import json
 import urllib.request
 from base64 import b64encode
@@ -17,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import argon2
+import httpx2
 import psycopg
 import pytest
 from _pytest.nodeid import coerce_node_id
@@ -49,6 +51,19 @@ _engines = pytest.StashKey[Engines]()
 # What a hash costs is for test_passwords.py to look at; hundreds of tests only need to sign in.
 DEAR = passwords._hasher
 passwords._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+
+# Nor does each question by HTTP read the authorities of this machine again: 25 ms of our time, in
+# every look of a test that waits.
+TRUSTING = httpx2.create_ssl_context()
+_transports: Any = importlib.import_module("httpx2._transports.default")
+_make_context = _transports.create_ssl_context
+
+
+def _shared_context(*, verify: Any, **others: Any) -> Any:
+    return TRUSTING if verify is True else _make_context(verify=verify, **others)
+
+
+_transports.create_ssl_context = _shared_context
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -22,6 +22,7 @@ from farmiq.simulate import check
 from farmiq.simulate.check import Findings
 from farmiq.simulate.journal import Tally
 from farmiq.stack import processes
+from tests import preloaded
 from tests.conftest import Database
 from tests.until import until
 
@@ -245,7 +246,7 @@ class Farm:
             folder=self.folder,
             log=self.folder / f"{name}.log",
         )
-        return processes.spawn(launch, detach=False)
+        return preloaded.spawn(launch)
 
 
 _READINGS = "select {}::text, device_id, metric_type, metric_value, unit, occurred_at from {}"

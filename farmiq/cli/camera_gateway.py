@@ -1,15 +1,17 @@
 """`farmiq camera-gateway`: logins of cameras, how they are, what they hear, what was refused."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from farmiq.cli import camera_quarantine, terminal
+from farmiq.cli import camera_quarantine, rosters, terminal
 from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
+    from farmiq.cloud.camera import bulk
     from farmiq.plumbing import db
 
 T = TypeVar("T")
@@ -57,6 +59,74 @@ def login(
     terminal.tell(
         {"username": user, "password": made}, f"username {user}\npassword {made}", as_json=as_json
     )
+
+
+@app.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="CSV, UTF-8, with a header; - reads standard input.")
+    ],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the logins go (CSV, 0600); default: standard output."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is wrong.")] = False,
+    stack: StackName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Register all cameras of a list and make their logins, or do nothing of it.
+
+    Columns: tenant_id, mac, device_name (needed); site_name, wake_schedule_cron, dialect,
+    slot_index, x_position, y_position, firmware. Every problem is listed with its line.
+    """
+    import psycopg
+
+    from farmiq.cloud.camera import bulk, roster
+    from farmiq.roster import Unusable
+
+    async def work(tx: "db.Connection") -> "list[bulk.Login]":
+        rows = roster.read(text)
+        if wrong := await bulk.problems(tx, rows):
+            raise Unusable(wrong)
+        if dry_run:
+            return []
+        made = await bulk.register(tx, rows, made_by=terminal.actor())
+        if out is not None:
+            # Before the commit: a secret that nobody could write down would be lost.
+            rosters.write_private(out, _logins(made))
+        return made
+
+    rosters.check_is_new(out)
+    text = rosters.text(file)
+    try:
+        made = _in_cloud(stack, work)
+    except Unusable as unusable:
+        rosters.print_problems(unusable.problems, as_json=as_json)
+        raise typer.Exit(1) from None
+    except psycopg.errors.UniqueViolation as error:
+        terminal.fail(f"somebody was quicker: {error.diag.message_detail}; nothing was registered")
+    if dry_run:
+        terminal.tell({"problems": []}, "nothing is wrong", as_json=as_json)
+    elif out is None:
+        typer.echo(_logins(made), nl=False)
+    else:
+        terminal.tell(
+            {"registered": len(made), "file": str(out)},
+            f"registered {len(made)} cameras; their logins are in {out}, and nowhere else",
+            as_json=as_json,
+        )
+
+
+def _logins(made: "Sequence[bulk.Login]") -> str:
+    from farmiq.plumbing import sheet
+
+    header = ("username", "password", "tenant_id", "device_name", "site_name", "dialect")
+    rows = (
+        (each.camera.mac, each.password, *(getattr(each.camera, name) for name in header[2:]))
+        for each in made
+    )
+    return sheet.lines([header, *rows])
 
 
 @app.command()

@@ -1,7 +1,6 @@
 """`farmiq device`: the registry of devices at the edge."""
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farmiq.cli import terminal
+from farmiq.cli import rosters, terminal
 from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
@@ -200,28 +199,28 @@ def import_(
     zone, wants_receipts, derive_intake, heartbeat_s. Every problem is listed with its line.
     """
     from farmiq.edge.devices import desk, roster
+    from farmiq.roster import Problem, Unusable
 
     environment = terminal.environment(stack)
 
     async def work(tx: "db.Connection") -> "list[Credentials]":
         rows = roster.read(text)
         if taken := await desk.taken(tx, rows):
-            raise roster.Unusable([roster.Problem(*each) for each in taken])
+            raise Unusable([Problem(*each) for each in taken])
         if dry_run:
             return []
         made = await desk.add_all(tx, [device for _, device in rows], actor=terminal.actor())
         if out is not None:
             # Before the commit: a secret that nobody could write down would be lost.
-            _write_private(out, _logins(made))
+            rosters.write_private(out, _logins(made))
         return made
 
-    if out is not None and out.exists():
-        terminal.fail(f"{out} exists; logins are never written over. Choose another file.", code=2)
+    rosters.check_is_new(out)
     try:
-        text = typer.get_text_stream("stdin").read() if str(file) == "-" else _text(file)
+        text = rosters.text(file)
         made = terminal.in_transaction(environment, work)
-    except roster.Unusable as unusable:
-        _print_problems(unusable.problems, as_json=as_json)
+    except Unusable as unusable:
+        rosters.print_problems(unusable.problems, as_json=as_json)
         raise typer.Exit(1) from None
     except desk.Taken as error:
         terminal.fail(f"somebody was quicker: {error}; nothing was registered")
@@ -336,7 +335,7 @@ def callout(
     from farmiq.plumbing import nats_jwt
 
     if not key_file.exists():
-        _write_private(key_file, nats_jwt.Key.new().seed)
+        rosters.write_private(key_file, nats_jwt.Key.new().seed)
     try:
         key = nats_jwt.Key(key_file.read_text(encoding="ascii"))
     except ValueError as error:
@@ -375,33 +374,8 @@ def _broker_url(environment: Mapping[str, str]) -> str:
     return next((environment[name] for name in names if environment.get(name)), "mqtt://broker")
 
 
-def _print_problems(problems: list[Any], *, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    if as_json:
-        terminal.print_json({"problems": [asdict(each) for each in problems]})
-        return
-    for each in problems:
-        field = f"{each.field} " if each.field else ""
-        typer.secho(f"line {each.line}: {field}{each.reason}", err=True, fg=typer.colors.RED)
-    typer.secho(f"{len(problems)} problems; nothing was registered", err=True)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        terminal.fail(f"{file} is not UTF-8", code=2)
-
-
 def _logins(made: "list[Credentials]") -> str:
     return json.dumps({"devices": [each.as_json() for each in made]}, indent=2) + "\n"
-
-
-def _write_private(file: Path, text: str) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        opened.write(text)
 
 
 def _lines(reasons: list[tuple[str, str]]) -> str:

@@ -19,7 +19,7 @@ def trace(
     last: Annotated[
         bool,
         typer.Option(
-            "--last", help="The newest reading in the cloud, or the newest message of this edge."
+            "--last", help="The newest event: one that waits, else the newest reading in the cloud."
         ),
     ] = False,
     session: Annotated[

@@ -284,6 +284,21 @@ class CloudSettings(Settings):
         description="how long a camera's wake waits for its image after the last sign of it, until "
         "it has failed",
     )
+    next_wake_min_s: float = Field(
+        60,
+        alias="NEXT_WAKE_MIN_SECONDS",
+        ge=0,
+        le=3600,
+        description="a camera is told to wake so many seconds from now at the earliest",
+    )
+    next_wake_spread_s: float = Field(
+        0,
+        alias="NEXT_WAKE_SPREAD_SECONDS",
+        ge=0,
+        le=1800,
+        description="cameras are told to wake up to so many seconds after their time, each always "
+        "by the same share, so that thousands do not wake in one second; 0: all on time",
+    )
     sign_in_hours: float = Field(
         12,
         alias="CONSOLE_SIGN_IN_HOURS",

@@ -134,14 +134,14 @@ async def _found(
     request: Request, pool: db.Pool, question: LiteralString, *, missing: str
 ) -> list[tuple[Any, ...]]:
     """The rows of whoever has this bearer token; `question` takes its hash."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not key:
+    key = http.bearer(request)
+    if not key:
         raise http.HttpError(401, missing)
     try:
         async with pool.connection(timeout=5.0) as connection:
-            rows = await db.fetch_all(connection, question, digest(key.strip()))
+            rows = await db.fetch_all(connection, question, digest(key))
     except db.UNAVAILABLE as error:
         raise http.HttpError(503, "the edge's database is away", retry_after_s=5) from error
     if rows:
-        http.authenticated(request, digest(key.strip()).hex())
+        http.authenticated(request, digest(key).hex())
     return rows

@@ -19,6 +19,7 @@ BELIEVED_AFTER_S = 23 * 3600.0
 NO_AGE_DAYS = 36_500.0
 
 Do = Callable[[], Awaitable[dict[str, object]]]
+Witness = Callable[[db.Connection], Awaitable[bool]]
 
 
 class Steadiness:
@@ -49,6 +50,10 @@ class Steadiness:
         self._believed = offset
         return 0.0
 
+    def believe(self, now: datetime, *, mono_s: float) -> None:
+        """A witness agrees with the clock as it goes now."""
+        self._believed, self._jumped_at = now.timestamp() - mono_s, 0.0
+
 
 class AgeGuard:
     """Keeps a chore that deletes by age from running after the database's clock has jumped."""
@@ -57,13 +62,19 @@ class AgeGuard:
         self._pool, self._name = pool, name
         self._steadiness = Steadiness()
 
-    async def look(self) -> float:
-        """By how many seconds the clock has jumped; a database's first look is believed."""
+    async def look(self, agrees: Witness | None = None) -> float:
+        """By how many seconds the clock has jumped; a database's first look is believed.
+
+        `agrees`: whether somebody else's clock says the same, asked only if ours has jumped.
+        """
         async with db.transaction(self._pool) as tx:
             [(now, kept)] = await db.fetch_all(
                 tx, "select fn_now(), (select believed_at from believed_clock)"
             )
             jump_s = self._steadiness.jump_s(now, mono_s=time.monotonic(), kept=kept)
+            if jump_s and agrees is not None and await agrees(tx):
+                self._steadiness.believe(now, mono_s=time.monotonic())
+                jump_s = 0.0
             if not jump_s:
                 await tx.execute(
                     "insert into believed_clock (believed_at) values (%s) "

@@ -131,6 +131,12 @@ def authenticated(request: Request, who: str) -> None:
         place.authenticated, place.who = True, who
 
 
+def bearer(request: Request) -> str | None:
+    """The token of `Authorization: Bearer …`; None without such a header."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
 def network(request: Request) -> str:
     """The network that the client is in; behind a trusted proxy, as the proxy says."""
     return connections.network_of(request.client.host if request.client else "")

@@ -39,6 +39,8 @@ INACTIVE_S = 30.0
 _STREAM_NOT_FOUND, _MESSAGE_NOT_FOUND = 10059, 10037
 # A request has ended, in these words, because it is full; any other 409 ends the consumer.
 _REQUEST_OVER = ("Batch Completed", "MaxBytes")
+# Of an MQTT message with QoS 0.
+_QOS0 = b"\r\nNmqtt-Pub:0\r\n"
 # Of an MQTT message that the broker keeps for clients that are away (QoS 1).
 _QOS1 = b"Nmqtt-Pub: 1\r\n"
 # $JS.ACK.stream.consumer.deliveries.seq.consumer-seq.time.pending; newer servers say more.
@@ -50,6 +52,8 @@ class LostError(Exception):
 
 
 class Message(NamedTuple):
+    """`seq` 0: no stream holds it, it was sent with QoS 0."""
+
     seq: int
     subject: str
     payload: bytes
@@ -117,10 +121,21 @@ class Reader:
     """Open it with `reader()`; then `start`, and `batch` until LostError, and `start` again."""
 
     def __init__(
-        self, url: str, *, stream: str, filters: Sequence[str] = (), tls: Tls | None = None
+        self,
+        url: str,
+        *,
+        stream: str,
+        filters: Sequence[str] = (),
+        unlogged: Sequence[str] = (),
+        tls: Tls | None = None,
     ) -> None:
-        """`filters` are the subjects to read; none: all of the stream."""
+        """`filters` are the subjects to read; none: all of the stream.
+
+        On the subjects `unlogged` MQTT messages with QoS 0 are heard as they come; those that come
+        while nobody listens, or faster than they are taken, are lost.
+        """
         self._url, self._stream, self._filters, self._tls = url, stream, filters, tls
+        self._unlogged = unlogged
         self._backoff = Backoff(cap_s=5.0)
         self._server: nats.Connection | None = None
         self._consumer = ""
@@ -169,7 +184,7 @@ class Reader:
                 await asyncio.sleep(wait_s)
                 continue
             self._lost = None
-            self._log.info("stream.reading", after_seq=start.after_seq, reason=start.rewound)
+            self._log.info("stream.reading", count=self.pending, reason=start.rewound or None)
             return start
 
     async def batch(
@@ -296,6 +311,8 @@ class Reader:
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         server = self._connected()
         server.subscribe(f"{self._inbox}.*", self._take)
+        for subject in self._unlogged:
+            server.subscribe(subject, self._take_unlogged)
         self._heard_at = time.monotonic()
         self._ask()
 
@@ -342,6 +359,12 @@ class Reader:
             self._asked = 0
             self._ask()
         self._arrived.set()
+
+    def _take_unlogged(self, message: nats.Message) -> None:
+        if _QOS0 in message.headers and self._waiting_bytes < 2 * PULL_BYTES:
+            self._waiting.append(Message(0, message.subject, message.payload, time.time_ns()))
+            self._waiting_bytes += len(message.payload)
+            self._arrived.set()
 
     def _take_status(self, status: str, *, is_over: bool) -> None:
         """What the broker says of a request; `is_over`: of the one that we wait for."""
@@ -398,9 +421,14 @@ class Reader:
 
 @contextlib.asynccontextmanager
 async def reader(
-    url: str, *, stream: str, filters: Sequence[str] = (), tls: Tls | None = None
+    url: str,
+    *,
+    stream: str,
+    filters: Sequence[str] = (),
+    unlogged: Sequence[str] = (),
+    tls: Tls | None = None,
 ) -> AsyncIterator[Reader]:
-    opened = Reader(url, stream=stream, filters=filters, tls=tls)
+    opened = Reader(url, stream=stream, filters=filters, unlogged=unlogged, tls=tls)
     try:
         yield opened
     finally:

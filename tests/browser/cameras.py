@@ -14,7 +14,7 @@ import psycopg
 from PIL import Image, ImageDraw
 
 from farmiq.cloud.identity import accounts
-from farmiq.plumbing import ids, objects
+from farmiq.plumbing import ids
 from tests.browser import barns, scales
 from tests.sql.camera.farm import Farm
 
@@ -61,9 +61,8 @@ class Shots:
     def complete(self, device: UUID, image_id: UUID, *, picture: bool = False) -> None:
         key = f"camera/{self.farm.company}/{device}/{image_id}.jpg"
         if picture:
-            scales.run(
-                objects.Bucket(self.s3_url).put(key, drawn(image_id), content_type="image/jpeg")
-            )
+            data = drawn(image_id)
+            scales.run(scales.bucket(self.s3_url).put(key, data, content_type="image/jpeg"))
         self.farm.call("fn_image_completion_handler", image_id=image_id, image_url=key)
 
     def fail(self, image_id: UUID, why: str = "7 of 40 pieces never came") -> None:
@@ -166,3 +165,22 @@ def a_fortnight(shots: Shots) -> Barn:
                 shots.send(camera, on(DAY, hour, zone=ZoneInfo(zone)), battery_voltage=4.0)
     farm.at(on(DAY, 14))
     return Barn(site, busy, failed)
+
+
+def a_fresh_site(shots: Shots) -> UUID:
+    """Its days open since yesterday; today its first camera came, with images on its card."""
+    farm = shots.farm
+    site = farm.site(site_name="New House")
+    shots.open_day(site, on(DAY - timedelta(days=1), 9))
+    farm.at(on(DAY, 0, 1))
+    farm.call("fn_end_of_day_locker", site_id=site)
+    shots.open_day(site, on(DAY, 0, 1))
+    farm.at(on(DAY, 13))
+    camera = farm.device(site, "0 * * * *", put_now=True, device_name="Device-001")
+    for back, hour in ((3, 8), (1, 9), (1, 10)):
+        waited = shots.announce(camera, on(DAY - timedelta(days=back), hour), pending=True)
+        shots.complete(camera, waited, picture=True)
+    shots.send(camera, on(DAY, 13, 30), picture=False)
+    farm.at(on(DAY, 14))
+    farm.call("fn_end_of_day_locker_all")
+    return site

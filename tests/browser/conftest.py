@@ -11,7 +11,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.browser import barns, cameras
 from tests.browser.cameras import DAY, Shots, on
 from tests.browser.served import Served
-from tests.flow.conftest import idle_farm  # noqa: F401 - the whole way, for a test that looks at its end
+from tests.flow.conftest import (  # noqa: F401 - the whole way, for a test that looks at its end
+    idle_farm,
+    two_sites,
+)
 
 ARGUMENTS = [
     "--disable-gpu",

@@ -1,6 +1,7 @@
 """Weighings, landed the way cloud-weighvision-service lands them, with pictures in the store."""
 
 import asyncio
+import functools
 import hashlib
 import io
 import random
@@ -128,12 +129,11 @@ def land(
 
 def photograph(url: str, s3_url: str, *weighings: Weighing) -> None:
     """Their pictures reach the cloud."""
-    bucket = objects.Bucket(s3_url)
     for each in weighings:
         for number, media_id in enumerate(each.media_ids):
             data = drawn(each, number)
             key = f"tests/{media_id}.jpg"
-            run(bucket.put(key, data, content_type="image/jpeg"))
+            run(bucket(s3_url).put(key, data, content_type="image/jpeg"))
             with psycopg.connect(url) as connection:
                 connection.execute(
                     """
@@ -151,6 +151,9 @@ def photograph(url: str, s3_url: str, *weighings: Weighing) -> None:
                     "where tenant_id = %s",
                     (each.tenant_id,),
                 )
+
+
+bucket = functools.cache(objects.Bucket)
 
 
 def drawn(weighing: Weighing, number: int) -> bytes:

@@ -1,6 +1,7 @@
 """Each page on a phone and on a wide screen, light and dark: accessible, and kept as a picture."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from itertools import product
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ from tests.browser.served import Served
 
 WIDTHS = (360, 1180)
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+# A theme is other colours on the same page: what else axe looks at has been looked at.
+OF_COLOURS = ("color-contrast", "link-in-text-block")
 Keep = Callable[[str], None]
 # Of the images that are not folded away, those near the top.
 DRAWN = """[...document.images].filter(i => !i.closest("details:not([open])"))
@@ -39,7 +42,7 @@ def keep(page: Page) -> Keep:
             page.set_viewport_size({"width": width, "height": 800})
             page.emulate_media(color_scheme=theme)
             patience.until(lambda: bool(page.evaluate(DRAWN)), "the images in sight are drawn")
-            person.expect_accessible(page)
+            person.expect_accessible(page, rules=() if theme == THEMES[0] else OF_COLOURS)
             person.expect_no_sideways_scrolling(page)
             page.mouse.move(0, 0)
             page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{theme}.png", full_page=True)
@@ -117,6 +120,28 @@ def test_sites(
     keep("schedule-refused")
     # A page that says what is wrong with a schedule is told to the console as a failure: 422.
     assert all("422" in said for said in complaints), complaints
+
+
+def test_fresh_site(console: Served, page: Page, shots: Shots, keep: Keep) -> None:
+    """C-120: it has no red days that it never had, whatever its camera has on its card."""
+    site = cameras.a_fresh_site(shots)
+    person.sign_in(page, console, email=cameras.TECHNICIAN)
+    person.visit(page, console, "/sites")
+    days = page.locator(".weeks g")
+    expect(days).to_have_count(14)
+    bands = {days.nth(n).get_attribute("data-band") for n in range(14)}
+    assert bands == {"none", "n/a"}
+    expect(page.locator(".fortnight .small")).to_have_text("no day with expected wakes is over yet")
+    expect(page.locator(".counts")).to_contain_text("Expected: 0 | Completed: 1 | Failed: 0")
+    expect(page.get_by_text("no camera had a schedule for it when the day opened")).to_be_visible()
+    expect(page.locator(".sentence")).to_have_text("The only site is on track")
+    keep("sites-fresh")
+    yesterday = cameras.DAY - timedelta(days=1)
+    person.visit(page, console, f"/sites/{site}?date={yesterday}")
+    expect(page.locator("#session .counts")).to_have_text(
+        "Expected: 0 | Completed: 2 | Failed: 0 | Extra: 2"
+    )
+    keep("site-fresh")
 
 
 def test_weighings(  # noqa: PLR0917 - a farm, a person and what both leave

@@ -7,26 +7,27 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from farmiq.services import SITES
 from tests import plain_client
 from tests.browser import patience, person
-from tests.farm import PASSWORD, STARTED, Farm
+from tests.farm import PASSWORD, Farm
 
 
 def test_what_mosquitto_pub_sends_appears_without_a_reload(
-    idle_farm: Farm, page: Page, complaints: list[str]
+    two_sites: Farm, page: Page, complaints: list[str]
 ) -> None:
-    for service in STARTED:
-        idle_farm.start(service.name)
-    for service in STARTED:
-        patience.until(partial(idle_farm.ready, service.name), service.name, within_s=120)
-    console: Any = SimpleNamespace(url=idle_farm.url("cloud-console"))
+    for site in SITES:
+        two_sites.start(site)
+    for site in SITES:
+        patience.until(partial(two_sites.ready, site), site, within_s=120)
+    console: Any = SimpleNamespace(url=two_sites.url("cloud"))
     person.sign_in(page, console, email="p@hillside.farm", password=PASSWORD)
     person.expect_pill(page, "Live")
     page.evaluate("window.still = 'the same page'")
     done = plain_client.run(
         "A reading",
-        devices_url=idle_farm.environment["FARMIQ_DEVICES_MQTT_URL"],
-        folder=idle_farm.folder,
+        devices_url=two_sites.environment["FARMIQ_DEVICES_MQTT_URL"],
+        folder=two_sites.folder,
     )
     assert done.returncode == 0, done.stderr
     row = page.get_by_role("row").filter(has_text=plain_client.DEVICE)

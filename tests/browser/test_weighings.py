@@ -149,19 +149,14 @@ def test_another_company_sees_nothing(
         assert other_page.request.get(f"{asked}&company={company}").status == 404
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
+def test_addresses_that_are_wrong_are_told_so(console: Served, page: Page) -> None:
+    person.sign_in(page, console)
+    for path, status in (
         ("/weighings?day=yesterday", 400),
         ("/weighings?page=0", 400),
         ("/weighings/7", 404),
         ("/weighings/01a1e0b0-b0de-7525-8566-ed9106a84e3c", 404),
         ("/api/v1/weighvision/sessions?state=lost", 400),
         ("/live?about=gossip", 400),
-    ],
-)
-def test_addresses_that_are_wrong_are_told_so(
-    console: Served, page: Page, path: str, status: int
-) -> None:
-    person.sign_in(page, console)
-    assert page.request.get(f"{console.url}{path}").status == status
+    ):
+        assert page.request.get(f"{console.url}{path}").status == status, path

@@ -9,8 +9,10 @@ import pytest
 from farmiq import stack
 from farmiq.cloud.identity.accounts import add_company, add_user
 from farmiq.plumbing import tokens
+from farmiq.services import SITES
 from tests.conftest import Database
 from tests.farm import PASSWORD, STARTED, TENANT, Farm
+from tests.weighing_farm import ports
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def idle_farm(  # noqa: PLR0917 - what a whole farm stands on
     with psycopg.connect(cloud_db.admin_url) as connection:
         company = add_company(connection, TENANT, name="Hillside Farm")
         add_user(connection, "p@hillside.farm", company_id=company, password=PASSWORD)
-    ports = {service.name: free_port() for service in STARTED}
+    of_services = {service.name: free_port() for service in STARTED}
     environment = {
         **broker.environment,
         "FARMIQ_EDGE_DB_URL": edge_db.url,
@@ -35,7 +37,7 @@ def idle_farm(  # noqa: PLR0917 - what a whole farm stands on
         "FARMIQ_CLOUD_DB_URL": cloud_db.url,
         "FARMIQ_CLOUD_DB_ADMIN_URL": cloud_db.admin_url,
         "FARMIQ_AMQP_URL": vhost,
-        "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['cloud-ingestion']}",
+        "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{of_services['cloud-ingestion']}",
         "FARMIQ_EDGE_KEY_FILE": str(tmp_path / "key.json"),
         "FARMIQ_EDGE_KEYS_FILE": str(tmp_path / "keys.json"),
         # Leases end soon, so that what a killed service held is free again within the test.
@@ -43,13 +45,22 @@ def idle_farm(  # noqa: PLR0917 - what a whole farm stands on
         "SYNC_TIMEOUT_SECONDS": "2",
         "INGRESS_LEASE_SECONDS": "2",
     }
-    farm = Farm(environment, tmp_path, edge_db, cloud_db, ports)
+    farm = Farm(environment, tmp_path, edge_db, cloud_db, of_services)
     yield farm
     farm.stop()
 
 
 @pytest.fixture
+def two_sites(idle_farm: Farm, engines: dict[str, str], free_port: Callable[[], int]) -> Farm:
+    """Provisioned to run edge and cloud as one process each; nothing runs yet."""
+    idle_farm.environment |= {name: url for name, url in engines.items() if "_S3_" in name}
+    ports(idle_farm, free_port, *SITES)
+    return idle_farm
+
+
+@pytest.fixture
 async def farm(idle_farm: Farm) -> Farm:
+    """Every service is a process of its own."""
     for service in STARTED:
         idle_farm.start(service.name)
     await idle_farm.until_ready()

@@ -24,8 +24,9 @@ from tests.engines import state_dir
 from tests.pages import Block, Shell
 from tests.ports import free_port
 
-# One site for all pages; dozens of commands, each a process, beside it.
-pytestmark = pytest.mark.xdist_group("documents")
+# One site for all pages; dozens of commands, each a process, beside it: to install it alone takes
+# most of a minute, and several on a machine that others use.
+pytestmark = [pytest.mark.xdist_group("documents"), pytest.mark.timeout(600)]
 
 ENGINES = ("mqtt-edge", "mqtt-cloud", "postgres-edge", "postgres-cloud", "rabbitmq")
 OF_THE_SERVICES = "of-the-services"

@@ -7,11 +7,21 @@ import httpx2
 import psycopg
 import pytest
 
+from farmiq import stack
 from farmiq.edge import access
 from farmiq.plumbing import ids
+from farmiq.services import SITES
 from tests import plain_client
 from tests.farm import Farm
 from tests.until import until
+
+
+@pytest.fixture
+async def farm(two_sites: Farm) -> Farm:
+    for site in SITES:
+        two_sites.start(site)
+    await two_sites.until_ready()
+    return two_sites
 
 
 def publish(farm: Farm, heading: str, language: str = "sh") -> None:
@@ -35,9 +45,9 @@ def key(farm: Farm) -> str:
     return made
 
 
-def ask(farm: Farm, service: str, path: str, key: str) -> Any:
+def ask(farm: Farm, path: str, key: str) -> Any:
     answer = httpx2.get(
-        f"{farm.url(service)}{path}", headers={"Authorization": f"Bearer {key}"}, timeout=30
+        f"{farm.url('edge')}{path}", headers={"Authorization": f"Bearer {key}"}, timeout=30
     )
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -47,7 +57,7 @@ def ask(farm: Farm, service: str, path: str, key: str) -> Any:
 async def test_what_the_page_publishes_is_stored_and_seen(farm: Farm, key: str) -> None:
     publish(farm, "A reading")
     latest, intakes = plain_client.questions()
-    shown = await until(lambda: ask(farm, "edge-telemetry-timeseries", latest, key)["readings"])
+    shown = await until(lambda: ask(farm, latest, key)["readings"])
     assert [(each["metric_type"], each["metric_value"]) for each in shown] == [
         ("temperature", 23.5)
     ]
@@ -60,7 +70,7 @@ async def test_what_the_page_publishes_is_stored_and_seen(farm: Farm, key: str) 
         ("temperature", 23.5, "°C", plain_client.DEVICE),
     ]
     await until(lambda: farm.edge(readings) == expected)
-    found = await until(lambda: ask(farm, "edge-feed-intake", intakes, key)["intakes"])
+    found = await until(lambda: ask(farm, intakes, key)["intakes"])
     assert [(each["quantity_kg"], each["feed_lot_id"]) for each in found] == [(25.5, "lot-001")]
     in_cloud = "select metric_type, metric_value from telemetry_readings order by 1"
     await until(lambda: farm.cloud(in_cloud) == [row[:2] for row in expected])
@@ -69,8 +79,8 @@ async def test_what_the_page_publishes_is_stored_and_seen(farm: Farm, key: str) 
     assert farm.edge("select count(*) from quarantine") == [(0,)]
 
 
-async def test_a_wrong_password_is_told_to_the_client(farm: Farm, tmp_path: Path) -> None:
-    url = farm.environment["FARMIQ_DEVICES_MQTT_URL"]
+def test_a_wrong_password_is_told_to_the_client(broker: stack.Stack, tmp_path: Path) -> None:
+    url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
     _, _, address = url.rpartition("@")
     done = plain_client.run(
         "A reading",

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from farmiq.simulate import stations, weighings
 from farmiq.simulate.stations import Habits, SimulatedStation
 from tests.farm import Farm
 from tests.until import until
-from tests.weighing_farm import IMPATIENT, WeighingFarm, kept, ports, stands_there
+from tests.weighing_farm import IMPATIENT, WeighingFarm, kept, stands_there
 
 
 async def _has_put(weighing: WeighingFarm, before: int) -> bool:
@@ -27,19 +26,14 @@ async def _killed_at_its_first(one: SimulatedStation) -> None:
 
 
 @pytest.fixture
-async def weighing(
-    idle_farm: Farm, engines: dict[str, str], free_port: Callable[[], int]
-) -> WeighingFarm:
-    """Edge and cloud, a process each."""
-    given = {name: url for name, url in engines.items() if "_S3_" in name}
+async def weighing(two_sites: Farm) -> WeighingFarm:
     # What a killed edge held is free again within the test.
     leases = {"MEDIA_LEASE_SECONDS": "3", "SYNC_POLL_MS": "500", "SYNC_BREAKER_MAX_SECONDS": "1"}
-    idle_farm.environment |= {**given, **leases}
-    ports(idle_farm, free_port, "edge", "cloud")
+    two_sites.environment |= leases
     for site in ("cloud", "edge"):
-        idle_farm.start(site)
-    await idle_farm.until_ready()
-    return WeighingFarm(idle_farm)
+        two_sites.start(site)
+    await two_sites.until_ready()
+    return WeighingFarm(two_sites)
 
 
 @pytest.mark.timeout(180)

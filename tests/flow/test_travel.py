@@ -15,8 +15,10 @@ from tests.until import until
 # About 250 readings a second for a few seconds; the last barn's link is cut now and then.
 
 
-@pytest.mark.req("FB-04", "FB-05", "RB-13", "XC-02", "FB-15")
-async def test_every_reading_arrives_once_and_can_be_traced(farm: Farm) -> None:
+@pytest.mark.req("FB-04", "FB-05", "RB-13", "XC-02", "FB-15", "XC-03")
+async def test_every_reading_arrives_once_can_be_traced_and_a_signal_stops_each_process(
+    farm: Farm,
+) -> None:
     simulator = farm.simulate("--barns", "3", "--interval", "0.2", "--seconds", "4")
     assert simulator.wait(timeout=120) == 0
     await farm.until_quiet()
@@ -31,6 +33,8 @@ async def test_every_reading_arrives_once_and_can_be_traced(farm: Farm) -> None:
     await _follow_one_in_the_logs(farm)
     _follow_feed(farm)
     _no_payload_in_any_log(farm)
+    await _every_process_answers_for_itself(farm)
+    _a_signal_stops_each(farm)
 
 
 def _follow_one(farm: Farm) -> None:
@@ -108,19 +112,21 @@ def _no_payload_in_any_log(farm: Farm) -> None:
             assert "payload" not in line
 
 
-@pytest.mark.req("XC-03")
-async def test_every_process_answers_for_itself_and_a_signal_stops_it(farm: Farm) -> None:
+async def _every_process_answers_for_itself(farm: Farm) -> None:
     async with httpx2.AsyncClient(timeout=30) as client:
         for service in STARTED:
             for path in ("healthz", "readyz", "version", "metrics"):
                 answer = await client.get(f"{farm.url(service.name)}/{path}")
                 assert answer.status_code == 200, (service.name, path)
                 assert answer.headers["x-request-id"]
-    for process in farm.running.values():
+
+
+def _a_signal_stops_each(farm: Farm) -> None:
+    started = {service.name: farm.running[service.name] for service in STARTED}
+    for process in started.values():
         process.send_signal(signal.SIGTERM)
-    assert {name: process.wait(timeout=60) for name, process in farm.running.items()} == {
-        service.name: 0 for service in STARTED
-    }
+    ended = {name: process.wait(timeout=60) for name, process in started.items()}
+    assert ended == dict.fromkeys(started, 0)
 
 
 async def test_settings_that_are_missing_are_all_named(idle_farm: Farm) -> None:

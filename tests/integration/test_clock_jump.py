@@ -9,6 +9,7 @@ from psycopg import sql
 from farmiq.cloud import forgetting
 from farmiq.cloud.camera.gateway import jobs as camera_jobs
 from farmiq.cloud.forgetting import Forgotten
+from farmiq.cloud.identity import accounts
 from farmiq.config import EdgeSettings
 from farmiq.edge.devices import floods
 from farmiq.edge.ingress import upkeep
@@ -123,6 +124,38 @@ async def test_a_pause_set_while_the_clock_was_ahead_is_over_when_it_is_back(
     assert rows == [("d-2",)]
 
 
-async def test_the_cameras_clock_chore_runs_on_an_empty_site(cloud_db: Database) -> None:
+async def test_steps_and_pauses_of_cameras_put_off_by_a_clock_ahead_are_due_now(
+    cloud_db: Database,
+) -> None:
+    rows = {"soon": "30 s", "ahead": "3 days"}
+    with psycopg.connect(cloud_db.admin_url) as owner:
+        company = accounts.add_company(owner, "t-1", name="One")
+        for number, (name, wait) in enumerate(rows.items()):
+            camera = ids.new()
+            owner.execute(
+                "insert into devices (device_id, company_id, mac, device_name) "
+                "values (%s, %s, %s, %s)",
+                (camera, company, f"A0B1C2D3E4F{number}", name),
+            )
+            owner.execute(
+                "insert into camera_logins (device_id, company_id, secret_bcrypt, made_by, "
+                "made_at, paused_until) values (%s, %s, 'x', 'test', fn_now(), "
+                "fn_now() + %s::interval)",
+                (camera, company, wait),
+            )
+            owner.execute(
+                "insert into camera_transfers (transfer_id, company_id, device_id, image_name, "
+                "dialect, spelling, state, opened_at, heard_at, due_at) values (%s, %s, %s, %s, "
+                "'standard', 'x', 'receiving', fn_now(), fn_now(), fn_now() + %s::interval)",
+                (ids.new(), company, camera, name, wait),
+            )
     async with db.pool(cloud_db.url, name="test") as pool:
+        assert await camera_jobs.set_right(pool, longest_s=600) == {"count": 2}
         assert await camera_jobs.set_right(pool, longest_s=600) == {"count": 0}
+    with psycopg.connect(cloud_db.admin_url) as owner:
+        waiting = owner.execute(
+            "select image_name from camera_transfers where due_at > fn_now() union all "
+            "select device_name from camera_logins join devices using (device_id) "
+            "where paused_until > fn_now()"
+        ).fetchall()
+    assert waiting == [("soon",), ("soon",)]

@@ -1,5 +1,6 @@
 """A site with nothing to do is ready again as soon as the engine that was away is back."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -102,14 +103,14 @@ async def links(
 
 
 @pytest.fixture
-def farm(
+async def farm(  # noqa: PLR0917 - what a farm stands on
     links: dict[str, tuple[str, Link]],
     brokers: stack.Stack,
     edge_db: Database,
     cloud_db: Database,
     tmp_path: Path,
     free_port: Callable[[], int],
-) -> Iterator[Farm]:
+) -> AsyncIterator[Farm]:
     tokens.write_new_key(tmp_path / "key.json", tmp_path / "keys.json")
     ports = {"edge": free_port(), "cloud": free_port()}
     # Through these the cameras' gateway makes the log that it reads.
@@ -126,7 +127,8 @@ def farm(
     ports["all"] = ports["edge"]
     made = Farm(environment, tmp_path, edge_db, cloud_db, ports)
     yield made
-    made.stop()
+    # The links are of this loop: a site that stops asks its engines through them.
+    await asyncio.to_thread(made.stop)
 
 
 class Readiness:

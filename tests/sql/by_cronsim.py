@@ -1,4 +1,4 @@
-"""The wakes of a schedule as cronsim finds them, and the days on which clocks change."""
+"""The wakes of a schedule as cronsim and brute force find them; days on which clocks change."""
 
 import zoneinfo
 from collections import defaultdict
@@ -87,6 +87,47 @@ def wakes(cron: str, here: zoneinfo.ZoneInfo, days: Sequence[date]) -> Wakes:
     for at in _moments(cron, begin, end):
         found.setdefault(at.astimezone(here).date(), []).append(at)
     return {day: found[day] for day in days if found[day]}
+
+
+def once(cron: str, here: zoneinfo.ZoneInfo, days: Sequence[date]) -> Wakes:
+    """By brute force: every minute that the wall shows exactly once on its day, if it matches.
+
+    C-119: these are wakes, whatever the walk does.
+    """
+    fields = CronSim(cron, datetime.combine(days[0], time()))
+    found = {
+        day: [
+            at
+            for wall, at in _shown_once(here, day)
+            if wall.minute in fields.minutes and wall.hour in fields.hours
+        ]
+        for day in days
+        if day.month in fields.months and fields.match_day(day)
+    }
+    return {day: ats for day, ats in found.items() if ats}
+
+
+@cache
+def _shown_once(here: zoneinfo.ZoneInfo, day: date) -> list[tuple[datetime, datetime]]:
+    """(wall, moment) of each minute of a day that the clock shows once, neither twice nor never."""
+    found = []
+    for minute in range(24 * 60):
+        wall = datetime.combine(day, time()) + timedelta(minutes=minute)
+        ats = {wall.replace(tzinfo=here, fold=fold).astimezone(UTC) for fold in (0, 1)}
+        shown = {at for at in ats if at.astimezone(here).replace(tzinfo=None, fold=0) == wall}
+        if len(shown) == 1:
+            found.append((wall, shown.pop()))
+    return found
+
+
+def corrected(theirs: Wakes, cron: str, here: zoneinfo.ZoneInfo, days: Sequence[date]) -> Wakes:
+    """The wakes of cronsim and those that it steps over (C-119)."""
+    added = once(cron, here, days)
+    return {
+        day: sorted({*theirs.get(day, ()), *added.get(day, ())})
+        for day in days
+        if day in theirs or day in added
+    }
 
 
 def _moments(cron: str, begin: datetime, end: datetime) -> Iterator[datetime]:

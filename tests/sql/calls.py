@@ -35,6 +35,7 @@ CALLS = {
         "select g from get_selectable_companies() g where g.company_id = %(foreign_id)s",
     ),
     "fn_now()": ("select fn_now()",),
+    "fn_calendar_now()": ("select fn_calendar_now()",),
     "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
     "fn_device_trend(uuid,integer)": (
         "select d.company_id, t from devices d, fn_device_trend(d.device_id) t",

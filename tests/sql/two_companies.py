@@ -16,7 +16,8 @@ from tests.sql import catalog
 
 # Not a company's data: which migrations were applied, the clock of tests, whose turn it is.
 NOT_OF_A_COMPANY = {
-    "schema_migrations", "test_clock", "believed_clock", "leases", "broker_cursors",
+    "schema_migrations", "test_clock", "believed_clock", "calendar_clock", "leases",
+    "broker_cursors",
 }  # fmt: skip
 # Only services read these; people see nothing of them, not even their own.
 NOT_FOR_PEOPLE = {"sign_ins", "edge_invites", "camera_logins", "camera_chunks"}

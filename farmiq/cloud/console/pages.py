@@ -17,7 +17,6 @@ from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db, http
 
-SIGN_IN_COOKIE = "farmiq_sign_in"
 # Holds the token of the sign-in form: there is no sign-in yet that could hold it.
 FORM_COOKIE = "farmiq_form"
 FORM_LASTS_S = 3600
@@ -129,7 +128,7 @@ class Pages:
         answer = RedirectResponse(look.own_address(form.get("next")), 303, headers=look.HEADERS)
         answer.delete_cookie(FORM_COOKIE, path="/sign-in")
         lasts_s = int(self.desk.lasts.total_seconds())
-        self._set_cookie(answer, SIGN_IN_COOKIE, opened.token, path="/", lasts_s=lasts_s)
+        self._set_cookie(answer, desk.COOKIE, opened.token, path="/", lasts_s=lasts_s)
         self._set_cookie(
             answer, BROWSER_COOKIE, opened.browser, path="/sign-in", lasts_s=BROWSER_LASTS_S
         )
@@ -142,7 +141,7 @@ class Pages:
             if not forms.came_from_us(await forms.read(request), signed_in.csrf_token):
                 raise http.HttpError(403, "this form is not of your sign-in: load the page again")
             await self.desk.sign_out(signed_in)
-        answer.delete_cookie(SIGN_IN_COOKIE, path="/")
+        answer.delete_cookie(desk.COOKIE, path="/")
         return answer
 
     async def switch_company(self, request: Request) -> Response:
@@ -174,12 +173,7 @@ class Pages:
 
     async def who(self, request: Request) -> SignIn | None:
         """By the cookie of a browser, or by the token as `Authorization: Bearer …`."""
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        cookie = request.cookies.get(SIGN_IN_COOKIE)
-        found = await self.desk.find(bearer.strip() if scheme.lower() == "bearer" else cookie)
-        if found is not None:
-            http.authenticated(request, found.email)
-        return found
+        return await self.desk.signed_in(request)
 
     async def must_be_signed_in(self, request: Request) -> SignIn:
         signed_in = await self.who(request)

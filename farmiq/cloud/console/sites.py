@@ -181,7 +181,7 @@ def _day_cell(at: date, day: Day | None) -> DayCell:
 def _days_say(cells: Sequence[DayCell]) -> str:
     found = Counter(cell.band for cell in cells if cell.band not in ("none", "going", "n/a"))
     said = [f"{found[each]} {each}" for each in BANDS if found[each]]
-    return ", ".join(said) or "no day is over yet"
+    return ", ".join(said) or "no day with expected wakes is over yet"
 
 
 def view(

@@ -23,7 +23,6 @@ from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.tls import Tls
 
 ROOT = "/api/v1/dead-letters"
-COOKIE = "farmiq_sign_in"
 MOST_BYTES = 256 * 1024
 MOST_SHOWN = 500
 SLOWEST_PER_S = 0.1
@@ -168,13 +167,10 @@ class Api:
         return caller
 
     async def _person(self, request: Request) -> Caller:
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        token = bearer.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE)
         try:
-            found = await self.desk.find(token)
+            found = await self.desk.signed_in(request)
             if found is None:
                 raise HttpError(401, "sign in first")
-            http.authenticated(request, found.email)
             if found.is_super_admin:
                 return Caller(found.email, None)
             async with db.transaction(self.pool) as tx:

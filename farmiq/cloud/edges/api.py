@@ -26,7 +26,6 @@ ENROLL = f"{ROOT}/enroll"
 ROTATE = f"{ROOT}/rotate"
 HEARTBEAT = f"{ROOT}/heartbeat"
 JWKS = "/.well-known/jwks.json"
-COOKIE = "farmiq_sign_in"
 MOST_BYTES = 16 * 1024
 NAME = "cloud-edges-registry"
 NO_STORE = {"Cache-Control": "no-store"}
@@ -135,13 +134,10 @@ class Api:
 
     async def edges(self, request: Request) -> Response:
         """Those of the person's company, as row level security shows them."""
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        token = bearer.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE)
         try:
-            signed_in = await self.desk.find(token)
+            signed_in = await self.desk.signed_in(request)
             if signed_in is None:
                 raise HttpError(401, "sign in first")
-            http.authenticated(request, signed_in.email)
             async with session.as_person(self.pool, signed_in.token) as connection:
                 found = await registry.listed(connection)
         except session.SignedOut:

@@ -63,11 +63,11 @@ class Keyring:
 
     async def identify(self, request: Request) -> Edge:
         """Raises HttpError: 401 for the token, 403 for what it claims, 503 if nobody can tell."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
+        token = http.bearer(request)
+        if not token:
             raise HttpError(401, "a bearer token is required")
         try:
-            edge = await self._identify(token.strip())
+            edge = await self._identify(token)
         except tokens.TokenError as error:
             raise HttpError(401, str(error)) from None
         http.authenticated(request, edge.key_id)

@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
+from fastapi import Request
+
 from farmiq.cloud.identity import attempts, session, store
 from farmiq.cloud.identity.attempts import Attempts, Bound
 from farmiq.cloud.identity.checks import Checks, TooBusyError
-from farmiq.plumbing import db
+from farmiq.plumbing import db, http
 
+COOKIE = "farmiq_sign_in"
 _TOKEN_BYTES = 32
 _TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
 _LONGEST_EMAIL = 254
@@ -96,6 +99,14 @@ class Desk:
         if wait_s is not None:
             raise TooManyAttempts(wait_s)
         return bounds
+
+    async def signed_in(self, request: Request) -> store.SignIn | None:
+        """Who sent this: by a token (`Authorization: Bearer …`), else by the browser's cookie."""
+        token = http.bearer(request)
+        found = await self.find(request.cookies.get(COOKIE) if token is None else token)
+        if found is not None:
+            http.authenticated(request, found.email)
+        return found
 
     async def find(self, token: str | None) -> store.SignIn | None:
         if token is None or len(token) != _TOKEN_LENGTH:

@@ -18,12 +18,11 @@ from farmiq.asked import Wrong, cursor, uuid
 from farmiq.cloud.identity import session
 from farmiq.cloud.identity.desk import Desk
 from farmiq.cloud.media import ask, store
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db
 from farmiq.plumbing.gallery import Gallery
 from farmiq.plumbing.http import HttpError
 
 ROOT = "/api/v1/media/images"
-COOKIE = "farmiq_sign_in"
 NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -87,13 +86,10 @@ class Api:
     async def _as_person(
         self, request: Request, company: UUID | None
     ) -> AsyncIterator[db.Connection]:
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        token = bearer.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE)
         try:
-            signed_in = await self.desk.find(token)
+            signed_in = await self.desk.signed_in(request)
             if signed_in is None:
                 raise HttpError(401, "sign in first")
-            http.authenticated(request, signed_in.email)
             async with session.as_person(
                 self.pool, signed_in.token, company_id=company
             ) as connection:

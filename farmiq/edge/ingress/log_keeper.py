@@ -58,7 +58,7 @@ class LogKeeper:
         """Tell of a log that does not go on where it was read last."""
         if not start.rewound:
             return
-        log.get(NAME).warning("ingress.log_rewound", reason=start.rewound, lost=start.lost)
+        log.get(NAME).warning("ingress.log_rewound", reason=start.rewound, count=start.lost)
         if not start.lost:
             return
         told = (

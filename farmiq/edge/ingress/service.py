@@ -30,6 +30,7 @@ from farmiq.edge.ingress.transaction import Outcome
 from farmiq.edge.registry import Registry
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
+from farmiq.nats_users import subject
 from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt, nats, stream
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff
@@ -92,6 +93,9 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
             group.create_task(chores.keep_doing(chore))
         url = broker.log_url(settings)
         if url is not None:
+            with door.readying({"ingress.log": lambda: "the broker's log is not prepared yet"}):
+                await _make_log(settings)
+                await _store_session(settings, url, pool)
             await turn.take_turns(lambda: _read_log(settings, url, door, pool, turn))
         else:
             await turn.take_turns(lambda: _hold_session(settings, door, pool, turn))
@@ -101,12 +105,12 @@ async def _read_log(
     settings: EdgeSettings, url: str, door: http.Door, pool: db.Pool, turn: lease.Turn
 ) -> None:
     """While it is this gateway's turn: the broker's log, from the cursor on."""
-    async with stream.reader(url, stream=topics.LOG, tls=settings.tls) as reader:
+    async with stream.reader(
+        url, stream=topics.LOG, unlogged=[subject(each) for each in topics.UP], tls=settings.tls
+    ) as reader:
         log_source = LogSource(reader, pool, writers=settings.ingress_writers, name=NAME)
         keeper = LogKeeper(pool, reader, log_source, hold_s=settings.log_hold_minutes * 60)
         registry = Registry()
-        await _make_log(settings)
-        await _store_session(settings, url, pool, registry)
         LAG.set_function(lambda: log_source.lag)
         LAG_S.set_function(lambda: log_source.lag_s)
         while True:
@@ -144,10 +148,12 @@ async def _make_log(settings: EdgeSettings) -> None:
             await backoff.wait()
 
 
-async def _store_session(
-    settings: EdgeSettings, url: str, pool: db.Pool, registry: Registry
-) -> None:
-    """What waited in the gateway's MQTT session when it began to read the log (D-230)."""
+async def _store_session(settings: EdgeSettings, url: str, pool: db.Pool) -> None:
+    """What waited in the gateway's MQTT session when it began to read the log (D-230).
+
+    Before anybody's turn: it may be stored by two at once, and is there for one of them only once.
+    """
+    registry = Registry()
     while True:
         try:
             batches = source.session_batches(

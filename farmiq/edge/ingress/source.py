@@ -48,10 +48,11 @@ class LogMessage(NamedTuple):
 class Progress:
     """The cursor of a lane, which moves with the transactions of its part of a batch.
 
-    `marks` are the positions behind each message; with no message, one position to move to.
+    `marks` are the positions behind each message; None where the cursor stays, before the first
+    message that is in the log. With no message: one position to move to.
     """
 
-    def __init__(self, lane: cursor.Lane, marks: Sequence[Position]) -> None:
+    def __init__(self, lane: cursor.Lane, marks: Sequence[Position | None]) -> None:
         self._lane, self._marks = lane, marks
 
     def slice(self, start: int, stop: int) -> "Progress":
@@ -59,11 +60,12 @@ class Progress:
 
     async def advance(self, tx: db.Connection) -> None:
         """Raises CursorMovedError."""
-        last = self._marks[-1]
-        await cursor.advance(tx, self._lane, seq=last.seq, stored_at_ns=last.stored_at_ns)
+        if (last := self._marks[-1]) is not None:
+            await cursor.advance(tx, self._lane, seq=last.seq, stored_at_ns=last.stored_at_ns)
 
     def committed(self) -> None:
-        self._lane.position = self._marks[-1]
+        if (last := self._marks[-1]) is not None:
+            self._lane.position = last
 
 
 @dataclass(slots=True)
@@ -160,27 +162,42 @@ class LogSource:
     def share(self, messages: Sequence[Sent]) -> dict[int, Part]:
         """Each writer's part; now and then an empty one, so that no cursor stays behind."""
         found = [message for message in messages if isinstance(message, LogMessage)]
-        created = self._lanes[0].position.created
-        last = Position(created, found[-1].seq, found[-1].stored_at_ns)
-        self._newest = last
-        now = time.monotonic()
+        last = next((self._behind(message) for message in reversed(found) if message.seq), None)
+        self._newest = last or self._newest
         parts: dict[int, Part] = {}
         for number, part in lanes.share(found, self._writers).items():
             stored_before = self._stored_before[number]
-            new = [message for message in part if message.seq > stored_before]
+            new = [each for each in part if each.seq > stored_before or each.seq == 0]
             if new:
-                marks = [Position(created, each.seq, each.stored_at_ns) for each in new]
-                # What lies behind its own last message in this batch is no concern of the lane.
-                marks[-1] = last
-                parts[number] = Part(new, Progress(self._lanes[number], marks))
-        for number, lane in enumerate(self._lanes):
-            if number in parts or last.seq <= self._stored_before[number]:
-                continue
-            if now - self._moved_at[number] > IDLE_LANE_S:
-                parts[number] = Part([], Progress(lane, [last]))
-        for number in parts:
-            self._moved_at[number] = now
+                parts[number] = Part(new, Progress(self._lanes[number], self._marks(new, last)))
+        if last is not None:
+            self._move_idle(parts, last)
         return parts
+
+    def _behind(self, message: LogMessage) -> Position:
+        return Position(self._lanes[0].position.created, message.seq, message.stored_at_ns)
+
+    def _marks(
+        self, messages: Sequence[LogMessage], last: Position | None
+    ) -> list[Position | None]:
+        marks: list[Position | None] = []
+        mark = None
+        for message in messages:
+            mark = self._behind(message) if message.seq else mark
+            marks.append(mark)
+        # What lies behind its own last message in this batch is no concern of the lane.
+        marks[-1] = last
+        return marks
+
+    def _move_idle(self, parts: dict[int, Part], last: Position) -> None:
+        """Add an empty part for a lane whose cursor has stayed behind for long."""
+        now = time.monotonic()
+        for number, lane in enumerate(self._lanes):
+            is_new = last.seq > self._stored_before[number]
+            if number not in parts and is_new and now - self._moved_at[number] > IDLE_LANE_S:
+                parts[number] = Part([], Progress(lane, [last]))
+            if number in parts:
+                self._moved_at[number] = now
 
     def commit(self, messages: Sequence[Sent]) -> None:
         """Nothing: the cursor moved with the transaction."""

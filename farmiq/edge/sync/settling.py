@@ -115,10 +115,14 @@ class Settling:
 
     def _back_off(self, row: Sending, *, outage: bool) -> Again:
         attempts = self._attempts(row, outage=outage)
+        cap_s = self._settings.sync_cap_s
+        if outage:
+            # No longer than its tenant pauses: when the cloud is back, all is sent (BK-10).
+            cap_s = min(cap_s, self._settings.sync_breaker_s)
         delay_ms = verdict.backoff_ms(
             attempts,
             base_s=self._settings.sync_base_s,
-            cap_s=self._settings.sync_cap_s,
+            cap_s=cap_s,
             jitter_ms=random.random() * 1000,  # noqa: S311 - jitter, not a secret
         )
         return Again(attempts, delay_ms)

@@ -1,10 +1,8 @@
 """The bridge: a camera's wake is in the telemetry of its farm once, and only where it belongs."""
 
 import asyncio
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +23,7 @@ from farmiq.cloud.media import service as media
 from farmiq.cloud.telemetry import service as telemetry
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, objects, tokens
+from tests import preloaded
 from tests.conftest import Database
 from tests.integration.cloud.test_observations import AT, DISH, complete
 from tests.sql.camera.farm import Farm
@@ -162,10 +161,7 @@ async def test_a_wake_is_in_its_farm_once_though_the_bridge_died_and_sent_it_twi
 
 def start(cloud: Cloud, port: int, *, crash_at: str) -> "subprocess.Popen[bytes]":
     own = {"FARMIQ_CLOUD_HTTP_PORT": str(port), "FARMIQ_CRASH_AT": crash_at}
-    return subprocess.Popen(
-        [sys.executable, "-m", "farmiq", "run", service.NAME],
-        env={**os.environ, **cloud.environment, **own},
-    )
+    return preloaded.run(service.NAME, {**cloud.environment, **own})
 
 
 async def test_it_is_off_unless_somebody_wants_it(cloud: Cloud) -> None:

@@ -3,12 +3,10 @@
 import asyncio
 import importlib
 import json
-import os
 import random
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -27,6 +25,7 @@ from farmiq.config import CloudSettings
 from farmiq.messages.catalogue import BUS
 from farmiq.plumbing import amqp, db, http, ids
 from farmiq.plumbing import delivery as deliveries
+from tests import preloaded
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_ingestion import ready
 from tests.integration.plumbing.test_amqp import read_one, waiting
@@ -260,13 +259,8 @@ class Process:
         self.running: list[subprocess.Popen[bytes]] = []
 
     def start(self, *, crash_at: str = "") -> "subprocess.Popen[bytes]":
-        with (self._folder / "feed.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "farmiq", "run", feed.NAME],
-                env={**os.environ, **self._environment, "FARMIQ_CRASH_AT": crash_at},
-                stdout=log,
-                stderr=log,
-            )
+        environment = {**self._environment, "FARMIQ_CRASH_AT": crash_at}
+        process = preloaded.run(feed.NAME, environment, log=self._folder / "feed.log")
         self.running.append(process)
         return process
 

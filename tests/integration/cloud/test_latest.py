@@ -112,3 +112,35 @@ async def test_a_revoked_sensor_is_not_late_and_is_watched_when_it_is_registered
     await edge_devices.tell_revocations(sites.edge)
     await sites.synced()
     assert (await sites.row(after=timedelta(days=3))).state is State.LATE
+
+
+async def test_an_aggregate_of_a_raw_metric_changes_no_reading(
+    sites: Sites, cloud_db: Database
+) -> None:
+    """An edge's token may post one of any metric; what was measured stays as it is."""
+    now = datetime.now(UTC)
+    await keep(sites.edge, [Reading(now - timedelta(seconds=5), 20.0), Reading(now, 21.0)])
+    await sites.synced()
+
+    def measured() -> list[tuple[object, ...]]:
+        with psycopg.connect(cloud_db.admin_url) as owner:
+            return owner.execute(
+                "select event_id, metric_value, occurred_at, 0 from telemetry_readings union all "
+                "select event_id, metric_value, occurred_at, reading_count from telemetry_latest "
+                "order by 1, 4"
+            ).fetchall()
+
+    before = measured()
+    invented = BusEvent(
+        event_id=ids.new(), event_type="telemetry.aggregated", tenant_id="t-1", farm_id="f-1",
+        barn_id="b-1", device_id="d-1", occurred_at=now, trace_id="trace",
+        payload=msgspec.Raw(msgspec.json.encode({
+            "metric_type": "temperature", "aggregation_window": "1m", "avg_value": 99.0,
+            "min_value": 99.0, "max_value": 99.0, "unit": "C", "count": 7,
+            "bucket_start_at": now, "bucket_end_at": now + timedelta(minutes=1),
+        })),
+    )  # fmt: skip
+    assert await landing.land(sites.cloud, [bus.write(invented)], cloud_telemetry.AGGREGATES) == {}
+    assert (len(before), measured()) == (3, before)
+    reading = (await sites.row()).reading
+    assert (reading.value, reading.window) == (99.0, "1m"), "it is shown as what it is"

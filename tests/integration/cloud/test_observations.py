@@ -1,9 +1,7 @@
 """Images of cameras are judged once each, whatever they are and whoever dies over them."""
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +14,7 @@ import pytest
 from farmiq.cloud.camera.observations import service
 from farmiq.plumbing import db, decoding, gallery, objects, pictures
 from farmiq.simulate import pictures as simulated
+from tests import preloaded
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
 from tests.until import until
@@ -125,14 +124,13 @@ def start(
     farm: Farm, engines: dict[str, str], port: int, *, crash_at: str
 ) -> "subprocess.Popen[bytes]":
     environment = {
-        **os.environ,
         "FARMIQ_CLOUD_DB_URL": farm.database.url,
         "FARMIQ_AMQP_URL": engines["FARMIQ_AMQP_URL"],
         "FARMIQ_CLOUD_S3_URL": engines["FARMIQ_CLOUD_S3_URL"],
         "FARMIQ_CLOUD_HTTP_PORT": str(port),
         "FARMIQ_CRASH_AT": crash_at,
     }
-    return subprocess.Popen([sys.executable, "-m", "farmiq", "run", service.NAME], env=environment)
+    return preloaded.run(service.NAME, environment)
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> bool:

@@ -1,6 +1,7 @@
 """`farmiq trace`: an event is found by whichever table still knows it."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
@@ -87,3 +88,59 @@ async def test_a_reading_that_goes_in_aggregates_waits_for_nothing(
         last = [hop for hop in hops if hop.is_visible][-1]
         assert "not sent by itself: co2 goes as aggregates (`farmiq metric ls`)" in last.note
         assert trace.is_delivered(hops)
+
+
+async def test_last_is_the_event_that_waits_and_else_the_newest_in_the_cloud(
+    cloud: CloudSite, edge_db: Database
+) -> None:
+    waits, delivered, on_its_way = uuid4(), uuid4(), uuid4()
+    now = datetime.now(UTC)
+    seen = {delivered: 90, waits: 60, on_its_way: 0}
+    with psycopg.connect(edge_db.admin_url) as owner:
+        for event_id, seconds in seen.items():
+            owner.execute(
+                "insert into ingress_dedupe (tenant_id, event_id, first_seen_at, content_hash) "
+                "values ('t-001', %s, %s, '')",
+                (event_id, now - timedelta(seconds=seconds)),
+            )
+            owner.execute(
+                "insert into sync_outbox (id, tenant_id, event_type, payload_json) "
+                "values (%s, 't-001', 'telemetry.ingested', '{}')",
+                (event_id,),
+            )
+        owner.execute("update sync_outbox set last_error_code = 'NETWORK_ERROR', attempt_count = 3")
+        owner.execute(
+            "insert into sync_state (tenant_id, consecutive_failures, paused_until) "
+            "values ('t-001', 3, fn_now() + interval '30 s')"
+        )
+    _keep_reading(cloud, delivered)
+    sites = trace.Sites(edge_db.url, cloud.database.url)
+    assert await trace.last_event(sites) == waits
+    assert "the last 3 tries of tenant t-001 failed (NETWORK_ERROR); paused until" in " ".join(
+        hop.note for hop in await trace.trace(waits, sites)
+    )
+    _keep_reading(cloud, waits)
+    assert await trace.last_event(sites) == waits, "it is the newest that has arrived"
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("delete from ingress_dedupe")
+    _keep_reading(cloud, on_its_way)
+    assert await trace.last_event(sites) == on_its_way
+
+
+def _keep_reading(cloud: CloudSite, event_id: UUID) -> None:
+    """As cloud-telemetry-service stores it."""
+    with psycopg.connect(cloud.database.admin_url) as owner:
+        owner.execute(
+            "insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id, "
+            "metric_type, metric_value, unit, occurred_at, trace_id) "
+            "values ('t-001', %s, 'f', 'b', 'd', 'm', 1, 'C', now(), 'trace')",
+            (event_id,),
+        )
+        owner.execute(
+            "insert into telemetry_latest (tenant_id, event_id, farm_id, barn_id, device_id, "
+            "metric_type, metric_value, unit, occurred_at, reading_count) "
+            "values ('t-001', %s, 'f', 'b', 'd', 'm', 1, 'C', now(), 1) "
+            "on conflict on constraint telemetry_latest_pkey do update set "
+            "event_id = excluded.event_id, stored_at = clock_timestamp()",
+            (event_id,),
+        )

@@ -11,7 +11,7 @@ from typing import Any
 
 from farmiq.config import DeviceSettings
 from farmiq.stack import processes
-from tests import station
+from tests import preloaded, station
 from tests.integration.device.conftest import Edge
 from tests.small_edge import Arrived
 
@@ -71,7 +71,7 @@ class Station:
             folder=ROOT,
             log=self.folder / "agent.log",
         )
-        process = processes.spawn(launch, detach=False)
+        process = preloaded.spawn(launch)
         self.running.append(process)
         return process
 

@@ -237,14 +237,24 @@ async def test_a_file_that_never_becomes_a_picture_is_set_aside(tmp_path: Path) 
     assert (tmp_path / "notes.txt").exists()
 
 
-async def test_poisonous_picture_is_set_aside_at_once_and_the_next_is_taken(tmp_path: Path) -> None:
+async def test_poisonous_picture_is_set_aside_at_once_and_the_next_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Forty million pixels are the most; and few enough may still take more than a station has."""
+    decode, decoded = decoding.decode, list[str]()
+
+    def counted(operation: str, data: bytes, **named: Any) -> decoding.Decoded:
+        decoded.append(operation)
+        return decode(operation, data, **named)
+
+    monkeypatch.setattr(decoding, "decode", counted)
     Image.new("1", (8000, 8000)).save(tmp_path / "pixels.png")
     Image.new("RGB", (5300, 5300)).save(tmp_path / "memory.png", compress_level=1)
     there = Folder(tmp_path, look_s=0.001)
     waiting = asyncio.create_task(there.next())
     refused = tmp_path / folder.REFUSED
     await until(lambda: {path.name for path in refused.glob("*")} == {"pixels.png", "memory.png"})
+    assert decoded == ["check", "check"], "each was tried once"
     (tmp_path / "good.png").write_bytes(picture(kind="PNG"))
     assert (await waiting).content_type == "image/png"
 

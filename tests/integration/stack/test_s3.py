@@ -55,3 +55,13 @@ async def test_index_that_lost_its_end_in_a_power_cut_is_made_again(root: Path) 
         running.restart("s3")
         found = [await bucket.find(f"tenants/{number}.jpg") for number in range(3)]
     assert found == [PICTURE] * 3
+
+
+def test_store_of_an_earlier_version_is_told_of_with_what_to_do(root: Path) -> None:
+    (root / "s3" / "data" / s3.EARLIER_NAMES).mkdir(parents=True)
+    said: list[str] = []
+    with stack.start(root, engines=["s3"], say=said.append):
+        (state,) = stack.states(root)
+    assert any("may lose pictures" in line and "farmiq doctor" in line for line in said)
+    assert (state.healthy, "may lose pictures" in state.detail) == (True, True)
+    assert f"farmiq stack down --name {root.name} --delete-data" in state.remedy

@@ -339,13 +339,41 @@ def test_the_last_hour_that_comes_twice_is_not_locked_at_its_first(farm: Farm) -
     assert status_at(farm, "2018-02-18T02:59:59Z", site) == "locked"
 
 
-def test_counters_that_differ_are_told(farm: Farm) -> None:
+@pytest.mark.parametrize("locked", [False, True])
+def test_counters_that_differ_are_told_and_set_right(farm: Farm, *, locked: bool) -> None:
     site = farm.site()
     wakes(farm, farm.device(site, HOURLY), completed=2, failed=1)
+    if locked:
+        status_at(farm, "2026-03-11T00:00:30+07:00", site)
     assert farm.call("fn_alert_counters_differing") == 0
-    farm.unguarded("update site_device_sessions set extra_wake_count = 5")
+    farm.unguarded("update site_device_sessions set extra_wake_count = 5, failed_wake_count = 0")
     differing = "select counted ->> 'extra', recounted ->> 'extra' from fn_counters_differing()"
     assert farm.rows(differing) == [("5", "0")]
     assert farm.call("fn_alert_counters_differing") == 1
-    assert farm.call("fn_alert_counters_differing") == 1
+    assert farm.call("fn_alert_counters_differing") == 0
+    assert farm.counters(farm.value("select session_id from site_device_sessions")) == (2, 1, 0)
     assert alerts(farm).count(("counters_differ", None)) == 1
+    said = farm.value("select message from device_alerts where alert_type = 'counters_differ'")
+    assert (
+        said == "the counters of 2026-03-10 were not what its wakes add up to; they were set right"
+    )
+
+
+def test_what_a_day_expects_is_told_and_stays(farm: Farm) -> None:
+    site = farm.site()
+    farm.device(site, HOURLY)
+    farm.call("fn_midnight_session_opener", site_id=site)
+    farm.unguarded("update site_device_sessions set expected_wake_count = 5")
+    for _ in range(2):
+        assert farm.call("fn_alert_counters_differing") == 1
+    assert farm.value("select expected_wake_count from site_device_sessions") == 5
+
+
+def test_counters_may_be_set_right_by_hand_and_to_nothing_else(farm: Farm) -> None:
+    wakes(farm, farm.device(farm.site(), HOURLY), completed=2, failed=1)
+    farm.unguarded("update site_device_sessions set extra_wake_count = 5")
+    for wrong in ("extra_wake_count = 4", "completed_wake_count = 3", "late_updates = 1"):
+        with pytest.raises(psycopg.errors.CheckViolation, match="not by hand"):
+            farm.owner.execute(f"update site_device_sessions set {wrong}".encode())  # noqa: S608
+    farm.owner.execute("update site_device_sessions set extra_wake_count = 0")
+    assert farm.rows("select * from fn_counters_differing()") == []

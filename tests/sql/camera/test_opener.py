@@ -245,12 +245,46 @@ def test_so_it_is_on_a_first_day_that_is_opened_late(farm: Farm) -> None:
     for hour in (10, 13):
         farm.wake(camera, f"2026-03-10T{hour}:00:00+07:00", pending=True)
     farm.wake(camera, "2026-03-09T13:00:00+07:00", pending=True)
-    # Before its first day stands what its schedule says: there is no other.
-    assert days(farm, site) == {"2026-03-09": 24, "2026-03-10": 11, "2026-03-11": 24}
+    # Nothing was expected of it before it was there (C-120).
+    assert days(farm, site) == {"2026-03-09": 0, "2026-03-10": 11, "2026-03-11": 24}
     farm.call("fn_end_of_day_locker_all")
     assert farm.rows("select alert_date::text, details from device_alerts") == [
         ("2026-03-10", {"missed": 10, "expected": 11})
     ]
+
+
+def test_days_before_the_first_camera_expect_nothing(farm: Farm) -> None:
+    """C-120: also if the site was there and its days were opened, or images of that time come."""
+    site = farm.site()
+    for day in (8, 9, 10):
+        farm.at(f"2026-03-{day:02}T12:00:00+07:00")
+        opened(farm, site)
+    camera = farm.device(site, "0 * * * *", put_now=True)
+    farm.at("2026-03-11T12:00:00+07:00")
+    opened(farm, site)
+    waited = farm.wake(camera, "2026-03-07T13:00:00+07:00", pending=True)
+    farm.call("fn_end_of_day_locker_all")
+    assert days(farm, site) == {
+        "2026-03-07": 0,
+        "2026-03-08": 0,
+        "2026-03-09": 0,
+        "2026-03-10": 0,
+        "2026-03-11": 24,
+    }
+    assert farm.counters(waited["session_id"]) == (0, 0, 1)
+    reason = "select overage_reason, wake_window_index from device_wake_payloads"
+    assert farm.rows(reason) == [("no_schedule", None)]
+    assert farm.rows("select alert_type from device_alerts") == []
+
+
+def test_a_day_before_one_camera_came_expects_what_the_other_owed(farm: Farm) -> None:
+    site = farm.site()
+    farm.device(site, "0 8 * * *")
+    farm.at("2026-03-12T12:00:00+07:00")
+    late = farm.device(site, "0 * * * *", put_now=True)
+    farm.wake(late, "2026-03-11T09:00:00+07:00", pending=True)
+    farm.wake(late, "2026-03-09T09:00:00+07:00", pending=True)
+    assert days(farm, site) == {"2026-03-09": 0, "2026-03-11": 1, "2026-03-12": 12}
 
 
 def test_a_site_that_nobody_knows(farm: Farm) -> None:
@@ -337,7 +371,7 @@ def test_a_past_day_is_opened_by_what_held_then(farm: Farm) -> None:
         "2026-03-20": 2,
     }
     assert by_wake(farm, site, "2026-03-01")
-    assert days(farm, site)["2026-03-01"] == 2
+    assert days(farm, site)["2026-03-01"] == 0
     status = farm.value("select status from site_device_sessions where session_id = %s", session)
     assert status == "pending"
     farm.call("fn_end_of_day_locker_all")

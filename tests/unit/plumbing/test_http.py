@@ -251,6 +251,25 @@ async def test_metrics_count_requests_by_route_not_by_path(
     assert "/nowhere" not in answer.text
 
 
+# --- tokens
+
+
+@pytest.mark.parametrize(
+    ("given", "token"),
+    [
+        (None, None),
+        ("Basic abc", None),
+        ("Bearer abc", "abc"),
+        ("bearer  abc ", "abc"),
+        ("Bearer", ""),
+        ("Bearer ", ""),
+    ],
+)
+def test_bearer_token_is_taken_from_its_header_alone(given: str | None, token: str | None) -> None:
+    headers = [] if given is None else [(b"authorization", given.encode())]
+    assert http.bearer(Request({"type": "http", "headers": headers})) == token
+
+
 # --- streams
 
 
@@ -419,6 +438,7 @@ def by_tenant() -> Iterator[None]:
 
 @pytest.mark.usefixtures("by_tenant")
 async def test_metrics_without_token_name_no_tenant(client: httpx2.AsyncClient) -> None:
+    await client.get("/metrics")  # requests are counted when they are over
     shown = (await client.get("/metrics")).text
 
     assert "acme" not in shown

@@ -20,7 +20,6 @@ from farmiq.cloud.identity.desk import Desk
 from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
 
-COOKIE = "farmiq_sign_in"
 TRIES = 5
 # What the database says of an order that it does not carry out, and what we answer.
 _MET = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
@@ -83,13 +82,10 @@ class People:
         self, request: Request, company: UUID | None, *, least: str = "viewer"
     ) -> AsyncIterator[Caller]:
         """Raises HttpError 401, 403, 404, 503, and 429 for who acts too often; or Met."""
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        token = bearer.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE)
         try:
-            found = await self.desk.find(token)
+            found = await self.desk.signed_in(request)
             if found is None:
                 raise HttpError(401, "sign in first")
-            http.authenticated(request, found.email)
             if least != "viewer":
                 http.allow(request, found.email)
             async with session.as_person(self.pool, found.token, company_id=company) as connection:

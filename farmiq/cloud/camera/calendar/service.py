@@ -17,12 +17,15 @@ import prometheus_client
 from farmiq import crash
 from farmiq.cloud.camera import zones
 from farmiq.cloud.camera.calendar import store
+from farmiq.cloud.camera.calendar.clock import CalendarClock
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, log
 from farmiq.plumbing.chores import Chore, Daily
 
 NAME = "cloud-camera-calendar"
 NIGHT = time(3, 0)
+# A clock that has jumped is noticed so soon.
+CLOCK_S = 60.0
 
 FAILING = prometheus_client.Gauge(
     "farmiq_calendar_sites_failing", "Sites whose day could not be opened or locked", ["step"]
@@ -34,6 +37,12 @@ TIMED_OUT = prometheus_client.Counter(
 )
 DIFFERING = prometheus_client.Gauge(
     "farmiq_calendar_counters_differing", "Days whose counters a recount did not confirm"
+)
+MENDED = prometheus_client.Counter(
+    "farmiq_calendar_counters_mended_total", "Days whose counters were set to what a recount gave"
+)
+CLOSED = prometheus_client.Counter(
+    "farmiq_calendar_early_days_total", "Days that a wrong clock had opened and that were removed"
 )
 ZONES = prometheus_client.Gauge(
     "farmiq_calendar_zones_differing", "Time zones of sites on which PostgreSQL and we disagree"
@@ -53,10 +62,17 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
 def all_chores(pool: db.Pool, settings: CloudSettings) -> list[Chore]:
     """A step that fails does not keep the others from being done."""
     often_s, pending_s = settings.camera_calendar_s, settings.camera_pending_s
+    clock = CalendarClock(pool)
     return [
-        Chore("calendar.lock", often_s, lambda: lock_days(pool)),
-        Chore("calendar.open", often_s, lambda: open_days(pool)),
-        Chore("calendar.pending", often_s, lambda: fail_pending(pool, older_than_s=pending_s)),
+        Chore("calendar.clock", min(often_s, CLOCK_S), clock.look),
+        Chore("calendar.lock", often_s, clock.believed(lambda: lock_days(pool))),
+        Chore("calendar.early", often_s, clock.believed(lambda: close_early_days(pool))),
+        Chore("calendar.open", often_s, clock.seen(lambda: open_days(pool))),
+        Chore(
+            "calendar.pending",
+            often_s,
+            clock.steady(lambda: fail_pending(pool, older_than_s=pending_s)),
+        ),
         _nightly("calendar.counters", lambda: recount(pool)),
         _nightly("calendar.zones", lambda: compare_zones(pool)),
     ]
@@ -87,6 +103,21 @@ async def open_days(pool: db.Pool) -> dict[str, object]:
     return {}
 
 
+async def close_early_days(pool: db.Pool) -> dict[str, object]:
+    async with db.transaction(pool) as tx:
+        if not await store.alone(tx, "open"):
+            return {}
+        closed = await store.close_early_days(tx)
+    CLOSED.inc(closed)
+    if closed:
+        log.get(NAME).warning(
+            "calendar.early_days_removed",
+            count=closed,
+            reason="the clock was ahead when they were opened",
+        )
+    return {}
+
+
 async def fail_pending(pool: db.Pool, *, older_than_s: float) -> dict[str, object]:
     async with db.transaction(pool) as tx:
         if not await store.alone(tx, "pending"):
@@ -98,14 +129,25 @@ async def fail_pending(pool: db.Pool, *, older_than_s: float) -> dict[str, objec
 
 
 async def recount(pool: db.Pool) -> dict[str, object]:
-    """The database itself keeps the counters: a day on which they are wrong is our mistake."""
+    """The database itself keeps the counters: a day on which they are wrong is our mistake.
+
+    They are set right; what a day expects is not, since it never changes.
+    """
     async with db.transaction(pool) as tx:
         if not await store.alone(tx, "counters"):
             return {}
-        found = await store.alert_differing(tx)
-    DIFFERING.set(found)
-    if found:
-        log.get(NAME).error("calendar.counters_differ", count=found)
+        found = await store.differing(tx)
+        mended = await store.mend_differing(tx)
+        left = await store.differing(tx)
+    DIFFERING.set(len(left))
+    MENDED.inc(mended - len(left))
+    for day in found:
+        log.get(NAME).error(
+            "calendar.counters_differ",
+            name=str(day["site_id"]),
+            reason=f"{day['session_date']} had counted {day['counted']}, its wakes add up to "
+            f"{day['recounted']}",
+        )
     return {}
 
 

@@ -22,6 +22,7 @@ import prometheus_client
 import psycopg
 
 from farmiq import crash, nats_users
+from farmiq.cloud.camera import waking
 from farmiq.cloud.camera.gateway import chunks, commands, dialects, store
 from farmiq.cloud.camera.gateway.chunks import (
     Acknowledge,
@@ -36,6 +37,7 @@ from farmiq.cloud.camera.gateway.chunks import (
 )
 from farmiq.cloud.camera.gateway.store import Row, Standing
 from farmiq.cloud.camera.gateway.wire import Answer, Greeting, Missing, SendImage, Stored
+from farmiq.cloud.camera.waking import Waking
 from farmiq.plumbing import db, log, objects, stream
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
@@ -148,9 +150,11 @@ class Answers:
         *,
         position: LogPosition,
         writing: asyncio.Lock,
+        wakes: Waking | None = None,
     ) -> None:
         self._pool, self._reader, self._bucket, self._pace = pool, reader, bucket, pace
         self._position, self._writing = position, writing
+        self._waking = wakes or Waking()
         self._busy: set[UUID] = set()
         self._choosing = asyncio.Lock()
         self._greeted: dict[UUID, str] = {}
@@ -250,10 +254,10 @@ class Answers:
                 await self._decide(tx, plan, row, standings[row.transfer_id])
             await store.save(tx, plan.changed)
             await store.note_asked(tx, [(row.device_id, row.transfer_id) for row in plan.asks])
-            next_wakes = {}
             if plan.acks:
-                next_wakes = await store.next_wakes(tx, [row.device_id for row in plan.acks])
                 await store.count_acknowledgements(tx, [row.transfer_id for row in plan.acks])
+        # After the commit, which may take long: none may be in the past when it is told.
+        next_wakes = await self._next_wakes([row.device_id for row in plan.acks])
         # A process may be frozen in a commit: what was decided before it may not hold any more.
         if self._position.holds(mark):
             self._send(plan, next_wakes)
@@ -339,11 +343,19 @@ class Answers:
         """Who holds images, and has said nothing since HELLO, announces the oldest (C-117)."""
         async with db.transaction(self._pool) as tx:
             waiting = await store.silent_since_hello(tx, list(greeted))
-            next_wakes = await store.next_wakes(tx, waiting)
+        next_wakes = await self._next_wakes(waiting)
         if self._position.holds(mark):
             for device_id in waiting:
                 told = Greeting(*next_wakes[device_id])
                 self._publish(dialects.ESP32CAM, greeted[device_id], told)
+
+    async def _next_wakes(
+        self, device_ids: Sequence[UUID]
+    ) -> dict[UUID, tuple[datetime | None, str]]:
+        if not device_ids:
+            return {}
+        async with db.autocommit(self._pool) as tx:
+            return await waking.next_wakes(tx, device_ids, waking=self._waking)
 
     def _publish(self, dialect: str, spelling: str, answer: Answer) -> None:
         made = dialects.ANSWER[dialect](spelling, answer)

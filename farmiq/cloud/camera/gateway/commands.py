@@ -323,6 +323,7 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
             left join sites p on p.site_id = d.site_id
             where c.state = 'queued' and d.is_active
               and s.heard_at > (select fn_now()) - %(awake_s)s * interval '1 second'
+              and (c.wake_at is null or c.wake_at > (select fn_now()))
               and (c.name <> 'capture_image' or c.created_by <> %(gateway)s or (
                 (s.captures_unasked is false
                   or s.heard_at < (select fn_now()) - %(quiet_s)s * interval '1 second')
@@ -363,7 +364,9 @@ async def expire(tx: db.Connection) -> int:
     cursor = await tx.execute(
         "update camera_commands set state = 'expired', ended_at = fn_now() "
         "where state in ('queued', 'sent') "
-        "and created_at < (select fn_now()) - %s * interval '1 second'",
+        "and (created_at < (select fn_now()) - %s * interval '1 second' "
+        # No camera is told to wake at a time that has passed.
+        "or (state = 'queued' and wake_at <= (select fn_now())))",
         (LASTS_S,),
     )
     return cursor.rowcount

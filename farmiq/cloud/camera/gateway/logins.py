@@ -1,11 +1,6 @@
-"""Cameras at the broker: a secret of its own for each, told once and kept as a hash.
-
-The secret has 192 random bits, so nobody guesses it and the hash may be cheap: a broker that comes
-back must let a whole fleet in again within seconds.
-"""
+"""Cameras at the broker: a secret of its own for each, told once and kept as a hash."""
 
 import re
-import secrets
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -13,10 +8,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import bcrypt
 import httpx2
 
 from farmiq import nats_users
+from farmiq.cloud.camera import secret as camera_secret
 from farmiq.cloud.camera.gateway import dialects, wire
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
@@ -26,7 +21,6 @@ from farmiq.plumbing.broker_store import Bounds, LogStream
 from farmiq.plumbing.broker_users import Users
 from farmiq.plumbing.flood import Pause
 
-_BCRYPT_COST = 4
 LOG_LATE_S = 10.0
 _MAC = re.compile("(?:[0-9A-Fa-f]{2}[:-]?){5}[0-9A-Fa-f]{2}")
 # All that cameras send, with QoS 0 or 1, in the order in which the broker got it. What they send
@@ -57,8 +51,7 @@ async def make(
     it from a company whose camera was heard. Raises NoCamera.
     """
     device_id = await _chosen(tx, mac, tenant_id, move=move)
-    plain = secrets.token_urlsafe(24)
-    hashed = bcrypt.hashpw(plain.encode(), bcrypt.gensalt(_BCRYPT_COST, b"2a")).decode()
+    plain, hashed = camera_secret.make()
     await tx.execute(
         """
         insert into camera_logins (device_id, company_id, secret_bcrypt, made_by, made_at)

@@ -26,6 +26,7 @@ from farmiq.cloud.camera.gateway.answers import ENDED, Answers, LogPosition
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.handlers import NotOursError, Outcome
 from farmiq.cloud.camera.gateway.wire import Sent
+from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
 from farmiq.plumbing import chores, cursor, db, http, lease, log, mqtt, nats, objects, stream
@@ -148,7 +149,10 @@ async def _listen(  # noqa: PLR0917 - what it stands on
     ):
         writing = asyncio.Lock()
         position = LogPosition(lambda: _last_seq(reader))
-        answers = Answers(pool, reader, bucket, pace, position=position, writing=writing)
+        wakes = Waking(settings.next_wake_min_s, settings.next_wake_spread_s)
+        answers = Answers(
+            pool, reader, bucket, pace, position=position, writing=writing, wakes=wakes
+        )
         ingest = Ingest(pool, reader, pace, turn=turn, position=position, writing=writing)
         checks = {
             "camera.broker": reader.problem,

@@ -280,28 +280,6 @@ async def alert_unassigned(tx: db.Connection, camera: Camera, reason: str) -> No
     )
 
 
-async def next_wake(tx: db.Connection, device_id: UUID) -> tuple[datetime | None, str]:
-    """(when the camera is to wake, the zone of its site)."""
-    return (await next_wakes(tx, [device_id]))[device_id]
-
-
-async def next_wakes(
-    tx: db.Connection, device_ids: Sequence[UUID]
-) -> dict[UUID, tuple[datetime | None, str]]:
-    """By camera: when it is to wake, and the zone of its site."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select d.device_id, fn_device_next_wake(device_id => d.device_id),
-          coalesce(s.timezone, 'UTC')
-        from devices d left join sites s on s.site_id = d.site_id
-        where d.device_id = any(%s::uuid[])
-        """,
-        list(device_ids),
-    )
-    return {row[0]: (row[1], row[2]) for row in rows}
-
-
 # --- transfers
 
 _SELECT = f"""

@@ -29,7 +29,7 @@ begin
   end if;
   if new.is_active and (not old.is_active or is_moved and not (
     select p.is_active from public.pilot_programs p where p.program_id = old.program_id)) then
-    new.active_since := public.fn_now();
+    new.active_since := public.fn_calendar_now();
   end if;
   return new;
 end $$;

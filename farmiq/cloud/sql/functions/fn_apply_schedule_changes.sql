@@ -25,12 +25,12 @@ begin
       and c.applied_at is null and c.superseded_at is null and c.cancelled_at is null
     order by c.device_id, c.requested_at desc, c.position desc
   loop
-    update public.device_schedule_changes c set superseded_at = public.fn_now()
+    update public.device_schedule_changes c set superseded_at = public.fn_calendar_now()
     where c.device_id = winner.device_id
       and (c.requested_at, c.position) < (winner.requested_at, winner.position)
       and c.applied_at is null and c.superseded_at is null and c.cancelled_at is null;
     update public.device_schedule_changes c
-    set applied_at = public.fn_now(),
+    set applied_at = public.fn_calendar_now(),
       applied_by_function = fn_apply_schedule_changes.applied_by_function,
       previous_wake_schedule_cron = winner.wake_schedule_cron
     where c.change_id = winner.change_id;

@@ -35,10 +35,10 @@ begin
       fn_cancel_schedule_change.change_id using errcode = 'object_not_in_prerequisite_state';
   end if;
   update public.device_schedule_changes c
-  set cancelled_at = public.fn_now(), cancelled_by = person
+  set cancelled_at = public.fn_calendar_now(), cancelled_by = person
   where c.change_id = fn_cancel_schedule_change.change_id and c.cancelled_at is null;
   return jsonb_build_object('change_id', fn_cancel_schedule_change.change_id,
-    'cancelled_at', coalesce(change.cancelled_at, public.fn_now()));
+    'cancelled_at', coalesce(change.cancelled_at, public.fn_calendar_now()));
 end $$;
 grant create on schema public to farmiq_jobs;
 alter function fn_cancel_schedule_change(uuid) owner to farmiq_jobs;

@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  since timestamptz := coalesce(fn_device_next_wake.after, public.fn_now());
+  since timestamptz := coalesce(fn_device_next_wake.after, public.fn_calendar_now());
   camera record;
   day record;
   found timestamptz;

@@ -9,7 +9,7 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   update public.devices d
-  set last_seen_at = greatest(d.last_seen_at, public.fn_now()),
+  set last_seen_at = public.fn_now(),
     battery_voltage = case when n.newest then coalesce(fn_device_seen.battery_voltage,
       d.battery_voltage) else d.battery_voltage end,
     wifi_rssi = case when n.newest then coalesce(fn_device_seen.wifi_rssi, d.wifi_rssi)

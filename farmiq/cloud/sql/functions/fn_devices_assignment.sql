@@ -8,13 +8,13 @@ begin
   if tg_op = 'UPDATE' and old.site_id is not distinct from new.site_id then
     return null;
   end if;
-  update public.device_assignments a set ended_at = greatest(a.assigned_at, public.fn_now())
+  update public.device_assignments a set ended_at = greatest(a.assigned_at, public.fn_calendar_now())
   where a.device_id = new.device_id and a.ended_at is null;
   if new.site_id is not null then
     -- Twice in one transaction is two instants, or the primary key would refuse the second.
     insert into public.device_assignments (device_id, company_id, site_id, assigned_at)
     select new.device_id, new.company_id, new.site_id,
-      greatest(public.fn_now(), max(a.ended_at) + interval '1 microsecond')
+      greatest(public.fn_calendar_now(), max(a.ended_at) + interval '1 microsecond')
     from public.device_assignments a where a.device_id = new.device_id;
   end if;
   return null;

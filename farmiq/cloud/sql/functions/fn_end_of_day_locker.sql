@@ -17,7 +17,7 @@ begin
   for day in
     select s.session_id from public.site_device_sessions s
     where s.site_id = fn_end_of_day_locker.site_id and s.status <> 'locked'
-      and public.fn_now()
+      and public.fn_calendar_now()
         >= public.fn_midnight(s.timezone, s.session_date + 1) - interval '1 second'
     order by s.session_date
   loop

@@ -15,8 +15,8 @@ begin
     select distinct s.site_id from public.site_device_sessions s
     where s.status <> 'locked'
       -- No place is further from UTC than fifteen hours: spares looking at days that are young.
-      and s.session_date < (public.fn_now() + interval '15 hours') at time zone 'UTC'
-      and public.fn_now()
+      and s.session_date < (public.fn_calendar_now() + interval '15 hours') at time zone 'UTC'
+      and public.fn_calendar_now()
         >= public.fn_midnight(s.timezone, s.session_date + 1) - interval '1 second'
     order by s.site_id
   loop

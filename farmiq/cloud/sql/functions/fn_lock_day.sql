@@ -19,10 +19,10 @@ begin
     error_message => 'it was not complete when its day was locked')
   from public.device_wake_payloads p
   where p.site_device_session_id = fn_lock_day.session_id and p.payload_status = 'pending'
-    and public.fn_last_sign(p.image_id) < public.fn_now() - interval '5 minutes';
+    and public.fn_last_sign(p.image_id) < public.fn_calendar_now() - interval '5 minutes';
   update public.site_device_sessions s set status = 'in_progress'
   where s.session_id = fn_lock_day.session_id and s.status = 'pending';
-  update public.site_device_sessions s set status = 'locked', locked_at = public.fn_now()
+  update public.site_device_sessions s set status = 'locked', locked_at = public.fn_calendar_now()
   where s.session_id = fn_lock_day.session_id;
   select count(*) filter (where public.fn_raise_alert(
     company_id => day.company_id, site_id => day.site_id, device_id => a.device_id,

@@ -1,10 +1,9 @@
 -- Makes the session of a site and date with the wakes it expects, unless there is one; its id.
 -- Call it under fn_lock_site, the changes of the date applied or waiting for its midnight. Expected on
 -- a date that is not over are the active cameras that stand there; on one that is over, those that
--- stood there first on that date, unless they are retired and were not seen since. Before the site's
--- first day stood there whoever came first: images of that time have no other place either
--- (fn_devices_assignment). On the day on which a camera was put there, only what comes after that is
--- expected of it.
+-- stood there first on that date, unless they are retired and were not seen since. Nothing is expected
+-- of a camera before it was put there (C-120): the day of an image of such a time expects what the
+-- others owed then, or nothing.
 -- Hours that another day has already, opened when the site had another zone, stay that day's.
 create or replace function fn_open_day(site_id uuid, local_date date, config_changed boolean)
 returns uuid
@@ -15,16 +14,12 @@ as $$
 declare
   site record;
   is_over boolean;
-  is_before_all boolean;
   begins timestamptz;
   ends timestamptz;
 begin
   select s.company_id, s.program_id, s.timezone into strict site
   from public.sites s where s.site_id = fn_open_day.site_id;
-  is_over := fn_open_day.local_date < public.fn_local_date(site.timezone, public.fn_now());
-  is_before_all := not exists (
-    select from public.site_device_sessions s
-    where s.site_id = fn_open_day.site_id and s.session_date < fn_open_day.local_date);
+  is_over := fn_open_day.local_date < public.fn_local_date(site.timezone, public.fn_calendar_now());
   begins := public.fn_midnight(site.timezone, fn_open_day.local_date);
   ends := public.fn_midnight(site.timezone, fn_open_day.local_date + 1);
   with cameras as (
@@ -48,7 +43,7 @@ begin
         and a.device_id in (
           select b.device_id from public.device_assignments b
           where b.site_id = fn_open_day.site_id)
-        and (a.assigned_at < ends or is_before_all) and coalesce(a.ended_at > begins, true)
+        and a.assigned_at < ends and coalesce(a.ended_at > begins, true)
       order by a.device_id, a.assigned_at) f
     join public.devices d on d.device_id = f.device_id
     where f.site_id = fn_open_day.site_id and (d.is_active or d.last_seen_at >= begins)
@@ -58,7 +53,7 @@ begin
     from (select distinct schedule from cameras) s
     cross join public.fn_wake_instants(s.schedule, site.timezone, fn_open_day.local_date) w
     join cameras c on c.schedule = s.schedule
-    where (w.expected_at >= c.assigned_at or c.assigned_at >= ends)
+    where w.expected_at >= c.assigned_at
       and not exists (
         select from public.site_device_sessions o
         where o.site_id = fn_open_day.site_id and o.timezone <> site.timezone
@@ -70,7 +65,7 @@ begin
     select public.fn_uuid_v7(), site.company_id, site.program_id, fn_open_day.site_id,
       fn_open_day.local_date, site.timezone, count(*),
       fn_open_day.config_changed or exists (select from cameras c where c.will_change),
-      public.fn_now()
+      public.fn_calendar_now()
     from wakes
     on conflict on constraint site_device_sessions_site_date_key do nothing
     returning session_id

@@ -32,7 +32,9 @@ begin
   into first_date
   from public.sites s
   join public.pilot_programs p on p.program_id = s.program_id
+  -- A day that was opened while the clock was ahead is no reason to leave out those before it.
   left join public.site_device_sessions n on n.site_id = s.site_id
+    and n.session_date <= fn_open_days.last_date
   where s.site_id = fn_open_days.site_id
   group by s.site_id, s.timezone, s.active_since, p.active_since
   having max(n.session_date) is not null;
@@ -45,7 +47,7 @@ begin
     where s.site_id = fn_open_days.site_id
       and public.fn_local_date(s.timezone, public.fn_midnight(s.timezone, d::date)) = d::date
       -- The date was told before the lock was had: the site may have got another zone meanwhile.
-      and (public.fn_midnight(s.timezone, d::date) <= public.fn_now() + interval '10 minutes'
+      and (public.fn_midnight(s.timezone, d::date) <= public.fn_calendar_now() + interval '10 minutes'
         or exists (
           select from public.site_device_sessions o
           where o.site_id = s.site_id and o.session_date = d::date))

@@ -29,8 +29,9 @@ begin
     raise exception 'the day % of site % has not begun', fn_open_session.session_date,
       fn_open_session.site_id using errcode = 'invalid_parameter_value';
   end if;
-  -- What was missed is opened in order, so that changes are applied in order.
-  if site.is_active then
+  -- What was missed is opened in order, so that changes are applied in order. Not by a clock that the
+  -- calendar has not seen: if it has jumped ahead, days would open and changes be applied early.
+  if site.is_active and public.fn_clock_seen() then
     perform public.fn_open_days(
       fn_open_session.site_id, greatest(today, fn_open_session.session_date));
   end if;

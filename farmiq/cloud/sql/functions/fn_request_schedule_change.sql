@@ -20,7 +20,7 @@ begin
   insert into public.device_schedule_changes (change_id, company_id, device_id,
     new_wake_schedule_cron, requested_at, requested_by, effective_date)
   values (change_id, public.get_active_company_id(), fn_request_schedule_change.device_id,
-    fn_request_schedule_change.new_wake_schedule_cron, public.fn_now(), person,
+    fn_request_schedule_change.new_wake_schedule_cron, public.fn_calendar_now(), person,
     (effect ->> 'effective_date')::date);
   return jsonb_build_object('change_id', change_id) || effect;
 end $$;

@@ -38,9 +38,9 @@ begin
   end if;
   select s.session_id, s.session_date, s.timezone into open_session, today, zone_today
   from public.site_device_sessions s
-  where s.session_id = public.fn_session_at(camera.site_id, public.fn_now());
+  where s.session_id = public.fn_session_at(camera.site_id, public.fn_calendar_now());
   zone_today := coalesce(zone_today, camera.timezone);
-  today := coalesce(today, public.fn_local_date(zone_today, public.fn_now()));
+  today := coalesce(today, public.fn_local_date(zone_today, public.fn_calendar_now()));
   -- The newest day may have been opened in another zone and last longer.
   select greatest(today, max(s.session_date)) + 1,
     max(public.fn_midnight(s.timezone, s.session_date + 1))
@@ -54,9 +54,9 @@ begin
     'new_wake_schedule_cron', fn_schedule_change_effect.new_wake_schedule_cron,
     'effective_date', effective,
     'takes_effect_at', to_char(takes_effect_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-    'hours_from_now', round(extract(epoch from takes_effect_at - public.fn_now()) / 3600)::integer,
+    'hours_from_now', round(extract(epoch from takes_effect_at - public.fn_calendar_now()) / 3600)::integer,
     'text', format('This change will take effect at midnight (%s from now)',
-      public.fn_time_left(takes_effect_at - public.fn_now())),
+      public.fn_time_left(takes_effect_at - public.fn_calendar_now())),
     -- What an open day expects of the camera is settled; one that came later owes it nothing.
     'expected_today', case when open_session is null then (
       select count(*) from public.fn_wake_instants(

@@ -5,8 +5,8 @@ set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(
     (select d.session_date from public.site_device_sessions d
-    where d.session_id = public.fn_session_at(s.site_id, public.fn_now())),
-    public.fn_local_date(s.timezone, public.fn_now()))
+    where d.session_id = public.fn_session_at(s.site_id, public.fn_calendar_now())),
+    public.fn_local_date(s.timezone, public.fn_calendar_now()))
   from public.sites s where s.site_id = fn_site_today.site_id
 $$;
 revoke execute on function fn_site_today(uuid) from public;

@@ -11,7 +11,7 @@ begin
   perform public.fn_lock_site(new.site_id);
   update public.site_device_sessions s set config_changed_flag = true
   where s.site_id = new.site_id and s.status <> 'locked' and not s.config_changed_flag
-    and s.session_date >= public.fn_local_date(s.timezone, public.fn_now());
+    and s.session_date >= public.fn_local_date(s.timezone, public.fn_calendar_now());
   return null;
 end $$;
 grant create on schema public to farmiq_jobs;

@@ -1,7 +1,8 @@
 -- The wakes of a local date, in UTC, where the clock changes on it or on the day before.
 -- By the clock: all times of each stretch, from the first that the walk over the change reaches (the
--- walk is what differs between clocks; inside a stretch it finds every time). Else each time of the
--- wall once: at the first of two, or when the clock goes on after a gap.
+-- walk is what differs between clocks; inside a stretch it finds every time), and every time that the
+-- wall shows exactly once, also where the walk steps over it (C-119). Else each time of the wall
+-- once: at the first of two, or when the clock goes on after a gap.
 create or replace function fn_wakes_of_change(
   minutes integer[], hours integer[], days integer[], months integer[], weekdays integer[],
   both_days boolean, by_the_clock boolean, starts timestamp[], offsets interval[], session_date date)
@@ -34,14 +35,22 @@ begin
       if n > 1 then
         entered := public.fn_cron_step(minutes, hours, days, months, weekdays, both_days, starts,
           offsets, latest, session_date + 1);
-        exit when entered is null;
-        continue when entered >= left_at;
-        found := array[entered];
+        if entered < left_at then
+          found := array[entered];
+        end if;
       end if;
       found := found || array(
         select w.wall - offsets[n] from unnest(walls) w(wall)
         where w.wall > entered + offsets[n] and w.wall < left_at + offsets[n]);
       latest := greatest(latest, (select max(f) from unnest(found) f));
+      -- Not before `latest` is known: the walk goes on from where it was itself.
+      found := found || array(
+        select w.wall - offsets[n] from unnest(walls) w(wall)
+        where w.wall >= starts[n] + offsets[n] and w.wall < left_at + offsets[n]
+          and not exists (
+            select from generate_subscripts(starts, 1) m
+            where m <> n and w.wall >= starts[m] + offsets[m]
+              and w.wall < coalesce(starts[m + 1], 'infinity') + offsets[m]));
     end if;
     kept := kept || found;
   end loop;

@@ -56,6 +56,6 @@ create policy site_device_sessions_jobs on site_device_sessions for all to farmi
   using (true) with check (true);
 grant select on site_device_sessions to authenticated;
 grant select on site_device_sessions to farmiq_service;
-grant select, insert on site_device_sessions to farmiq_jobs;
+grant select, insert, delete on site_device_sessions to farmiq_jobs;
 grant update (completed_wake_count, failed_wake_count, extra_wake_count, status,
   config_changed_flag, locked_at, late_updates) on site_device_sessions to farmiq_jobs;

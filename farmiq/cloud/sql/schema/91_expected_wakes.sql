@@ -29,4 +29,4 @@ create policy expected_wakes_jobs on expected_wakes for all to farmiq_jobs
   using (true) with check (true);
 grant select on expected_wakes to authenticated;
 grant select on expected_wakes to farmiq_service;
-grant select, insert on expected_wakes to farmiq_jobs;
+grant select, insert, delete on expected_wakes to farmiq_jobs;

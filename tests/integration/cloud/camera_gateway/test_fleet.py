@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from urllib.parse import urlsplit
 
 import pytest
@@ -149,9 +150,10 @@ async def test_commands_wait_until_the_camera_is_awake(
 ) -> None:
     await site.gateway()
     camera = await site.camera(dialect=dialect)
+    later = now() + timedelta(hours=1)
     async with db.transaction(pool) as tx:
         await queueing.queue(tx, camera.device_id, name="capture_image", created_by="t")
-        await queueing.queue(tx, camera.device_id, name="next_wake", wake_at=now(), created_by="t")
+        await queueing.queue(tx, camera.device_id, name="next_wake", wake_at=later, created_by="t")
     assert site.rows("select distinct state from camera_commands") == [("queued",)]
     await camera.hello()
     told = [await camera.listen(), await camera.listen()]

@@ -1,9 +1,7 @@
 """SIGKILL at every step of an image's way, at both ends: afterwards it is there once and whole."""
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing import objects
+from tests import preloaded
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import Edge, jpeg, later, rows
 from tests.integration.edge.sync.owed import force
@@ -31,14 +30,10 @@ class Processes:
     def start(self, name: str, *, port: int = 0, crash_at: str = "") -> "subprocess.Popen[bytes]":
         site = name.partition("-")[0].upper()
         environment = {
-            **os.environ, **self.environment, "FARMIQ_CRASH_AT": crash_at,
+            **self.environment, "FARMIQ_CRASH_AT": crash_at,
             f"FARMIQ_{site}_HTTP_PORT": str(port or self.free_port()),
         }  # fmt: skip
-        process = subprocess.Popen(
-            [sys.executable, "-m", "farmiq", "run", name],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-        )
+        process = preloaded.run(name, environment)
         self.running.append(process)
         return process
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import msgspec
@@ -15,13 +16,14 @@ import pytest
 from fastapi import Request
 
 from farmiq.device import uploads
+from farmiq.device.notebook import Picture
 from farmiq.edge.media import upload
 from farmiq.messages.media import UploadAddress
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids, log, objects
-from farmiq.plumbing.asking import Said
 from farmiq.plumbing.http import HttpError
 from tests import devices
+from tests.integration.device import barn
 from tests.integration.edge.media.conftest import PLACE, Edge, jpeg, picture, rows, served
 from tests.until import until
 
@@ -77,17 +79,32 @@ async def test_what_is_missing_is_named(edge: Edge, field: str) -> None:
 
 
 @pytest.mark.req("WV-29")
-async def test_the_agent_reads_the_stores_error_and_logs_its_code_and_trace(edge: Edge) -> None:
-    answer = await edge.ask(edge.body(contentType="image/gif"))
+async def test_agent_that_is_refused_logs_the_code_and_the_trace_of_the_answer(
+    edge: Edge, tmp_path: Path
+) -> None:
+    """The agent's own uploads ask the edge's own media store, with the token of another device."""
+    alarms: list[str | None] = []
     stream = io.StringIO()
-    log.configure("debug", stream=stream)
-    why = uploads._why(Said(answer.status_code, {}, answer.content))
-    log.configure("warning")
-    assert why.startswith("400 VALIDATION_ERROR ")
-    (said,) = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert (said["event"], said["code"], said["trace_id"]) == (
-        "presign.refused", "VALIDATION_ERROR", "trace-1",
-    )  # fmt: skip
+    async with barn.notebook(tmp_path) as book:
+        taken = Picture(ids.new(), None, "image/jpeg", jpeg(), datetime.now(UTC))
+        await book.photograph(taken)
+        agent = uploads.Uploads(
+            buffer=book.buffer, writer=book.writer, who=book.writer.who, edge_url="http://edge",
+            token=edge.token, attempts=3, backoff_s=0.01, longest_s=0.01,
+            alarm=lambda _, text: alarms.append(text), settled=lambda: None,
+        )  # fmt: skip
+        log.configure("debug", stream=stream)
+        running = asyncio.create_task(agent.run(edge.client))
+        await until(lambda: agent.away is not None)
+        running.cancel()
+        await asyncio.wait([running])
+        log.configure("warning")
+        ((trace_id,),) = await barn.rows(book, "select trace_id from images")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    said = next(line for line in lines if line["event"] == "presign.refused")
+    assert (said["status"], said["code"], said["trace_id"]) == (403, "FORBIDDEN", trace_id)
+    assert str(agent.away).startswith("403 FORBIDDEN ")
+    assert "the media store answers 403" in str(alarms[0])
 
 
 @pytest.mark.req("MD-02")

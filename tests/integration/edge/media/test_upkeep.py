@@ -220,3 +220,14 @@ async def test_rejected_uploads_count_in_the_budget_and_go_first(edge: Edge) -> 
     assert await edge.bucket.head(keys[1]) is None
     assert left(edge) == {good, UUID(said["media_id"])}
     assert edge.column("refused_reason", said["media_id"])
+
+
+async def test_image_put_off_by_a_clock_ahead_is_looked_for_once_it_is_right(edge: Edge) -> None:
+    said = (await edge.ask(edge.body())).json()
+    assert (await edge.put(said, jpeg())).status_code == 200
+    with psycopg.connect(edge.database.admin_url) as owner:
+        owner.execute("update media_objects set check_at = fn_now() + interval '9 days'")
+    assert await edge.keeper.look_once() == 0
+    assert await upkeep.set_right(edge.pool, edge.settings) == {"count": 1}
+    assert await upkeep.set_right(edge.pool, edge.settings) == {"count": 0}
+    assert await edge.keeper.look_once() == 1

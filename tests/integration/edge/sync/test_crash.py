@@ -1,13 +1,12 @@
 """A forwarder that dies where no event passes: the kill rounds of tests/chaos do the rest."""
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from farmiq.config import EdgeSettings
+from tests import preloaded
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import force, owe_many, rows
 from tests.until import until
@@ -17,7 +16,6 @@ def start(
     database: Database, settings: EdgeSettings, port: int, *, crash_at: str = ""
 ) -> "subprocess.Popen[bytes]":
     environment = {
-        **os.environ,
         "FARMIQ_EDGE_DB_URL": database.url,
         "FARMIQ_EDGE_MQTT_URL": "mqtt://unused",
         "FARMIQ_CLOUD_URL": "http://127.0.0.1:9",
@@ -26,8 +24,7 @@ def start(
         "FARMIQ_EDGE_HTTP_PORT": str(port),
         "FARMIQ_CRASH_AT": crash_at,
     }
-    command = [sys.executable, "-m", "farmiq", "run", "edge-sync-forwarder"]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    return preloaded.run("edge-sync-forwarder", environment)
 
 
 def archives(settings: EdgeSettings) -> list[Path]:

@@ -196,7 +196,7 @@ def test_today_is_not_among_the_days_that_are_over() -> None:
     assert (row.complete, row.band, row.days_say) == (
         "100% Complete",
         "going",
-        "no day is over yet",
+        "no day with expected wakes is over yet",
     )
 
 

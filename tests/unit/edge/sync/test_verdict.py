@@ -16,13 +16,13 @@ OUTAGES = {401, 403, 404, 408, 429, 502, 503, 504}
 OURS = {"error": {"code": "ANY", "message": "so it is", "traceId": "t"}}
 
 
-@pytest.mark.parametrize("status", range(100, 600))
-def test_every_status_of_our_cloud_has_its_verdict(status: int) -> None:
-    judged = verdict.judge(Answer(status, OURS), count=3)
+def test_every_status_of_our_cloud_has_its_verdict() -> None:
+    for status in range(100, 600):
+        judged = verdict.judge(Answer(status, OURS), count=3)
 
-    assert isinstance(judged, Away | Failed)
-    assert isinstance(judged, Away) == (status in OUTAGES)
-    assert (judged.code, judged.message) == (f"HTTP_{status}", "so it is")
+        assert isinstance(judged, Away | Failed)
+        assert isinstance(judged, Away) == (status in OUTAGES), status
+        assert (judged.code, judged.message) == (f"HTTP_{status}", "so it is")
 
 
 def test_only_a_202_that_says_accepted_is_delivered() -> None:
@@ -32,13 +32,13 @@ def test_only_a_202_that_says_accepted_is_delivered() -> None:
         assert isinstance(verdict.judge(answer, count=3), Away)
 
 
-@pytest.mark.parametrize("status", range(100, 600))
 @pytest.mark.parametrize("body", [None, "<html>", {}, {"error": "x"}])
-def test_an_answer_of_somebody_else_blames_no_event(status: int, body: Any) -> None:
+def test_an_answer_of_somebody_else_blames_no_event(body: Any) -> None:
     """A captive portal or a proxy in between; only "too large" means the same from anybody."""
-    judged = verdict.judge(Answer(status, body), count=3)
+    for status in range(100, 600):
+        judged = verdict.judge(Answer(status, body), count=3)
 
-    assert isinstance(judged, Failed if status == 413 else Away)
+        assert isinstance(judged, Failed if status == 413 else Away), status
 
 
 @pytest.mark.req("OB-22")

@@ -1,0 +1,113 @@
+"""The whole chain after an outage: P19, and how old live readings become meanwhile.
+
+The cloud is away while publishers fill the edge; that is edge ingest. Then the cloud comes back,
+and the backlog drains beside live sensors until all of it is stored in the cloud. CPU time by
+process says what bounds it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import psycopg
+
+from bench import ingest, load, machine, results, travel
+from bench.ingest import Running, Storing
+from bench.results import Result
+from farmiq import config, stack
+from farmiq.demo import provision
+from farmiq.stack import Stack, mosquitto
+
+ENGINES = travel.ENGINES
+LIVE_RATE = 200
+
+Say = Callable[[str], None]
+
+
+async def measure(events: int, say: Say) -> Result:
+    root = config.state_dir() / "stacks" / "bench-drain"
+    stack.remove(root)  # what an interrupted run has left
+    programs = mosquitto.find(config.state_dir() / "engines", say=say)
+    with stack.start(root, engines=ENGINES, say=say) as engines:
+        travel.keep_commit_times(engines)
+        site = await provision.provision(root, engines.environment, barns=load.DEVICES)
+        sensors = load.devices(provision.TENANT_ID)
+        *filling, live = sensors
+        sending = load.prepare(
+            engines, [load.message(filling[n % len(filling)], n) for n in range(events)]
+        )
+        async with ingest.service(root, "edge", site.environment) as edge:
+            await ingest.until_ready(edge, site.edge_url)
+            began = time.time()
+            await load.publish(engines, programs, sending)
+            storing = Storing("edge", edge, engines.environment["FARMIQ_EDGE_DB_ADMIN_URL"],
+                              "telemetry_raw")  # fmt: skip
+            ingested_per_s = events / (await storing.all_taken(events) - began)
+            say(f"edge ingest     {ingested_per_s:>9,.0f}/s with the cloud away")
+            async with ingest.service(root, "cloud", site.environment) as cloud:
+                await ingest.until_ready(cloud, site.console_url)
+                pids = {"edge": edge.pid, "cloud": cloud.pid}
+                pids |= {name: engines.pid(name) for name in ENGINES}
+                before = {name: machine.cpu_s(pid) for name, pid in pids.items()}
+                since, began = datetime.now(UTC), time.time()
+                already = _stored(engines)
+                draining = asyncio.create_task(
+                    _until_drained(engines, cloud, events, live.place.device_id)
+                )
+                await travel.publish(
+                    engines, [live], rate=LIVE_RATE, go_on=lambda: not draining.done()
+                )
+                drained_per_s = (events - already) / (await draining - began)
+                used = {name: machine.cpu_s(pid) - before[name] for name, pid in pids.items()}
+                lag_ms = travel.latencies(
+                    engines, "CLOUD", "telemetry_readings",
+                    devices=[live.place.device_id], since=since,
+                )  # fmt: skip
+    stack.remove(root)
+    cpu_us = {name: round(seconds / events * 1e6, 1) for name, seconds in used.items()}
+    say(
+        f"drained         {drained_per_s:>9,.0f}/s beside {LIVE_RATE}/s live; "
+        f"CPU µs/event: {cpu_us}"
+    )
+    return results.of_runs(
+        "P19",
+        "backlog of an outage until stored in the cloud, events/s / edge ingest",
+        [drained_per_s / ingested_per_s],
+        target=">= 0.5",
+        detail={
+            "edge ingest, events/s": round(ingested_per_s),
+            "drained, events/s": round(drained_per_s),
+            "events": events,
+            "live readings beside it, per second": LIVE_RATE,
+            "age of live readings when stored in the cloud, ms": {
+                "p50": travel.percentile(lag_ms, 50),
+                "p99": travel.percentile(lag_ms, 99),
+                "max": round(max(lag_ms), 1),
+            },
+            "CPU µs per event": cpu_us,
+        },
+    )
+
+
+def _stored(engines: Stack) -> int:
+    with psycopg.connect(engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
+        row = connection.execute("select count(*) from telemetry_readings").fetchone()
+    return int(row[0]) if row else 0
+
+
+async def _until_drained(engines: Stack, running: Running, events: int, live: str) -> float:
+    """When all that the outage left is stored; readings of the `live` device do not count."""
+    deadline = time.monotonic() + 10 * ingest.PATIENCE_S
+    url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as link:
+        while time.monotonic() < deadline:
+            found = await link.execute(
+                "select count(*) from telemetry_readings where device_id <> %s", (live,)
+            )
+            row = await found.fetchone()
+            if row is not None and row[0] >= events:
+                return time.time()
+            running.check()
+            await asyncio.sleep(0.5)
+    raise RuntimeError(f"{events} events did not come to the cloud")

@@ -1,0 +1,72 @@
+"""Pure: a list as CSV, read whole: its rows, or every problem with its line."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+MAX_LINES = 100_000
+
+Row = tuple[int, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    line: int
+    field: str
+    reason: str
+
+
+class Unusable(Exception):  # noqa: N818 - what a person wrote, not a mistake of ours
+    """Nothing of the file was taken; `problems` names every line that must change."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(f"{len(problems)} problems")
+        self.problems = sorted(problems)
+
+
+def rows(
+    text: str, *, columns: Sequence[str], needed: Sequence[str], of: str
+) -> tuple[list[Row], list[Problem]]:
+    """(line, cells by column) of every row that has all cells, and what is wrong with others.
+
+    `of` is what a row stands for. Raises Unusable if the header is wrong.
+    """
+    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    found: list[Row] = []
+    problems: list[Problem] = []
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        if wrong := _header_problems(header, columns, needed, of):
+            raise Unusable([Problem(1, *each) for each in wrong])
+        for row in reader:
+            line = reader.line_num
+            if not any(cell.strip() for cell in row):
+                continue
+            if line > MAX_LINES:
+                problems.append(Problem(line, "", f"more than {MAX_LINES} lines"))
+                break
+            if len(row) != len(header):
+                reason = f"has {len(row)} cells, the header {len(header)}"
+                problems.append(Problem(line, "", reason))
+                continue
+            cells = zip(header, row, strict=True)
+            found.append((line, {name: cell.strip() for name, cell in cells}))
+    except csv.Error as error:
+        problems.append(Problem(reader.line_num, "", f"is not CSV: {error}"))
+    if not found and not problems:
+        problems.append(Problem(1, "", f"there is no {of} in the file"))
+    return found, problems
+
+
+def _header_problems(
+    header: Sequence[str], columns: Sequence[str], needed: Sequence[str], of: str
+) -> list[tuple[str, str]]:
+    wrong = [(name, f"is not a column of a {of}") for name in header if name not in columns]
+    wrong += [(name, "is missing in the header") for name in needed if name not in header]
+    wrong += [
+        (name, "stands twice in the header")
+        for name in dict.fromkeys(header)
+        if list(header).count(name) > 1
+    ]
+    return wrong

@@ -1,0 +1,225 @@
+"""Commands of Python, forked from a process that has imported our libraries already.
+
+To import them takes a core most of a second, and a run starts services by the hundred. What is
+forked is what `python -m …` would be after these imports: a session, a log and an environment of
+its own, and a child of whoever asked for it.
+
+    python -P tests/preloaded.py <descriptor of a socket>
+"""
+
+import atexit
+import ctypes
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from farmiq.stack.processes import Launch
+
+# All that services and agents take from elsewhere. Their own modules stay for themselves to
+# import: with those come metrics, which a process shows only for the services that it runs.
+LIBRARIES = (
+    "aio_pika", "argon2", "boto3", "fastapi", "httpx2", "jinja2", "paho.mqtt.client", "PIL.Image",
+    "psycopg_pool", "uvicorn", "farmiq.cli", "farmiq.process",
+)  # fmt: skip
+# Of prctl(2).
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+MOST_BYTES = 2**20
+ORPHANED = 71
+INIT = 1
+STDERR = 2
+NOWHERE = Path(os.devnull)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Forked(subprocess.Popen[bytes]):
+    """A process that was forked for us and has become our child."""
+
+    def __init__(self, args: tuple[str, ...], pid: int) -> None:  # it runs already
+        self.args, self.pid = args, pid
+        self.returncode: int | None = None
+        self.stdin = self.stdout = self.stderr = None
+        self._child_created = True
+        self._waitpid_lock = threading.Lock()
+
+
+class Nursery:
+    """The process that forks; one for all of a worker's tests, gone when that one is."""
+
+    def __init__(self) -> None:
+        self._one_by_one = threading.Lock()
+        self._asking, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self._asking, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def spawn(self, launch: Launch) -> Forked:
+        """Start what the launch says; it ends with us."""
+        _, dash_m, module, *arguments = launch.argv
+        assert dash_m == "-m", launch.argv
+        wanted = {
+            "module": module,
+            "arguments": arguments,
+            "environment": dict(launch.environment),
+            "folder": str(launch.folder),
+            "log": str(launch.log),
+            "parent": os.getpid(),
+            "signal": int(launch.stop_signal),
+        }
+        with self._one_by_one, _adopting():
+            self._asking.send(json.dumps(wanted).encode())
+            answer = self._asking.recv(64)
+        assert answer, "the process that forks is gone"
+        return Forked(launch.argv, int(answer))
+
+    def close(self) -> None:
+        self._asking.close()
+        self._process.wait()
+
+
+_nursery: list[Nursery] = []
+
+
+def spawn(launch: Launch) -> Forked:
+    if not _nursery:
+        _nursery.append(Nursery())
+        atexit.register(_nursery[0].close)
+    return _nursery[0].spawn(launch)
+
+
+def run(service: str, environment: Mapping[str, str], *, log: Path = NOWHERE) -> Forked:
+    """`farmiq run` of a service or a site, with our environment and that."""
+    return spawn(
+        Launch(
+            argv=(sys.executable, "-m", "farmiq", "run", service),
+            environment={**os.environ, **environment},
+            folder=Path.cwd(),
+            log=log,
+        )
+    )
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Orphans of our children become ours; at other times they are nobody's, as ever."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        _libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+def _until_asked(asked: socket.socket) -> dict[str, Any]:
+    """Return in a child, for each request; the process itself ends when nobody can ask any more."""
+    while True:
+        request = asked.recv(MOST_BYTES)
+        if not request:
+            os._exit(0)
+        reading, writing = os.pipe()
+        between = os.fork()
+        if between == 0:
+            child = os.fork()
+            if child == 0:
+                wanted: dict[str, Any] = json.loads(request)
+                return wanted
+            os.write(writing, str(child).encode())
+            os._exit(0)
+        os.close(writing)
+        # When the one between is gone, whoever asked is the parent.
+        os.waitpid(between, 0)
+        asked.send(os.read(reading, 64))
+        os.close(reading)
+
+
+def _become(wanted: dict[str, Any]) -> None:
+    """What `subprocess` does between fork and exec, and the start of an interpreter."""
+    os.setsid()
+    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(descriptor) > STDERR:
+            with suppress(OSError):
+                os.close(int(descriptor))
+    os.umask(0o077)
+    os.chdir(wanted["folder"])
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(wanted["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(nothing, 0)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.close(nothing)
+    os.close(log)
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    random.seed()
+    _tie(wanted["parent"], wanted["signal"])
+    sys.path.insert(0, wanted["folder"])
+    sys.argv = [wanted["module"], *wanted["arguments"]]
+
+
+def _tie(parent: int, number: int) -> None:
+    """End with the parent, as soon as that is who asked for us."""
+    while os.getppid() not in {parent, INIT}:
+        time.sleep(0.001)
+    _libc.prctl(PR_SET_PDEATHSIG, number)
+    # It may have died in between: then no signal will ever come.
+    if os.getppid() != parent:
+        os._exit(ORPHANED)
+
+
+def _main() -> None:
+    asked = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    # Pages that nobody writes to are shared: neither a search for garbage nor the end of a child
+    # may touch what all of them have from here.
+    gc.collect()
+    gc.freeze()
+    wanted = _until_asked(asked)
+    asked.detach()
+    _become(wanted)
+    code = _run(wanted["module"])
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run(module: str) -> int:
+    """The exit code that the interpreter would give."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    _main()
