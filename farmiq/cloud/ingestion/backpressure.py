@@ -9,7 +9,7 @@ without this, and other services get theirs.
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 
 import prometheus_client
@@ -45,34 +45,42 @@ def per_queue(event_types: Iterable[str]) -> Counter[str]:
 
 @dataclass(slots=True)
 class Depth:
-    """What is known of one queue; `admitted` counts what was let through since the last look."""
+    """What is known of one queue.
+
+    `on_the_way` was let through and is being published, `published` since the last look began.
+    """
 
     published_at: float
     waiting: int = 0
-    admitted: int = 0
+    on_the_way: int = 0
+    published: int = 0
     has_consumer: bool = False
     moved_at: float = 0.0
 
-    def looked(self, waiting: int, consumers: int, *, now: float) -> None:
-        left_the_queue = self.waiting + self.admitted - waiting
+    def looked(self, waiting: int, consumers: int, *, seen: int, now: float) -> None:
+        """`seen` of what was published had been so before the look, which counted it."""
+        left_the_queue = self.waiting + seen - waiting
         if left_the_queue > 0 or not waiting:
             self.moved_at = now
-        self.waiting, self.admitted, self.has_consumer = waiting, 0, consumers > 0
+        self.waiting, self.has_consumer = waiting, consumers > 0
+        self.published -= seen
 
     def is_full(self, limit: int, *, now: float) -> bool:
         moves = self.has_consumer and now - self.moved_at < STALLED_S
-        return moves and self.waiting + self.admitted >= limit
+        return moves and self.waiting + self.published + self.on_the_way >= limit
 
 
 class Backpressure:
-    """`admit` returns when the consumers have room for a batch, or after MAX_HOLD_S."""
+    """`admitted` lets a batch in when the consumers have room for it, or after MAX_HOLD_S."""
 
     def __init__(self, url: str, *, limit: int, tls: Tls | None = None) -> None:
         self._url, self._limit, self._tls = url, limit, tls
         self._depths: dict[str, Depth] = {}
         self._changed = asyncio.Condition()
 
-    async def admit(self, event_types: Iterable[str]) -> None:
+    @contextlib.asynccontextmanager
+    async def admitted(self, event_types: Iterable[str]) -> AsyncIterator[None]:
+        """Publish the batch in the block: it counts from now on, in the queue or on the way."""
         counts = per_queue(event_types)
         started_at = _now()
         with contextlib.suppress(TimeoutError):
@@ -80,10 +88,16 @@ class Backpressure:
                 await self._changed.wait_for(lambda: not self._is_full(counts))
         now = _now()
         HELD_S.inc(now - started_at)
-        for queue, count in counts.items():
-            depth = self._depths.setdefault(queue, Depth(now))
+        depths = {queue: self._depths.setdefault(queue, Depth(now)) for queue in counts}
+        for queue, depth in depths.items():
             depth.published_at = now
-            depth.admitted += count
+            depth.on_the_way += counts[queue]
+        try:
+            yield
+        finally:
+            for queue, depth in depths.items():
+                depth.on_the_way -= counts[queue]
+                depth.published += counts[queue]
 
     def _is_full(self, queues: Iterable[str]) -> bool:
         now = _now()
@@ -111,12 +125,14 @@ class Backpressure:
         self._depths = {
             queue: depth
             for queue, depth in self._depths.items()
-            if depth.waiting or now - depth.published_at < IDLE_S
+            if depth.waiting or depth.on_the_way or now - depth.published_at < IDLE_S
         }
         for queue, depth in list(self._depths.items()):
+            seen = depth.published
             found = await channel.declare_queue(queue, passive=True)
             result = found.declaration_result
-            depth.looked(result.message_count or 0, result.consumer_count or 0, now=_now())
+            waiting, consumers = result.message_count or 0, result.consumer_count or 0
+            depth.looked(waiting, consumers, seen=seen, now=_now())
         async with self._changed:
             self._changed.notify_all()
 

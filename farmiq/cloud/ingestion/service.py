@@ -89,11 +89,11 @@ class Ingestion:
         large = len(body) > TOO_LONG_FOR_THE_LOOP
         offered = await asyncio.to_thread(_read, body) if large else _read(body)
         _allow(edge, offered)
-        await self._backpressure.admit(event.event_type for event in offered.events)
         batch_id = offered.batch_id or f"batch-{ids.new()}"
-        known = await self._accept(
-            offered, batch_id, edge=edge.edge_cluster_id, trace_id=http.trace_id(request)
-        )
+        async with self._backpressure.admitted(event.event_type for event in offered.events):
+            known = await self._accept(
+                offered, batch_id, edge=edge.edge_cluster_id, trace_id=http.trace_id(request)
+            )
         answer: dict[str, object] = {"accepted": True}
         if known:
             answer["deduped"] = known
