@@ -1,7 +1,9 @@
-"""Battery cameras: what the gateway needs of memory and CPU when many send at once (P12).
+"""Battery cameras: the gateway's memory and CPU when many send at once (P12), and how fast (P13).
 
 Twenty cameras before one gateway, then two hundred before another, each with an image of its own
-and a third of its chunks lost on the way; every image has to be here, byte for byte.
+and a third of its chunks lost on the way; every image has to be here, byte for byte. P13 is two
+hundred without loss, beside the least that their bytes cost: COPY of all chunks as plain rows, and
+one PUT for each image.
 """
 
 import asyncio
@@ -63,24 +65,73 @@ class Fleet:
 
 
 async def measure(plan: Plan, say: Say) -> list[Result]:
-    """P12; saved to bench/results.json and docs/bench.md."""
+    """P12 and P13; saved to bench/results.json and docs/bench.md."""
     here = machine.description()
     root = config.state_dir() / "stacks" / "bench-cameras"
     stack.remove(root)  # what an interrupted run has left
     rounds: list[tuple[Fleet, Fleet]] = []
+    lossless: list[tuple[Fleet, float]] = []
     with stack.start(root, engines=ENGINES, say=say) as engines:
         admin_url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
         migrations.apply(admin_url, SQL["cloud"])
         with psycopg.connect(admin_url) as connection:
             add_company(connection, TENANT, name="Bench")
         for number in range(plan.rounds):
-            few = await _fleet(engines, plan, count=plan.few, seed=2 * number, say=say)
-            many = await _fleet(engines, plan, count=plan.many, seed=2 * number + 1, say=say)
+            few = await _fleet(engines, plan, count=plan.few, seed=3 * number, say=say)
+            many = await _fleet(engines, plan, count=plan.many, seed=3 * number + 1, say=say)
             rounds.append((few, many))
+            plain = replace(plan, loss=0.0)
+            fast = await _fleet(engines, plain, count=plan.many, seed=3 * number + 2, say=say)
+            lossless.append((fast, await _least_s(engines, fast, say)))
     stack.remove(root)
-    found = result(plan, rounds)
-    results.save([found], machine=here)
-    return [found]
+    found = [result(plan, rounds), speed(plan, lossless)]
+    results.save(found, machine=here)
+    return found
+
+
+async def _least_s(engines: Stack, fleet: Fleet, say: Say) -> float:
+    """How long a fleet's bytes take as rows by COPY and as one PUT for each image."""
+    each_chunk = b"x" * (fleet.bytes_each * fleet.cameras // fleet.chunks)
+    image = b"x" * fleet.bytes_each
+    bucket = Bucket(engines.environment["FARMIQ_CLOUD_S3_URL"])
+    url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await connection.execute("create table plain (image int, chunk int, data bytea)")
+        await connection.commit()
+        began = time.perf_counter()
+        async with (
+            connection.cursor() as cursor,
+            cursor.copy("copy plain from stdin") as copy,
+        ):
+            for number in range(fleet.chunks):
+                await copy.write_row((number % fleet.cameras, number, each_chunk))
+        await connection.commit()
+        for number in range(fleet.cameras):
+            await bucket.put(f"bench/{began}/{number}", image, content_type="image/jpeg")
+        took_s = time.perf_counter() - began
+        await connection.execute("drop table plain")
+    say(f"the least       {fleet.cameras / took_s:.1f} images/s by COPY and PUT")
+    return took_s
+
+
+def speed(plan: Plan, lossless: Sequence[tuple[Fleet, float]]) -> Result:
+    fleets = [fleet for fleet, _ in lossless]
+    found = results.of_runs(
+        "P13",
+        f"images/s of {plan.many} cameras at once / COPY of their chunks and one PUT per image",
+        [fleet.images_per_s * least_s / fleet.cameras for fleet, least_s in lossless],
+        target=">= 0.4",
+        detail={
+            "images/s": round(statistics.median(each.images_per_s for each in fleets), 1),
+            "by COPY and PUT, images/s": round(
+                statistics.median(fleet.cameras / least_s for fleet, least_s in lossless), 1),
+            "CPU, µs per chunk": {
+                name: round(statistics.median(each.us_per_chunk[name] for each in fleets))
+                for name in fleets[0].us_per_chunk
+            },
+        },
+    )  # fmt: skip
+    return replace(found, sound=all(each.complete for each in fleets))
 
 
 def result(plan: Plan, rounds: Sequence[tuple[Fleet, Fleet]]) -> Result:

@@ -34,7 +34,7 @@ def ingest(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Edge ingest: P1 to P4 beside a C subscriber, Node-RED and plain COPY; P9 and P11.
+    """Edge ingest: P1 to P4 beside a C subscriber, Node-RED and plain COPY; P9, P11, P14 and P15.
 
     Engines are started for it and stopped after it. Results go to bench/results.json and
     docs/bench.md. Exit code 3 if a target is missed.
@@ -51,7 +51,7 @@ def delivery(
     events: Annotated[int, typer.Option(min=1000, help="Events per measurement.")] = 40_000,
     as_json: AsJson = False,
 ) -> None:
-    """From the outbox to the cloud: P5 to P8 beside pgqueuer, procrastinate and aio-pika; P10.
+    """From the outbox to the cloud: P5 to P8 beside pgqueuer, procrastinate and aio-pika; P10, P19.
 
     Takes about ten minutes: the outbox is filled with up to 5 million rows. Engines are started
     for it and stopped after it. Results go to bench/results.json and docs/bench.md. Exit code 3 if
@@ -67,7 +67,7 @@ def cameras(
     rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """The cameras' gateway: 200 images at once with 30 % of their chunks lost, against 20 (P12).
+    """The cameras' gateway: 200 images at once, with 30 % of chunks lost (P12) and without (P13).
 
     Takes about two minutes a round. Engines are started for it and stopped after it. The result
     goes to bench/results.json and docs/bench.md. Exit code 3 if it needs more than 64 MB more, or
