@@ -39,6 +39,9 @@ from farmiq.plumbing.gateway_session import SessionWatch
 
 NAME = "edge-ingress-gateway"
 
+# How long after reading broke off it begins again.
+AGAIN_S = 0.2
+
 TAKEN = prometheus_client.Counter(
     "farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"]
 )
@@ -130,6 +133,8 @@ async def _read_log(
                 log.get(NAME).warning("ingress.log_lost", reason=str(lost.exceptions[0]))
             except* source.CursorMovedError as moved:
                 log.get(NAME).warning("ingress.cursor_moved", reason=str(moved.exceptions[0]))
+            # A broker that ends what it has just begun must not keep us busy.
+            await asyncio.sleep(AGAIN_S)
 
 
 async def _make_log(settings: EdgeSettings) -> None:
