@@ -2,6 +2,7 @@
 
 import json
 import operator
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -58,12 +59,18 @@ def of_runs(
     )
 
 
+def _order(target_id: str) -> tuple[int, str]:
+    """P2 before P10, P1 before P1b."""
+    number = re.match(r"P(\d+)", target_id)
+    return (int(number[1]) if number else 0, target_id)
+
+
 def save(results: Sequence[Result], *, machine: dict[str, Any]) -> None:
     """Put these entries into the file; those of other targets stay as they are."""
     stamp = {"at": f"{datetime.now(UTC):%Y-%m-%d %H:%M}Z", "machine": machine}
     new = {one.id: one.entry() | stamp for one in results}
     kept = {one["id"]: one for one in load()} | new
-    in_order = sorted(kept.values(), key=lambda one: int(one["id"][1:]))
+    in_order = sorted(kept.values(), key=lambda one: _order(one["id"]))
     FILE.write_text(json.dumps(in_order, indent=2) + "\n", encoding="utf-8")
     PAGE.write_text(page(in_order), encoding="utf-8")
 

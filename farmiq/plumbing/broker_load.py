@@ -6,7 +6,7 @@ says nothing of how fast anybody sent it, and a flood is seen long after it came
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -139,7 +139,7 @@ class Guard:
     """Has whoever sends more than it may held back: `hold_back` says for how many seconds.
 
     `flow` counts messages, `flow_bytes` bytes: few long ones fill a broker as well as many.
-    `ours` is the login of our own services, which send on behalf of all.
+    `ours` are the logins of our own services, which send on behalf of all.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Guard:
         flow: Flow,
         flow_bytes: Flow,
         *,
-        ours: str,
+        ours: Collection[str],
         hold_back: Callable[[str, Flow], Awaitable[float]],
     ) -> None:
         self._load, self._flows = load, (flow, flow_bytes)
@@ -161,7 +161,8 @@ class Guard:
             log.get("broker").warning("broker.load", reason=self._load.problem)
         beyond: dict[str, Flow] = {}
         for flow, counts in zip(self._flows, (sent.messages, sent.size_bytes), strict=True):
-            counts.pop(self._ours, None)
+            for login in self._ours:
+                counts.pop(login, None)
             beyond |= dict.fromkeys(flow.beyond(counts, now=time.monotonic()), flow)
         for user, which in sorted(beyond.items(), key=lambda item: item[0]):
             lasts_s = await self._hold_back(user, which)

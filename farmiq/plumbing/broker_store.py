@@ -84,7 +84,6 @@ def changes(bounds: Bounds, *, store_bytes: int) -> dict[str, dict[str, Any]]:
     queue: dict[str, Any] = {"max_bytes": int(store_bytes * QUEUE_SHARE), "discard": "new"}
     if bounds.log is not None:
         queue["max_bytes"] = int(store_bytes * (QUEUE_SHARE - LOG_SHARE))
-        queue["subjects"] = list(bounds.log.queue_subjects)
     return {
         RETAINED: {
             "subjects": [_PREFIX + subject for subject in bounds.retained],
@@ -186,11 +185,6 @@ class Store:
         async with nats.connected(self._nats_url) as server:
             for name, wanted in changes(self._bounds, store_bytes=store_bytes).items():
                 config = await _config(server, name)
-                if config is None and name == QUEUE and log is not None:
-                    config = queue(log)
-                    await stream.ask(server, f"STREAM.CREATE.{name}", {**config, **wanted})
-                    done.append(name)
-                    continue
                 # The broker makes its streams when the first MQTT client comes.
                 if config is None or _is_so(config, wanted):
                     continue
@@ -198,11 +192,10 @@ class Store:
                     await self._purge(server)
                 await stream.ask(server, f"STREAM.UPDATE.{name}", {**config, **wanted})
                 done.append(name)
-            made = [sink(self._bounds)]
-            # After the queue: that gives it the subjects and the room.
-            if log is not None:
-                made.append(log_stream(log, store_bytes=store_bytes))
-            done += [wanted["name"] for wanted in made if await _make(server, wanted)]
+            if await _make(server, sink(self._bounds)):
+                done.append(NOT_RETAINED)
+            if log is not None and await _make_log(server, log, store_bytes=store_bytes):
+                done.append(log.name)
         self.is_bounded.set()
         return done
 
@@ -211,6 +204,27 @@ class Store:
         for subject in self._bounds.not_retained:
             purged = {"filter": _PREFIX + subject}
             await stream.ask(server, f"STREAM.PURGE.{RETAINED}", purged)
+
+
+async def _make_log(server: nats.Connection, log: LogStream, *, store_bytes: int) -> bool:
+    """The log, and what is left to the queue; whether anything had to be done.
+
+    The log is made before the queue gives its subjects away: where there is no room for one, the
+    queue goes on as it was.
+    """
+    wanted, of_queue = log_stream(log, store_bytes=store_bytes), queue(log)
+    has_changed = False
+    if await _config(server, log.name) is None:
+        has_changed = await _make(server, {**wanted, "subjects": [f"{log.name}.none"]})
+    config = await _config(server, QUEUE)
+    if config is None:
+        of_queue["max_bytes"] = int(store_bytes * (QUEUE_SHARE - LOG_SHARE))
+        has_changed |= await _make(server, {**of_queue, "discard": "new"})
+    elif not _is_so(config, {"subjects": of_queue["subjects"]}):
+        narrowed = {**config, "subjects": of_queue["subjects"]}
+        await stream.ask(server, f"STREAM.UPDATE.{QUEUE}", narrowed)
+        has_changed = True
+    return await _make(server, wanted) or has_changed
 
 
 async def _make(server: nats.Connection, wanted: dict[str, Any]) -> bool:

@@ -32,6 +32,8 @@ async def claim(tx: db.Connection, stream: str, *, lanes: int) -> list[Lane]:
 
     If there were other lanes before, all of them begin at the one that is furthest behind.
     """
+    # Rows are written anew: who waits for one of them would find none.
+    await tx.execute("select pg_advisory_xact_lock(hashtext('broker_cursors:' || %s))", (stream,))
     rows = await db.fetch_all(
         tx,
         """
@@ -51,10 +53,27 @@ async def claim(tx: db.Connection, stream: str, *, lanes: int) -> list[Lane]:
 
 
 async def restart(tx: db.Connection, lanes: Sequence[Lane], start: Start) -> None:
-    """All lanes begin where reading began: the stream is new, or another than it was."""
+    """All lanes begin where reading began: the stream is new, or another than it was.
+
+    Raises CursorMovedError.
+    """
+    await check(tx, lanes)
     for lane in lanes:
         lane.position = Position(start.created, start.after_seq, 0)
     await replace(tx, lanes)
+
+
+async def check(tx: db.Connection, lanes: Sequence[Lane]) -> None:
+    """Raise CursorMovedError if another gateway has begun to read; hold it off until the commit."""
+    stream, token = lanes[0].stream, lanes[0].fencing_token
+    rows = await db.fetch_all(
+        tx,
+        "select 1 from broker_cursors where stream = %s and fencing_token = %s for update",
+        stream,
+        token,
+    )
+    if len(rows) != len(lanes):
+        raise CursorMovedError(f"another gateway reads {stream}")
 
 
 async def replace(tx: db.Connection, lanes: Sequence[Lane]) -> None:

@@ -22,7 +22,7 @@ CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
 # The longest line of the protocol, and the longest message that we take.
 MAX_LINE_BYTES = 64 * 1024
-MAX_MESSAGE_BYTES = 2**20
+MAX_MESSAGE_BYTES = 2 * 2**20
 _HEADER_LINE = b"NATS/1.0"
 
 
@@ -110,7 +110,8 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 message = await answer
         except TimeoutError:
-            raise NatsError(f"{subject}: no answer within {timeout_s:g} s") from None
+            why = f" ({self.reason})" if self.reason else ""
+            raise NatsError(f"{subject}: no answer within {timeout_s:g} s{why}") from None
         finally:
             self._answers.pop(reply, None)
         if message.status.startswith("503"):

@@ -361,7 +361,8 @@ class Reader:
         self._arrived.set()
 
     def _take_unlogged(self, message: nats.Message) -> None:
-        if _QOS0 in message.headers and self._waiting_bytes < 2 * PULL_BYTES:
+        has_room = self._waiting_bytes < 2 * PULL_BYTES and len(self._waiting) < 2 * PULL_MESSAGES
+        if _QOS0 in message.headers and has_room:
             self._waiting.append(Message(0, message.subject, message.payload, time.time_ns()))
             self._waiting_bytes += len(message.payload)
             self._arrived.set()

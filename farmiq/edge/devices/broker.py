@@ -51,7 +51,12 @@ def callout(pool: db.Pool, settings: EdgeSettings, web: httpx2.AsyncClient) -> C
         version=_version,
         load=load,
         end_session=end_session,
-        own_urls=(url, settings.mqtt_url.get_secret_value(), secret(settings.broker_nats_url)),
+        own_urls=(
+            url,
+            settings.mqtt_url.get_secret_value(),
+            secret(settings.broker_nats_url),
+            secret(settings.ingress_url),
+        ),
         is_own=own_client_id if strict else partial(not_anothers, ours=ours),
     )
 

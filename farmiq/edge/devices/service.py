@@ -17,6 +17,7 @@ import msgspec
 import prometheus_client
 
 from farmiq.config import EdgeSettings
+from farmiq.config.settings import secret
 from farmiq.edge import alerts, diary, outbox, retention
 from farmiq.edge import broker as broker_streams
 from farmiq.edge.devices import api, desk, floods, liveness, record, refusals, store
@@ -133,7 +134,8 @@ def guard_of(settings: EdgeSettings, pool: db.Pool, load: Load) -> Guard:
     flow = Flow(settings.device_per_second, settings.device_burst)
     flow_bytes = Flow(settings.device_bytes_per_second, settings.device_bytes_burst, "bytes")
     pauser = floods.Pauser(pool, writes_users=settings.says_who_connects)
-    ours = unquote(urlsplit(settings.mqtt_url.get_secret_value()).username or "")
+    urls = (settings.mqtt_url.get_secret_value(), secret(settings.ingress_url) or "")
+    ours = [unquote(urlsplit(url).username or "") for url in urls]
     return Guard(load, flow, flow_bytes, ours=ours, hold_back=pauser.hold_back)
 
 

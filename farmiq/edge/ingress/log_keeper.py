@@ -44,18 +44,23 @@ class LogKeeper:
     async def look(self) -> dict[str, object]:
         try:
             info = await self._reader.info()
-            below_seq = self._purgeable(info)
-            purged = await self._reader.purge(below_seq=below_seq) if below_seq else 0
         except nats.NatsError:
             return {}  # the reader tells of it
         BYTES.set(info.bytes)
         MAX_BYTES.set(info.max_bytes)
-        PURGED.inc(purged)
         await self._tell(info)
-        return {"purged": purged} if purged else {}
+        below_seq = self._purgeable(info)
+        try:
+            purged = await self._reader.purge(below_seq=below_seq) if below_seq else 0
+        except nats.NatsError as error:
+            log.get(NAME).warning("ingress.log_not_purged", reason=str(error))
+            return {}
+        PURGED.inc(purged)
+        return {"count": purged} if purged else {}
 
     async def report(self, start: stream.Start) -> None:
         """Tell of a log that does not go on where it was read last."""
+        self._seen.clear()
         if not start.rewound:
             return
         log.get(NAME).warning("ingress.log_rewound", reason=start.rewound, count=start.lost)
@@ -77,6 +82,8 @@ class LogKeeper:
         below_seq = stored_seq if info.share >= WARN_SHARE else 0
         while self._seen and self._seen[0][0] <= now - self._hold_s:
             below_seq = max(below_seq, self._seen.popleft()[1])
+        # Never what is not stored, whatever stream the numbers that we saw were of.
+        below_seq = min(below_seq, stored_seq)
         return below_seq if below_seq > info.first_seq else None
 
     async def _tell(self, info: stream.Info) -> None:

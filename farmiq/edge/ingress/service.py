@@ -33,7 +33,7 @@ from farmiq.messages.topics import Place
 from farmiq.nats_users import subject
 from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt, nats, stream
 from farmiq.plumbing.attempts import Attempts
-from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.gateway_session import SessionWatch
 
@@ -82,7 +82,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         asyncio.TaskGroup() as group,
     ):
         turn = lease.Turn(
-            pool,
+            desk,
             name=settings.mqtt_client_id or NAME,
             holder=lease.holder(settings.http_port),
             lasts_s=settings.ingress_lease_s,
@@ -97,7 +97,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         url = broker.log_url(settings)
         if url is not None:
             with door.readying({"ingress.log": lambda: "the broker's log is not prepared yet"}):
-                await _make_log(settings)
+                await _make_log(settings, url)
                 await _store_session(settings, url, pool)
             await turn.take_turns(lambda: _read_log(settings, url, door, pool, turn))
         else:
@@ -137,19 +137,24 @@ async def _read_log(
             await asyncio.sleep(AGAIN_S)
 
 
-async def _make_log(settings: EdgeSettings) -> None:
+async def _make_log(settings: EdgeSettings, url: str) -> None:
     """The log is there before it is read; whoever may not make it waits for edge-devices-registry.
 
     What devices send while there is none is acknowledged by the broker and held by nobody.
     """
+    backoff = Backoff(cap_s=2.0)
     async with httpx2.AsyncClient(trust_env=False) as web:
-        kept = broker.store(settings, web)
-        backoff = Backoff(cap_s=2.0)
-        while kept is not None and settings.broker_nats_url is not None:
-            await kept.look()
-            if kept.is_bounded.is_set():
-                return
-            log.get(NAME).warning("ingress.no_log_yet", reason=kept.problem)
+        streams = broker.store(settings, web)
+        while True:
+            if streams is not None and settings.broker_nats_url is not None:
+                await streams.look()
+            try:
+                async with nats.connected(url, tls=settings.tls) as server:
+                    await stream.info(server, topics.LOG)
+                    return
+            except nats.NatsError as error:
+                reason = (streams and streams.problem) or str(error)
+                log.get(NAME).warning("ingress.no_log_yet", reason=reason)
             await backoff.wait()
 
 
@@ -294,8 +299,10 @@ class Intake:
     async def _until_committed(self, part: Part) -> Outcome:
         """The source keeps what is not committed, so this tries for as long as it takes."""
         backoff = Backoff(cap_s=5.0)
+        before = cancelled_so_far()
         sent = [(message.topic, message.payload) for message in part.messages]
         while True:
+            end_if_cancelled(beyond=before)
             try:
                 with self.attempts:
                     return await transaction.keep_in_halves(

@@ -4,6 +4,7 @@ Both give batches in the order in which messages came. The log's cursor moves in
 that stores the messages; a session acknowledges a batch after all of it is committed.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from farmiq.edge.ingress import lanes
 from farmiq.messages import topics
 from farmiq.nats_users import subject
 from farmiq.plumbing import cursor, db, lease, log, mqtt, stream
-from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.cursor import CursorMovedError
 from farmiq.plumbing.stream import LostError, Position
 from farmiq.plumbing.tls import Tls
@@ -23,6 +24,8 @@ __all__ = ["CursorMovedError", "LogSource", "LostError", "MqttSource", "Progress
 
 # What waited in the gateway's MQTT session before it read the log.
 _SESSION_STREAM = "$MQTT_msgs"
+# So long the next of what waited in a session may take.
+SESSION_S = 10.0
 # A lane that no message came for moves its cursor that often, so that the log can be purged.
 IDLE_LANE_S = 5.0
 # A session of another gateway that waits so long within its transaction is frozen.
@@ -207,7 +210,9 @@ class LogSource:
 
     async def _claim(self) -> list[cursor.Lane]:
         backoff = Backoff(cap_s=2.0)
+        before = cancelled_so_far()
         while True:
+            end_if_cancelled(beyond=before)
             try:
                 async with db.autocommit(self._pool) as tx:
                     # A gateway that is frozen in its transaction keeps the cursors locked.
@@ -220,7 +225,9 @@ class LogSource:
 
     async def _restart(self, start: stream.Start) -> None:
         backoff = Backoff(cap_s=2.0)
+        before = cancelled_so_far()
         while True:
+            end_if_cancelled(beyond=before)
             try:
                 async with db.transaction(self._pool) as tx:
                     await cursor.restart(tx, self._lanes, start)
@@ -242,14 +249,21 @@ async def session_batches(
         await reader.start(None)
         if not reader.pending:
             return
+        last_seq = 0
         while reader.pending or reader.waiting:
-            found = await reader.batch(max_messages=max_messages)
+            try:
+                async with asyncio.timeout(SESSION_S):
+                    found = await reader.batch(max_messages=max_messages)
+            except TimeoutError:
+                # Another gateway has stored and removed the rest.
+                raise LostError("what waited in the session is gone") from None
+            last_seq = found[-1].seq
             yield [
                 LogMessage(topic_of(each.subject), each.payload, each.seq, each.stored_at_ns)
                 for each in found
             ]
         for each in filters:
-            await reader.purge(subject=each)
+            await reader.purge(subject=each, below_seq=last_seq + 1)
 
 
 def topic_of(name: str) -> str:

@@ -44,7 +44,7 @@ async def test_sender_of_few_long_messages_is_held_back(broker: stack.Stack) -> 
             load,
             Flow(per_second=200, burst=4_000),
             Flow(1_000, 300_000, "bytes"),
-            ours="gateway",
+            ours=["gateway"],
             hold_back=hold_back,
         )
         await guard.look()

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx2
 import psycopg
 import pytest
 
 from farmiq import stack
 from farmiq.config import EdgeSettings
+from farmiq.edge import broker as edge_broker
 from farmiq.edge.ingress import log_keeper, service, source, transaction
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
@@ -336,6 +338,33 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
 
 
 class TestCursor:
+    async def test_two_gateways_that_claim_at_once_go_on_where_the_last_one_was(
+        self, edge_db: Database, pool: db.Pool
+    ) -> None:
+        async with db.transaction(pool) as tx:
+            lanes = await cursor.claim(tx, "S", lanes=2)
+            await cursor.restart(tx, lanes, Start("made", 1000))
+        async with db.pool(edge_db.url, name="other") as other:
+
+            async def claim(source: db.Pool) -> list[cursor.Lane]:
+                async with db.transaction(source) as tx:
+                    return await cursor.claim(tx, "S", lanes=2)
+
+            claimed = await asyncio.gather(*[claim(each) for each in (pool, other) * 3])
+        assert {lane.position for lanes in claimed for lane in lanes} == {Position("made", 1000, 0)}
+        assert sorted(lanes[0].fencing_token for lanes in claimed) == [2, 3, 4, 5, 6, 7]
+
+    async def test_gateway_that_was_taken_over_from_restarts_nothing(self, pool: db.Pool) -> None:
+        async with db.transaction(pool) as tx:
+            old = await cursor.claim(tx, "S", lanes=1)
+        async with db.transaction(pool) as tx:
+            (new,) = await cursor.claim(tx, "S", lanes=1)
+            await cursor.advance(tx, new, seq=1000, stored_at_ns=1)
+        with pytest.raises(CursorMovedError):
+            async with db.transaction(pool) as tx:
+                await cursor.restart(tx, old, Start("made", 10))
+        assert await _seq(pool) == 1000
+
     async def test_gateway_that_was_taken_over_from_moves_nothing(self, pool: db.Pool) -> None:
         async with db.transaction(pool) as tx:
             old = await cursor.claim(tx, "S", lanes=1)
@@ -363,3 +392,57 @@ class TestCursor:
         async with db.transaction(pool) as tx:
             again = await cursor.claim(tx, "S", lanes=3)
         assert [lane.position for lane in again] == [Position("made", 3, 0)] * 3
+
+
+async def _seq(pool: db.Pool) -> int:
+    async with db.transaction(pool) as tx:
+        return await cursor.stored_seq(tx, "S")
+
+
+async def test_purge_after_the_broker_lost_its_files_removes_nothing_unread(
+    broker: stack.Stack, edge_db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was stored of the old stream has greater numbers than the new one."""
+    monkeypatch.setattr(log_keeper, "EVERY_S", 0.1)
+    async with gateway(settings_of(broker, edge_db, INGRESS_LOG_HOLD_MINUTES="0.02")):
+        await publish(broker, *readings(60))
+        await until(lambda: stored(edge_db) == 60)
+        await restart_with(broker, lambda: shutil.rmtree(store_of(broker)))
+        # The registry makes the log anew; here ingress alone runs.
+        async with httpx2.AsyncClient(trust_env=False) as web:
+            streams = edge_broker.store(settings_of(broker, edge_db), web)
+            assert streams is not None
+            await streams.look()
+            assert streams.problem is None
+        await publish(broker, *readings(4))
+        await until(lambda: stored(edge_db) == 64)
+        with psycopg.connect(edge_db.admin_url) as owner:
+            owner.execute("lock table telemetry_raw in exclusive mode")
+            await publish(broker, *readings(20))
+            before = (await log_info(broker)).last_seq
+            looked = asyncio.get_running_loop().time()
+            await until(lambda: asyncio.get_running_loop().time() > looked + 3)
+            info = await log_info(broker)
+        assert (info.last_seq, info.first_seq <= before - 19) == (before, True)
+        await until(lambda: stored(edge_db) == 84)
+
+
+async def test_log_that_has_no_room_leaves_the_queue_as_it_was(
+    broker: stack.Stack, edge_db: Database
+) -> None:
+    """An operator's own stream has reserved the room: the site goes on by its session."""
+    session = settings_of(
+        broker, edge_db, FARMIQ_EDGE_INGRESS_URL=broker.environment["FARMIQ_EDGE_MQTT_URL"]
+    )
+    async with gateway(session):
+        async with nats.connected(broker.environment["FARMIQ_EDGE_BROKER_NATS_URL"]) as server:
+            own = {"name": "OWN", "subjects": ["own.>"], "storage": "file", "max_bytes": 2 * 2**30}
+            await stream.ask(server, "STREAM.CREATE.OWN", own)
+        async with httpx2.AsyncClient(trust_env=False) as web:
+            streams = edge_broker.store(settings_of(broker, edge_db), web)
+            assert streams is not None
+            await streams.look()
+            assert "storage" in str(streams.problem)
+            assert not streams.is_bounded.is_set()
+        await publish(broker, *readings(5))
+        await until(lambda: stored(edge_db) == 5)

@@ -68,7 +68,7 @@ async def test_status_is_read_from_the_headers() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"MSG a 1 2000000\r\n", "longer than we take"),
+        (b"MSG a 1 3000000\r\n", "longer than we take"),
         (b"x" * 70_000, "a line of more than"),
         (b"-ERR 'Authorization Violation'\r\n", "Authorization Violation"),
         (b"MSG a 1 many\r\n", "invalid literal"),

@@ -90,9 +90,12 @@ class LogPosition:
         self._moved = asyncio.Event()
         self._looked_at = time.monotonic()
         self._frozen = 0
+        self._restarts = 0
         self.seq = 0
 
     def stored(self, seq: int) -> None:
+        # The log was made anew or set back: its old end says nothing any more.
+        self._restarts += seq < self.seq
         self.seq = seq
         self._moved.set()
 
@@ -102,11 +105,12 @@ class LogPosition:
         What it returns is for `holds`. Raises NatsError, or LostError.
         """
         while True:
+            restarts = self._restarts
             mark, end = self._frozen, await self._last_seq()
-            while self.seq < end:
+            while self.seq < end and restarts == self._restarts:
                 self._moved.clear()
                 await self._moved.wait()
-            if self.holds(mark):
+            if restarts == self._restarts and self.holds(mark):
                 return mark
 
     def holds(self, mark: int) -> bool:
@@ -212,9 +216,13 @@ class Answers:
             found = await store.due(tx, whole=False, most=MAX_ANSWERED)
         if not found and not greeted:
             return False
-        mark = await self._position.catch_up()
-        if greeted:
+        try:
+            mark = await self._position.catch_up()
             await self._greet(greeted, mark)
+            greeted = {}
+        finally:
+            # Who is not answered yet is so in the next round, unless it has come again since.
+            self._greeted = {**greeted, **self._greeted}
         try:
             await self._answer(found, mark)
         except psycopg.Error as error:
@@ -341,6 +349,8 @@ class Answers:
 
     async def _greet(self, greeted: dict[UUID, str], mark: int) -> None:
         """Who holds images, and has said nothing since HELLO, announces the oldest (C-117)."""
+        if not greeted:
+            return
         async with db.transaction(self._pool) as tx:
             waiting = await store.silent_since_hello(tx, list(greeted))
         next_wakes = await self._next_wakes(waiting)

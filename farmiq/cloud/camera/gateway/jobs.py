@@ -124,7 +124,7 @@ def guard_of(settings: CloudSettings, pool: db.Pool, load: Load) -> Guard:
     flow = Flow(settings.camera_per_second, settings.camera_burst)
     flow_bytes = Flow(settings.camera_bytes_per_second, settings.camera_bytes_burst, "bytes")
     pauser = Pauser(pool, writes_users=settings.says_who_connects)
-    ours = unquote(urlsplit(url).username or "")
+    ours = [unquote(urlsplit(url).username or "")]
     return Guard(load, flow, flow_bytes, ours=ours, hold_back=pauser.hold_back)
 
 

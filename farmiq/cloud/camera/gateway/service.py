@@ -254,13 +254,13 @@ class Ingest:
         if start.rewound:
             REWOUND.inc()
             log.get(NAME).error("camera.log_rewound", reason=start.rewound, count=start.lost)
-        # The time of the last message stays: the one at this number is compared with it again.
-        if start.after_seq != lane.position.seq or start.created != lane.position.created:
-            lane.position = Position(start.created, start.after_seq, 0)
-            async with db.transaction(self._pool) as tx:
-                await cursor.replace(tx, [lane])
+        # At once: what was reached in another stream must not be purged from this one.
         self._reached.clear()
         self._position.stored(start.after_seq)
+        # The time of the last message stays: the one at this number is compared with it again.
+        if start.after_seq != lane.position.seq or start.created != lane.position.created:
+            async with db.transaction(self._pool) as tx:
+                await cursor.restart(tx, [lane], start)
         return lane
 
     async def _take(self, lane: Lane, messages: Sequence[Message]) -> Outcome:
