@@ -21,6 +21,7 @@ import argon2
 import httpx2
 import psycopg
 import pytest
+import structlog
 from _pytest.nodeid import coerce_node_id
 from hypothesis import HealthCheck, settings
 from psycopg import sql
@@ -107,6 +108,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("faults")
         for line in fault_lines(faults):
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_at_first() -> Iterator[None]:
+    """A command that a test runs in this process sets the level of the log for all after it."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
