@@ -36,13 +36,11 @@ SILENT_S = 3 * HEARTBEAT_S
 # A consumer that nobody asks for so long is removed by the broker.
 INACTIVE_S = 30.0
 
-_STREAM_NOT_FOUND, _MESSAGE_NOT_FOUND = 10059, 10037
+_MESSAGE_NOT_FOUND = 10037
 # A request has ended, in these words, because it is full; any other 409 ends the consumer.
 _REQUEST_OVER = ("Batch Completed", "MaxBytes")
 # Of an MQTT message with QoS 0.
 _QOS0 = b"\r\nNmqtt-Pub:0\r\n"
-# Of an MQTT message that the broker keeps for clients that are away (QoS 1).
-_QOS1 = b"Nmqtt-Pub: 1\r\n"
 # $JS.ACK.stream.consumer.deliveries.seq.consumer-seq.time.pending; newer servers say more.
 _SHORT_REPLY = 9
 
@@ -218,17 +216,6 @@ class Reader:
         if self._server is None or self._lost is not None:
             raise LostError(self._lost or "not connected")
         self._server.publish(subject, payload)
-
-    async def publish_stored(self, subject: str, payload: bytes) -> None:
-        """For MQTT clients that subscribed with QoS 1, also if they are away just now.
-
-        Returns when the broker has it on disk; raises NatsError if that is not known.
-        """
-        if self._server is None:
-            raise NatsError(self._lost or "not connected")
-        raw = await self._server.request(f"$MQTT.msgs.{subject}", payload, headers=_QOS1)
-        if error := msgspec.json.decode(raw).get("error"):
-            raise NatsError(f"{subject}: {error.get('description')}")
 
     async def info(self) -> Info:
         """Raises NatsError."""

@@ -74,7 +74,6 @@ LIST: tuple[Engine, ...] = (
             "FARMIQ_CLOUD_CAMERA_URL",
             stream="FARMIQ_CAMERAS",
             publish=("device.*.ack", "device.*.cmd", "ESP32CAM.*.ack", "ESP32CAM.*.cmd"),
-            before=("$MQTT_msgs",),
         ),
         settings={
             "FARMIQ_CLOUD_BROKER_USERS_FILE": USERS_FILE,

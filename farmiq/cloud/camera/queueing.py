@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from farmiq.cloud.camera.telling import GATEWAY, MOST_QUEUED, Name
+from farmiq.cloud.camera.telling import GATEWAY, MAX_QUEUED, Name
 from farmiq.plumbing import db
 
 
@@ -38,9 +38,9 @@ async def queue(
         created_by,
         device_id,
         GATEWAY,
-        MOST_QUEUED,
+        MAX_QUEUED,
     )
     if not rows:
-        raise NotTaken(f"the camera is retired, or {MOST_QUEUED} commands wait for it already")
+        raise NotTaken(f"the camera is retired, or {MAX_QUEUED} commands wait for it already")
     made: UUID = rows[0][0]
     return made

@@ -9,7 +9,7 @@ Name = Literal["send_image", "capture_image", "next_wake"]
 NAMES: tuple[Name, ...] = ("send_image", "capture_image", "next_wake")
 STATES = ("queued", "sent", "done", "failed", "expired")
 GATEWAY = "gateway"
-MOST_QUEUED = 100
+MAX_QUEUED = 100
 MOST_AHEAD = timedelta(days=31)
 # This dialect says the hour alone: what is further off would be another wake.
 MOST_AHEAD_BY_HOUR = timedelta(days=1)

@@ -516,7 +516,7 @@ class Answers:
             await store.drop_chunks(tx, [transfer_id])
             row.transfer = chunks.spoiled(row.transfer, now=plan.now)
             row.reason = "; ".join(wrong)[:500]
-            if row.transfer.spoiled > chunks.MOST_SPOILED or standing.is_overtaken:
+            if row.transfer.spoiled > chunks.MAX_SPOILED or standing.is_overtaken:
                 await self._fail(tx, plan, row, Fail(CORRUPT, row.reason))
             else:
                 plan.save(row, row.transfer, due_at=plan.now + self._pace.round)

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from farmiq.cloud.camera.gateway.wire import MOST_CHUNKS, MOST_IMAGE_BYTES, Metadata, Wrong
+from farmiq.cloud.camera.gateway.wire import MAX_CHUNKS, MAX_IMAGE_BYTES, Metadata, Wrong
 
 State = Literal["receiving", "complete", "failed"]
 
@@ -36,7 +36,7 @@ FIRST_CHUNK_ROUNDS = 4.0
 # Rounds in vain beyond those double the pause, up to this.
 MAX_BACKOFF_S = 30.0
 # How often an image that is here, but wrong, is asked for again whole.
-MOST_SPOILED = 1
+MAX_SPOILED = 1
 MOST_NUMBERS = 512
 DIGEST_BYTES = 8
 # The head of a JPEG may be the same in every picture of a camera; what follows it never is.
@@ -333,13 +333,13 @@ def took(transfer: Transfer, number: int, size: int, *, now: datetime) -> Transf
 def _chunk_problems(transfer: Transfer, number: int, size: int) -> list[str]:
     index = number - transfer.first_chunk_id
     total = transfer.total_chunks
-    last = (total or MOST_CHUNKS + 1) - 1
+    last = (total or MAX_CHUNKS + 1) - 1
     if not 0 <= index <= last:
         counted = f"{transfer.first_chunk_id} to {last + transfer.first_chunk_id}"
         return [f"chunk_id is {number}: this image has {counted}"]
     if has(transfer.received, index):
         return []
-    most = transfer.image_size or MOST_IMAGE_BYTES
+    most = transfer.image_size or MAX_IMAGE_BYTES
     if transfer.received_bytes + size > most:
         return [f"chunk {number} makes the image larger than {most} bytes"]
     wanted = _wanted(transfer, index)

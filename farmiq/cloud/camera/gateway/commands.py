@@ -11,7 +11,7 @@ from psycopg.rows import class_row
 from farmiq.cloud.camera.gateway import dialects
 from farmiq.cloud.camera.gateway.store import Camera
 from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, NextWake, SendImage
-from farmiq.cloud.camera.telling import GATEWAY, MOST_QUEUED
+from farmiq.cloud.camera.telling import GATEWAY, MAX_QUEUED
 from farmiq.plumbing import db
 
 # A command that nobody could be told within so long is no longer meant.
@@ -198,7 +198,7 @@ async def _want(tx: db.Connection, greeted: Sequence[Greeted]) -> None:
             "cameras": [each.camera.device_id for each in greeted],
             "failed": [each.pending_count > 0 for each in greeted],
             "by": GATEWAY,
-            "most": MOST_QUEUED,
+            "most": MAX_QUEUED,
         },
     )
 
@@ -225,7 +225,7 @@ async def _want_nameless(tx: db.Connection, greeted: Sequence[Greeted]) -> None:
         {
             "cameras": [each.camera.device_id for each in greeted],
             "companies": [each.camera.company_id for each in greeted],
-            "pending": [min(each.pending_count, MOST_QUEUED) for each in greeted],
+            "pending": [min(each.pending_count, MAX_QUEUED) for each in greeted],
             "by": GATEWAY,
         },
     )

@@ -75,7 +75,7 @@ def _hello(
         firmware=wire.firmware(said.text("firmware", "firmware_version"), noted),
     )
     wrong = [*wrong, *said.wrong]
-    if not 0 <= pending_count <= wire.MOST_PENDING:
+    if not 0 <= pending_count <= wire.MAX_PENDING:
         wrong.append(f"no camera holds {wire.shown(pending_count)} images")
     if wrong:
         raise Wrong(wrong, kind=kind)
@@ -95,7 +95,7 @@ def _metadata_standard(raw: bytes) -> Metadata:
         wrong += wire.name_problems(name)
     if total is not None:
         wrong += wire.size_problems(total_chunks=total, image_size=size)
-    if chunk_size is not None and not 1 <= chunk_size <= wire.MOST_IMAGE_BYTES:
+    if chunk_size is not None and not 1 <= chunk_size <= wire.MAX_IMAGE_BYTES:
         wrong.append(f"no chunk has {chunk_size} bytes")
     if first not in {0, 1}:
         wrong.append(f"first_chunk_id is 0 or 1, not {first}")
@@ -151,8 +151,8 @@ def _chunk_json(found: dict[str, msgspec.Raw]) -> Chunk:
 
 
 def _checked(name: str | None, number: int | None, data: bytes, wrong: list[str]) -> Chunk:
-    if number is not None and not 0 <= number <= wire.MOST_CHUNKS:
-        wrong = [*wrong, f"chunk_id is {number}: an image has at most {wire.MOST_CHUNKS} chunks"]
+    if number is not None and not 0 <= number <= wire.MAX_CHUNKS:
+        wrong = [*wrong, f"chunk_id is {number}: an image has at most {wire.MAX_CHUNKS} chunks"]
     if not data and not wrong:
         wrong = ["a chunk without bytes"]
     if wrong or number is None:
@@ -263,7 +263,7 @@ def _sizes(said: wire.Reader, *, error: bool) -> tuple[int | None, int | None, i
     size = said.whole_number("image_size", needed=not error)
     chunk_size = said.whole_number("max_chunk_size", needed=not error)
     total = 0
-    if chunk_size is not None and not 1 <= chunk_size <= wire.MOST_IMAGE_BYTES:
+    if chunk_size is not None and not 1 <= chunk_size <= wire.MAX_IMAGE_BYTES:
         said.wrong.append(f"no chunk has {wire.shown(chunk_size)} bytes")
     elif size is not None and chunk_size is not None:
         total = -(-size // chunk_size)

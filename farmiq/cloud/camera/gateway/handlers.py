@@ -29,6 +29,7 @@ from farmiq.cloud.camera.gateway.chunks import Pace, Transfer
 from farmiq.cloud.camera.gateway.store import Camera, Refused, Row, Wake
 from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Place, Sent, Wrong
 from farmiq.plumbing import db
+from farmiq.plumbing.cursor import CursorMovedError
 
 # Errors of fn_wake_ingestion_handler about the camera, not about the data.
 _NOT_REGISTERED, _NOT_IN_USE = "FQ001", "FQ002"
@@ -47,10 +48,6 @@ _WHOSE = (
 MoveCursor = Callable[[db.Connection, Sequence[Sent]], Awaitable[None]]
 # Called when these messages are committed.
 Committed = Callable[[Sequence[Sent]], None]
-
-
-class NotOursError(Exception):
-    """Another gateway has read on: nothing of this batch may be stored by us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ async def commit_bisecting(
     try:
         return await commit(pool, sent, pace, cursor=cursor)
     except Exception as error:
-        if db.is_outage(error) or isinstance(error, NotOursError):
+        if db.is_outage(error) or isinstance(error, CursorMovedError):
             raise
         if len(sent) == 1:
             return await _isolate_poison(pool, sent[0], error, cursor)

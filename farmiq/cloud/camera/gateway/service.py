@@ -24,7 +24,7 @@ from farmiq import crash
 from farmiq.cloud.camera.gateway import handlers, jobs, logins, wire
 from farmiq.cloud.camera.gateway.answers import ENDED, Answers, LogPosition
 from farmiq.cloud.camera.gateway.chunks import Pace
-from farmiq.cloud.camera.gateway.handlers import NotOursError, Outcome
+from farmiq.cloud.camera.gateway.handlers import Outcome
 from farmiq.cloud.camera.gateway.wire import Sent
 from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
@@ -239,7 +239,7 @@ class Ingest:
                     await self._turn.confirm()
                     for part in _parts(messages):
                         answers.wake((await self._take(lane, part)).greeted)
-            except (stream.LostError, CursorMovedError, NotOursError) as error:
+            except (stream.LostError, CursorMovedError) as error:
                 log.get(NAME).warning("camera.reading_again", reason=str(error))
                 await backoff.wait()
             except db.PASSING as error:
@@ -269,10 +269,7 @@ class Ingest:
 
         async def move_cursor(tx: db.Connection, part: Sequence[Sent]) -> None:
             message = last[id(part[-1])]
-            try:
-                await cursor.advance(tx, lane, seq=message.seq, stored_at_ns=message.stored_at_ns)
-            except CursorMovedError as error:
-                raise NotOursError(str(error)) from error
+            await cursor.advance(tx, lane, seq=message.seq, stored_at_ns=message.stored_at_ns)
 
         def moved(part: Sequence[Sent]) -> None:
             message = last[id(part[-1])]

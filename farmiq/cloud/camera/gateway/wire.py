@@ -18,9 +18,9 @@ from farmiq.cloud.camera import mac
 from farmiq.messages import check
 from farmiq.messages.kinds import in_utc
 
-MOST_IMAGE_BYTES = 5 * 2**20
-MOST_CHUNKS = 4096
-MOST_PENDING = 100_000
+MAX_IMAGE_BYTES = 5 * 2**20
+MAX_CHUNKS = 4096
+MAX_PENDING = 100_000
 # A camera's clock may be so wrong before it counts as wrong (C-58).
 MOST_PAST = timedelta(days=7)
 MOST_FUTURE = timedelta(minutes=10)
@@ -201,10 +201,10 @@ def name_problems(name: str) -> list[str]:
 def size_problems(*, total_chunks: int, image_size: int | None) -> list[str]:
     """The caps of C-78, which hold whatever a camera says."""
     wrong = []
-    if not 1 <= total_chunks <= MOST_CHUNKS:
-        wrong.append(f"an image has 1 to {MOST_CHUNKS} chunks, not {total_chunks}")
-    if image_size is not None and not 1 <= image_size <= MOST_IMAGE_BYTES:
-        wrong.append(f"an image has 1 to {MOST_IMAGE_BYTES} bytes, not {image_size}")
+    if not 1 <= total_chunks <= MAX_CHUNKS:
+        wrong.append(f"an image has 1 to {MAX_CHUNKS} chunks, not {total_chunks}")
+    if image_size is not None and not 1 <= image_size <= MAX_IMAGE_BYTES:
+        wrong.append(f"an image has 1 to {MAX_IMAGE_BYTES} bytes, not {image_size}")
     return wrong
 
 

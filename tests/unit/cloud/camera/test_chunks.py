@@ -214,7 +214,7 @@ def test_a_chunk_that_cannot_be_is_refused(number: int, size: int, why: str) -> 
 def test_what_nobody_announced_is_bounded_too() -> None:
     orphan = Transfer(heard_at=NOW)
     with pytest.raises(Wrong, match="larger than"):
-        chunks.took(orphan, 0, wire.MOST_IMAGE_BYTES + 1, now=NOW)
+        chunks.took(orphan, 0, wire.MAX_IMAGE_BYTES + 1, now=NOW)
     assert chunks.next_step(orphan, now=NOW, pace=PACE) == Wait(NOW + PACE.round)
     assert chunks.next_step(orphan, now=NOW + PACE.round, pace=PACE) == Compare()
     compared = replace(orphan, asked_at=NOW + PACE.round)
@@ -273,9 +273,9 @@ def test_chunks_of_another_size_are_known_by_the_stored_bytes() -> None:
 
 
 def test_missing_chunks_are_told_in_messages_that_a_small_device_can_take() -> None:
-    numbers = chunks.missing(opened(wire.MOST_CHUNKS))
+    numbers = chunks.missing(opened(wire.MAX_CHUNKS))
     told = chunks.in_messages(numbers)
-    assert [n for message in told for n in message] == list(range(wire.MOST_CHUNKS))
+    assert [n for message in told for n in message] == list(range(wire.MAX_CHUNKS))
     assert max(map(len, told)) == chunks.MOST_NUMBERS
 
 
