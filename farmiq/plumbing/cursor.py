@@ -6,11 +6,16 @@ gateway that begins to read takes the next fencing token, which ends the writing
 Messages may be shared among lanes, each with a cursor of its own.
 """
 
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from farmiq.plumbing import db
-from farmiq.plumbing.stream import Position, Start
+from farmiq.plumbing.stream import Info, Position, Reader, Start
+
+# A log that is so full holds nothing that is stored.
+CROWDED_SHARE = 0.5
 
 
 class CursorMovedError(Exception):
@@ -25,6 +30,69 @@ class Lane:
     number: int
     position: Position
     fencing_token: int
+
+
+class Cursors:
+    """The cursors of a log: where reading begins, and what may be purged."""
+
+    def __init__(self, pool: db.Pool, reader: Reader, *, lanes: int, hold_s: float) -> None:
+        """`hold_s`: so long the log holds what is stored, for a database that is restored."""
+        self._pool, self._reader, self._lane_count, self._hold_s = pool, reader, lanes, hold_s
+        self.lanes: list[Lane] = []
+        # When we looked, and up to where all was stored then.
+        self._reached: deque[tuple[float, int]] = deque()
+        self._is_started = False
+        self._last_seq = self.read_seq = 0
+
+    @property
+    def stored_seq(self) -> int:
+        """All messages up to here are in the database."""
+        return min((lane.position.seq for lane in self.lanes), default=0)
+
+    @property
+    def lag(self) -> int:
+        """Messages that the broker has and that were not read yet."""
+        return max(self._reader.pending + self._reader.waiting, self._last_seq - self.read_seq)
+
+    async def start(self, report: Callable[[db.Connection, Start], Awaitable[None]]) -> Start:
+        """Take the cursors over and begin to read behind them.
+
+        `report` is called with a log that does not go on where it was read last, in the
+        transaction that moves the cursors there. Raises CursorMovedError.
+        """
+        self._is_started = False
+        self._reached.clear()
+        async with db.transaction(self._pool) as tx:
+            self.lanes = await claim(tx, self._reader.stream, lanes=self._lane_count)
+        furthest = max((lane.position for lane in self.lanes), key=lambda each: each.seq)
+        start = await self._reader.start(furthest, after_seq=self.stored_seq)
+        if start.rewound or start.lost or start.created != furthest.created:
+            async with db.transaction(self._pool) as tx:
+                await restart(tx, self.lanes, start)
+                await report(tx, start)
+        self._last_seq = self.read_seq = start.after_seq
+        self._is_started = True
+        return start
+
+    async def purge(self) -> tuple[Info, int]:
+        """Remove what was stored a while ago, or all of it where the log fills up; how many.
+
+        The message at the cursor stays: it tells whether the broker's files are still the same.
+        Raises NatsError.
+        """
+        info = await self._reader.info()
+        if not self._is_started or info.created != self.lanes[0].position.created:
+            return info, 0  # the numbers of the cursors are of another log
+        self._last_seq = info.last_seq
+        now, stored_seq = time.monotonic(), self.stored_seq
+        if not self._reached or self._reached[-1][1] != stored_seq:
+            self._reached.append((now, stored_seq))
+        below_seq = stored_seq if info.share >= CROWDED_SHARE else 0
+        while self._reached and self._reached[0][0] <= now - self._hold_s:
+            below_seq = max(below_seq, self._reached.popleft()[1])
+        if below_seq <= info.first_seq:
+            return info, 0
+        return info, await self._reader.purge(below_seq=below_seq)
 
 
 async def claim(tx: db.Connection, stream: str, *, lanes: int) -> list[Lane]:

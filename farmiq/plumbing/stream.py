@@ -86,7 +86,10 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where reading began. `rewound` says why it is not where the position was, or is empty."""
+    """Where reading began. `rewound` says why it is not where the position was, or is empty.
+
+    `lost` messages between the two are neither stored nor in the stream.
+    """
 
     created: str
     after_seq: int
@@ -132,7 +135,7 @@ class Reader:
         On the subjects `unlogged` MQTT messages with QoS 0 are heard as they come; those that come
         while nobody listens, or faster than they are taken, are lost.
         """
-        self._url, self._stream, self._filters, self._tls = url, stream, filters, tls
+        self._url, self.stream, self._filters, self._tls = url, stream, filters, tls
         self._unlogged = unlogged
         self._backoff = Backoff(cap_s=5.0)
         self._server: nats.Connection | None = None
@@ -219,13 +222,13 @@ class Reader:
 
     async def info(self) -> Info:
         """Raises NatsError."""
-        return await info(self._connected(), self._stream)
+        return await info(self._connected(), self.stream)
 
     async def purge(self, *, below_seq: int | None = None, subject: str | None = None) -> int:
         """Remove messages before a number or of a subject; how many. Raises NatsError."""
         which = {"seq": below_seq, "filter": subject}
         body = {name: value for name, value in which.items() if value is not None}
-        answer = await self._ask_api(f"STREAM.PURGE.{self._stream}", body)
+        answer = await self._ask_api(f"STREAM.PURGE.{self.stream}", body)
         return int(answer.get("purged", 0))
 
     async def close(self) -> None:
@@ -235,7 +238,7 @@ class Reader:
             return
         if self._consumer:
             with contextlib.suppress(NatsError):
-                subject = f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._consumer}"
+                subject = f"$JS.API.CONSUMER.DELETE.{self.stream}.{self._consumer}"
                 await server.request(subject, timeout_s=1.0)
         server.close()
 
@@ -252,11 +255,12 @@ class Reader:
         before_first = max(0, info.first_seq - 1)
         if position is None or position.seq == 0:
             return Start(info.created, before_first)
+        begin_seq = position.seq if after_seq is None else after_seq
+        lost = max(0, before_first - begin_seq) if position.created == info.created else 0
         rewound = await self._rewound(position, info)
-        if rewound:
-            lost = max(0, before_first - position.seq) if position.created == info.created else 0
+        if rewound or lost:
             return Start(info.created, before_first, rewound, lost)
-        return Start(info.created, position.seq if after_seq is None else after_seq)
+        return Start(info.created, begin_seq)
 
     async def _rewound(self, position: Position, info: Info) -> str:
         """Why the position is none of this stream, or nothing."""
@@ -267,7 +271,7 @@ class Reader:
         if position.seq == info.first_seq - 1:
             return ""  # all that was stored is purged, nothing more
         answer = await self._ask_api(
-            f"STREAM.MSG.GET.{self._stream}", {"seq": position.seq}, unless=_MESSAGE_NOT_FOUND
+            f"STREAM.MSG.GET.{self.stream}", {"seq": position.seq}, unless=_MESSAGE_NOT_FOUND
         )
         if "message" not in answer:
             return f"message {position.seq} is gone"
@@ -291,8 +295,8 @@ class Reader:
         self._waiting.clear()
         self._waiting_bytes = self._asked = self._delivered = 0
         answer = await self._ask_api(
-            f"CONSUMER.CREATE.{self._stream}.{self._consumer}",
-            {"stream_name": self._stream, "config": config},
+            f"CONSUMER.CREATE.{self.stream}.{self._consumer}",
+            {"stream_name": self.stream, "config": config},
         )
         self.pending = int(answer.get("num_pending", 0))
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
@@ -318,7 +322,7 @@ class Reader:
             "idle_heartbeat": int(HEARTBEAT_S * 1e9),
         }
         self._connected().publish(
-            f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
+            f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self._consumer}",
             msgspec.json.encode(request),
             reply=f"{self._inbox}.{self._request}",
         )

@@ -23,7 +23,7 @@ from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, broker
 from farmiq.edge.ingress import api, refusals, source, transaction, upkeep
 from farmiq.edge.ingress.accept import AtStation, nobody, sender_and_id
-from farmiq.edge.ingress.log_keeper import LogKeeper
+from farmiq.edge.ingress.log_keeper import LogKeeper, report_gap
 from farmiq.edge.ingress.receipts import Receipts
 from farmiq.edge.ingress.source import LogSource, MqttSource, Part, Sent, Source
 from farmiq.edge.ingress.transaction import Outcome
@@ -35,12 +35,10 @@ from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt,
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.chores import Chore
+from farmiq.plumbing.cursor import Cursors
 from farmiq.plumbing.gateway_session import SessionWatch
 
 NAME = "edge-ingress-gateway"
-
-# How long after reading broke off it begins again.
-AGAIN_S = 0.2
 
 TAKEN = prometheus_client.Counter(
     "farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"]
@@ -111,12 +109,18 @@ async def _read_log(
     async with stream.reader(
         url, stream=topics.LOG, unlogged=[subject(each) for each in topics.UP], tls=settings.tls
     ) as reader:
-        log_source = LogSource(reader, pool, writers=settings.ingress_writers, name=NAME)
-        keeper = LogKeeper(pool, reader, log_source, hold_s=settings.log_hold_minutes * 60)
+        hold_s = settings.log_hold_minutes * 60
+        cursors = Cursors(pool, reader, lanes=settings.ingress_writers, hold_s=hold_s)
+        log_source = LogSource(pool, reader, cursors, name=NAME)
+        keeper = LogKeeper(pool, cursors)
         registry = Registry()
-        LAG.set_function(lambda: log_source.lag)
+        LAG.set_function(lambda: cursors.lag)
         LAG_S.set_function(lambda: log_source.lag_s)
+        before = cancelled_so_far()
+        # A broker that ends what it has just begun must not keep us busy.
+        backoff = Backoff(cap_s=2.0)
         while True:
+            end_if_cancelled(beyond=before)
             await turn.confirm()
             try:
                 async with asyncio.TaskGroup() as group:
@@ -124,8 +128,9 @@ async def _read_log(
                     with door.readying(intake.checks()):
                         WAITING.set_function(lambda: reader.waiting)
                         WAITING_BYTES.set_function(lambda: reader.waiting_bytes)
-                        await keeper.report(await log_source.start())
-                        RESUMED.inc(log_source.lag)
+                        with intake.attempts:
+                            await log_source.start(report_gap)
+                        RESUMED.inc(cursors.lag)
                         turn.begun()
                         group.create_task(chores.keep_doing(keeper.chore()))
                         await intake.run(group, settings, turn)
@@ -133,8 +138,11 @@ async def _read_log(
                 log.get(NAME).warning("ingress.log_lost", reason=str(lost.exceptions[0]))
             except* source.CursorMovedError as moved:
                 log.get(NAME).warning("ingress.cursor_moved", reason=str(moved.exceptions[0]))
-            # A broker that ends what it has just begun must not keep us busy.
-            await asyncio.sleep(AGAIN_S)
+            except* db.PASSING as away:
+                log.get(NAME).warning(
+                    "ingress.database_away", error=db.first_line(away.exceptions[0])
+                )
+            await backoff.wait()
 
 
 async def _make_log(settings: EdgeSettings, url: str) -> None:

@@ -6,7 +6,7 @@ that stores the messages; a session acknowledges a batch after all of it is comm
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -14,9 +14,8 @@ from farmiq.edge.broker import QOS1
 from farmiq.edge.ingress import lanes
 from farmiq.messages import topics
 from farmiq.nats_users import subject
-from farmiq.plumbing import cursor, db, lease, log, mqtt, stream
-from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
-from farmiq.plumbing.cursor import CursorMovedError
+from farmiq.plumbing import cursor, db, lease, mqtt, stream
+from farmiq.plumbing.cursor import CursorMovedError, Cursors
 from farmiq.plumbing.stream import LostError, Position
 from farmiq.plumbing.tls import Tls
 
@@ -113,50 +112,47 @@ class MqttSource:
 class LogSource:
     """The log of a NATS broker, read from the cursors in the database. Use `start` first."""
 
-    def __init__(self, reader: stream.Reader, pool: db.Pool, *, writers: int, name: str) -> None:
-        self._reader, self._pool, self._writers, self._name = reader, pool, writers, name
-        self._lanes: list[cursor.Lane] = []
+    def __init__(
+        self, pool: db.Pool, reader: stream.Reader, cursors: Cursors, *, name: str
+    ) -> None:
+        self._pool, self._reader, self._cursors, self._name = pool, reader, cursors, name
         # Up to here messages may be stored already, by lane: reading begins at the slowest.
         self._stored_before: list[int] = []
         self._moved_at: list[float] = []
         self._newest: Position | None = None
-        self._log = log.get(name)
 
     def problem(self) -> str | None:
         return self._reader.problem()
 
     @property
-    def lag(self) -> int:
-        """Messages that the broker has and no writer."""
-        return self._reader.pending + self._reader.waiting
-
-    @property
     def lag_s(self) -> float:
         """How old the newest message is that a writer has, if there are newer ones."""
-        if self._newest is None or not self.lag:
+        if self._newest is None or not self._cursors.lag:
             return 0.0
         return max(0.0, time.time() - self._newest.stored_at_ns / 1e9)
 
-    @property
-    def stored_seq(self) -> int:
-        """All messages up to here are in the database."""
-        return min((lane.position.seq for lane in self._lanes), default=0)
-
-    async def start(self) -> stream.Start:
-        """Take the cursors over and begin to read behind them."""
-        self._lanes = await self._claim()
-        furthest = max((lane.position for lane in self._lanes), key=lambda each: each.seq)
-        start = await self._reader.start(furthest, after_seq=self.stored_seq)
-        if start.rewound or start.created != furthest.created:
-            await self._restart(start)
-        self._stored_before = [lane.position.seq for lane in self._lanes]
-        self._moved_at = [time.monotonic()] * len(self._lanes)
+    async def start(self, report: Callable[[db.Connection, stream.Start], Awaitable[None]]) -> None:
+        """Take the cursors over and begin to read behind them. Raises CursorMovedError."""
+        async with db.autocommit(self._pool) as tx:
+            # A gateway that is frozen in its transaction keeps the cursors locked.
+            await lease.end_frozen(tx, self._name, frozen_s=_FROZEN_S)
+        await self._cursors.start(report)
+        self._stored_before = [lane.position.seq for lane in self._cursors.lanes]
+        self._moved_at = [time.monotonic()] * len(self._stored_before)
         self._newest = None
-        return start
 
     async def read(self, *, max_messages: int, linger_s: float) -> list[Sent]:
-        """Raises LostError: then `start` again."""
-        found = await self._reader.batch(max_messages=max_messages, linger_s=linger_s)
+        """Nothing, where nothing comes and a lane's cursor has stayed behind.
+
+        Raises LostError: then `start` again.
+        """
+        newest = self._newest
+        is_behind = newest is not None and self._cursors.stored_seq < newest.seq
+        try:
+            async with asyncio.timeout(IDLE_LANE_S if is_behind else None):
+                found = await self._reader.batch(max_messages=max_messages, linger_s=linger_s)
+        except TimeoutError:
+            return []
         return [
             LogMessage(topic_of(each.subject), each.payload, each.seq, each.stored_at_ns)
             for each in found
@@ -166,19 +162,22 @@ class LogSource:
         """Each writer's part; now and then an empty one, so that no cursor stays behind."""
         found = [message for message in messages if isinstance(message, LogMessage)]
         last = next((self._behind(message) for message in reversed(found) if message.seq), None)
-        self._newest = last or self._newest
+        if last is not None:
+            self._newest, self._cursors.read_seq = last, last.seq
         parts: dict[int, Part] = {}
-        for number, part in lanes.share(found, self._writers).items():
+        for number, part in lanes.share(found, len(self._stored_before)).items():
             stored_before = self._stored_before[number]
             new = [each for each in part if each.seq > stored_before or each.seq == 0]
             if new:
-                parts[number] = Part(new, Progress(self._lanes[number], self._marks(new, last)))
-        if last is not None:
-            self._move_idle(parts, last)
+                lane = self._cursors.lanes[number]
+                parts[number] = Part(new, Progress(lane, self._marks(new, last)))
+        if self._newest is not None:
+            self._move_idle(parts, self._newest)
         return parts
 
     def _behind(self, message: LogMessage) -> Position:
-        return Position(self._lanes[0].position.created, message.seq, message.stored_at_ns)
+        created = self._cursors.lanes[0].position.created
+        return Position(created, message.seq, message.stored_at_ns)
 
     def _marks(
         self, messages: Sequence[LogMessage], last: Position | None
@@ -195,9 +194,9 @@ class LogSource:
     def _move_idle(self, parts: dict[int, Part], last: Position) -> None:
         """Add an empty part for a lane whose cursor has stayed behind for long."""
         now = time.monotonic()
-        for number, lane in enumerate(self._lanes):
-            is_new = last.seq > self._stored_before[number]
-            if number not in parts and is_new and now - self._moved_at[number] > IDLE_LANE_S:
+        for number, lane in enumerate(self._cursors.lanes):
+            is_new = last.seq > max(self._stored_before[number], lane.position.seq)
+            if number not in parts and is_new and now - self._moved_at[number] >= IDLE_LANE_S:
                 parts[number] = Part([], Progress(lane, [last]))
             if number in parts:
                 self._moved_at[number] = now
@@ -207,34 +206,6 @@ class LogSource:
 
     async def publish(self, topic: str, payload: bytes) -> None:
         self._reader.publish(subject(topic), payload)
-
-    async def _claim(self) -> list[cursor.Lane]:
-        backoff = Backoff(cap_s=2.0)
-        before = cancelled_so_far()
-        while True:
-            end_if_cancelled(beyond=before)
-            try:
-                async with db.autocommit(self._pool) as tx:
-                    # A gateway that is frozen in its transaction keeps the cursors locked.
-                    await lease.end_frozen(tx, self._name, frozen_s=_FROZEN_S)
-                async with db.transaction(self._pool) as tx:
-                    return await cursor.claim(tx, topics.LOG, lanes=self._writers)
-            except db.PASSING as error:
-                self._log.warning("ingress.database_away", error=db.first_line(error))
-                await backoff.wait()
-
-    async def _restart(self, start: stream.Start) -> None:
-        backoff = Backoff(cap_s=2.0)
-        before = cancelled_so_far()
-        while True:
-            end_if_cancelled(beyond=before)
-            try:
-                async with db.transaction(self._pool) as tx:
-                    await cursor.restart(tx, self._lanes, start)
-                    return
-            except db.PASSING as error:
-                self._log.warning("ingress.database_away", error=db.first_line(error))
-                await backoff.wait()
 
 
 async def session_batches(
