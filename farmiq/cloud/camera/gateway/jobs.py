@@ -3,6 +3,7 @@
 Of two gateways the active one does them.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -177,34 +178,45 @@ async def want_commands(pool: db.Pool, *, awake_s: float) -> dict[str, object]:
 
 
 def sending(
-    pool: db.Pool, reader: stream.Reader, position: LogPosition, *, awake_s: float
+    pool: db.Pool,
+    reader: stream.Reader,
+    position: LogPosition,
+    writing: asyncio.Lock,
+    *,
+    awake_s: float,
 ) -> Chore:
-    do = partial(send_commands, pool, reader, position, awake_s=awake_s)
+    do = partial(send_commands, pool, reader, position, writing, awake_s=awake_s)
     return chores.Chore("camera.commands", 0.25, do)
 
 
 async def send_commands(
-    pool: db.Pool, reader: stream.Reader, position: LogPosition, *, awake_s: float
+    pool: db.Pool,
+    reader: stream.Reader,
+    position: LogPosition,
+    writing: asyncio.Lock,
+    *,
+    awake_s: float,
 ) -> dict[str, object]:
-    """Tell cameras that are awake; who dies between sending and noting sends it again."""
-    async with db.autocommit(pool) as tx:
-        command = await commands.next_to_send(tx, awake_s=awake_s)
+    """Send commands to cameras that are awake; who dies between sending and noting sends it again.
+
+    `writing` is held until a command is noted as sent: the camera's answer is stored after that.
+    """
     sent = 0
     try:
-        while command is not None and sent < MOST_COMMANDS and reader.problem() is None:
-            if not sent:
-                # Perhaps the camera has said meanwhile that there is no need.
-                mark = await position.catch_up()
-                async with db.transaction(pool) as tx:
-                    command = await commands.next_to_send(tx, awake_s=awake_s)
+        while sent < MOST_COMMANDS and reader.problem() is None:
+            async with db.autocommit(pool) as tx:
+                if await commands.next_to_send(tx, awake_s=awake_s) is None:
+                    break
+            # Perhaps the camera has said meanwhile that there is no need.
+            mark = await position.catch_up()
+            async with writing, db.transaction(pool) as tx:
+                command = await commands.next_to_send(tx, awake_s=awake_s)
                 if command is None or not position.holds(mark):
                     break
-            made = dialects.ANSWER[command.dialect](command.spelling, command.told)
-            if made is not None:
-                reader.publish(nats_users.subject(made[0]), made[1])
-            async with db.transaction(pool) as tx:
+                made = dialects.ANSWER[command.dialect](command.spelling, command.told)
+                if made is not None:
+                    reader.publish(nats_users.subject(made[0]), made[1])
                 await commands.mark(tx, command.command_id, unanswerable=made is None)
-                command = await commands.next_to_send(tx, awake_s=awake_s)
             sent += 1
     except (stream.LostError, nats.NatsError) as error:
         log.get(NAME).warning("camera.command_not_sent", reason=str(error))

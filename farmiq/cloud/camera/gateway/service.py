@@ -165,7 +165,7 @@ async def _listen(  # noqa: PLR0917 - what it stands on
             for work in answers.workers():
                 group.create_task(work)
             todo = [
-                jobs.sending(pool, reader, position, awake_s=settings.camera_awake_s),
+                jobs.sending(pool, reader, position, writing, awake_s=settings.camera_awake_s),
                 Chore(
                     "camera.wanted",
                     1.0,

@@ -167,3 +167,26 @@ async def test_a_camera_that_sends_a_stored_image_again_is_asked_for_the_next_in
         await camera.send(image, None)
         await camera.until_safe(image, name)
     assert await site.stored(camera, "b.jpg") == taken["b.jpg"]
+
+
+async def test_an_image_that_comes_before_its_command_is_noted_as_sent_ends_that_command(
+    site: Site,
+) -> None:
+    site.farm.owner.execute(
+        """
+        create function note_late() returns trigger language plpgsql as $$
+        begin perform pg_sleep(0.7); return new; end $$;
+        create trigger note_late before update on camera_commands
+          for each row when (new.state = 'sent') execute function note_late();
+        """
+    )
+    await site.gateway()
+    camera = await site.camera()
+    await camera.hello(pending=2)
+    for seed, name in enumerate(("a.jpg", "b.jpg")):
+        await camera.until_told("send_image")
+        image = picture(1500, seed)
+        await camera.announce(image, name, now() - timedelta(minutes=9 - seed))
+        await camera.send(image, name)
+        await camera.until_safe(image, name)
+    assert site.rows("select state, count(*) from camera_commands group by state") == [("done", 2)]
