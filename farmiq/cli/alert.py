@@ -93,12 +93,12 @@ def close(
             return await alerts.count(tx, chosen, closed=False)
         return await alerts.close_chosen(tx, chosen, by=terminal.actor())
 
-    found = terminal.in_transaction(terminal.environment(stack), work)
-    if not found:
+    count = terminal.in_transaction(terminal.environment(stack), work)
+    if not count:
         terminal.fail("no open alert fits; `farmiq alert ls` shows them")
     terminal.tell(
-        {"closed": {"kind": kind, "subject": subject}, "count": found, "dry_run": dry_run},
-        f"{found:,} would be closed" if dry_run else f"{found:,} closed",
+        {"closed": {"kind": kind, "subject": subject}, "count": count, "dry_run": dry_run},
+        f"{count:,} would be closed" if dry_run else f"{count:,} closed",
         as_json=as_json,
     )
 

@@ -96,24 +96,24 @@ def _measure(
     log.configure("error")
     say = terminal.progress(quiet=as_json)
     try:
-        found = asyncio.run(measure(plan, say))
+        results_ = asyncio.run(measure(plan, say))
     except StackError as problem:
         terminal.fail(str(problem))
     if as_json:
-        terminal.print_json([one.entry() for one in found])
+        terminal.print_json([result.entry() for result in results_])
     else:
-        _print(found)
-    if not all(one.ok for one in found):
+        _print(results_)
+    if not all(result.ok for result in results_):
         raise typer.Exit(NEEDS_ATTENTION)
 
 
-def _print(found: "list[Result]") -> None:
+def _print(results_: "list[Result]") -> None:
     from rich.console import Console
     from rich.table import Table
 
     from bench import results
 
     table = Table("target", "what", "value", "aim", "", "rounds", box=None)
-    for row in results.table(found):
+    for row in results.table(results_):
         table.add_row(*row[:4], f"[{'green' if row[4] == 'pass' else 'red'}]{row[4]}[/]", row[5])
     Console().print(table)

@@ -44,7 +44,7 @@ for _name, _group in (
 
 Active = Annotated[bool | None, typer.Option("--active/--inactive", help="Whether it counts.")]
 Zone = Annotated[str, typer.Option(help="IANA zone of its days, such as Asia/Bangkok.")]
-Which = Annotated[str, typer.Argument(help="Its name or id.")]
+NameOrId = Annotated[str, typer.Argument(help="Its name or id.")]
 Name = Annotated[str, typer.Argument(help="What people call it.")]
 NewName = Annotated[str | None, typer.Option("--name", help="What people call it from now on.")]
 Cron = Annotated[str, typer.Argument(help='Five fields in the site\'s time, such as "0 8 * * *".')]
@@ -60,7 +60,7 @@ class Cloud:
     company: str | None
     tls: "Tls"
 
-    def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+    def request(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """Fails with what the cloud says."""
         import httpx2
 
@@ -75,37 +75,39 @@ class Cloud:
                 verify=self.tls.client(),
                 timeout=30,
             )
-            said = answer.json()
+            answered = answer.json()
         except (httpx2.HTTPError, ValueError) as error:
             terminal.fail(f"{self.url} does not answer as a FarmIQ cloud: {error}")
         if not answer.is_success:
-            terminal.fail(_why(said, answer.text))
-        return said
+            terminal.fail(_why(answered, answer.text))
+        return answered
 
     def all(self, path: str, many: str) -> Iterator[Mapping[str, Any]]:
         cursor = None
         while True:
-            page = self.ask("GET", path, limit=500, cursor=cursor)
+            page = self.request("GET", path, limit=500, cursor=cursor)
             yield from page[many]
             cursor = page["next_cursor"]
             if cursor is None:
                 return
 
-    def find(self, many: str, name: str, which: str) -> str:
+    def find(self, many: str, name: str, name_or_id: str) -> str:
         """The id of what has this name, or is this id."""
         try:
-            return str(UUID(which))
+            return str(UUID(name_or_id))
         except ValueError:
             pass
-        found = [each for each in self.all(many, many) if each[f"{name}_name"] == which]
-        if not found:
-            terminal.fail(f"there is no {name} {which!r}; `farmiq camera {name} ls` lists them")
-        return str(found[0][f"{name}_id"])
+        matches = [row for row in self.all(many, many) if row[f"{name}_name"] == name_or_id]
+        if not matches:
+            terminal.fail(
+                f"there is no {name} {name_or_id!r}; `farmiq camera {name} ls` lists them"
+            )
+        return str(matches[0][f"{name}_id"])
 
 
-def _why(said: Any, text: str) -> str:
-    error = said.get("error", {}) if isinstance(said, dict) else {}
-    details = (f"{each.get('field')}: {each['reason']}" for each in error.get("details", ()))
+def _why(body: Any, text: str) -> str:
+    error = body.get("error", {}) if isinstance(body, dict) else {}
+    details = (f"{detail.get('field')}: {detail['reason']}" for detail in error.get("details", ()))
     return "\n".join([error.get("message", text[:300]), *details])
 
 
@@ -158,7 +160,7 @@ def program_add(
 ) -> None:
     """Add a program (admins)."""
     body = {"program_name": name, "program_type": kind}
-    _tell(ctx.obj().ask("POST", "programs", body), as_json=as_json)
+    _print(ctx.obj().request("POST", "programs", body), as_json=as_json)
 
 
 @program.command("ls")
@@ -168,16 +170,19 @@ def program_ls(ctx: typer.Context, *, as_json: AsJson = False) -> None:
 
 
 @program.command("show")
-def program_show(ctx: typer.Context, which: Which, *, as_json: AsJson = False) -> None:
+def program_show(ctx: typer.Context, name_or_id: NameOrId, *, as_json: AsJson = False) -> None:
     """Show one program."""
     cloud: Cloud = ctx.obj()
-    _tell(cloud.ask("GET", f"programs/{cloud.find('programs', 'program', which)}"), as_json=as_json)
+    _print(
+        cloud.request("GET", f"programs/{cloud.find('programs', 'program', name_or_id)}"),
+        as_json=as_json,
+    )
 
 
 @program.command("update")
 def program_update(
     ctx: typer.Context,
-    which: Which,
+    name_or_id: NameOrId,
     *,
     name: NewName = None,
     kind: Annotated[str | None, typer.Option("--type", help="control or experimental.")] = None,
@@ -186,9 +191,9 @@ def program_update(
 ) -> None:
     """Change a program (admins); what is not said stays."""
     cloud: Cloud = ctx.obj()
-    body = _said(program_name=name, program_type=kind, is_active=active)
-    path = f"programs/{cloud.find('programs', 'program', which)}"
-    _tell(cloud.ask("PATCH", path, body), as_json=as_json)
+    body = _given(program_name=name, program_type=kind, is_active=active)
+    path = f"programs/{cloud.find('programs', 'program', name_or_id)}"
+    _print(cloud.request("PATCH", path, body), as_json=as_json)
 
 
 @site.command("add")
@@ -204,7 +209,7 @@ def site_add(
     cloud: Cloud = ctx.obj()
     of = cloud.find("programs", "program", program)
     body = {"program_id": of, "site_name": name, "timezone": timezone}
-    _tell(cloud.ask("POST", "sites", body), as_json=as_json)
+    _print(cloud.request("POST", "sites", body), as_json=as_json)
 
 
 @site.command("ls")
@@ -214,16 +219,18 @@ def site_ls(ctx: typer.Context, *, as_json: AsJson = False) -> None:
 
 
 @site.command("show")
-def site_show(ctx: typer.Context, which: Which, *, as_json: AsJson = False) -> None:
+def site_show(ctx: typer.Context, name_or_id: NameOrId, *, as_json: AsJson = False) -> None:
     """Show one site."""
     cloud: Cloud = ctx.obj()
-    _tell(cloud.ask("GET", f"sites/{cloud.find('sites', 'site', which)}"), as_json=as_json)
+    _print(
+        cloud.request("GET", f"sites/{cloud.find('sites', 'site', name_or_id)}"), as_json=as_json
+    )
 
 
 @site.command("update")
 def site_update(
     ctx: typer.Context,
-    which: Which,
+    name_or_id: NameOrId,
     *,
     name: NewName = None,
     program: Annotated[str | None, typer.Option(help="Its new program's name or id.")] = None,
@@ -234,9 +241,9 @@ def site_update(
     """Change a site (admins); what is not said stays. No day of an inactive one is opened."""
     cloud: Cloud = ctx.obj()
     of = cloud.find("programs", "program", program) if program else None
-    body = _said(site_name=name, program_id=of, timezone=timezone, is_active=active)
-    path = f"sites/{cloud.find('sites', 'site', which)}"
-    _tell(cloud.ask("PATCH", path, body), as_json=as_json)
+    body = _given(site_name=name, program_id=of, timezone=timezone, is_active=active)
+    path = f"sites/{cloud.find('sites', 'site', name_or_id)}"
+    _print(cloud.request("PATCH", path, body), as_json=as_json)
 
 
 @device.command("add")
@@ -256,9 +263,9 @@ def device_add(
     """Add a camera (technicians). Its wakes are expected from the next day that opens."""
     cloud: Cloud = ctx.obj()
     at = cloud.find("sites", "site", site) if site else None
-    body = _said(site_id=at, wake_schedule_cron=cron, slot_index=slot)
+    body = _given(site_id=at, wake_schedule_cron=cron, slot_index=slot)
     body |= {"device_name": name, "mac": mac, "dialect": dialect}
-    _tell(cloud.ask("POST", "devices", body), as_json=as_json)
+    _print(cloud.request("POST", "devices", body), as_json=as_json)
 
 
 @device.command("ls")
@@ -268,16 +275,19 @@ def device_ls(ctx: typer.Context, *, as_json: AsJson = False) -> None:
 
 
 @device.command("show")
-def device_show(ctx: typer.Context, which: Which, *, as_json: AsJson = False) -> None:
+def device_show(ctx: typer.Context, name_or_id: NameOrId, *, as_json: AsJson = False) -> None:
     """Show one camera: where it is, when it wakes, when it was last heard of."""
     cloud: Cloud = ctx.obj()
-    _tell(cloud.ask("GET", f"devices/{cloud.find('devices', 'device', which)}"), as_json=as_json)
+    _print(
+        cloud.request("GET", f"devices/{cloud.find('devices', 'device', name_or_id)}"),
+        as_json=as_json,
+    )
 
 
 @device.command("update")
 def device_update(
     ctx: typer.Context,
-    which: Which,
+    name_or_id: NameOrId,
     *,
     name: NewName = None,
     site: Annotated[str | None, typer.Option(help="The site it moved to, by name or id.")] = None,
@@ -288,17 +298,17 @@ def device_update(
     """Change a camera (technicians); when it wakes: `farmiq camera schedule change`."""
     cloud: Cloud = ctx.obj()
     at = cloud.find("sites", "site", site) if site else None
-    body = _said(device_name=name, site_id=at, slot_index=slot, dialect=dialect)
-    path = f"devices/{cloud.find('devices', 'device', which)}"
-    _tell(cloud.ask("PATCH", path, body), as_json=as_json)
+    body = _given(device_name=name, site_id=at, slot_index=slot, dialect=dialect)
+    path = f"devices/{cloud.find('devices', 'device', name_or_id)}"
+    _print(cloud.request("PATCH", path, body), as_json=as_json)
 
 
 @device.command("retire")
-def device_retire(ctx: typer.Context, which: Which, *, as_json: AsJson = False) -> None:
+def device_retire(ctx: typer.Context, name_or_id: NameOrId, *, as_json: AsJson = False) -> None:
     """A camera is no more (technicians): its wakes stay, its MAC address is free for another."""
     cloud: Cloud = ctx.obj()
-    path = f"devices/{cloud.find('devices', 'device', which)}/retire"
-    _tell(cloud.ask("POST", path, {}), as_json=as_json)
+    path = f"devices/{cloud.find('devices', 'device', name_or_id)}/retire"
+    _print(cloud.request("POST", path, {}), as_json=as_json)
 
 
 @session.command("ls")
@@ -314,56 +324,58 @@ def session_ls(
     """List days of sites, newest first. Exit code 3: one of them is less than half complete."""
     cloud: Cloud = ctx.obj()
     at = cloud.find("sites", "site", site) if site else None
-    found = cloud.ask("GET", "sessions", site=at, from_=since, to=until, limit=limit)["sessions"]
-    _list(found, _session, as_json=as_json)
-    if any(each["completeness"]["band"] == "alert" for each in found):
+    sessions = cloud.request("GET", "sessions", site=at, from_=since, to=until, limit=limit)[
+        "sessions"
+    ]
+    _list(sessions, _session, as_json=as_json)
+    if any(row["completeness"]["band"] == "alert" for row in sessions):
         raise typer.Exit(NEEDS_ATTENTION)
 
 
 @session.command("show")
 def session_show(
     ctx: typer.Context,
-    which: Annotated[str, typer.Argument(help="session_id, as `session ls` prints it.")],
+    session_id: Annotated[str, typer.Argument(help="session_id, as `session ls` prints it.")],
     *,
     as_json: AsJson = False,
 ) -> None:
     """Show a day of a site: how complete it is, and each camera's share."""
-    found = ctx.obj().ask("GET", f"sessions/{_id(which)}")
+    day = ctx.obj().request("GET", f"sessions/{_id(session_id)}")
     if as_json:
-        terminal.print_json(found)
+        terminal.print_json(day)
         return
-    typer.echo(f"{found['site_name']}, {found['timezone']}, {found['status']}\n{found['text']}")
-    for each in found["devices"]:
-        typer.echo(f"  {each['text']}")
+    typer.echo(f"{day['site_name']}, {day['timezone']}, {day['status']}\n{day['text']}")
+    for row in day["devices"]:
+        typer.echo(f"  {row['text']}")
 
 
 @schedule.command("preview")
 def schedule_preview(
-    ctx: typer.Context, which: Which, cron: Cron, *, as_json: AsJson = False
+    ctx: typer.Context, name_or_id: NameOrId, cron: Cron, *, as_json: AsJson = False
 ) -> None:
     """Say when another schedule of a camera would take effect; nothing is kept."""
     cloud: Cloud = ctx.obj()
-    path = f"devices/{cloud.find('devices', 'device', which)}/schedule-changes/preview"
-    found = cloud.ask("POST", path, {"new_wake_schedule_cron": cron})
-    terminal.tell(found, found["text"], as_json=as_json)
+    path = f"devices/{cloud.find('devices', 'device', name_or_id)}/schedule-changes/preview"
+    preview = cloud.request("POST", path, {"new_wake_schedule_cron": cron})
+    terminal.tell(preview, preview["text"], as_json=as_json)
 
 
 @schedule.command("change")
 def schedule_change(
-    ctx: typer.Context, which: Which, cron: Cron, *, as_json: AsJson = False
+    ctx: typer.Context, name_or_id: NameOrId, cron: Cron, *, as_json: AsJson = False
 ) -> None:
     """Ask for another schedule of a camera (technicians); the last one asked for wins."""
     cloud: Cloud = ctx.obj()
-    path = f"devices/{cloud.find('devices', 'device', which)}/schedule-changes"
-    found = cloud.ask("POST", path, {"new_wake_schedule_cron": cron})
-    terminal.tell(found, f"{found['change_id']}  {found['text']}", as_json=as_json)
+    path = f"devices/{cloud.find('devices', 'device', name_or_id)}/schedule-changes"
+    change = cloud.request("POST", path, {"new_wake_schedule_cron": cron})
+    terminal.tell(change, f"{change['change_id']}  {change['text']}", as_json=as_json)
 
 
 @schedule.command("ls")
-def schedule_ls(ctx: typer.Context, which: Which, *, as_json: AsJson = False) -> None:
+def schedule_ls(ctx: typer.Context, name_or_id: NameOrId, *, as_json: AsJson = False) -> None:
     """List what was asked for, and what became of it."""
     cloud: Cloud = ctx.obj()
-    path = f"devices/{cloud.find('devices', 'device', which)}/schedule-changes"
+    path = f"devices/{cloud.find('devices', 'device', name_or_id)}/schedule-changes"
     _list(cloud.all(path, "changes"), _change, as_json=as_json)
 
 
@@ -375,8 +387,8 @@ def schedule_cancel(
     as_json: AsJson = False,
 ) -> None:
     """Take back a change that was not applied yet (technicians)."""
-    found = ctx.obj().ask("POST", f"schedule-changes/{_id(change)}/cancel", {})
-    terminal.tell(found, _change(found), as_json=as_json)
+    row = ctx.obj().request("POST", f"schedule-changes/{_id(change)}/cancel", {})
+    terminal.tell(row, _change(row), as_json=as_json)
 
 
 @image.command("ls")
@@ -391,24 +403,24 @@ def image_ls(
     as_json: AsJson = False,
 ) -> None:
     """List images of wakes and how good they are, newest capture first."""
-    asked = {"status": status, "quality": quality, "limit": limit}
-    found = ctx.obj().ask("GET", "images", **asked)["images"]
-    _list(found, _image, as_json=as_json)
+    filters = {"status": status, "quality": quality, "limit": limit}
+    images = ctx.obj().request("GET", "images", **filters)["images"]
+    _list(images, _image, as_json=as_json)
 
 
 @image.command("resend")
 def image_resend(
     ctx: typer.Context,
-    which: Annotated[str, typer.Argument(help="image_id, as `image ls` prints it.")],
+    image_id: Annotated[str, typer.Argument(help="image_id, as `image ls` prints it.")],
     *,
     as_json: AsJson = False,
 ) -> None:
     """Ask its camera for an image again (operators); it is sent for when the camera wakes."""
-    found = ctx.obj().ask("POST", f"images/{_id(which)}/resend", {})
-    terminal.tell(found, _image(found), as_json=as_json)
+    row = ctx.obj().request("POST", f"images/{_id(image_id)}/resend", {})
+    terminal.tell(row, _image(row), as_json=as_json)
 
 
-def _said(**values: Any) -> dict[str, Any]:
+def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -419,9 +431,11 @@ def _id(text: str) -> str:
         terminal.fail(f"{text!r} is no id; the `ls` of its kind prints them", code=2)
 
 
-def _tell(found: Mapping[str, Any], *, as_json: bool) -> None:
-    known = ((name, value) for name, value in found.items() if value is not None)
-    terminal.tell(found, "\n".join(f"{name:<24} {value}" for name, value in known), as_json=as_json)
+def _print(fields: Mapping[str, Any], *, as_json: bool) -> None:
+    known = ((name, value) for name, value in fields.items() if value is not None)
+    terminal.tell(
+        fields, "\n".join(f"{name:<24} {value}" for name, value in known), as_json=as_json
+    )
 
 
 def _list(rows: Any, line: Any, *, as_json: bool) -> None:
@@ -457,14 +471,14 @@ def _session(row: Mapping[str, Any]) -> str:
 
 
 def _change(row: Mapping[str, Any]) -> str:
-    wish = row["new_wake_schedule_cron"]
-    return f"{row['change_id']}  from {row['effective_date']}  {row['state']:<10}  {wish}"
+    cron = row["new_wake_schedule_cron"]
+    return f"{row['change_id']}  from {row['effective_date']}  {row['state']:<10}  {cron}"
 
 
 def _image(row: Mapping[str, Any]) -> str:
-    asked = "  (asked for again)" if row["resend_requested_at"] else ""
+    again = "  (asked for again)" if row["resend_requested_at"] else ""
     quality = row["quality"] or "-"
     return (
         f"{row['image_id']}  {row['captured_at']}  {row['status']:<9}  {quality:<10}  "
-        f"{row['device_name']}  {row['image_name']}{asked}"
+        f"{row['device_name']}  {row['image_name']}{again}"
     )

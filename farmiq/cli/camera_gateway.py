@@ -87,8 +87,8 @@ def import_(
 
     async def work(tx: "db.Connection") -> "list[bulk.Login]":
         rows = roster.read(text)
-        if wrong := await bulk.problems(tx, rows):
-            raise Unusable(wrong)
+        if problems := await bulk.problems(tx, rows):
+            raise Unusable(problems)
         if dry_run:
             return []
         made = await bulk.register(tx, rows, made_by=terminal.actor())
@@ -175,21 +175,21 @@ def tell(
     user, wake_at = _plain(mac), _moment(at)
 
     async def queue(tx: "db.Connection") -> Any:
-        found = await store.by_mac(tx, [user])
-        if user not in found:
+        cameras = await store.by_mac(tx, [user])
+        if user not in cameras:
             return None
-        wrong = telling.problems(
+        problems = telling.problems(
             command,
             image_name=image,
             wake_at=wake_at,
-            dialect=found[user].dialect,
+            dialect=cameras[user].dialect,
             now=await store.now(tx),
         )
-        if wrong:
-            terminal.fail("; ".join(f"{name} {why}" for name, why in wrong), code=2)
+        if problems:
+            terminal.fail("; ".join(f"{name} {why}" for name, why in problems), code=2)
         return await queueing.queue(
             tx,
-            found[user].device_id,
+            cameras[user].device_id,
             name=command,
             created_by=terminal.actor(),
             image_name=image,
@@ -209,8 +209,8 @@ def _moment(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text.strip())
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(text.strip())
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         terminal.fail(f"--at {text!r} is not a time such as 2026-05-31T06:00:00Z", code=2)
 

@@ -84,7 +84,7 @@ def _with_engines(
         with stack.start(root, given=given, say=say, shared_login=False) as engines:
             stack.announce(engines.root)
             try:
-                return asyncio.run(_until_told(work(engines)))
+                return asyncio.run(_until_stopped(work(engines)))
             finally:
                 say("stopping the engines")
     except asyncio.CancelledError:
@@ -93,7 +93,7 @@ def _with_engines(
         terminal.fail(str(error))
 
 
-async def _until_told(work: Any) -> Any:
+async def _until_stopped(work: Any) -> Any:
     """SIGTERM cancels like Ctrl-C: an exception raised wherever a signal finds us may get lost."""
     import signal
 

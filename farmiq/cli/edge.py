@@ -188,11 +188,11 @@ def add_tenant(
     )
     if as_json:
         terminal.print_json(
-            {"added": [{"key_id": each, "tenant_id": whose} for each, whose in added]}
+            {"added": [{"key_id": key_id, "tenant_id": tenant_id} for key_id, tenant_id in added]}
         )
         return
-    for each, whose in added:
-        typer.echo(f"key {each} of {cluster} speaks for {whose} now")
+    for key_id, tenant_id in added:
+        typer.echo(f"key {key_id} of {cluster} speaks for {tenant_id} now")
     if not added:
         typer.echo(f"{cluster} speaks for {', '.join(tenant)} already")
 
@@ -219,10 +219,10 @@ def revoke(
     )
     if as_json:
         terminal.print_json(
-            {"revoked": [{"key_id": each, "tenant_id": whose} for each, whose in ended]}
+            {"revoked": [{"key_id": key_id, "tenant_id": tenant_id} for key_id, tenant_id in ended]}
         )
-    for each, whose in [] if as_json else ended:
-        typer.echo(f"revoked {each} for {whose}")
+    for key_id, tenant_id in [] if as_json else ended:
+        typer.echo(f"revoked {key_id} for {tenant_id}")
     if not ended:
         terminal.fail(f"no good key of {cluster!r} fits; `farmiq edge show {cluster}` shows them")
 
@@ -235,10 +235,10 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
     """
     from farmiq.cloud.edges import registry
 
-    found = _in_cloud(stack, registry.listed)
+    edges = _in_cloud(stack, registry.listed)
     empty = "`farmiq edge invite` makes a code for an edge"
-    terminal.print_list(found, _cells, as_json=as_json, empty=empty)
-    raise typer.Exit(3 if any(each["state"] == "silent" and _good(each) for each in found) else 0)
+    terminal.print_list(edges, _cells, as_json=as_json, empty=empty)
+    raise typer.Exit(3 if any(edge["state"] == "silent" and _good(edge) for edge in edges) else 0)
 
 
 @app.command()
@@ -252,42 +252,42 @@ def show(cluster: Cluster, *, stack: StackName = None, as_json: AsJson = False) 
             await registry.actions(tx, cluster),
         )
 
-    found, done = _in_cloud(stack, look)
-    if not found and not done:
+    edges, done = _in_cloud(stack, look)
+    if not edges and not done:
         terminal.fail(f"there is no edge {cluster!r}; `farmiq edge ls` lists them")
     if as_json:
-        terminal.print_json({"edge_cluster_id": cluster, "tenants": found, "actions": done})
+        terminal.print_json({"edge_cluster_id": cluster, "tenants": edges, "actions": done})
         return
-    for each in found:
-        typer.echo("  ".join(_cells(each)).rstrip())
-        for key in each["keys"]:
+    for edge in edges:
+        typer.echo("  ".join(_cells(edge)).rstrip())
+        for key in edge["keys"]:
             state = "good" if key["good"] else "revoked" if key["revoked_at"] else "over"
             typer.echo(
                 f"  key {key['key_id']}  {state}  since {terminal.local(key['enrolled_at'])}"
             )
-        terminal.print_fields(each["heartbeat"] or {}, indent="  ")
-    for deed in done:
+        terminal.print_fields(edge["heartbeat"] or {}, indent="  ")
+    for entry in done:
         typer.echo(
-            f"{terminal.local(deed['at'])}  {deed['action']:<7} {deed['tenant_id']}  "
-            f"by {deed['actor']}  {deed['key_id'] or ''}"
+            f"{terminal.local(entry['at'])}  {entry['action']:<7} {entry['tenant_id']}  "
+            f"by {entry['actor']}  {entry['key_id'] or ''}"
         )
 
 
-def _cells(each: dict[str, Any]) -> tuple[str, ...]:
-    said = each["heartbeat"]
+def _cells(edge: dict[str, Any]) -> tuple[str, ...]:
+    heartbeat = edge["heartbeat"]
     how = (
-        f"heard {terminal.local(said['received_at'])}  waiting {said['waiting']}  "
-        f"dlq {said['dlq']}  disk {said['disk_percent']:.0f} %"
-        if said
+        f"heard {terminal.local(heartbeat['received_at'])}  waiting {heartbeat['waiting']}  "
+        f"dlq {heartbeat['dlq']}  disk {heartbeat['disk_percent']:.0f} %"
+        if heartbeat
         else "never heard"
     )
-    keys = f"{_good(each)} good key(s)"
-    silent = "  SILENT" if each["state"] == "silent" else ""
-    return each["edge_cluster_id"], each["tenant_id"], keys, f"{how}{silent}"
+    keys = f"{_good(edge)} good key(s)"
+    silent = "  SILENT" if edge["state"] == "silent" else ""
+    return edge["edge_cluster_id"], edge["tenant_id"], keys, f"{how}{silent}"
 
 
-def _good(each: dict[str, Any]) -> int:
-    return sum(key["good"] for key in each["keys"])
+def _good(edge: dict[str, Any]) -> int:
+    return sum(key["good"] for key in edge["keys"])
 
 
 def _actor() -> str:

@@ -95,10 +95,10 @@ def revoke(name: Name, *, stack: StackName = None, as_json: AsJson = False) -> N
     import psycopg
 
     with psycopg.connect(_admin_url(stack)) as connection:
-        found = connection.execute(
+        row = connection.execute(
             "update api_keys set revoked_at = now() where name = %s and revoked_at is null", (name,)
         ).rowcount
-    if not found:
+    if not row:
         terminal.fail(f"there is no valid key {name!r}; `farmiq key ls` shows them")
     terminal.tell({"revoked": {"name": name}}, f"revoked {name}", as_json=as_json)
 

@@ -37,18 +37,18 @@ def ls(
             await losses.totals(tx, tenant_id=tenant, device_id=device),
         )
 
-    found, totals = terminal.in_transaction(terminal.environment(stack), look)
-    rows = found[:limit]
+    entries, totals = terminal.in_transaction(terminal.environment(stack), look)
+    rows = entries[:limit]
     terminal.print_list(
         rows,
         _cells,
         as_json=as_json,
         document={"losses": rows, "totals": totals},
-        more=None if len(found) > limit else 0,
+        more=None if len(entries) > limit else 0,
         hint="--limit shows more",
     )
-    for each in () if as_json else totals:
-        typer.echo(f"in all {each['count']:,} {each['class']} of {each['tenant_id']}")
+    for total in () if as_json else totals:
+        typer.echo(f"in all {total['count']:,} {total['class']} of {total['tenant_id']}")
     raise typer.Exit(3 if rows else 0)
 
 
@@ -59,6 +59,6 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         terminal.local(row["recorded_at"]),
         f"{row['count']:>7,}",
         row["class"],
-        "/".join(each or "-" for each in place),
+        "/".join(part or "-" for part in place),
         f"{row['reason']}  {numbered}".rstrip(),
     )

@@ -36,8 +36,8 @@ def company_ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
         rows = accounts.companies(connection)
     terminal.print_list(
         rows,
-        lambda each: (
-            each["tenant_id"], each["name"], each["timezone"], _counted(each["people"], "person")
+        lambda row: (
+            row["tenant_id"], row["name"], row["timezone"], _counted(row["people"], "person")
         ),
         as_json=as_json,
         empty="add a company with `farmiq company add`",
@@ -93,7 +93,7 @@ def user_add(
     """Add a person, or change their password and rights. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     from farmiq.cloud.identity.accounts import add_user
 
-    password = password or _ask_for_password()
+    password = password or _prompt_for_password()
     with _owner(stack) as connection:
         company_id = _company_id(connection, tenant)
         try:
@@ -162,11 +162,11 @@ def user_ls(
         rows = accounts.users(connection, tenant)
     terminal.print_list(
         rows,
-        lambda each: (
-            each["email"],
-            each["tenant_id"],
-            (each["role"] or "no role") + (", super admin" if each["super_admin"] else ""),
-            _counted(each["sign_ins"], "sign-in"),
+        lambda row: (
+            row["email"],
+            row["tenant_id"],
+            (row["role"] or "no role") + (", super admin" if row["super_admin"] else ""),
+            _counted(row["sign_ins"], "sign-in"),
         ),
         as_json=as_json,
         empty="add somebody with `farmiq user add`",
@@ -183,7 +183,7 @@ def user_password(
     """
     from farmiq.cloud.identity import accounts
 
-    password = password or _ask_for_password()
+    password = password or _prompt_for_password()
     with _owner(stack) as connection:
         try:
             ended = accounts.change_password(connection, email, password, actor=terminal.actor())
@@ -244,13 +244,13 @@ def user_log(
         rows = accounts.user_log(connection, email=email, most=limit + 1)
     terminal.print_list(
         rows[:limit],
-        lambda each: (
-            terminal.local(each["at"]),
-            each["actor"],
-            each["action"],
-            each["email"],
-            each["tenant_id"],
-            each["detail"],
+        lambda row: (
+            terminal.local(row["at"]),
+            row["actor"],
+            row["action"],
+            row["email"],
+            row["tenant_id"],
+            row["detail"],
         ),
         as_json=as_json,
         more=None if len(rows) > limit else 0,
@@ -267,7 +267,7 @@ def _owner(stack: str | None) -> "AbstractContextManager[psycopg.Connection]":
     return psycopg.connect(url, application_name="farmiq")
 
 
-def _ask_for_password() -> str:
+def _prompt_for_password() -> str:
     import sys
 
     if not sys.stdin.isatty():

@@ -42,9 +42,9 @@ def print_problems(problems: "Sequence[Problem]", *, as_json: bool) -> None:
     from dataclasses import asdict
 
     if as_json:
-        terminal.print_json({"problems": [asdict(each) for each in problems]})
+        terminal.print_json({"problems": [asdict(problem) for problem in problems]})
         return
-    for each in problems:
-        field = f"{each.field} " if each.field else ""
-        typer.secho(f"line {each.line}: {field}{each.reason}", err=True, fg=typer.colors.RED)
+    for problem in problems:
+        field = f"{problem.field} " if problem.field else ""
+        typer.secho(f"line {problem.line}: {field}{problem.reason}", err=True, fg=typer.colors.RED)
     typer.secho(f"{len(problems)} problems; nothing was registered", err=True)

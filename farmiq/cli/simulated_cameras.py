@@ -174,25 +174,25 @@ def check_cameras(
     journal = folder / "captures.jsonl"
     if not journal.exists():
         terminal.fail(f"{journal} does not exist: `farmiq simulate cameras --dir` makes it", code=2)
-    verdict = asyncio.run(_cloud(terminal.environment(stack)).verdict(journal))
-    found = verdict.findings
+    account = asyncio.run(_cloud(terminal.environment(stack)).verdict(journal))
+    found = account.findings
     terminal.tell(
-        verdict.as_json(),
-        f"captured {found.sent}, complete {found.stored}, waiting {verdict.waiting}; "
+        account.as_json(),
+        f"captured {found.sent}, complete {found.stored}, waiting {account.waiting}; "
         f"lost {len(found.lost)}, twice {len(found.twice)}, invented {len(found.invented)}, "
-        f"changed {len(found.changed)}, acknowledged and not readable {len(verdict.unreadable)}, "
-        f"sessions miscounted {len(verdict.miscounted)}",
+        f"changed {len(found.changed)}, acknowledged and not readable {len(account.unreadable)}, "
+        f"sessions miscounted {len(account.miscounted)}",
         as_json=as_json,
     )
-    raise typer.Exit(1 if not verdict.clean else 3 if verdict.waiting else 0)
+    raise typer.Exit(1 if not account.clean else 3 if account.waiting else 0)
 
 
-def _chosen(said: str, every: str, known: Any) -> Any:
-    if said == every:
+def _chosen(word: str, every: str, known: Any) -> Any:
+    if word == every:
         return known
-    if said not in known:
-        terminal.fail(f"{said} is none of {', '.join(known)}, {every}", code=2)
-    return (said,)
+    if word not in known:
+        terminal.fail(f"{word} is none of {', '.join(known)}, {every}", code=2)
+    return (word,)
 
 
 def _register(
@@ -235,11 +235,13 @@ def _log_in(
 
     made = asyncio.run(make())
     if folder is not None:
-        said = [{"mac": mac, "user": user, "password": word} for mac, (user, word) in made.items()]
+        rows = [
+            {"mac": mac, "user": user, "password": word} for mac, (user, word) in made.items()
+        ]
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "logins.json"
         file.touch(mode=0o600)
-        file.write_text(json.dumps({"cameras": said}, indent=1), encoding="utf-8")
+        file.write_text(json.dumps({"cameras": rows}, indent=1), encoding="utf-8")
     return made
 
 

@@ -56,10 +56,10 @@ def up(
 
     root = _root(name)
     try:
-        found = stack.states(root)
-        if not found or not all(state.healthy for state in found):
+        states = stack.states(root)
+        if not states or not all(state.healthy for state in states):
             say = terminal.progress(quiet=as_json)
-            if any(state.healthy for state in found):
+            if any(state.healthy for state in states):
                 stack.mend(root, say=say, shared_login=shared_login)
             else:
                 _clear(root)
@@ -83,17 +83,17 @@ def status(*, name: Name = "demo", as_json: AsJson = False) -> None:
 
     root = _root(name)
     try:
-        found = stack.states(stack.find(name) or root)
+        states = stack.states(stack.find(name) or root)
     except stack.StackError as problem:
         _fail(problem)
     if as_json:
-        typer.echo(json.dumps([asdict(state) for state in found], indent=2))
-    elif found:
-        _print_states(found)
+        typer.echo(json.dumps([asdict(state) for state in states], indent=2))
+    elif states:
+        _print_states(states)
     else:
         start = stack.command(root, "up")
         typer.echo(f"The stack {name} is not running. Start it with `{start}`.")
-    if not found or not all(state.healthy for state in found):
+    if not states or not all(state.healthy for state in states):
         raise typer.Exit(NEEDS_ATTENTION)
 
 
@@ -193,14 +193,14 @@ def doctor(
         checks = _examined(environment)
     if not engines and not checks:
         engines = prospects()
-    found: list[EngineState | Check] = [*engines, *checks]
+    all_checks: list[EngineState | Check] = [*engines, *checks]
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=2))
+        typer.echo(json.dumps([asdict(check) for check in all_checks], indent=2))
     else:
         if engines:
             _print_states(engines)
         _print_checks(checks)
-    if not all(each.healthy for each in found):
+    if not all(check.healthy for check in all_checks):
         raise typer.Exit(NEEDS_ATTENTION)
 
 
@@ -226,14 +226,15 @@ def _is_owned(root: "Path") -> bool:
 
 def _print_checks(checks: "list[Check]") -> None:
     """A line each, and below it what to do; no table, so that a narrow window breaks nothing."""
-    wide = max((len(each.name) for each in checks), default=0)
-    for each in checks:
-        colour = None if each.healthy else typer.colors.RED
+    wide = max((len(check.name) for check in checks), default=0)
+    for check in checks:
+        colour = None if check.healthy else typer.colors.RED
         typer.secho(
-            f" {each.name:<{wide}}  {'good' if each.healthy else 'BAD '}  {each.detail}", fg=colour
+            f" {check.name:<{wide}}  {'good' if check.healthy else 'BAD '}  {check.detail}",
+            fg=colour,
         )
-        if each.remedy:
-            typer.secho(f" {'':<{wide}}        {each.remedy}", fg=typer.colors.YELLOW)
+        if check.remedy:
+            typer.secho(f" {'':<{wide}}        {check.remedy}", fg=typer.colors.YELLOW)
 
 
 def prospects() -> "list[EngineState]":
@@ -242,7 +243,7 @@ def prospects() -> "list[EngineState]":
     from farmiq.stack import engines
 
     given, downloads = config.given_urls(), config.state_dir() / "engines"
-    found = []
+    states = []
     for engine in engines.LIST:
         version, problem = "", ""
         try:
@@ -250,7 +251,7 @@ def prospects() -> "list[EngineState]":
             version = f"given by {', '.join(named)}" if named else engine.available(downloads)
         except stack.StackError as failure:
             problem = str(failure)
-        found.append(
+        states.append(
             stack.EngineState(
                 name=engine.name,
                 version=version,
@@ -263,7 +264,7 @@ def prospects() -> "list[EngineState]":
                 remedy=problem,
             )
         )
-    return found
+    return states
 
 
 def _root(name: str) -> "Path":
@@ -290,13 +291,13 @@ def _clear(root: "Path") -> None:
         stack.stop(root)
 
 
-def _print_states(found: "list[EngineState]") -> None:
+def _print_states(states: "list[EngineState]") -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     table = Table("engine", "version", "address", "pid", "memory", "health", box=None)
-    for state in found:
+    for state in states:
         table.add_row(
             state.name,
             state.version,
@@ -307,7 +308,7 @@ def _print_states(found: "list[EngineState]") -> None:
         )
     console = Console()
     console.print(table)
-    for state in found:
+    for state in states:
         if state.remedy:
             console.print(f"{state.name}: {state.remedy}", style="yellow", markup=False)
 

@@ -45,9 +45,9 @@ def diff(
     """Show how the broker differs from what it should be. Exit code 3: it does."""
     environment = terminal.environment(stack)
     with _api(environment, vhost) as api:
-        found = _differences(api, _wanted(environment, api, users=users), users=users)
-    _print(found, as_json=as_json)
-    if any(each.action != "extra" for each in found):
+        differences = _differences(api, _wanted(environment, api, users=users), users=users)
+    _print(differences, as_json=as_json)
+    if any(difference.action != "extra" for difference in differences):
         raise typer.Exit(3)
 
 
@@ -77,16 +77,16 @@ def apply(
     environment = terminal.environment(stack)
     with _api(environment, vhost) as api:
         want = _wanted(environment, api, users=users)
-        found = _differences(api, want, users=users)
+        differences = _differences(api, want, users=users)
         chosen = json.loads(passwords.read_text(encoding="utf-8")) if passwords else {}
         generated = _give_passwords(api, want, rotate=set(rotate or ()), chosen=chosen)
-        for each in found:
-            broker.make(api, want, each)
+        for difference in differences:
+            broker.make(api, want, difference)
         url = api.amqp_url("cloud", generated["cloud"]) if "cloud" in generated else None
-    _print(found, as_json=as_json, passwords=generated)
+    _print(differences, as_json=as_json, passwords=generated)
     if url is not None and not as_json:
         typer.echo(f'FARMIQ_AMQP_URL="{url}"')
-    if any(each.action == "conflict" for each in found):
+    if any(difference.action == "conflict" for difference in differences):
         raise typer.Exit(3)
 
 
@@ -130,19 +130,22 @@ def _give_passwords(
 
 
 def _print(
-    found: "list[Difference]", *, as_json: bool, passwords: Mapping[str, str] | None = None
+    differences: "list[Difference]", *, as_json: bool, passwords: Mapping[str, str] | None = None
 ) -> None:
     from dataclasses import asdict
 
     if as_json:
         terminal.print_json(
-            {"differences": [asdict(each) for each in found], "passwords": dict(passwords or {})}
+            {
+                "differences": [asdict(difference) for difference in differences],
+                "passwords": dict(passwords or {}),
+            }
         )
         return
-    for each in found:
-        detail = f"  ({each.detail})" if each.detail else ""
-        typer.echo(f"{each.action:<9} {each.kind:<9} {each.name}{detail}")
+    for difference in differences:
+        detail = f"  ({difference.detail})" if difference.detail else ""
+        typer.echo(f"{difference.action:<9} {difference.kind:<9} {difference.name}{detail}")
     for name, password in (passwords or {}).items():
         typer.echo(f"password  {name}  {password}")
-    if not found:
+    if not differences:
         typer.echo("the broker is as it should be")

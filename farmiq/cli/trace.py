@@ -49,21 +49,21 @@ def trace(
         environment.get("FARMIQ_AMQP_URL"),
     )
     try:
-        found = asyncio.run(_follow(sites, event_id, session, image))
+        traces = asyncio.run(_follow(sites, event_id, session, image))
     except UnreachableError as error:
         terminal.fail(f"{error}. `farmiq demo` starts both sites here")
-    if not found:
+    if not traces:
         what = f"event {event_id}" if event_id else f"{session or image or 'any event'}"
         terminal.fail(f"no table that can be looked at from here knows {what}")
     if as_json and event_id:
-        terminal.print_json(_plain(found[0][1]))
+        terminal.print_json(_plain(traces[0][1]))
     elif as_json:
-        terminal.print_json([{"event_id": key, "hops": _plain(hops)} for key, hops in found])
+        terminal.print_json([{"event_id": key, "hops": _plain(hops)} for key, hops in traces])
     else:
-        typer.echo("\n\n".join("\n".join([f"event {key}", *_lines(hops)]) for key, hops in found))
+        typer.echo("\n\n".join("\n".join([f"event {key}", *_lines(hops)]) for key, hops in traces))
     from farmiq.trace import is_delivered
 
-    if not all(is_delivered(hops) for _, hops in found):
+    if not all(is_delivered(hops) for _, hops in traces):
         raise typer.Exit(3)
 
 
@@ -81,8 +81,8 @@ async def _follow(
     else:
         newest = await tracing.last_event(sites)
         wanted = [newest] if newest else []
-    found = [(key, await tracing.trace(key, sites)) for key in wanted]
-    return [(key, hops) for key, hops in found if hops]
+    traces = [(key, await tracing.trace(key, sites)) for key in wanted]
+    return [(key, hops) for key, hops in traces if hops]
 
 
 def _plain(hops: "list[Hop]") -> list[dict[str, Any]]:
