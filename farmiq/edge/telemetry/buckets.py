@@ -28,7 +28,7 @@ Series = tuple[str, str, str]  # tenant, device, metric
 
 
 class Span(NamedTuple):
-    """Minutes of one hour of one series, first and last included, whose readings changed.
+    """The first and the last time of new readings of one series in one hour.
 
     `owed`: the cloud was not told the readings, so it is owed the buckets.
     """
@@ -36,8 +36,8 @@ class Span(NamedTuple):
     tenant_id: str
     device_id: str
     metric_type: str
-    first: int
-    last: int
+    first_at: datetime
+    last_at: datetime
     owed: bool = False
 
     @property
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 
     @property
     def hour_at(self) -> datetime:
-        return at_minute(self.first // 60 * 60)
+        return EPOCH + (self.first_at - EPOCH) // HOUR * HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,17 @@ def has_bucket(at: datetime, *, now: datetime, raw_from: datetime) -> bool:
 
 def spans(arrivals: Sequence[Arrival]) -> list[Span]:
     """What a batch touches, hour by hour, in one order whoever asks."""
-    found: dict[tuple[str, str, str, int], tuple[int, int]] = {}
+    found: dict[tuple[str, str, str, int], list[datetime]] = {}
     for each in arrivals:
-        at = minute(each.event.occurred_at)
+        at = each.event.occurred_at
         key = (
             each.place.tenant_id,
             each.place.device_id,
             each.payload.metric_type,
-            at // 60,
+            (at - EPOCH) // HOUR,
         )
-        first, last = found.get(key, (at, at))
-        found[key] = (min(first, at), max(last, at))
-    return [Span(*key[:3], first, last) for key, (first, last) in sorted(found.items())]
+        found.setdefault(key, []).append(at)
+    return [Span(*key[:3], min(times), max(times)) for key, times in sorted(found.items())]
 
 
 def newest(arrivals: Sequence[Arrival]) -> list[Arrival]:

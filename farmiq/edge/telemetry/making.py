@@ -14,49 +14,74 @@ from farmiq.plumbing import db
 async def remake_minutes(tx: db.Connection, touched: Sequence[Span]) -> int:
     """Make the minutes from the readings; returns how many have changed.
 
-    A reading from the future (more than a day ahead of its arrival) is in no bucket.
+    Where all new readings are later than `last_at`, the newest that the minutes hold, they are
+    added to what is there. Otherwise the minutes are made from all their readings. Neither looks
+    beyond what was marked: what has come since has a mark of its own, and stays later than
+    `last_at`. A reading from the future (more than a day ahead of its arrival) is in no bucket.
     """
     cursor = await tx.execute(
         """
         insert into telemetry_agg as a (id, tenant_id, farm_id, barn_id, device_id, "window",
           bucket_start_at, bucket_end_at, metric_type, unit, avg_value, min_value, max_value,
-          sum_value, count, owed)
-        select fn_uuid_v7(), k.tenant_id, m.farm_id, m.barn_id, k.device_id, '1m',
-          m.starts_at, m.starts_at + interval '1 minute', k.metric_type, m.unit,
-          fn_mean(m.sum_value, m.count), m.min_value, m.max_value, m.sum_value, m.count,
-          k.owed and coalesce(s.agg_window, '1m') = '1m'
-        from unnest(%s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bool[])
-            as k(tenant_id, device_id, metric_type, first, last, owed)
+          sum_value, count, owed, last_at)
+        select fn_uuid_v7(), k.tenant_id, m.newest[1][1], m.newest[1][2], k.device_id, '1m',
+          m.starts_at, m.starts_at + interval '1 minute', k.metric_type, m.newest[1][3],
+          fn_mean(n.sum_value, n.count), least(m.min_value, b.min_value),
+          greatest(m.max_value, b.max_value), n.sum_value, n.count,
+          k.owed and coalesce(s.agg_window, '1m') = '1m', m.last_at
+        from unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[],
+              %s::bool[])
+            as k(tenant_id, device_id, metric_type, first_at, last_at, owed)
           left join metric_settings s on s.metric_type = k.metric_type
           cross join lateral (
+            select date_bin('1 minute', k.first_at, 'epoch') as first_minute) f
+          cross join lateral (
+            select coalesce(bool_and(h.last_at < k.first_at), false) as only_later,
+              greatest(k.last_at, max(h.last_at)) as last_at
+            from (
+              -- Buckets that an earlier version made hold all of their minute.
+              select coalesce(a.last_at, a.bucket_end_at - interval '1 microsecond') as last_at
+              from telemetry_agg a
+              where a.tenant_id = k.tenant_id and a.device_id = k.device_id
+                and a.metric_type = k.metric_type and a."window" = '1m'
+                and a.bucket_start_at >= f.first_minute and a.bucket_start_at <= k.last_at) h) held
+          cross join lateral (
             select date_bin('1 minute', r.occurred_at, 'epoch') as starts_at,
-              (array_agg(r.farm_id order by r.occurred_at desc, r.id desc))[1] as farm_id,
-              (array_agg(r.barn_id order by r.occurred_at desc, r.id desc))[1] as barn_id,
-              (array_agg(r.unit order by r.occurred_at desc, r.id desc))[1] as unit,
+              (array_agg(array[r.farm_id, r.barn_id, r.unit]
+                order by r.occurred_at desc, r.id desc))[1:1] as newest,
+              max(r.occurred_at) as last_at,
               min(r.metric_value) as min_value, max(r.metric_value) as max_value,
               -- Through text: a direct cast would keep 15 digits only.
               sum(r.metric_value::text::numeric) as sum_value, count(*) as count
             from telemetry_raw r
             where r.tenant_id = k.tenant_id and r.device_id = k.device_id
               and r.metric_type = k.metric_type
-              and r.occurred_at >= to_timestamp(k.first * 60)
-              and r.occurred_at < to_timestamp((k.last + 1) * 60)
+              and r.occurred_at >= case when held.only_later then k.first_at
+                else f.first_minute end
+              and r.occurred_at <= held.last_at
               and r.occurred_at <= r.ingested_at + interval '24 hours'
             group by 1) m
+          left join telemetry_agg b on held.only_later and b.tenant_id = k.tenant_id
+            and b.device_id = k.device_id and b.metric_type = k.metric_type
+            and b."window" = '1m' and b.bucket_start_at = m.starts_at
+          cross join lateral (
+            select m.sum_value + coalesce(b.sum_value, 0) as sum_value,
+              m.count + coalesce(b.count, 0) as count) n
         on conflict on constraint telemetry_agg_bucket_key do update set
           farm_id = excluded.farm_id, barn_id = excluded.barn_id, unit = excluded.unit,
           avg_value = excluded.avg_value, min_value = excluded.min_value,
           max_value = excluded.max_value, sum_value = excluded.sum_value,
-          count = excluded.count, owed = a.owed or excluded.owed
+          count = excluded.count, owed = a.owed or excluded.owed, last_at = excluded.last_at
         where (a.count, a.sum_value, a.min_value, a.max_value, a.farm_id, a.barn_id, a.unit)
             is distinct from (excluded.count, excluded.sum_value, excluded.min_value,
               excluded.max_value, excluded.farm_id, excluded.barn_id, excluded.unit)
+          or a.last_at is distinct from excluded.last_at
           or (excluded.owed and not a.owed and a.told_count <> excluded.count)
         """,
         (
             *buckets.columns(touched),
-            [span.first for span in touched],
-            [span.last for span in touched],
+            [span.first_at for span in touched],
+            [span.last_at for span in touched],
             [span.owed for span in touched],
         ),
         prepare=False,
@@ -215,11 +240,12 @@ async def renew_latest(tx: db.Connection, touched: Sequence[Span]) -> int:
           ingested_at = n.ingested_at, clock_suspect = n.clock_suspect
         from (
           select distinct on (r.tenant_id, r.device_id, r.metric_type) r.*
-          from unnest(%s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[])
-              as k(tenant_id, device_id, metric_type, first, last)
+          from unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[],
+                %s::timestamptz[])
+              as k(tenant_id, device_id, metric_type, first_at, last_at)
             join telemetry_latest known on known.tenant_id = k.tenant_id
               and known.device_id = k.device_id and known.metric_type = k.metric_type
-              and (known.clock_suspect or to_timestamp((k.last + 1) * 60) > known.newest_at)
+              and (known.clock_suspect or k.last_at >= known.newest_at)
             cross join lateral (
               select r.*,
                 case when r.clock_suspect then r.ingested_at
@@ -227,8 +253,7 @@ async def renew_latest(tx: db.Connection, touched: Sequence[Span]) -> int:
               from telemetry_raw r
               where r.tenant_id = k.tenant_id and r.device_id = k.device_id
                 and r.metric_type = k.metric_type
-                and r.occurred_at >= to_timestamp(k.first * 60)
-                and r.occurred_at < to_timestamp((k.last + 1) * 60)
+                and r.occurred_at >= k.first_at and r.occurred_at <= k.last_at
               order by r.clock_suspect, newest_at desc, r.id desc limit 1) r
           order by r.tenant_id, r.device_id, r.metric_type, r.clock_suspect, r.newest_at desc,
             r.id desc) n
@@ -239,8 +264,8 @@ async def renew_latest(tx: db.Connection, touched: Sequence[Span]) -> int:
         """,
         (
             *buckets.columns(touched),
-            [span.first for span in touched],
-            [span.last for span in touched],
+            [span.first_at for span in touched],
+            [span.last_at for span in touched],
         ),
         prepare=False,
     )

@@ -27,16 +27,23 @@ async def wait_to_lead(tx: db.Connection) -> None:
     )
 
 
-async def marks(tx: db.Connection, *, most: int) -> list[int]:
+async def newest_mark(tx: db.Connection) -> int:
+    return int(await db.fetch_value(tx, "select coalesce(max(id), 0) from telemetry_dirty"))
+
+
+async def marks(tx: db.Connection, *, most: int, upto: int | None = None) -> list[int]:
     """The oldest marks that name at most about `most` hours together; at least one mark."""
     rows = await db.fetch_all(
         tx,
         """
         select id from (
           select id, sum(cardinality(tenants)) over (order by id) - cardinality(tenants) as before
-          from (select id, tenants from telemetry_dirty order by id limit 1000) oldest) d
+          from (
+            select id, tenants from telemetry_dirty
+            where id <= coalesce(%s, 9223372036854775807) order by id limit 1000) oldest) d
         where before < %s
         """,
+        upto,
         most,
     )
     return [mark for (mark,) in rows]
@@ -47,10 +54,13 @@ async def marked(tx: db.Connection, ids: Sequence[int]) -> list[Span]:
     rows = await db.fetch_all(
         tx,
         """
-        select e.tenant_id, e.device_id, e.metric_type, min(e.first), max(e.last),
+        select e.tenant_id, e.device_id, e.metric_type,
+          min(coalesce(e.first_at, to_timestamp(e.first * 60))),
+          max(coalesce(e.last_at, to_timestamp((e.last + 1) * 60) - interval '1 microsecond')),
           bool_or(e.metric_type = any(d.owed_metrics))
-        from telemetry_dirty d, unnest(d.tenants, d.devices, d.metrics,
-          d.first_minutes, d.last_minutes) as e(tenant_id, device_id, metric_type, first, last)
+        from telemetry_dirty d, unnest(d.tenants, d.devices, d.metrics, d.first_minutes,
+            d.last_minutes, d.first_times, d.last_times)
+          as e(tenant_id, device_id, metric_type, first, last, first_at, last_at)
         where d.id = any(%s)
         group by 1, 2, 3, floor(e.first / 60.0)
         order by 1, 2, 3, 4

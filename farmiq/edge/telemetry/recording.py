@@ -149,8 +149,9 @@ async def _mark(tx: db.Connection, touched: Sequence[Span]) -> tuple[int, set[st
               from metric_settings where sync = 'agg'
             ), marked as (
               insert into telemetry_dirty (marked_at, first_at, tenants, devices, metrics,
-                first_minutes, last_minutes, owed_metrics)
-              select fn_now(), %s, named.*, %s::bigint[], %s::bigint[], owed.metrics
+                first_minutes, last_minutes, first_times, last_times, owed_metrics)
+              select fn_now(), %s, named.*, %s::bigint[], %s::bigint[], %s::timestamptz[],
+                %s::timestamptz[], owed.metrics
               from named, owed
               returning id
             )
@@ -166,9 +167,11 @@ async def _mark(tx: db.Connection, touched: Sequence[Span]) -> tuple[int, set[st
                 and l.metric_type = n.metric_type)
         """),
         *buckets.columns(touched),
-        buckets.at_minute(min(span.first for span in touched)),
-        [span.first for span in touched],
-        [span.last for span in touched],
+        min(span.first_at for span in touched),
+        [buckets.minute(span.first_at) for span in touched],
+        [buckets.minute(span.last_at) for span in touched],
+        [span.first_at for span in touched],
+        [span.last_at for span in touched],
     )
     (mark_id,) = [row[0] for row in rows if row[0] is not None]
     aggregated = {row[3] for row in rows if row[0] is None and row[1] is None}

@@ -79,16 +79,21 @@ async def begin(pool: db.Pool, *, timezone: str, keep_days: int) -> None:
 
 
 async def once(
-    pool: db.Pool, *, timezone: str, settle_s: float = 0.0, most_hours: int = MOST_HOURS
+    pool: db.Pool,
+    *,
+    timezone: str,
+    settle_s: float = 0.0,
+    most_hours: int = MOST_HOURS,
+    upto: int | None = None,
 ) -> Done:
     """One portion: buckets, newest readings, and what the cloud is owed, in one transaction.
 
-    Nothing is done while somebody else is at it.
+    Nothing is done while somebody else is at it. Marks later than `upto` are left for later.
     """
     async with db.transaction(pool) as tx:
         if not await marking.lead(tx):
             return Done()
-        marks, touched = await _portion(tx, most_hours=most_hours)
+        marks, touched = await _portion(tx, most_hours=most_hours, upto=upto)
         done = await _remake(tx, marks, touched, timezone=timezone) if marks else Done()
         told = await _tell(tx, settle_s=settle_s)
     _count(done)
@@ -109,12 +114,14 @@ async def all_marked(pool: db.Pool, *, timezone: str, portions: int = 1000) -> b
 _NEVER_S = 1e9  # telling the cloud is not what is waited for
 
 
-async def _portion(tx: db.Connection, *, most_hours: int) -> tuple[list[int], list[Span]]:
+async def _portion(
+    tx: db.Connection, *, most_hours: int, upto: int | None
+) -> tuple[list[int], list[Span]]:
     """As many marks as name about `most_hours` different hours of series, but at least one.
 
     Many marks of the same hours, as a busy minute leaves them, are one portion.
     """
-    marks = await marking.marks(tx, most=MOST_NAMED)
+    marks = await marking.marks(tx, most=MOST_NAMED, upto=upto)
     while True:
         touched = await marking.marked(tx, marks)
         if len(touched) <= most_hours or len(marks) == 1:

@@ -65,13 +65,19 @@ def all_chores(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
 
 
 async def make_all(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
-    """A round of bucket making: portion after portion until nothing is marked."""
+    """Make what is marked now, portion after portion; marks that come meanwhile can wait.
+
+    With readings coming all the time there is always a mark: a round that went on until none is
+    left would not end, and make the minute that is filling over and over.
+    """
     await remake.begin(pool, timezone=settings.timezone, keep_days=settings.telemetry_raw_days)
     while await remake.rezone_one(pool, timezone=settings.timezone):
         pass
+    async with pool.connection() as connection:
+        upto = await marking.newest_mark(connection)
     while True:
         done = await remake.once(
-            pool, timezone=settings.timezone, settle_s=settings.telemetry_settle_s
+            pool, timezone=settings.timezone, settle_s=settings.telemetry_settle_s, upto=upto
         )
         async with pool.connection() as connection:
             dirt = await marking.dirt(connection)

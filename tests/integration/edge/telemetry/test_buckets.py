@@ -81,6 +81,87 @@ def test_late_data_of_sixty_days_in_any_order_equals_a_full_recompute(
     assert rows(edge_db, "select count(*) from telemetry_dirty") == [(0,)]
 
 
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=15)
+def test_a_minute_that_fills_while_it_is_recomputed_equals_a_full_recompute(
+    edge_db: Database, seed: int
+) -> None:
+    """Readings in order, some late, some at the same time: added to, or made from all of them."""
+    execute(edge_db, EVERYTHING)
+    rng = Random(seed)
+    starts_at = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+    at = [starts_at + timedelta(seconds=rng.choice([1, 59, 3599]))]
+    while len(at) < 80:
+        at.append(at[-1] + timedelta(seconds=rng.choice([0, 0.000001, 0.5, 3, 40])))
+    readings = [Reading(each, rng.uniform(-40, 60), unit=rng.choice("CF")) for each in at]
+    sent = sorted(readings, key=lambda each: each.at + timedelta(seconds=rng.choice([0] * 9 + [9])))
+
+    async def send() -> None:
+        async with db.pool(edge_db.url, name="test") as pool:
+            while sent:
+                await keep(pool, [sent.pop(0) for _ in range(min(len(sent), rng.randrange(1, 9)))])
+                if rng.random() < 0.7:
+                    await once(pool, timezone="UTC", most_hours=rng.choice([1, 2000]))
+            await remake_all(pool)
+
+    asyncio.run(send())
+    assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
+    units = rows(
+        edge_db, "select unit from telemetry_agg where \"window\" = '1m' order by bucket_start_at"
+    )
+    by_minute: dict[datetime, Reading] = {}
+    for each in sorted(readings, key=lambda each: (each.at, each.id)):
+        by_minute[each.at.replace(second=0, microsecond=0)] = each
+    assert units == [(each.unit,) for _, each in sorted(by_minute.items())]
+
+
+async def test_later_readings_are_added_and_a_late_one_has_the_minute_made_from_all(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    """A reading is taken away behind our back: only who reads all of the minute notices."""
+    count = "select distinct count::int from telemetry_agg"
+    at = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=1)
+    first = Reading(at + timedelta(seconds=10), 1.0)
+    await keep(pool, [first, Reading(at + timedelta(seconds=20), 2.0)])
+    await remake_all(pool)
+    execute(edge_db, "delete from telemetry_raw where id = %s", first.id)
+    await keep(pool, [Reading(at + timedelta(seconds=30), 3.0)])
+    await remake_all(pool)
+    assert rows(edge_db, count) == [(3,)]
+    await keep(pool, [Reading(at + timedelta(seconds=15), 4.0)])
+    await remake_all(pool)
+    assert rows(edge_db, count) == [(3,)]
+    await keep(pool, [Reading(at + timedelta(seconds=30), 5.0)])  # as late as what is counted
+    await remake_all(pool)
+    assert rows(edge_db, count) == [(4,)]
+
+
+@pytest.mark.parametrize("forgotten", ["update telemetry_agg set last_at = null",
+    "update telemetry_dirty set first_times = null, last_times = null"])  # fmt: skip
+async def test_what_an_earlier_version_has_left_is_made_from_all_readings(
+    pool: db.Pool, edge_db: Database, forgotten: str
+) -> None:
+    at = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=1)
+    readings = [Reading(at + timedelta(seconds=20 * n), float(n)) for n in range(5)]
+    await keep(pool, readings[:2])
+    await remake_all(pool)
+    await keep(pool, readings[2:])
+    execute(edge_db, forgotten)
+    await remake_all(pool)
+    assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
+
+
+async def test_a_round_ends_with_what_was_marked_when_it_began(pool: db.Pool) -> None:
+    now = datetime.now(UTC)
+    await keep(pool, [Reading(now, 1.0)])
+    async with pool.connection() as connection:
+        upto = await marking.newest_mark(connection)
+    await keep(pool, [Reading(now, 2.0)])
+    assert (await once(pool, timezone="UTC", upto=upto)).marks == 1
+    assert (await once(pool, timezone="UTC", upto=upto)).is_nothing
+    assert (await once(pool, timezone="UTC")).marks == 1
+
+
 async def test_intake_and_several_workers_at_once_come_to_the_same(
     pool: db.Pool, edge_db: Database
 ) -> None:
