@@ -24,6 +24,7 @@ ENGINES = travel.ENGINES
 FILLING = 100
 LIVE = 100
 LIVE_RATE = 200  # of all live sensors together
+LOOK_S = 3.0
 
 Say = Callable[[str], None]
 
@@ -40,7 +41,7 @@ async def measure(events: int, say: Say) -> Result:
         live_ids = [sensor.place.device_id for sensor in live]
         say(f"drain           {events:,} of {FILLING} sensors, then {LIVE_RATE}/s of {LIVE} others")
         sending = load.prepare(
-            engines, [load.message(filling[n % len(filling)], n) for n in range(events)]
+            engines, [load.message(filling[n % FILLING], n // FILLING) for n in range(events)]
         )
         async with ingest.service(root, "edge", site.environment) as edge:
             await ingest.until_ready(edge, site.edge_url)
@@ -58,7 +59,7 @@ async def measure(events: int, say: Say) -> Result:
                 since, began = datetime.now(UTC), time.time()
                 already = _stored(engines)
                 draining = asyncio.create_task(_until_drained(engines, cloud, events, live_ids))
-                await travel.publish(
+                sent = await travel.publish(
                     engines, live, rate=LIVE_RATE, go_on=lambda: not draining.done()
                 )
                 drained_per_s = (events - already) / (await draining - began)
@@ -68,7 +69,7 @@ async def measure(events: int, say: Say) -> Result:
                     devices=live_ids, since=since,
                 )  # fmt: skip
     stack.remove(root)
-    cpu_us = {name: round(seconds / events * 1e6, 1) for name, seconds in used.items()}
+    cpu_us = {name: round(seconds / (events + sent) * 1e6, 1) for name, seconds in used.items()}
     say(
         f"drained         {drained_per_s:>9,.0f}/s beside {LIVE_RATE}/s live; "
         f"CPU µs/event: {cpu_us}"
@@ -85,12 +86,13 @@ async def measure(events: int, say: Say) -> Result:
             "sensors that filled it": FILLING,
             "live readings beside it, per second": LIVE_RATE,
             "sensors that sent them": LIVE,
+            "live readings in all": sent,
             "age of live readings when stored in the cloud, ms": {
                 "p50": travel.percentile(lag_ms, 50),
                 "p99": travel.percentile(lag_ms, 99),
                 "max": round(max(lag_ms), 1),
             },
-            "CPU µs per event": cpu_us,
+            "CPU µs per event, live ones included": cpu_us,
         },
     )
 
@@ -104,17 +106,22 @@ def _stored(engines: Stack) -> int:
 async def _until_drained(
     engines: Stack, running: Running, events: int, live: Sequence[str]
 ) -> float:
-    """When all that the outage left is stored; readings of the `live` devices do not count."""
+    """When all that the outage left was committed; readings of the `live` devices do not count.
+
+    The commit itself says when, so a look that costs the cloud's database little is enough.
+    """
     deadline = time.monotonic() + 10 * ingest.PATIENCE_S
     url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as link:
         while time.monotonic() < deadline:
             found = await link.execute(
-                "select count(*) from telemetry_readings where device_id <> all(%s)", (list(live),)
+                "select count(*), extract(epoch from max(pg_xact_commit_timestamp(xmin))) "
+                "from telemetry_readings where device_id <> all(%s)",
+                (list(live),),
             )
             row = await found.fetchone()
             if row is not None and row[0] >= events:
-                return time.time()
+                return float(row[1])
             running.check()
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(LOOK_S)
     raise RuntimeError(f"{events} events did not come to the cloud")

@@ -18,6 +18,7 @@ from farmiq.stack.mosquitto import Installation
 
 TENANT_ID = "bench"
 DEVICES = 8
+PATIENCE_S = 600.0
 
 
 def devices(tenant_id: str = TENANT_ID, *, barns: int = DEVICES) -> list[farm.Device]:
@@ -92,7 +93,7 @@ def _publish(engines: Stack, programs: Installation, sending: dict[str, Path], w
         command = [str(programs.publisher), *login, *options]
         with file.open("rb") as source:
             started.append(subprocess.Popen(command, stdin=source, env=environment))  # noqa: S603
-    if any(publisher.wait(120) for publisher in started):
+    if any(publisher.wait(PATIENCE_S) for publisher in started):
         raise RuntimeError("a publisher of the bench failed; the broker's log may say why")
 
 

@@ -134,20 +134,19 @@ async def note_outage(
     )
 
 
+# In the order of the claim's index: without it everything that was ever delivered is read.
+WAITING_AT = """
+select count(*) from (
+  select from sync_outbox
+  where status in ('pending', 'claimed') and attempt_count = 0
+    and tenant_id = %s and priority::bigint >= %s
+  order by priority::bigint desc limit %s) waiting
+"""
+
+
 async def waiting_at(tx: db.Connection, tenant_id: str, *, level: int, most: int) -> int:
     """How many rows wait at this priority or above, counted up to `most`."""
-    found: int = await db.fetch_value(
-        tx,
-        """
-        select count(*) from (select from sync_outbox
-          where status in ('pending', 'claimed') and attempt_count = 0
-            and tenant_id = %s and priority::bigint >= %s limit %s) those
-        """,
-        tenant_id,
-        level,
-        most,
-    )
-    return found
+    return int(await db.fetch_value(tx, WAITING_AT, tenant_id, level, most))
 
 
 async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: int) -> None:
