@@ -10,7 +10,7 @@ from bench import load
 from bench.ingest import Bench
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress import transaction
-from farmiq.edge.telemetry import recording as telemetry
+from farmiq.edge.telemetry import store as telemetry
 from farmiq.plumbing import db
 
 BATCH = 1000
@@ -37,7 +37,7 @@ async def plain(bench: Bench, events: int) -> float:
     bench.clear("telemetry_raw")
     arrivals, _ = transaction.sort(_sent(events))
     now = datetime.now(UTC)
-    encoded = [telemetry.copied(part, ingested_at=now) for part in _parts(arrivals)]
+    encoded = [telemetry.encode_readings(part, ingested_at=now) for part in _parts(arrivals)]
 
     async def copy(pool: db.Pool, rows: bytes) -> None:
         async with db.transaction(pool) as tx:

@@ -16,7 +16,7 @@ from bench import copying, gateways, ingest, load, machine, nodered, results, tr
 from bench.ingest import Bench, Taken
 from bench.results import Result
 from farmiq import config, stack
-from farmiq.edge.telemetry import upkeep
+from farmiq.edge.telemetry import jobs
 from farmiq.plumbing import db, migrations
 from farmiq.process import SQL
 from farmiq.stack import mosquitto
@@ -121,7 +121,7 @@ async def _prepare(bench: Bench) -> None:
     migrations.apply(bench.admin_url, SQL["edge"])
     await load.register(bench.admin_url, load.devices())
     async with db.pool(bench.engines.environment["FARMIQ_EDGE_DB_URL"], name="bench") as pool:
-        await upkeep.make_months(pool, keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
     async with ingest.gateway(bench.engines, {}) as running:
         await running.said(b'"FARMIQ_UP"')  # the log is there
 

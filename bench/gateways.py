@@ -17,7 +17,7 @@ from bench import ingest, load, results, travel
 from bench.ingest import Running
 from bench.results import Result
 from farmiq import config, stack
-from farmiq.edge.telemetry import upkeep
+from farmiq.edge.telemetry import jobs
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, migrations
 from farmiq.process import SQL
@@ -85,7 +85,7 @@ async def _site(devices: list[farm.Device]) -> AsyncIterator[Stack]:
         migrations.apply(admin_url, SQL["edge"])
         await load.register(admin_url, devices)
         async with db.pool(engines.environment["FARMIQ_EDGE_DB_URL"], name="bench") as pool:
-            await upkeep.make_months(pool, keep_days=90)
+            await jobs.create_partitions(pool, keep_days=90)
         yield engines
     stack.remove(root)
 

@@ -18,11 +18,12 @@ from farmiq.stack.mosquitto import Installation
 
 TENANT_ID = "bench"
 DEVICES = 8
+PATIENCE_S = 600.0
 
 
-def devices(tenant_id: str = TENANT_ID) -> list[farm.Device]:
+def devices(tenant_id: str = TENANT_ID, *, barns: int = DEVICES) -> list[farm.Device]:
     """One climate sensor each of so many barns."""
-    everything = farm.farm(tenant_id, barns=DEVICES, steady=True)
+    everything = farm.farm(tenant_id, barns=barns, steady=True)
     return [device for device in everything if device.metrics == farm.CLIMATE]
 
 
@@ -72,13 +73,15 @@ def prepare(engines: Stack, sending: Sequence[farm.Sending]) -> dict[str, Path]:
 
 
 async def publish(
-    engines: Stack, programs: Installation, sending: dict[str, Path], *, window: int = 1000
+    engines: Stack, programs: Installation, sending: dict[str, Path], *, window: int = 8000
 ) -> None:
     """QoS 1, as fast as the broker takes it, by one C publisher for every topic.
 
-    `window` is how many messages of a publisher may be unacknowledged.
+    `window` is how many messages of all publishers together may be unacknowledged: each of them
+    waits for a flush of the broker's disk.
     """
-    await asyncio.to_thread(_publish, engines, programs, sending, window)
+    each = max(1, min(1000, window // len(sending)))
+    await asyncio.to_thread(_publish, engines, programs, sending, each)
 
 
 def _publish(engines: Stack, programs: Installation, sending: dict[str, Path], window: int) -> None:
@@ -90,7 +93,7 @@ def _publish(engines: Stack, programs: Installation, sending: dict[str, Path], w
         command = [str(programs.publisher), *login, *options]
         with file.open("rb") as source:
             started.append(subprocess.Popen(command, stdin=source, env=environment))  # noqa: S603
-    if any(publisher.wait(120) for publisher in started):
+    if any(publisher.wait(PATIENCE_S) for publisher in started):
         raise RuntimeError("a publisher of the bench failed; the broker's log may say why")
 
 

@@ -44,6 +44,10 @@ KEY_FILE = "callout.nk"
 MAX_PAYLOAD_BYTES = 512 * 1024
 STORE_LIMIT_BYTES = 4 * 2**30
 ACK_WAIT_S = 10
+# How long the broker waits for its own disk. It closes a client's connection when that is over, the
+# client sends all again, and a busy disk never catches up: many devices with full windows, each
+# message flushed, need more than the 5 s that NATS gives (D-288).
+STORE_WAIT_S = 60
 RELAXED_SYNC = "2s"
 # Each subscription with QoS 1 is one; without a word NATS refuses the 1,025th.
 MAX_CONSUMERS = 100_000
@@ -297,6 +301,7 @@ mqtt {{
   host: {HOST}
   port: {mqtt_port}
   ack_wait: "{ACK_WAIT_S}s"
+  js_api_timeout: "{STORE_WAIT_S}s"
   max_ack_pending: {MAX_ACK_PENDING}
 {in_memory}}}
 

@@ -25,7 +25,7 @@ from farmiq.edge.ingress.source import CursorMovedError, Progress
 from farmiq.edge.ingress.store import Refused
 from farmiq.edge.media import record as media
 from farmiq.edge.registry import Registry
-from farmiq.edge.telemetry import recording as telemetry
+from farmiq.edge.telemetry import handlers as telemetry
 from farmiq.edge.weighvision import record as weighvision
 from farmiq.messages import barn as barn_words
 from farmiq.messages import device as device_words

@@ -15,7 +15,7 @@ from farmiq.edge.barn import store as barn
 from farmiq.edge.disk import Levels, Usage
 from farmiq.edge.ingress import gaps, quarantine, refusals, store
 from farmiq.edge.ingress.store import Boot
-from farmiq.edge.telemetry import upkeep as telemetry
+from farmiq.edge.telemetry import jobs as telemetry
 from farmiq.plumbing import db, log
 from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.clock import NO_AGE_DAYS, AgeGuard
@@ -214,7 +214,7 @@ def shedders(pool: db.Pool, settings: EdgeSettings) -> list[Shedder]:
         return int(str((await forget_ids(pool, settings))["count"]))
 
     async def delivered_readings() -> int:
-        return await telemetry.shed_delivered_raw(pool, timezone=settings.timezone)
+        return await telemetry.purge_delivered_readings(pool, timezone=settings.timezone)
 
     return [
         Shedder("quarantine", half_of_quarantine),

@@ -246,7 +246,10 @@ class Forwarder:
         return known
 
     async def _let_pass(self, tenant: Tenant) -> None:
-        """While a backlog drains, what is new gets a priority above it (C-92)."""
+        """While a backlog drains, what is new gets a priority above it (C-92).
+
+        So does what came while we paused and could not know that the cloud was back (D-290).
+        """
         async with db.transaction(self._pool) as tx:
             waiting = await tenants.waiting_at(
                 tx, tenant.tenant_id, level=tenant.level, most=pace.BACKLOG_ROWS + 1
@@ -254,6 +257,14 @@ class Forwarder:
             level = pace.next_level(tenant.level, waiting_at_level=waiting)
             if level != tenant.level:
                 await tenants.set_level(tx, tenant.tenant_id, before=tenant.level, level=level)
+            if level > tenant.level == 0:
+                await tenants.raise_recent(
+                    tx,
+                    tenant.tenant_id,
+                    level=level,
+                    recent_s=self._settings.sync_breaker_s,
+                    limit=pace.RECENT_ROWS,
+                )
 
     @contextlib.asynccontextmanager
     async def _renewing(self, rows: Sequence[Claimed]) -> AsyncIterator[None]:

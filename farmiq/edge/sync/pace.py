@@ -17,6 +17,8 @@ PROBE_EVENTS = 20
 SUSPECTS = 20
 # Rows beyond which new events are let pass (C-92): less than this is sent within a second or two.
 BACKLOG_ROWS = 2000
+# Events of the last seconds that pass a backlog with the new ones, at most.
+RECENT_ROWS = 10_000
 # What an envelope adds to a payload in a batch, generously.
 ENVELOPE_BYTES = 700
 

@@ -134,20 +134,19 @@ async def note_outage(
     )
 
 
+# In the order of the claim's index: without it everything that was ever delivered is read.
+WAITING_AT = """
+select count(*) from (
+  select from sync_outbox
+  where status in ('pending', 'claimed') and attempt_count = 0
+    and tenant_id = %s and priority::bigint >= %s
+  order by priority::bigint desc limit %s) waiting
+"""
+
+
 async def waiting_at(tx: db.Connection, tenant_id: str, *, level: int, most: int) -> int:
     """How many rows wait at this priority or above, counted up to `most`."""
-    found: int = await db.fetch_value(
-        tx,
-        """
-        select count(*) from (select from sync_outbox
-          where status in ('pending', 'claimed') and attempt_count = 0
-            and tenant_id = %s and priority::bigint >= %s limit %s) those
-        """,
-        tenant_id,
-        level,
-        most,
-    )
-    return found
+    return int(await db.fetch_value(tx, WAITING_AT, tenant_id, level, most))
 
 
 async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: int) -> None:
@@ -165,3 +164,26 @@ async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: in
         """,
         (tenant_id, level, before),
     )
+
+
+async def raise_recent(
+    tx: db.Connection, tenant_id: str, *, level: int, recent_s: float, limit: int
+) -> int:
+    """Give events of the last seconds this priority too, newest first; returns how many.
+
+    They came before the first batch got through, so nobody knew that a backlog would drain.
+    """
+    cursor = await tx.execute(
+        """
+        update sync_outbox set priority = %(level)s, updated_at = (select fn_now())
+        where id = any(array(
+          select id from sync_outbox
+          where tenant_id = %(tenant_id)s and occurred_at <= (select fn_now())
+            and occurred_at > (select fn_now()) - make_interval(secs => %(recent_s)s)
+            and status = 'pending' and attempt_count = 0 and priority < %(level)s
+          order by occurred_at desc limit %(limit)s
+          for update skip locked))
+        """,
+        {"tenant_id": tenant_id, "level": level, "recent_s": recent_s, "limit": limit},
+    )
+    return cursor.rowcount

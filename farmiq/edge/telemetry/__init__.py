@@ -1,11 +1,10 @@
-"""edge-telemetry-timeseries: readings kept at the edge, and what is made of them.
+"""edge-telemetry-timeseries: readings stored at the edge, and their rollups.
 
 In the order of a reading's life:
 
-- `recording` keeps it and marks its buckets, in the gateway's transaction;
-- `remake` makes what is marked: `marking` says what, `making` how, `zoning` whose days, `owing`
-  what the cloud hears of it; `buckets` has the pure decisions;
-- `ask`, `look` and `api` answer about it;
-- `upkeep` makes months ahead (`partitions`) and drops what is over its time (`dropping`);
-- `service` runs all of it.
+- `handlers` stores it and marks its buckets dirty, in the gateway's transaction;
+- `rollups` recomputes dirty buckets and sends the cloud those it waits for (`rollup_store`: SQL);
+- `ask`, `look` and `api` answer questions about it;
+- `jobs` creates partitions ahead of time and purges what has expired;
+- `rules` has the pure decisions, `store` the rest of the SQL, and `service` runs all of it.
 """

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from farmiq.asked import Wrong
 from farmiq.edge import access
-from farmiq.edge.telemetry import ask, buckets, look, marking
+from farmiq.edge.telemetry import ask, look, rules, store
 from farmiq.edge.telemetry.ask import After, Bucket, Range
 from farmiq.edge.telemetry.look import Bucketful, From, Reading
 from farmiq.plumbing import db, http, sheet
@@ -93,14 +93,14 @@ class Answers:
         """The finest that gives at most about a thousand points."""
         length = asked.ends_at - asked.starts_at
         async with self.pool.connection(timeout=5.0) as connection:
-            if length <= _RAW_AT_MOST and asked.starts_at >= await marking.raw_from(connection):
-                most = buckets.MOST_POINTS
+            if length <= _RAW_AT_MOST and asked.starts_at >= await store.raw_from(connection):
+                most = rules.MAX_POINTS
                 if await look.count_readings(connection, asked, most=most + 1) <= most:
                     return "raw"
             some = await look.series(
-                connection, asked.place, after=("", ""), most=buckets.MOST_POINTS + 1
+                connection, asked.place, after=("", ""), most=rules.MAX_POINTS + 1
             )
-        return buckets.suits(length, series=len(some))
+        return rules.finest_window(length, series=len(some))
 
 
 class Walk:

@@ -1,10 +1,10 @@
-"""Telemetry at the edge: the readings' tables, what is made of them, and the answers about them.
+"""Telemetry at the edge: the readings' tables, their rollups, and the answers about them.
 
 ingress --record(tx, …)--> telemetry_raw, telemetry_dirty
         telemetry_dirty --> [telemetry] --telemetry_agg, telemetry_latest, sync_outbox-->
 
-The rows themselves are written by ingress inside its one transaction (C-81); this service makes
-the buckets that were marked, keeps the tables fit and no longer than they should be, and answers.
+Ingress writes the readings inside its one transaction (C-81). This service recomputes dirty
+buckets, creates partitions, purges what has expired, and answers.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import prometheus_client
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import diary
-from farmiq.edge.telemetry import api, marking, remake, upkeep
+from farmiq.edge.telemetry import api, jobs, rollups, store
 from farmiq.plumbing import chores, db, http
 from farmiq.plumbing.chores import Chore
 
@@ -36,46 +36,54 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
     ):
         door.ready("telemetry.database", lambda: db.problem(pool))
         api.add_to(door.app, pool)
-        for chore in all_chores(pool, settings):
-            group.create_task(chores.keep_doing(chore))
+        for job in all_jobs(pool, settings):
+            group.create_task(chores.keep_doing(job))
 
 
-def all_chores(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
-    async def make_months() -> dict[str, object]:
-        made = await upkeep.make_months(pool, keep_days=settings.telemetry_raw_days)
-        return {"made": len(made)}
+def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
+    async def create_partitions() -> dict[str, object]:
+        created = await jobs.create_partitions(pool, keep_days=settings.telemetry_raw_days)
+        return {"made": len(created)}
 
-    async def forget() -> dict[str, object]:
-        return await upkeep.forget(
+    async def purge() -> dict[str, object]:
+        return await jobs.purge_expired(
             pool,
             raw_days=settings.telemetry_raw_days,
             agg_days=settings.telemetry_agg_days,
             timezone=settings.timezone,
         )
 
-    async def make_buckets() -> dict[str, object]:
-        return await make_all(pool, settings)
+    async def recompute() -> dict[str, object]:
+        await recompute_rollups(pool, settings)
+        return {}  # not for the log: this happens every few seconds
 
     return [
-        # One small look at the catalog: a box that slept through a month's end has it made at once.
-        Chore("telemetry.months", MINUTE_S, make_months),
-        Chore("telemetry.buckets", settings.telemetry_agg_every_s, make_buckets),
-        diary.daily(pool, settings, "telemetry.retention", forget),
+        # One small look at the catalog: a box that was off at a month's end creates it at once.
+        Chore("telemetry.months", MINUTE_S, create_partitions),
+        Chore("telemetry.buckets", settings.telemetry_agg_every_s, recompute),
+        diary.daily(pool, settings, "telemetry.retention", purge),
     ]
 
 
-async def make_all(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
-    """A round of bucket making: portion after portion until nothing is marked."""
-    await remake.begin(pool, timezone=settings.timezone, keep_days=settings.telemetry_raw_days)
-    while await remake.rezone_one(pool, timezone=settings.timezone):
+async def recompute_rollups(pool: db.Pool, settings: EdgeSettings) -> None:
+    """Recompute what is marked now, in batches; marks that come meanwhile can wait.
+
+    Under a steady load there is always a new mark: a round that went on until none is left would
+    never end, and would recompute the current minute without a pause.
+    """
+    zone = settings.timezone
+    await rollups.initialize(pool, timezone=zone, keep_days=settings.telemetry_raw_days)
+    while await rollups.recompute_next_rezoned(pool, timezone=zone):
         pass
+    async with pool.connection() as connection:
+        up_to = await store.newest_mark(connection)
     while True:
-        done = await remake.once(
-            pool, timezone=settings.timezone, settle_s=settings.telemetry_settle_s
+        done = await rollups.recompute_batch(
+            pool, timezone=zone, settle_s=settings.telemetry_settle_s, up_to=up_to
         )
         async with pool.connection() as connection:
-            dirt = await marking.dirt(connection)
-        DIRTY.set(dirt.marks)
-        OLDEST.set(dirt.oldest_s)
+            backlog = await store.dirty_backlog(connection)
+        DIRTY.set(backlog.marks)
+        OLDEST.set(backlog.oldest_s)
         if done.is_nothing:
-            return {}  # not for the log: this happens every few seconds
+            return

@@ -16,7 +16,7 @@ from farmiq.cloud.identity import accounts, session
 from farmiq.cloud.telemetry import service as cloud_telemetry
 from farmiq.edge.devices import desk
 from farmiq.edge.devices import service as edge_devices
-from farmiq.edge.telemetry import remake
+from farmiq.edge.telemetry import rollups
 from farmiq.messages import bus
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.topics import Place
@@ -86,12 +86,12 @@ async def test_a_metric_switched_to_aggregates_is_not_called_late(
     now = datetime.now(UTC)
     every_5_s = [Reading(now - timedelta(seconds=age), 20.0) for age in range(80, 60, -5)]
     await keep(sites.edge, every_5_s)
-    await remake.once(sites.edge, timezone="UTC", settle_s=30)
+    await rollups.recompute_batch(sites.edge, timezone="UTC", settle_s=30)
     await sites.synced()
     assert (await sites.row()).state is State.LATE
     execute(edge_db, "insert into metric_settings values ('temperature', 'agg', %s)", window)
     await keep(sites.edge, [Reading(now, 22.0)])
-    await remake.once(sites.edge, timezone="UTC", settle_s=30)
+    await rollups.recompute_batch(sites.edge, timezone="UTC", settle_s=30)
     await sites.synced()
     row = await sites.row(after=timedelta(seconds=60))
     assert (row.state, row.reading.window) == (State.CURRENT, window)

@@ -15,7 +15,7 @@ from farmiq import stack
 from farmiq.config import EdgeSettings
 from farmiq.edge.ingress import service, transaction
 from farmiq.edge.ingress.accept import accept
-from farmiq.edge.telemetry import recording as telemetry
+from farmiq.edge.telemetry import handlers as telemetry
 from farmiq.messages import receipt, topics
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.envelope import read as read_envelope

@@ -22,6 +22,9 @@ create table telemetry_agg (
   -- many readings were in it when it was last told.
   owed boolean not null default false,
   told_count bigint not null default 0,
+  -- Of minutes: the time of the newest reading that was counted. Later ones are added to what is
+  -- here; an earlier one has the minute made from all its readings. Null: made before this was kept.
+  last_at timestamptz,
   constraint telemetry_agg_bucket_key
     unique (tenant_id, device_id, metric_type, "window", bucket_start_at)
 );

@@ -11,6 +11,9 @@ create table telemetry_dirty (
   first_minutes bigint[] not null,
   last_minutes bigint[] not null,
   -- Metrics whose readings were not told to the cloud: their buckets are.
-  owed_metrics text[] not null
+  owed_metrics text[] not null,
+  -- The first and the last time of the readings themselves. Null: anywhere in those minutes.
+  first_times timestamptz[],
+  last_times timestamptz[]
 );
 grant select, insert, delete on telemetry_dirty to farmiq_edge;

@@ -1,6 +1,6 @@
 """Outages of any length, on a clock that is moved: nothing is set aside, everything drains."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -14,6 +14,7 @@ from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import (
+    BORN,
     accept,
     event,
     forwarder,
@@ -125,6 +126,31 @@ async def test_live_events_pass_also_what_came_live_during_an_earlier_drain(
         while await it.forward_once():
             pass
     assert rows(edge_db, "select count(*) from sync_outbox where status <> 'acked'") == [(0,)]
+
+
+async def test_events_of_the_last_pause_pass_the_backlog_with_the_new_ones(
+    settings: EdgeSettings, pool: db.Pool, edge_db: Database
+) -> None:
+    """The cloud is back, and the edge has not noticed yet: what comes then is live too."""
+    owe_many(edge_db, 3 * pace.BACKLOG_ROWS)
+    ago = (datetime.now(UTC) - BORN) / timedelta(minutes=1)
+    pause = settings.sync_breaker_s / 60
+    old, first, second = await owe(
+        pool, *[event(minutes=ago - share * pause) for share in (1.5, 0.5, 0.2)]
+    )
+    (ahead,) = await owe(pool, event(minutes=ago + 10))
+    weather = Weather()
+    weather.up = True
+    async with forwarder(settings, pool, weather) as it:
+        await it.forward_once()
+        seen = len(weather.came)
+        await it.forward_once()
+        assert weather.came[seen : seen + 2] == [str(first), str(second)]
+        assert str(old) not in weather.came
+        assert str(ahead) not in weather.came
+        while await it.forward_once():
+            pass
+    assert len(set(weather.came)) == len(weather.came) == 3 * pace.BACKLOG_ROWS + 4
 
 
 async def test_an_outage_longer_than_a_lease_with_crashes_in_it_sets_nothing_aside(

@@ -79,6 +79,27 @@ def test_who_is_owed_something_is_found_by_tenants_and_not_by_rows(edge_db: Data
     assert touched(plan) < 120
 
 
+def test_counting_what_waits_at_a_priority_reads_nothing_else(edge_db: Database) -> None:
+    """After each batch of a drain: neither the backlog below nor what was delivered counts."""
+    owe_many(edge_db, 20_000)
+    owe_many(edge_db, 20_000, status="acked")
+    settled(edge_db)
+    query = tenants.WAITING_AT
+    for number in (1, 2, 3):
+        query = query.replace("%s", f"${number}", 1)
+    with psycopg.connect(edge_db.url) as connection:
+        # As the forwarder's own connection plans it after a few batches.
+        connection.execute("set plan_cache_mode = force_generic_plan")
+        connection.execute(f"prepare waiting (text, bigint, bigint) as {query}".encode())
+        row = connection.execute(
+            "explain (analyze, buffers, timing off, format json) execute waiting('t-1', 1, 2001)"
+        ).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    assert "sync_outbox_fresh_idx" in json.dumps(plan)
+    assert touched(plan) < 20
+
+
 def test_the_reaper_looks_only_at_what_is_held(edge_db: Database) -> None:
     owe_many(edge_db, 20_000)
     owe_many(edge_db, 20_000, status="acked")

@@ -14,7 +14,7 @@ import psycopg
 
 from farmiq.edge.ingress import transaction
 from farmiq.edge.ingress.accept import accept
-from farmiq.edge.telemetry import recording
+from farmiq.edge.telemetry import handlers
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
@@ -67,7 +67,7 @@ async def keep_at(pool: db.Pool, readings: Sequence[Reading], *, now: datetime) 
     """As if they had come at `now`: their time is believed or not as of then."""
     arrivals = [accept(*each.message, now=now) for each in readings]
     async with db.transaction(pool) as tx:
-        await recording.record(tx, arrivals)
+        await handlers.record(tx, arrivals)
         await tx.execute(
             "update telemetry_latest set ingested_at = %s where event_id = any(%s)",
             (now, [each.id for each in readings]),

@@ -23,7 +23,7 @@ from farmiq.edge.telemetry import service as telemetry
 from farmiq.plumbing import db, http, ids, mqtt
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep, keep_at, rows
-from tests.integration.edge.telemetry.test_buckets import remake_all
+from tests.integration.edge.telemetry.test_rollups import recompute_all as remake_all
 from tests.until import until
 
 NEEDED = {"ingress.broker", "telemetry.database"}

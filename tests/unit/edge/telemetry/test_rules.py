@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.telemetry.upkeep import kept_months, shift
+from farmiq.edge.telemetry.rules import add_months, partition_months
 
 days = st.dates(min_value=date(1900, 1, 1), max_value=date(2900, 12, 31))
 
@@ -25,21 +25,21 @@ days = st.dates(min_value=date(1900, 1, 1), max_value=date(2900, 12, 31))
     ],
 )
 def test_months_across_years(day: date, months: int, first: date) -> None:
-    assert shift(day, months=months) == first
+    assert add_months(day, months) == first
 
 
 @given(day=days, months=st.integers(-600, 600))
 def test_there_and_back_is_the_first_of_the_month(day: date, months: int) -> None:
-    away = shift(day, months=months)
+    away = add_months(day, months)
 
     assert away.day == 1
-    assert shift(away, months=-months) == day.replace(day=1)
+    assert add_months(away, -months) == day.replace(day=1)
 
 
 @given(day=days, keep_days=st.integers(1, 3650))
-def test_the_months_kept_ready_follow_each_other_without_a_gap(day: date, keep_days: int) -> None:
-    ready = kept_months(day, keep_days)
+def test_partition_months_follow_each_other_without_a_gap(day: date, keep_days: int) -> None:
+    ready = partition_months(day, keep_days)
 
-    assert ready[0] <= day - timedelta(days=keep_days) < shift(ready[0], months=1)
-    assert ready[-1] == shift(day, months=2)
-    assert all(shift(month, months=1) == after for month, after in pairwise(ready))
+    assert ready[0] <= day - timedelta(days=keep_days) < add_months(ready[0], 1)
+    assert ready[-1] == add_months(day, 2)
+    assert all(add_months(month, 1) == after for month, after in pairwise(ready))

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.telemetry import remake, service, upkeep
+from farmiq.edge.telemetry import jobs, rollups, rules, service
 from farmiq.plumbing import db, http, ids, migrations
 from farmiq.process import SQL
 from tests.conftest import Database
@@ -25,7 +25,7 @@ from tests.integration.edge.telemetry.readings import (
     rows,
     stored,
 )
-from tests.integration.edge.telemetry.test_buckets import remake_all
+from tests.integration.edge.telemetry.test_rollups import recompute_all
 from tests.until import until
 
 ACKED = "update sync_outbox set status = 'acked'"
@@ -33,8 +33,10 @@ COUNT = "select count(*) from telemetry_raw"
 OPEN = "select subject from alerts where kind = 'telemetry.retention_refused' and closed_at is null"
 
 
-async def forget(pool: db.Pool, **days: int) -> dict[str, object]:
-    return await upkeep.forget(pool, timezone="UTC", **{"raw_days": 90, "agg_days": 365, **days})
+async def purge(pool: db.Pool, **days: int) -> dict[str, object]:
+    return await jobs.purge_expired(
+        pool, timezone="UTC", **{"raw_days": 90, "agg_days": 365, **days}
+    )
 
 
 def partitions(database: Database) -> list[str]:
@@ -48,39 +50,37 @@ def partitions(database: Database) -> list[str]:
 
 class TestMonths:
     @pytest.mark.req("RT-06")
-    async def test_they_are_made_for_all_that_is_kept_and_two_ahead(
+    async def test_partitions_cover_the_retention_and_two_months_ahead(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        made = await upkeep.make_months(pool, keep_days=90)
+        made = await jobs.create_partitions(pool, keep_days=90)
         today = datetime.now(UTC).date()
-        assert made == upkeep.kept_months(today, 90)
-        assert await upkeep.make_months(pool, keep_days=90) == []
+        assert made == rules.partition_months(today, 90)
+        assert await jobs.create_partitions(pool, keep_days=90) == []
         await keep(pool, [Reading(datetime.now(UTC) - timedelta(days=60), 1.0)])
         assert rows(edge_db, "select count(*) from telemetry_raw_default") == [(0,)]
 
-    async def test_months_follow_the_clock(self, pool: db.Pool, edge_db: Database) -> None:
-        await upkeep.make_months(pool, keep_days=90)
+    async def test_partitions_follow_the_clock(self, pool: db.Pool, edge_db: Database) -> None:
+        await jobs.create_partitions(pool, keep_days=90)
         move_clock(edge_db, "40 days")
-        made = await upkeep.make_months(pool, keep_days=90)
+        made = await jobs.create_partitions(pool, keep_days=90)
         in_forty_days = datetime.now(UTC).date() + timedelta(days=40)
-        assert made[-1] == upkeep.shift(in_forty_days, months=2)
+        assert made[-1] == rules.add_months(in_forty_days, 2)
 
-    async def test_what_waits_beside_the_months_moves_in_portions_and_stays_what_it_was(
+    async def test_rows_of_the_default_partition_move_in_batches_unchanged(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(upkeep, "BATCH", 10)
+        monkeypatch.setattr(jobs, "BATCH", 10)
         ahead = datetime.now(UTC) + timedelta(days=10)
         readings = [Reading(ahead + timedelta(minutes=n), float(n)) for n in range(35)]
         await keep(pool, readings)
         assert rows(edge_db, "select count(*) from telemetry_raw_default") == [(35,)]
-        await upkeep.make_months(pool, keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         assert rows(edge_db, "select count(*) from telemetry_raw_default") == [(0,)]
         found = rows(edge_db, "select id, metric_value, clock_suspect from telemetry_raw")
         assert sorted(found) == sorted((each.id, each.value, True) for each in readings)
 
-    async def test_a_month_left_half_moved_is_finished(
-        self, pool: db.Pool, edge_db: Database
-    ) -> None:
+    async def test_unfinished_partition_is_finished(self, pool: db.Pool, edge_db: Database) -> None:
         """Killed between two portions: the table is there, not attached; an id came again.
 
         Also a month that nobody would make by now.
@@ -96,14 +96,14 @@ class TestMonths:
             "insert into telemetry_raw select * from telemetry_raw_2031_03 where id = %s",
             hidden,
         )
-        assert date(2031, 3, 1) in await upkeep.make_months(pool, keep_days=90)
+        assert date(2031, 3, 1) in await jobs.create_partitions(pool, keep_days=90)
         assert sorted(rows(edge_db, "select id from telemetry_raw")) == sorted(
             (each.id,) for each in readings
         )
         assert "telemetry_raw_2031_03" in partitions(edge_db)
 
     @pytest.mark.req("DB-04")
-    async def test_buckets_made_while_a_month_is_half_moved_are_right_once_it_is_made(
+    async def test_buckets_recomputed_beside_an_unfinished_partition_are_right_afterwards(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         """Rows on their way cannot be seen: a bucket that is made again meanwhile is too small."""
@@ -111,59 +111,59 @@ class TestMonths:
         at = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
         readings = [Reading(at + timedelta(seconds=n), float(n)) for n in range(90)]
         await keep(pool, readings)
-        await remake_all(pool)
+        await recompute_all(pool)
         assert rows(edge_db, "select fn_move_telemetry_month(%s, 50)", at.date()) == [(50,)]
         readings.append(Reading(at, 7.0))
         await keep(pool, readings[-1:])
-        await remake_all(pool)
+        await recompute_all(pool)
         told = (
             "select (payload_json->>'count')::int from sync_outbox "
             "order by (payload_json->>'count')::int"
         )
         assert rows(edge_db, told) == [(41,), (90,)]
-        await upkeep.make_months(pool, keep_days=90)
-        await remake_all(pool)
+        await jobs.create_partitions(pool, keep_days=90)
+        await recompute_all(pool)
         assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
         assert rows(edge_db, told) == [(41,), (90,), (91,)]
 
-    async def test_buckets_are_not_final_while_their_month_is_half_moved(
+    async def test_buckets_are_not_final_while_their_partition_is_unfinished(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await remake.begin(pool, timezone="UTC", keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", keep_days=90)
         at = datetime.now(UTC).replace(second=0) - timedelta(days=60)
         readings = [Reading(at + timedelta(seconds=n), float(n)) for n in range(9)]
         await keep(pool, readings)
         execute(edge_db, ACKED)
         rows(edge_db, "select fn_move_telemetry_month(%s, 4)", at.date())
-        await forget(pool, raw_days=20)
+        await purge(pool, raw_days=20)
         assert rows(edge_db, OPEN) == [("telemetry_raw",)]
-        await upkeep.make_months(pool, keep_days=90)
-        await forget(pool, raw_days=20)
+        await jobs.create_partitions(pool, keep_days=90)
+        await purge(pool, raw_days=20)
         assert (rows(edge_db, OPEN), rows(edge_db, COUNT)) == ([], [(0,)])
         assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
 
-    async def test_upkeep_gives_way_to_a_transaction_that_does_not_end(
+    async def test_partition_change_gives_way_to_a_transaction_that_does_not_end(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It neither waits for ever nor lets intake queue up behind it."""
-        monkeypatch.setattr(upkeep, "LOCK_TRIES", 2)
-        monkeypatch.setattr(upkeep, "LOCK_PAUSE_S", 0.01)
+        monkeypatch.setattr(jobs, "LOCK_TRIES", 2)
+        monkeypatch.setattr(jobs, "LOCK_PAUSE_S", 0.01)
         with psycopg.connect(edge_db.url) as busy:
             busy.execute(
                 "insert into telemetry_raw values (%s, 't', 'f', 'b', 'd', now(), 'm', 1, 'u')",
                 (ids.new(),),
             )
-            assert await upkeep.make_months(pool, keep_days=90) == []
+            assert await jobs.create_partitions(pool, keep_days=90) == []
             await keep(pool, [Reading(datetime.now(UTC), 1.0)])
             busy.commit()
-        assert len(await upkeep.make_months(pool, keep_days=90)) >= 5
+        assert len(await jobs.create_partitions(pool, keep_days=90)) >= 5
         assert rows(edge_db, COUNT) == [(2,)]
 
-    async def test_intake_goes_on_while_months_come_and_go(
+    async def test_intake_continues_while_partitions_come_and_go(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """No deadlock, no error, nothing missing: upkeep takes its locks in intake's order."""
-        monkeypatch.setattr(upkeep, "LOCK_PAUSE_S", 0.01)
+        """No deadlock, no error, nothing missing: jobs take their locks in intake's order."""
+        monkeypatch.setattr(jobs, "LOCK_PAUSE_S", 0.01)
         now = datetime.now(UTC)
         written: list[Reading] = []
 
@@ -176,11 +176,11 @@ class TestMonths:
         async def work() -> None:
             for ahead in ("0", "30 days", "200 days", "400 days"):
                 move_clock(edge_db, ahead)
-                await upkeep.make_months(pool, keep_days=1000)
+                await jobs.create_partitions(pool, keep_days=1000)
                 await once_more()
 
         async def once_more() -> None:
-            await remake.once(pool, timezone="UTC")
+            await rollups.recompute_batch(pool, timezone="UTC")
 
         working = asyncio.gather(work())
         await asyncio.gather(working, write("d-1", working), write("d-2", working))
@@ -191,41 +191,41 @@ class TestMonths:
 class TestRetention:
     @pytest.mark.req("RT-01", "RT-06")
     @pytest.mark.parametrize(("ahead", "left"), [("89 days", 1), ("91 days", 0)])
-    async def test_a_reading_is_kept_for_89_days_and_gone_after_91(
+    async def test_reading_is_stored_for_89_days_and_gone_after_91(
         self, pool: db.Pool, edge_db: Database, ahead: str, left: int
     ) -> None:
-        await upkeep.make_months(pool, keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         await keep(pool, [Reading(datetime.now(UTC), 1.0)])
         execute(edge_db, ACKED)
         move_clock(edge_db, ahead)
-        await forget(pool)
+        await purge(pool)
         assert rows(edge_db, COUNT) == [(left,)]
         assert rows(edge_db, OPEN) == []
 
     @pytest.mark.req("RT-01", "RT-13")
-    async def test_the_boundary_month_loses_exactly_its_expired_days(
+    async def test_boundary_month_loses_exactly_its_expired_days(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(upkeep, "BATCH", 7)
+        monkeypatch.setattr(jobs, "BATCH", 7)
         now = datetime.now(UTC)
-        await upkeep.make_months(pool, keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         days = [now - timedelta(days=n) for n in range(60)]
         await keep(pool, [Reading(at, 1.0, f"d-{n % 3}") for at in days for n in range(3)])
         execute(edge_db, ACKED)
         for keep_days in (45, 20, 3):
-            done = await forget(pool, raw_days=keep_days)
+            done = await purge(pool, raw_days=keep_days)
             cut = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=keep_days)
             assert rows(edge_db, COUNT) == [(3 * sum(at >= cut for at in days),)]
             assert done["refused"] == 0
 
-    async def test_whole_expired_months_are_dropped(self, pool: db.Pool, edge_db: Database) -> None:
-        await remake.begin(pool, timezone="UTC", keep_days=90)
-        await upkeep.make_months(pool, keep_days=90)
+    async def test_expired_months_are_dropped(self, pool: db.Pool, edge_db: Database) -> None:
+        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         now = datetime.now(UTC)
         await keep(pool, [Reading(now - timedelta(days=n), 1.0) for n in range(0, 90, 5)])
         execute(edge_db, ACKED)
-        done = await forget(pool, raw_days=1)
-        assert done["months"] == len(upkeep.kept_months(now.date(), 90)) - 3 - (
+        done = await purge(pool, raw_days=1)
+        assert done["months"] == len(rules.partition_months(now.date(), 90)) - 3 - (
             (now - timedelta(days=1)).month != now.month
         )
         assert rows(edge_db, COUNT) == [(1,)]
@@ -235,26 +235,26 @@ class TestRetention:
 
     @pytest.mark.req("RT-02")
     @pytest.mark.parametrize(("ahead", "left"), [("364 days", 3), ("367 days", 0)])
-    async def test_aggregates_are_kept_for_a_year(
+    async def test_buckets_are_stored_for_a_year(
         self, pool: db.Pool, edge_db: Database, ahead: str, left: int
     ) -> None:
         await keep(pool, [Reading(datetime.now(UTC), 1.0)])
         execute(edge_db, ACKED)
-        await remake_all(pool)
+        await recompute_all(pool)
         move_clock(edge_db, ahead)
-        await forget(pool)
+        await purge(pool)
         assert rows(edge_db, "select count(*) from telemetry_agg") == [(left,)]
         assert rows(edge_db, "select count(*) from telemetry_latest") == [(1 if left else 0,)]
 
     @pytest.mark.req("RT-07")
-    async def test_a_series_stays_as_long_as_something_of_it_does(
+    async def test_series_stays_while_a_reading_or_bucket_of_it_does(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await upkeep.make_months(pool, keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         now = datetime.now(UTC)
         unsynced, owed = Reading(now, 1.0, "unsynced"), Reading(now, 1.0, "owed")
         await keep(pool, [unsynced, owed, Reading(now, 1.0, "gone")])
-        await remake_all(pool)
+        await recompute_all(pool)
         execute(edge_db, ACKED)
         execute(edge_db, "update sync_outbox set status = 'dlq' where id = %s", unsynced.id)
         execute(
@@ -264,31 +264,31 @@ class TestRetention:
         move_clock(edge_db, "367 days")
         listed = "select device_id from telemetry_latest order by 1"
         for _ in range(2):
-            await forget(pool)
+            await purge(pool)
             assert rows(edge_db, listed) == [("owed",), ("unsynced",)]
         execute(edge_db, ACKED)
         execute(edge_db, "update telemetry_agg set owed = false")
-        await forget(pool)
+        await purge(pool)
         assert (rows(edge_db, listed), rows(edge_db, COUNT)) == ([], [(0,)])
 
-    async def test_suspect_times_age_by_their_arrival(
+    async def test_suspect_readings_expire_by_their_arrival(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await upkeep.make_months(pool, keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         await keep(pool, [Reading(datetime(year, 1, 1, tzinfo=UTC), 1.0) for year in (1970, 2100)])
         execute(edge_db, ACKED)
         for ahead, left in (("89 days", 2), ("91 days", 0)):
             move_clock(edge_db, ahead)
-            await forget(pool)
+            await purge(pool)
             assert rows(edge_db, COUNT) == [(left,)]
 
     @pytest.mark.req("RT-07")
     @pytest.mark.parametrize("status", ["pending", "claimed", "sending", "dlq"])
     @pytest.mark.parametrize("raw_days", [1, 20])
-    async def test_what_the_cloud_has_not_acknowledged_stays_and_is_told(
+    async def test_unacknowledged_readings_stay_and_raise_an_alert(
         self, pool: db.Pool, edge_db: Database, status: str, raw_days: int
     ) -> None:
-        await upkeep.make_months(pool, keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         now = datetime.now(UTC)
         unsynced = Reading(now - timedelta(days=50), 1.0)
         suspect = Reading(datetime(1970, 1, 1, tzinfo=UTC), 1.0)
@@ -303,21 +303,21 @@ class TestRetention:
         )
         move_clock(edge_db, "30 days")
         for _ in range(2):
-            await forget(pool, raw_days=raw_days)
+            await purge(pool, raw_days=raw_days)
             assert sorted(rows(edge_db, "select id from telemetry_raw")) == sorted(
                 [(unsynced.id,), (suspect.id,)]
             )
             month = f"telemetry_raw_{unsynced.at:%Y_%m}"
             assert sorted(rows(edge_db, OPEN)) == [(month,), ("telemetry_raw_default",)]
         execute(edge_db, ACKED)
-        await forget(pool, raw_days=raw_days)
+        await purge(pool, raw_days=raw_days)
         assert (rows(edge_db, COUNT), rows(edge_db, OPEN)) == ([(0,)], [])
 
     @pytest.mark.req("RT-07")
-    async def test_a_month_with_an_unsynced_reading_is_not_dropped_even_if_asked(
+    async def test_partition_with_an_unsynced_reading_is_not_dropped(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await upkeep.make_months(pool, keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         at = datetime.now(UTC) - timedelta(days=60)
         await keep(pool, [Reading(at, 1.0)])
         drop = "select fn_drop_telemetry_month(%s)"
@@ -330,43 +330,43 @@ class TestRetention:
         assert rows(edge_db, drop, at.date()) == [("dropped",)]
         assert rows(edge_db, drop, at.date()) == [("missing",)]
 
-    async def test_what_a_bucket_has_to_be_made_from_stays_and_is_told(
+    async def test_readings_of_a_dirty_bucket_stay_and_raise_an_alert(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        await remake.begin(pool, timezone="UTC", keep_days=90)
-        await upkeep.make_months(pool, keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         await keep(pool, [Reading(datetime.now(UTC), 1.0)])
         execute(edge_db, ACKED)
         move_clock(edge_db, "91 days")
-        make = remake.all_marked
+        recompute = rollups.recompute_all
 
         async def cannot(*_: object, **__: object) -> bool:
             return False
 
-        monkeypatch.setattr(remake, "all_marked", cannot)
-        await forget(pool)
+        monkeypatch.setattr(rollups, "recompute_all", cannot)
+        await purge(pool)
         assert (rows(edge_db, COUNT), rows(edge_db, OPEN)) == ([(1,)], [("telemetry_raw",)])
-        monkeypatch.setattr(remake, "all_marked", make)
-        await forget(pool)
+        monkeypatch.setattr(rollups, "recompute_all", recompute)
+        await purge(pool)
         assert (rows(edge_db, COUNT), rows(edge_db, OPEN)) == ([(0,)], [])
         assert rows(edge_db, "select count(*) from telemetry_agg") == [(3,)]
 
-    async def test_a_reading_for_a_day_whose_readings_are_gone_changes_no_bucket(
+    async def test_reading_of_a_purged_day_changes_no_bucket(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await upkeep.make_months(pool, keep_days=90)
-        await remake.begin(pool, timezone="UTC", keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", keep_days=90)
         now = datetime.now(UTC)
         then = [Reading(now - timedelta(days=30, minutes=n), float(n)) for n in range(90)]
         await keep(pool, then)
         execute(edge_db, ACKED)
-        await forget(pool, raw_days=20)
+        await purge(pool, raw_days=20)
         assert rows(edge_db, COUNT) == [(0,)]
         before = stored(edge_db, zone="UTC")
         assert before == recomputed(then, zone="UTC")
         late = Reading(now - timedelta(days=30), 999.0)
         await keep(pool, [late])
-        done = await remake.once(pool, timezone="UTC")
+        done = await rollups.recompute_batch(pool, timezone="UTC")
         assert (done.marks, done.too_late) == (1, 1)
         assert stored(edge_db, zone="UTC") == before
         assert rows(edge_db, "select id from telemetry_raw") == [(late.id,)]
@@ -380,19 +380,19 @@ class TestToldByBuckets:
         ("window", "days", "status"),
         [("1m", 20, "pending"), ("1h", 70, "dlq"), ("1d", 70, "sending"), ("1d", 20, "claimed")],
     )
-    async def test_they_stay_until_their_bucket_is_acknowledged(
+    async def test_readings_stay_until_their_bucket_is_acknowledged(
         self, pool: db.Pool, edge_db: Database, window: str, days: int, status: str
     ) -> None:
         """Whatever the metric's setting is by now; what the cloud has goes, month or not."""
-        await upkeep.make_months(pool, keep_days=90)
-        await remake.begin(pool, timezone="UTC", keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", keep_days=90)
         execute(edge_db, "insert into farms values ('t-1', 'f-1', 'Asia/Kathmandu')")
         execute(edge_db, "insert into metric_settings values ('co2', 'agg', %s)", window)
         at = datetime.now(UTC).replace(hour=12) - timedelta(days=days)
         told = [Reading(at + timedelta(hours=n), 1.0, metric="co2") for n in (0, 11)]
         plain = Reading(at, 1.0)
         await keep(pool, [*told, plain])
-        await remake_all(pool)
+        await recompute_all(pool)
         execute(edge_db, "update metric_settings set sync = 'raw'")
         execute(edge_db, ACKED)
         execute(
@@ -400,41 +400,41 @@ class TestToldByBuckets:
             "update sync_outbox set status = %s where event_type = 'telemetry.aggregated'",
             status,
         )
-        await forget(pool, raw_days=10)
-        assert await upkeep.shed_delivered_raw(pool) == 0
+        await purge(pool, raw_days=10)
+        assert await jobs.purge_delivered_readings(pool) == 0
         assert sorted(rows(edge_db, "select id from telemetry_raw")) == sorted(
             (each.id,) for each in told
         )
         assert rows(edge_db, OPEN) == [(f"telemetry_raw_{at:%Y_%m}",)]
         execute(edge_db, ACKED)
-        assert await upkeep.shed_delivered_raw(pool) == 2
+        assert await jobs.purge_delivered_readings(pool) == 2
 
     @pytest.mark.req("RT-07")
-    async def test_they_stay_until_their_bucket_is_told(
+    async def test_readings_stay_until_their_bucket_is_sent(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         """Also those beside the months, and when a whole month is asked for."""
-        await remake.begin(pool, timezone="UTC", keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", keep_days=90)
         execute(edge_db, "insert into metric_settings values ('co2', 'agg', '1m')")
         at = datetime.now(UTC) - timedelta(days=70)
         await keep(pool, [Reading(at, 1.0, metric="co2"), Reading(at, 1.0)])
         execute(edge_db, ACKED)
         move_clock(edge_db, "12 days")
-        await forget(pool, raw_days=10)
+        await purge(pool, raw_days=10)
         assert rows(edge_db, "select metric_type from telemetry_raw_default") == [("co2",)]
-        await upkeep.make_months(pool, keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         drop = "select fn_drop_telemetry_month(%s)"
         assert rows(edge_db, drop, at.date()) == [("unsynced",)]
-        await remake_all(pool)
+        await recompute_all(pool)
         assert rows(edge_db, drop, at.date()) == [("unsynced",)]
         execute(edge_db, ACKED)
         assert rows(edge_db, drop, at.date()) == [("dropped",)]
 
-    async def test_what_waits_of_other_days_and_series_keeps_nothing(
+    async def test_pending_buckets_of_other_days_and_series_keep_nothing(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await upkeep.make_months(pool, keep_days=90)
-        await remake.begin(pool, timezone="UTC", keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", keep_days=90)
         execute(edge_db, "insert into metric_settings values ('co2', 'agg', '1m')")
         at = datetime.now(UTC).replace(hour=12) - timedelta(days=40)
         waits = Reading(at, 1.0, metric="co2")
@@ -442,34 +442,34 @@ class TestToldByBuckets:
         others += [Reading(at, 1.0, device="d-2", metric="co2")]
         others += [Reading(at, 1.0, tenant="t-2", metric="co2")]
         await keep(pool, [waits, *others])
-        await remake_all(pool)
+        await recompute_all(pool)
         execute(
             edge_db,
             ACKED + " where (tenant_id, device_id, occurred_at) <> ('t-1', 'd-1', %s)",
             at.replace(second=0, microsecond=0),
         )
-        await forget(pool, raw_days=10)
+        await purge(pool, raw_days=10)
         assert rows(edge_db, "select id from telemetry_raw") == [(waits.id,)]
 
 
-async def test_shedding_drops_only_what_the_cloud_has_and_keeps_the_newest_days(
+async def test_purging_delivered_readings_leaves_the_newest_days_and_what_is_unsynced(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    await upkeep.make_months(pool, keep_days=90)
+    await jobs.create_partitions(pool, keep_days=90)
     now = datetime.now(UTC)
     readings = [Reading(now - timedelta(days=n), 1.0) for n in range(60)]
     await keep(pool, readings)
     execute(edge_db, ACKED)
     waiting = readings[40]
     execute(edge_db, "update sync_outbox set status = 'pending' where id = %s", waiting.id)
-    assert await upkeep.shed_delivered_raw(pool) == 51
+    assert await jobs.purge_delivered_readings(pool) == 51
     assert rows(edge_db, COUNT) == [(9,)]
     assert (waiting.id,) in rows(edge_db, "select id from telemetry_raw")
     assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
-    assert await upkeep.shed_delivered_raw(pool) == 0
+    assert await jobs.purge_delivered_readings(pool) == 0
 
 
-async def test_what_was_recorded_before_there_were_buckets_gets_them(
+async def test_readings_from_before_there_were_buckets_get_them(
     empty_db: Callable[[str], Database], tmp_path: Path
 ) -> None:
     older = shutil.copytree(SQL["edge"], tmp_path / "sql")
@@ -492,15 +492,13 @@ async def test_what_was_recorded_before_there_were_buckets_gets_them(
         )
     migrations.apply(database.admin_url, SQL["edge"])
     async with db.pool(database.url, name="test") as pool:
-        await remake_all(pool)
+        await recompute_all(pool)
     assert stored(database, zone="UTC") == recomputed(readings, zone="UTC")
     newest = rows(database, "select max(occurred_at), count(*) from telemetry_latest")
     assert newest == [(now, 6)]
 
 
-async def test_the_service_keeps_its_tables_by_itself(
-    edge_db: Database, tasks: asyncio.TaskGroup
-) -> None:
+async def test_service_runs_its_jobs(edge_db: Database, tasks: asyncio.TaskGroup) -> None:
     settings = EdgeSettings.load(
         {
             "FARMIQ_EDGE_DB_URL": edge_db.url,
@@ -513,7 +511,7 @@ async def test_the_service_keeps_its_tables_by_itself(
     )
     now = datetime.now(UTC)
     async with db.pool(edge_db.url, name="test") as pool:
-        await upkeep.make_months(pool, keep_days=90)
+        await jobs.create_partitions(pool, keep_days=90)
         await keep_at(pool, [Reading(now - timedelta(days=50), 5.0)], now=now)
         task = tasks.create_task(service.run(settings, http.Door(title="test", version="0")))
         # In a thread: upkeep may hold the table while it waits for this loop.

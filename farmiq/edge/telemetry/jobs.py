@@ -1,0 +1,269 @@
+"""Telemetry's jobs on its own tables: create partitions ahead of time, purge what has expired.
+
+What must not go stays and raises an alert (C-42): a reading that the cloud has not acknowledged,
+itself or the bucket that contains it, and one that a bucket still has to be recomputed from.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
+
+import prometheus_client
+import psycopg
+
+from farmiq import crash
+from farmiq.edge import alerts
+from farmiq.edge.telemetry import rollup_store, rollups, rules, store
+from farmiq.edge.telemetry.rules import Series
+from farmiq.edge.telemetry.store import PurgedBatch
+from farmiq.plumbing import db
+
+BATCH = 5000
+LOCK_TRIES = 20
+LOCK_PAUSE_S = 0.5
+CLOSE_TRIES = 3
+REFUSED = "telemetry.retention_refused"
+
+PURGED = prometheus_client.Counter(
+    "farmiq_telemetry_dropped_total", "Rows dropped because their time was over", ["table", "how"]
+)
+MONTHS = prometheus_client.Gauge("farmiq_telemetry_months", "Partitions of telemetry_raw by month")
+
+# Readers, intake and retention go before a change of the partitions: that is tried again.
+_LOCKED = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+_START = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
+
+
+@dataclass
+class Purged:
+    """What a run of retention dropped, and what it had to leave: subject → why."""
+
+    months: int = 0
+    rows: int = 0
+    blocked: dict[str, str] = field(default_factory=dict)
+
+
+async def create_partitions(pool: db.Pool, *, keep_days: int) -> list[date]:
+    """Create the partitions from the oldest day that is stored to two months ahead.
+
+    One that was left unfinished is finished, however old it is.
+    """
+    async with db.transaction(pool) as tx:
+        wanted = set(rules.partition_months(await store.today(tx), keep_days))
+        wanted.update(await store.unfinished_partitions(tx))
+        existing = await store.partitions(tx)
+    created = [m for m in sorted(wanted.difference(existing)) if await _create_partition(pool, m)]
+    async with pool.connection() as connection:
+        MONTHS.set(len(await store.partitions(connection)))
+    return created
+
+
+async def _create_partition(pool: db.Pool, month: date) -> bool:
+    moved = BATCH
+    while moved:
+        async with db.transaction(pool) as tx:
+            moved = await store.move_to_partition(tx, month, limit=BATCH)
+    for _ in range(LOCK_TRIES):
+        try:
+            async with db.transaction(pool) as tx:
+                created = await store.create_partition(tx, month)
+                crash.here("telemetry.in_partition_upkeep")
+        except _LOCKED:
+            await asyncio.sleep(LOCK_PAUSE_S)
+        else:
+            return created
+    return False  # the next run tries again; until then the default partition takes its rows
+
+
+async def purge_expired(
+    pool: db.Pool, *, raw_days: int, agg_days: int, timezone: str
+) -> dict[str, object]:
+    """One run of retention, exact to the day (C-98); what had to stay raises an alert."""
+    await rollups.initialize(pool, timezone=timezone, keep_days=raw_days)
+    async with db.transaction(pool) as tx:
+        today = await store.today(tx)
+    purged = await purge_readings(
+        pool, before=rules.days_before(today, raw_days), timezone=timezone
+    )
+    buckets = await purge_buckets(pool, before=rules.days_before(today, agg_days))
+    async with db.transaction(pool) as tx:
+        longest = max(raw_days, agg_days)
+        await store.delete_empty_series(tx, before=rules.days_before(today, longest))
+    await _update_alerts(pool, purged.blocked)
+    return {"months": purged.months, "readings": purged.rows, "buckets": buckets,
+            "refused": len(purged.blocked)}  # fmt: skip
+
+
+async def purge_delivered_readings(
+    pool: db.Pool, *, keep_days: int = 7, timezone: str = "UTC"
+) -> int:
+    """For a disk that is nearly full: drop readings that the cloud has, except the newest days.
+
+    Returns how many rows went. Buckets from before are final afterwards.
+    """
+    async with db.transaction(pool) as tx:
+        before = rules.days_before(await store.today(tx), keep_days)
+    purged = await purge_readings(pool, before=before, timezone=timezone, suspect=False)
+    return purged.rows
+
+
+async def purge_readings(
+    pool: db.Pool, *, before: datetime, timezone: str, suspect: bool = True
+) -> Purged:
+    """Drop readings from before this time: whole months, then rows in batches."""
+    purged = Purged()
+    if not await _close_buckets(pool, before=before, timezone=timezone):
+        purged.blocked["telemetry_raw"] = (
+            "readings are stored beyond their time: buckets have to be recomputed from them first. "
+            "See whether edge-telemetry-timeseries keeps up (farmiq_telemetry_dirty_marks)"
+        )
+        return purged
+    async with pool.connection() as connection:
+        months = await store.partitions(connection)
+    for month in months:
+        starts_at, ends_at = rules.days_before(month), rules.days_before(rules.add_months(month, 1))
+        if starts_at < before:
+            dropped = ends_at <= before and await _drop_partition(pool, month, purged)
+            if not dropped:
+                await _purge_month(pool, month, purged, before=min(before, ends_at))
+    if suspect:
+        await _purge_suspect(pool, purged, before=before)
+    return purged
+
+
+async def _close_buckets(pool: db.Pool, *, before: datetime, timezone: str) -> bool:
+    """Recompute what is dirty, then make buckets from before final; False if that fails."""
+    for _ in range(CLOSE_TRIES):
+        await rollups.recompute_all(pool, timezone=timezone)
+        async with db.transaction(pool) as tx:
+            await rollup_store.lock(tx)
+            await store.lock_raw_from(tx)
+            unfinished = await store.unfinished_partitions(tx)
+            is_hidden = any(rules.days_before(month) < before for month in unfinished)
+            if not is_hidden and not await store.is_dirty_before(tx, before):
+                await store.advance_raw_from(tx, before)
+                return True
+    return False
+
+
+async def _drop_partition(pool: db.Pool, month: date, purged: Purged) -> bool:
+    async with pool.connection() as connection:
+        count = await store.count_readings(
+            connection, rules.days_before(month), rules.days_before(rules.add_months(month, 1))
+        )
+    for _ in range(LOCK_TRIES):
+        try:
+            async with db.transaction(pool) as tx:
+                outcome = await store.drop_partition(tx, month)
+        except _LOCKED:
+            await asyncio.sleep(LOCK_PAUSE_S)
+            continue
+        if outcome == "dropped":
+            purged.months, purged.rows = purged.months + 1, purged.rows + count
+            PURGED.labels(table="telemetry_raw", how="month").inc(count)
+        return outcome == "dropped"
+    return False
+
+
+async def _purge_month(pool: db.Pool, month: date, purged: Purged, *, before: datetime) -> None:
+    async with pool.connection() as connection:
+        tenants = await store.tenants(connection)
+    left, day = 0, rules.days_before(month)
+    while day < before:
+        async with pool.connection() as connection:
+            awaiting = await store.awaiting_buckets(connection, day)
+        for tenant_id in tenants:
+            keep = awaiting.get(tenant_id, ())
+            left += await _purge_day(pool, tenant_id, day, purged, keep=keep)
+        day += timedelta(days=1)
+    if left:
+        purged.blocked[f"telemetry_raw_{month:%Y_%m}"] = _unsynced(left)
+
+
+async def _purge_day(
+    pool: db.Pool,
+    tenant_id: str,
+    day: datetime,
+    purged: Purged,
+    *,
+    keep: Sequence[store.DeviceMetric],
+) -> int:
+    """Return how many had to stay."""
+
+    async def delete(tx: db.Connection, after: tuple[datetime, UUID]) -> PurgedBatch:
+        return await store.delete_readings(
+            tx, tenant_id, starts_at=day, before=day + timedelta(days=1), keep=keep,
+            after=after, limit=BATCH,
+        )  # fmt: skip
+
+    return await _purge_in_batches(pool, purged, delete)
+
+
+async def _purge_suspect(pool: db.Pool, purged: Purged, *, before: datetime) -> None:
+    async def delete(tx: db.Connection, after: tuple[datetime, UUID]) -> PurgedBatch:
+        return await store.delete_suspect_readings(tx, before=before, after=after, limit=BATCH)
+
+    if left := await _purge_in_batches(pool, purged, delete):
+        purged.blocked["telemetry_raw_default"] = _unsynced(left)
+
+
+async def _purge_in_batches(
+    pool: db.Pool,
+    purged: Purged,
+    delete: Callable[[db.Connection, tuple[datetime, UUID]], Awaitable[PurgedBatch]],
+) -> int:
+    """Return how many had to stay."""
+    after, left = _START, 0
+    while True:
+        async with db.transaction(pool) as tx:
+            batch = await delete(tx, after)
+        purged.rows += batch.deleted
+        PURGED.labels(table="telemetry_raw", how="rows").inc(batch.deleted)
+        left += batch.seen - batch.deleted
+        if batch.seen < BATCH or batch.last_at is None or batch.last_id is None:
+            return left
+        after = batch.last_at, batch.last_id
+
+
+def _unsynced(count: int) -> str:
+    return (
+        f"{count} readings are stored beyond their time: the cloud has not acknowledged them, or "
+        "the buckets that contain them. "
+        "See whether edge-sync-forwarder delivers, and what stands in the dlq"
+    )
+
+
+async def purge_buckets(pool: db.Pool, *, before: datetime) -> int:
+    """Delete buckets that started before this time, series by series."""
+    deleted, after = 0, ("", "", "")
+    while True:
+        async with pool.connection() as connection:
+            page = await store.series_after(connection, after, limit=500)
+        for series in page:
+            deleted += await _purge_buckets_of(pool, series, before=before)
+        if not page:
+            break
+        after = page[-1]
+    PURGED.labels(table="telemetry_agg", how="rows").inc(deleted)
+    return deleted
+
+
+async def _purge_buckets_of(pool: db.Pool, series: Series, *, before: datetime) -> int:
+    deleted = 0
+    while True:
+        async with db.transaction(pool) as tx:
+            count = await store.delete_buckets(tx, series, before=before, limit=BATCH)
+        deleted += count
+        if count < BATCH:
+            return deleted
+
+
+async def _update_alerts(pool: db.Pool, blocked: dict[str, str]) -> None:
+    """Open alerts for what had to stay, close those of what could go meanwhile."""
+    async with db.transaction(pool) as tx:
+        for subject in sorted(set(await alerts.open_subjects(tx, REFUSED)) - blocked.keys()):
+            await alerts.close(tx, kind=REFUSED, subject=subject)
+        for subject, why in sorted(blocked.items()):
+            await alerts.raise_(tx, alerts.Alert(REFUSED, subject, "warning", why))
