@@ -27,7 +27,9 @@ from farmiq.cloud.camera.gateway import (
 )
 from farmiq.cloud.camera.gateway.chunks import Pace, Transfer
 from farmiq.cloud.camera.gateway.store import Camera, Refused, Row, Wake
-from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Place, Sent, Wrong
+from farmiq.cloud.camera.gateway.wire import CameraTopic as Place
+from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Sent
+from farmiq.cloud.camera.gateway.wire import RejectedMessageError as Wrong
 from farmiq.plumbing import db
 from farmiq.plumbing.cursor import CursorMovedError
 
@@ -222,7 +224,7 @@ async def _known(
     placed: list[tuple[Place, Sent]] = []
     for one in sent:
         try:
-            placed.append((wire.place(one.topic), one))
+            placed.append((wire.parse_topic(one.topic), one))
         except Wrong as wrong:
             refused.append(Refused(one.topic, one.raw, wrong.kind, wrong.reasons))
     found = await store.by_mac(tx, sorted({place.mac for place, _ in placed}))

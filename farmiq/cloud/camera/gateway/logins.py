@@ -252,8 +252,8 @@ async def _accounts(tx: db.Connection) -> list[nats_users.Account]:
         nats_users.Account(
             user=mac,
             secret_bcrypt=hashed,
-            publish=dialects.publishes(mac),
-            subscribe=dialects.subscribes(mac),
+            publish=dialects.topics(mac, wire.UP_CHANNELS),
+            subscribe=dialects.topics(mac, wire.DOWN_CHANNELS),
         )
         for mac, hashed in rows
     ]

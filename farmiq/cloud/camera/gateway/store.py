@@ -236,7 +236,7 @@ async def announce(tx: db.Connection, camera: Camera, said: Metadata, *, waited:
 
     The statement sees an image as it was before; a new one it does not see.
     """
-    telemetry = {**said.said, "pending": True} if waited else said.said
+    telemetry = {**said.fields, "pending": True} if waited else said.fields
     rows = await db.fetch_all(
         tx,
         """
