@@ -16,8 +16,7 @@ import structlog
 from prometheus_client import REGISTRY
 
 from farmiq import crash
-from farmiq.cloud.camera import zones
-from farmiq.cloud.camera.calendar import service
+from farmiq.cloud.camera.calendar import service, zones
 from farmiq.plumbing import db, ids
 from tests import preloaded
 from tests.conftest import Database

@@ -15,8 +15,7 @@ from zoneinfo import ZoneInfo
 import prometheus_client
 
 from farmiq import crash
-from farmiq.cloud.camera import zones
-from farmiq.cloud.camera.calendar import store
+from farmiq.cloud.camera.calendar import store, zones
 from farmiq.cloud.camera.calendar.clock import CalendarClock
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, log

@@ -355,9 +355,7 @@ class BatchHandler:
         if hellos:
             await store.greeted(self.tx, hellos)
             placed = [(camera, hello) for camera, hello in hellos if camera.has_site]
-            await commands.after_hellos(
-                self.tx, [commands.Greeted(camera, hello.pending_count) for camera, hello in placed]
-            )
+            await commands.after_hellos(self.tx, placed)
 
     async def _on_hello(self, camera: Camera, place: Place, hello: Hello) -> None:
         self._set_current(camera, None)

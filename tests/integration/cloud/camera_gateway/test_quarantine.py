@@ -149,8 +149,8 @@ def test_a_thousand_invented_cameras_are_one_alert_and_few_rows(
 
     async def look() -> None:
         async with db.pool(farm.database.url, name="test", most=2) as pool:
-            await jobs.Strangers().look(pool)
-            await jobs.forget(pool, days=1)
+            await jobs.BrokerWatch().check_unknown(pool)
+            await jobs.purge(pool, days=1)
 
     asyncio.run(look())
     assert jobs.UNKNOWN._value.get() == 1000
