@@ -96,9 +96,9 @@ async def test_an_image_that_kills_whoever_looks_at_it_is_given_up(
     farm: Farm, bucket: objects.Bucket, pool: db.Pool
 ) -> None:
     await complete(farm, bucket, DISH, farm.device(farm.site()))
-    for _ in range(service.MOST_ATTEMPTS):
-        await service._claim(pool)
-        assert await service._claim(pool) is None, "one at a time"
+    for _ in range(service.MAX_ATTEMPTS):
+        await service.claim(pool)
+        assert await service.claim(pool) is None, "one at a time"
         farm.at(farm.now() + timedelta(minutes=2))
     assert await service.judge_all(pool, bucket) == {"count": 1}
     verdict = "select quality, quality_reason from petri_observations"
