@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import psycopg
 import pytest
 import structlog
 from prometheus_client import REGISTRY
@@ -39,12 +38,7 @@ POINTS = [
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        made = Farm.make(cloud_db, owner, login)
-        made.at(STOPPED)
+    with Farm.connected(cloud_db, at=STOPPED) as made:
         yield made
 
 

@@ -22,12 +22,7 @@ STEPS = ("calendar.lock", "calendar.early", "calendar.open", "calendar.pending")
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        made = Farm.make(cloud_db, owner, login)
-        made.at(NOON)
+    with Farm.connected(cloud_db, at=NOON) as made:
         yield made
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from farmiq.cloud.camera.observations import service
@@ -26,12 +25,7 @@ DISH = simulated.dish(camera_id="c", number=1, at=datetime(2026, 3, 10, tzinfo=U
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        made = Farm.make(cloud_db, owner, login)
-        made.at(AT)
+    with Farm.connected(cloud_db, at=AT) as made:
         yield made
 
 

@@ -22,22 +22,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from farmiq.cloud.camera.gateway import wire
-from farmiq.cloud.camera.gateway.wire import (
-    Answer,
-    CameraTopic,
-    CaptureImage,
-    Chunk,
-    Greeting,
-    Hello,
-    Message,
-    Metadata,
-    Missing,
-    NextWake,
-    RejectedMessageError,
-    RejectionKind,
-    SendImage,
-    Stored,
-)
+from farmiq.cloud.camera.gateway.wire import CameraTopic, Chunk, RejectedMessageError
 from farmiq.messages import check
 from farmiq.messages.kinds import in_utc
 
@@ -59,7 +44,6 @@ _HAS_METADATA = {
 _FRAME = b"\x01"
 _FRAME_HEAD = struct.Struct(">BH")
 _FRAME_NUMBER = struct.Struct(">I")
-_SHA256_BYTES = 32
 
 # What a sensor on a camera can measure; beyond it the sensor is broken, or the unit is another.
 PLAUSIBLE: Mapping[str, tuple[float, float]] = {
@@ -114,7 +98,7 @@ def topics(mac: str, channels: tuple[str, ...]) -> list[str]:
 # --- messages
 
 
-def _parse(dialect: str, topic: CameraTopic, raw: bytes) -> Message:
+def _parse(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Message:
     """Raises RejectedMessageError with every reason."""
     if topic.channel == "status":
         return _hello(dialect, topic, raw)
@@ -139,7 +123,7 @@ class _Fields:
         self.values = values
         self.problems: list[str] = []
         self.noted: list[str] = []
-        self.kind: RejectionKind = "format"
+        self.kind: wire.RejectionKind = "format"
 
     def get(self, kind: type[T], *names: str, needed: bool = False) -> T | None:
         """The first of these fields that is there."""
@@ -196,7 +180,7 @@ def _object(raw: bytes) -> _Fields:
     return _Fields(values)
 
 
-def _hello(dialect: str, topic: CameraTopic, raw: bytes) -> Hello:
+def _hello(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Hello:
     fields = _object(raw)
     if dialect == ESP32CAM:
         fields.check_sender(topic)
@@ -212,77 +196,66 @@ def _hello(dialect: str, topic: CameraTopic, raw: bytes) -> Hello:
         fields.noted.append(f"firmware of {len(firmware)} characters: at most {MAX_FIRMWARE}")
         firmware = None
     fields.raise_problems()
-    return Hello(pending_count, battery_voltage, wifi_rssi, firmware, tuple(fields.noted))
+    return wire.Hello(pending_count, battery_voltage, wifi_rssi, firmware, tuple(fields.noted))
 
 
-def _metadata(dialect: str, topic: CameraTopic, raw: bytes) -> Metadata:
+def _metadata(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Metadata:
     fields = _object(raw)
-    error = None
+    error, first, sha256 = None, 1, None
     if dialect == ESP32CAM:
         error = fields.values.get("error") or None
         fields.check_sender(topic)
+    else:
+        first, sha256 = fields.get(int, "first_chunk_id") or 0, fields.get(str, "sha256")
     name = fields.get(str, "image_name", needed=not error)
     if error and not name:
         name = NO_IMAGE
     if name is not None:
         fields.problems += wire.name_problems(name)
-    captured_at = fields.instant("captured_at" if dialect == STANDARD else "capture_timestamp")
-    about_image = (
-        _image_standard(fields) if dialect == STANDARD else _image_esp32cam(fields, error=error)
-    )
-    fields.raise_problems()
-    stored, noted = _storable(fields.values)
-    return Metadata(
-        image_name=name or "",
-        captured_at=captured_at,
-        error=None if error is None else _short(error, length=200),
-        fields=stored,
-        noted=noted,
-        **about_image,
-    )
-
-
-def _image_standard(fields: _Fields) -> dict[str, Any]:
-    total = fields.get(int, "total_chunks", needed=True)
-    size = fields.get(int, "image_size")
-    chunk_size = fields.get(int, "chunk_size", "max_chunk_size")
-    first = fields.get(int, "first_chunk_id") or 0
-    fields.problems += _size_problems(total, size, chunk_size)
     if first not in {0, 1}:
         fields.problems.append(f"first_chunk_id is 0 or 1, not {_short(first)}")
-    if size and chunk_size and total and not (total - 1) * chunk_size < size <= total * chunk_size:
-        sizes = f"{_short(total)} chunks of {_short(chunk_size)} bytes"
-        fields.problems.append(f"{sizes} do not make {_short(size)} bytes")
-    sha256 = fields.get(str, "sha256")
     if sha256 is not None and not re.fullmatch(r"[0-9A-Fa-f]{64}", sha256):
         fields.problems.append("sha256 has to be 64 hexadecimal digits")
-        sha256 = None
-    return {
-        "total_chunks": total,
-        "image_size": size,
-        "chunk_size": chunk_size,
-        "first_chunk_id": first,
-        "sha256": sha256 and bytes.fromhex(sha256),
-    }
+    captured_at = fields.instant("captured_at" if dialect == STANDARD else "capture_timestamp")
+    total, size, chunk_size = _sizes(dialect, fields, has_image=not error)
+    fields.raise_problems()
+    stored, noted = _storable(fields.values)
+    return wire.Metadata(
+        image_name=name or "",
+        captured_at=captured_at,
+        total_chunks=total,
+        image_size=size,
+        chunk_size=chunk_size,
+        first_chunk_id=first,
+        sha256=bytes.fromhex(sha256) if sha256 else None,
+        error=_short(error, length=200) if error else None,
+        fields=stored,
+        noted=noted,
+    )
 
 
-def _image_esp32cam(fields: _Fields, *, error: object) -> dict[str, Any]:
-    """A camera that took no image has none to describe: wrong sizes do not hide that it woke."""
-    count = len(fields.problems)
-    size = fields.get(int, "image_size", needed=not error)
-    chunk_size = fields.get(int, "max_chunk_size", needed=not error)
-    total = -(-size // chunk_size) if size is not None and chunk_size else None
-    fields.problems += _size_problems(total, size, chunk_size)
-    if error and (len(fields.problems) > count or not total):
-        del fields.problems[count:]
-        size = chunk_size = None
-        total = 0
-    return {
-        "total_chunks": total,
-        "image_size": size,
-        "chunk_size": chunk_size,
-        "first_chunk_id": 1,
-    }
+def _sizes(dialect: str, fields: _Fields, *, has_image: bool) -> tuple[int, int | None, int | None]:
+    """(chunks, bytes, bytes of a chunk).
+
+    A camera that took no image has none to describe: wrong sizes do not hide that it woke.
+    """
+    sizes = _Fields(fields.values)
+    if dialect == STANDARD:
+        size = sizes.get(int, "image_size")
+        chunk_size = sizes.get(int, "chunk_size", "max_chunk_size")
+        total = sizes.get(int, "total_chunks", needed=True)
+    else:
+        size = sizes.get(int, "image_size", needed=True)
+        chunk_size = sizes.get(int, "max_chunk_size", needed=True)
+        total = -(-size // chunk_size) if size is not None and chunk_size else None
+    sizes.problems += _size_problems(total, size, chunk_size)
+    if size and chunk_size and total and not (total - 1) * chunk_size < size <= total * chunk_size:
+        parts = f"{_short(total)} chunks of {_short(chunk_size)} bytes"
+        sizes.problems.append(f"{parts} do not make {_short(size)} bytes")
+    if sizes.problems and not has_image:
+        return 0, None, None
+    fields.problems += sizes.problems
+    return total or 0, size, chunk_size
 
 
 def _size_problems(total: int | None, size: int | None, chunk_size: int | None) -> list[str]:
@@ -311,8 +284,7 @@ def _chunk_of_json(dialect: str, topic: CameraTopic, raw: dict[str, msgspec.Raw]
     image_name = fields.get(str, "image_name")
     if dialect == ESP32CAM:
         fields.check_sender(topic)
-    data = _chunk_data(fields, raw.get("payload"))
-    return _chunk(image_name, number, data, fields.problems, kind=fields.kind)
+    return _chunk(image_name, number, _chunk_data(fields, raw.get("payload")), fields)
 
 
 def _chunk_of_frame(raw: bytes) -> Chunk:
@@ -324,26 +296,19 @@ def _chunk_of_frame(raw: bytes) -> Chunk:
     except (struct.error, UnicodeDecodeError):
         reason = "a binary frame that ends early, or has no plain name"
         raise RejectedMessageError([reason]) from None
-    return _chunk(name or None, number, raw[name_end + _FRAME_NUMBER.size :], [])
+    return _chunk(name or None, number, raw[name_end + _FRAME_NUMBER.size :], _Fields({}))
 
 
-def _chunk(
-    name: str | None,
-    number: int | None,
-    data: bytes,
-    problems: list[str],
-    *,
-    kind: RejectionKind = "format",
-) -> Chunk:
+def _chunk(name: str | None, number: int | None, data: bytes, fields: _Fields) -> Chunk:
     if name is not None:
-        problems += wire.name_problems(name)
+        fields.problems += wire.name_problems(name)
     if number is not None and not 0 <= number <= wire.MAX_CHUNKS:
         limit = f"an image has at most {wire.MAX_CHUNKS} chunks"
-        problems.append(f"chunk_id is {_short(number)}: {limit}")
-    if not data and not problems:
-        problems.append("a chunk without bytes")
-    if problems or number is None:
-        raise RejectedMessageError(problems, kind=kind)
+        fields.problems.append(f"chunk_id is {_short(number)}: {limit}")
+    if not data and not fields.problems:
+        fields.problems.append("a chunk without bytes")
+    if fields.problems or number is None:
+        raise RejectedMessageError(fields.problems, kind=fields.kind)
     return Chunk(name, number, data)
 
 
@@ -436,18 +401,18 @@ def _short(value: Any, *, length: int = 40) -> str:
 # --- answers
 
 
-def _encode(dialect: str, spelling: str, answer: Answer) -> tuple[str, bytes] | None:
+def _encode(dialect: str, spelling: str, answer: wire.Answer) -> tuple[str, bytes] | None:
     """(topic, bytes), or None if the dialect has no such answer."""
     is_standard = dialect == STANDARD
     channel = "cmd"
     body: dict[str, object] = {} if is_standard else {"device_id": spelling}
     match answer:
-        case Missing():
+        case wire.Missing():
             channel = "ack" if is_standard else "cmd"
             body |= {"image_name": answer.image_name, "missing_chunks": answer.numbers}
-        case Stored() | Greeting():
+        case wire.Stored() | wire.Greeting():
             channel = "ack"
-            if isinstance(answer, Stored):
+            if isinstance(answer, wire.Stored):
                 body["image_name"] = answer.image_name
             elif is_standard:
                 return None
@@ -456,11 +421,11 @@ def _encode(dialect: str, spelling: str, answer: Answer) -> tuple[str, bytes] | 
                 body |= {"ACK_OK": True} | ({"next_wake": at} if at else {})
             else:
                 body["ACK_OK"] = {"next_wake_time": at} if at else {}
-        case SendImage():
+        case wire.SendImage():
             body["send_image"] = answer.image_name
-        case CaptureImage():
+        case wire.CaptureImage():
             body["capture_image"] = True
-        case NextWake():
+        case wire.NextWake():
             body["next_wake"] = _wake_time(dialect, answer.at, answer.timezone)
     return f"{_ROOT_OF[dialect]}/{spelling}/{channel}", msgspec.json.encode(body)
 
@@ -472,9 +437,9 @@ def _wake_time(dialect: str, at: datetime, timezone: str) -> str:
     return f"{at.astimezone(ZoneInfo(timezone)):%I:%M%p}".lstrip("0")
 
 
-READ: dict[str, Callable[[CameraTopic, bytes], Message]] = {
+READ: dict[str, Callable[[CameraTopic, bytes], wire.Message]] = {
     dialect: partial(_parse, dialect) for dialect in _ROOT_OF
 }
-ANSWER: dict[str, Callable[[str, Answer], tuple[str, bytes] | None]] = {
+ANSWER: dict[str, Callable[[str, wire.Answer], tuple[str, bytes] | None]] = {
     dialect: partial(_encode, dialect) for dialect in _ROOT_OF
 }

@@ -47,8 +47,7 @@ class Sent(NamedTuple):
     stored_at_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(NamedTuple):
     """A camera is awake and holds `pending_count` images that are not acknowledged.
 
     `noted` says what of the message is not stored, and why.
@@ -80,8 +79,7 @@ class Metadata:
     noted: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """A part of an image; without a name it belongs to its camera's current transfer.
 
     `number` is as the camera counts; only the announcement says from where.
@@ -95,16 +93,14 @@ class Chunk:
 Message = Hello | Metadata | Chunk
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(NamedTuple):
     """Asks for these chunks, numbered as the camera counts."""
 
     image_name: str
     numbers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """ACK_OK: the image is safe, the camera may delete it and sleep until `next_wake`."""
 
     image_name: str
@@ -112,8 +108,7 @@ class Stored:
     timezone: str
 
 
-@dataclass(frozen=True, slots=True)
-class SendImage:
+class SendImage(NamedTuple):
     """Asks for this image; without a name, for the next one that the camera holds."""
 
     image_name: str | None
@@ -124,16 +119,14 @@ class CaptureImage:
     """Tells the camera to take a picture now."""
 
 
-@dataclass(frozen=True, slots=True)
-class NextWake:
+class NextWake(NamedTuple):
     """Tells the camera when to wake."""
 
     at: datetime
     timezone: str
 
 
-@dataclass(frozen=True, slots=True)
-class Greeting:
+class Greeting(NamedTuple):
     """Answers the HELLO of a camera that holds images: it may announce the oldest (C-117)."""
 
     next_wake: datetime | None
@@ -143,8 +136,7 @@ class Greeting:
 Answer = Missing | Stored | SendImage | CaptureImage | NextWake | Greeting
 
 
-@dataclass(frozen=True, slots=True)
-class CameraTopic:
+class CameraTopic(NamedTuple):
     """`spelling` is the MAC address as the camera writes it."""
 
     root: str

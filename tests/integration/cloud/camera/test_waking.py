@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from farmiq.cloud.camera import waking
@@ -21,12 +20,7 @@ NOW = datetime(2026, 3, 10, 1, 57, tzinfo=UTC)  # 08:57 in Bangkok
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        made = Farm.make(cloud_db, owner, login)
-        made.at(NOW)
+    with Farm.connected(cloud_db, at=NOW) as made:
         yield made
 
 
