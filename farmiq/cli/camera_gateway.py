@@ -11,7 +11,7 @@ from farmiq.cli import camera_quarantine, rosters, terminal
 from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
-    from farmiq.cloud.camera import bulk
+    from farmiq.cloud.camera.registration import Camera
     from farmiq.plumbing import db
 
 T = TypeVar("T")
@@ -44,17 +44,17 @@ def login(
     An older one ends within seconds: the gateway writes the broker's users. Every company may
     register a MAC address; the camera is that company's which was given its login.
     """
-    from farmiq.cloud.camera.gateway import logins
+    from farmiq.cloud.camera import registration
 
     user = _plain(mac)
     try:
         made = _in_cloud(
             stack,
-            lambda tx: logins.make(
+            lambda tx: registration.make_login(
                 tx, user, made_by=terminal.actor(), tenant_id=company, move=move
             ),
         )
-    except logins.NoCamera as error:
+    except registration.NoCameraError as error:
         terminal.fail(str(error))
     terminal.tell(
         {"username": user, "password": made}, f"username {user}\npassword {made}", as_json=as_json
@@ -82,16 +82,16 @@ def import_(
     """
     import psycopg
 
-    from farmiq.cloud.camera import bulk, roster
+    from farmiq.cloud.camera import registration
     from farmiq.roster import Unusable
 
-    async def work(tx: "db.Connection") -> "list[bulk.Login]":
-        rows = roster.read(text)
-        if problems := await bulk.problems(tx, rows):
+    async def work(tx: "db.Connection") -> "list[tuple[Camera, str]]":
+        cameras = registration.read(text)
+        if problems := await registration.problems(tx, cameras):
             raise Unusable(problems)
         if dry_run:
             return []
-        made = await bulk.register(tx, rows, made_by=terminal.actor())
+        made = await registration.register(tx, cameras, made_by=terminal.actor())
         if out is not None:
             # Before the commit: a secret that nobody could write down would be lost.
             rosters.write_private(out, _logins(made))
@@ -118,13 +118,13 @@ def import_(
         )
 
 
-def _logins(made: "Sequence[bulk.Login]") -> str:
+def _logins(made: "Sequence[tuple[Camera, str]]") -> str:
     from farmiq.plumbing import sheet
 
     header = ("username", "password", "tenant_id", "device_name", "site_name", "dialect")
     rows = (
-        (each.camera.mac, each.password, *(getattr(each.camera, name) for name in header[2:]))
-        for each in made
+        (camera.mac, secret, *(getattr(camera, name) for name in header[2:]))
+        for camera, secret in made
     )
     return sheet.lines([header, *rows])
 
@@ -132,12 +132,12 @@ def _logins(made: "Sequence[bulk.Login]") -> str:
 @app.command()
 def revoke(mac: Mac, *, stack: StackName = None, as_json: AsJson = False) -> None:
     """End a camera's login; the broker cuts its connection within seconds."""
-    from farmiq.cloud.camera.gateway import logins
+    from farmiq.cloud.camera import registration
 
     user = _plain(mac)
     try:
-        _in_cloud(stack, lambda tx: logins.revoke(tx, user))
-    except logins.NoCamera as error:
+        _in_cloud(stack, lambda tx: registration.revoke_login(tx, user))
+    except registration.NoCameraError as error:
         terminal.fail(str(error))
     terminal.tell({"revoked": user}, f"{user} may not connect any more", as_json=as_json)
 
@@ -145,9 +145,9 @@ def revoke(mac: Mac, *, stack: StackName = None, as_json: AsJson = False) -> Non
 @app.command("ls")
 def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
     """List cameras. Exit code 3: one of them is silent."""
-    from farmiq.cloud.camera.gateway import logins
+    from farmiq.cloud.camera import registration
 
-    rows = _in_cloud(stack, logins.ls)
+    rows = _in_cloud(stack, registration.list_cameras)
     terminal.print_list(rows, _cells, as_json=as_json)
     raise typer.Exit(3 if any(row["state"] == "silent" for row in rows) else 0)
 
@@ -169,7 +169,7 @@ def tell(
     as_json: AsJson = False,
 ) -> None:
     """Queue a command; the camera is told when it is next awake, within a day."""
-    from farmiq.cloud.camera import queueing, telling
+    from farmiq.cloud.camera import command_queue
     from farmiq.cloud.camera.gateway import store
 
     user, wake_at = _plain(mac), _moment(at)
@@ -178,7 +178,7 @@ def tell(
         cameras = await store.by_mac(tx, [user])
         if user not in cameras:
             return None
-        problems = telling.problems(
+        problems = command_queue.problems(
             command,
             image_name=image,
             wake_at=wake_at,
@@ -187,7 +187,7 @@ def tell(
         )
         if problems:
             terminal.fail("; ".join(f"{name} {why}" for name, why in problems), code=2)
-        return await queueing.queue(
+        return await command_queue.queue(
             tx,
             cameras[user].device_id,
             name=command,
@@ -198,7 +198,7 @@ def tell(
 
     try:
         made = _in_cloud(stack, queue)
-    except queueing.NotTaken as error:
+    except command_queue.NotQueuedError as error:
         terminal.fail(str(error))
     if made is None:
         terminal.fail(f"no camera {user} is registered")

@@ -53,7 +53,7 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the newest messages and how many there are by kind. Exit code 3: there are some."""
-    from farmiq.cloud.camera import strangers
+    from farmiq.cloud.camera import registry
     from farmiq.cloud.camera.gateway import quarantine
 
     which = _which(None, kind, mac, reason, older_than)
@@ -61,7 +61,7 @@ def ls(
     async def look(pool: Any) -> tuple[list[Any], list[dict[str, Any]]]:
         async with pool.connection() as connection:
             if unknown:
-                return await strangers.ls(connection, most=limit), []
+                return await registry.unknown_cameras(connection, limit=limit), []
             return (
                 await quarantine.newest(connection, which, most=limit),
                 await quarantine.counts(connection, which),
@@ -171,10 +171,10 @@ def _which(
     older_than: float | None,
 ) -> Any:
     from farmiq.cloud.camera.gateway import quarantine
+    from farmiq.cloud.camera.gateway.wire import REJECTION_KINDS
     from farmiq.cloud.camera.mac import normal
-    from farmiq.cloud.camera.refusals import KINDS
 
-    held.known_kind(kind, KINDS)
+    held.known_kind(kind, REJECTION_KINDS)
     try:
         address = normal(mac) if mac else None
     except ValueError as error:

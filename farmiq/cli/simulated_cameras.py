@@ -221,23 +221,23 @@ def _log_in(
 
     import psycopg
 
-    from farmiq.cloud.camera.gateway import logins
+    from farmiq.cloud.camera import registration
 
     async def make() -> dict[str, tuple[str, str]]:
         url = terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")
         async with await psycopg.AsyncConnection.connect(url, application_name="farmiq") as tx:
             by = terminal.actor()
             made = {
-                kit.mac: await logins.make(tx, kit.mac, made_by=by, tenant_id=tenant, move=True)
+                kit.mac: await registration.make_login(
+                    tx, kit.mac, made_by=by, tenant_id=tenant, move=True
+                )
                 for kit in kits
             }
             return {mac: (mac, secret) for mac, secret in made.items()}
 
     made = asyncio.run(make())
     if folder is not None:
-        rows = [
-            {"mac": mac, "user": user, "password": word} for mac, (user, word) in made.items()
-        ]
+        rows = [{"mac": mac, "user": user, "password": word} for mac, (user, word) in made.items()]
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "logins.json"
         file.touch(mode=0o600)

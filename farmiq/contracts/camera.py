@@ -9,10 +9,10 @@ from uuid import UUID
 import msgspec
 
 from farmiq import asked
-from farmiq.cloud.camera import refusals, telling
 from farmiq.cloud.camera.accounts import answers, ask, kinds, orders
 from farmiq.cloud.camera.accounts.api import ROOT
 from farmiq.cloud.camera.accounts.orders import Dialect, ProgramType
+from farmiq.cloud.camera.gateway import wire
 from farmiq.cloud.completeness import Band
 from farmiq.contracts import schemas
 from farmiq.plumbing.quality import Verdict
@@ -490,8 +490,8 @@ _WORDS: dict[str, dict[str, Sequence[str]]] = {
     "sessions": {"status": ["pending", "in_progress", "locked"]},
     "wakes": {"status": ["pending", "complete", "failed"]},
     "images": {"status": ["receiving", "complete", "failed"]},
-    "commands": {"name": telling.NAMES, "state": telling.STATES},
-    "messages": {"kind": refusals.KINDS},
+    "commands": {"name": wire.COMMAND_NAMES, "state": wire.COMMAND_STATES},
+    "messages": {"kind": wire.REJECTION_KINDS},
 }
 _WRONG = {
     "400": "VALIDATION_ERROR: `details` names everything that is wrong.",

@@ -10,23 +10,16 @@ from farmiq.plumbing import db
 
 @dataclass(frozen=True, slots=True)
 class Waking:
-    """`min_s`: how soon at the earliest. `spread_s`: how long after its time at the latest."""
+    """Wakes are at least `min_s` ahead, and at most `spread_s` later than the schedule says."""
 
     min_s: float = 60.0
     spread_s: float = 0.0
 
 
-async def next_wake(
-    tx: db.Connection, device_id: UUID, *, waking: Waking
-) -> tuple[datetime | None, str]:
-    """(when the camera is to wake, the zone of its site); call it at the moment of sending."""
-    return (await next_wakes(tx, [device_id], waking=waking))[device_id]
-
-
 async def next_wakes(
     tx: db.Connection, device_ids: Sequence[UUID], *, waking: Waking
 ) -> dict[UUID, tuple[datetime | None, str]]:
-    """By camera: when it is to wake, and the zone of its site."""
+    """By camera: when it is to wake, and its site's time zone. Call it just before sending."""
     rows = await db.fetch_all(
         tx,
         """

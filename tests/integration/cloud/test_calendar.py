@@ -10,14 +10,12 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import psycopg
 import pytest
 import structlog
 from prometheus_client import REGISTRY
 
 from farmiq import crash
-from farmiq.cloud.camera import zones
-from farmiq.cloud.camera.calendar import service
+from farmiq.cloud.camera.calendar import service, zones
 from farmiq.plumbing import db, ids
 from tests import preloaded
 from tests.conftest import Database
@@ -40,12 +38,7 @@ POINTS = [
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        made = Farm.make(cloud_db, owner, login)
-        made.at(STOPPED)
+    with Farm.connected(cloud_db, at=STOPPED) as made:
         yield made
 
 

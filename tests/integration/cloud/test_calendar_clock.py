@@ -22,12 +22,7 @@ STEPS = ("calendar.lock", "calendar.early", "calendar.open", "calendar.pending")
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        made = Farm.make(cloud_db, owner, login)
-        made.at(NOON)
+    with Farm.connected(cloud_db, at=NOON) as made:
         yield made
 
 
@@ -45,7 +40,7 @@ class Calendar:
             {"FARMIQ_CLOUD_DB_URL": farm.database.url, "FARMIQ_AMQP_URL": "amqp://unused"}
         )
         self._steps: dict[str, Chore] = {
-            each.name: each for each in service.all_chores(pool, settings)
+            each.name: each for each in service.all_jobs(pool, settings)
         }
 
     async def turn(self) -> None:
@@ -94,7 +89,7 @@ async def test_days_go_on_by_the_time_before_the_jump(farm: Farm, pool: db.Pool)
     farm.at("2026-03-10T23:59:00+07:00")
     passed_s = 0.0
     clock = CalendarClock(pool, mono_s=lambda: passed_s)
-    open_days = clock.seen(lambda: service.open_days(pool))
+    open_days = clock.after_check(lambda: service.open_days(pool))
     await open_days()
     farm.at(farm.now() + timedelta(days=30))
     await open_days()
@@ -104,7 +99,7 @@ async def test_days_go_on_by_the_time_before_the_jump(farm: Farm, pool: db.Pool)
     await open_days()
     assert [day for day, *_ in days(farm)] == ["2026-03-10", "2026-03-11"]
     # A process that starts meanwhile learns it from the one before.
-    await CalendarClock(pool).seen(lambda: service.open_days(pool))()
+    await CalendarClock(pool).after_check(lambda: service.open_days(pool))()
     assert [day for day, *_ in days(farm)] == ["2026-03-10", "2026-03-11"]
     # After a day of it the jump must have put the clock right.
     farm.at(farm.now() + timedelta(days=1))

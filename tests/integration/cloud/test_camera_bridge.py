@@ -81,12 +81,7 @@ class Cloud:
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        made = Farm.make(cloud_db, owner, login)
-        made.at(AT)
+    with Farm.connected(cloud_db, at=AT) as made:
         yield made
 
 

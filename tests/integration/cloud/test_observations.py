@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from farmiq.cloud.camera.observations import service
@@ -26,12 +25,7 @@ DISH = simulated.dish(camera_id="c", number=1, at=datetime(2026, 3, 10, tzinfo=U
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        made = Farm.make(cloud_db, owner, login)
-        made.at(AT)
+    with Farm.connected(cloud_db, at=AT) as made:
         yield made
 
 
@@ -96,9 +90,9 @@ async def test_an_image_that_kills_whoever_looks_at_it_is_given_up(
     farm: Farm, bucket: objects.Bucket, pool: db.Pool
 ) -> None:
     await complete(farm, bucket, DISH, farm.device(farm.site()))
-    for _ in range(service.MOST_ATTEMPTS):
-        await service._claim(pool)
-        assert await service._claim(pool) is None, "one at a time"
+    for _ in range(service.MAX_ATTEMPTS):
+        await service.claim(pool)
+        assert await service.claim(pool) is None, "one at a time"
         farm.at(farm.now() + timedelta(minutes=2))
     assert await service.judge_all(pool, bucket) == {"count": 1}
     verdict = "select quality, quality_reason from petri_observations"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, tzinfo
 import psycopg
 import pytest
 
-from farmiq.cloud.camera import zones
+from farmiq.cloud.camera.calendar import zones
 from tests.conftest import Database
 from tests.sql import by_cronsim
 

@@ -47,18 +47,18 @@ class Counterpart:
                 messages = await self.link.batch(most=100, linger_s=0.0)
                 self.link.ack(messages)
                 for message in messages:
-                    place = wire.place(message.topic)
+                    place = wire.parse_topic(message.topic)
                     self.hear(place, message.payload)
                     self._answer_when_quiet(place, group)
 
-    def _answer_when_quiet(self, place: wire.Place, group: asyncio.TaskGroup) -> None:
+    def _answer_when_quiet(self, place: wire.CameraTopic, group: asyncio.TaskGroup) -> None:
         if (waits := self.quiet.pop(place.spelling, None)) is not None:
             waits.cancel()
         self.quiet[place.spelling] = asyncio.get_running_loop().call_later(
             QUIET_S, lambda: group.create_task(self.answer(place))
         )
 
-    def hear(self, place: wire.Place, raw: bytes) -> None:
+    def hear(self, place: wire.CameraTopic, raw: bytes) -> None:
         mac = place.spelling
         match dialects.READ[dialects.dialect_of(place)](place, raw):
             case Hello() as hello:
@@ -70,7 +70,7 @@ class Counterpart:
             case Chunk() as chunk if mac in self.announced:
                 self.parts[mac][chunk.number - self.announced[mac].first_chunk_id] = chunk.data
 
-    async def answer(self, place: wire.Place) -> None:
+    async def answer(self, place: wire.CameraTopic) -> None:
         mac = place.spelling
         said = self.announced.get(mac)
         if said is None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import psycopg
 import pytest
 
 from tests.conftest import Database
@@ -14,10 +13,5 @@ NOON = "2026-03-10T12:00:00+07:00"
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as service,
-    ):
-        made = Farm.make(cloud_db, owner, service)
-        made.at(NOON)
+    with Farm.connected(cloud_db, at=NOON) as made:
         yield made

@@ -60,6 +60,19 @@ class Farm:
         )
         return Farm(database, owner, service, company, program)
 
+    @classmethod
+    @contextmanager
+    def connected(cls, database: Database, *, at: Instant | None = None) -> "Iterator[Farm]":
+        """A farm with connections of its owner and of the services, at this instant."""
+        with (
+            psycopg.connect(database.admin_url, autocommit=True) as owner,
+            psycopg.connect(database.url, autocommit=True) as service,
+        ):
+            farm = cls.make(database, owner, service)
+            if at is not None:
+                farm.at(at)
+            yield farm
+
     def at(self, instant: Instant) -> None:
         """From here on it is this instant, and time goes on from it."""
         self.owner.execute(

@@ -47,7 +47,7 @@ def test_camera_connects_under_ids_that_hold_its_address(
     client_id: str, *, own: bool, harmless: bool
 ) -> None:
     assert logins.own_client_id(client_id, MAC) is own
-    assert not own or logins.is_proven(client_id)
+    assert not own or logins.has_mac(client_id)
     assert logins.not_anothers(client_id, MAC, ours=["cloud-camera-gateway"]) is harmless
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from farmiq import asked
-from farmiq.cloud.camera import mac, refusals, telling
+from farmiq.cloud.camera import mac
+from farmiq.cloud.camera.gateway import wire
 
 MOST_ROWS = 500
 ROWS = 100
@@ -66,12 +67,12 @@ ALERTS: Mapping[str, Reader] = {
 }
 COMMANDS: Mapping[str, Reader] = {
     "device": asked.uuid,
-    "name": asked.one_of(telling.NAMES),
-    "state": asked.one_of(telling.STATES),
+    "name": asked.one_of(wire.COMMAND_NAMES),
+    "state": asked.one_of(wire.COMMAND_STATES),
 }
 QUARANTINE: Mapping[str, Reader] = {
     "device": asked.uuid,
-    "kind": asked.one_of(refusals.KINDS),
+    "kind": asked.one_of(wire.REJECTION_KINDS),
 }
 OVERAGE: Mapping[str, Reader] = {
     "program": asked.uuid,

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
 
-from farmiq.cloud.camera import queueing, strangers, telling
+from farmiq.cloud.camera import command_queue, registry
 from farmiq.cloud.camera.accounts import answers, listing, orders, store
 from farmiq.cloud.camera.accounts.days import CARE
 from farmiq.cloud.camera.accounts.kinds import CAMERAS, COMMANDS, QUARANTINE
@@ -41,7 +41,7 @@ class Messages:
         async with self.people.caller(request, asked, least=CARE) as caller:
             order = answers.decoded(raw, orders.NewCommand)
             camera = await listing.there(caller, CAMERAS, answers.path_id(request, "device_id"))
-            wrong = telling.problems(
+            wrong = command_queue.problems(
                 order.name,
                 image_name=order.image_name,
                 wake_at=order.wake_at,
@@ -69,14 +69,14 @@ class Messages:
         async with self.people.caller(request, listing.company(request)) as caller:
             if not caller.is_super_admin:
                 raise HttpError(403, "this is for super admins")
-            found = await strangers.ls(await caller.become_service())
+            found = await registry.unknown_cameras(await caller.become_service())
         return answers.answer({"cameras": found})
 
 
 async def _queue(caller: Caller, device_id: UUID, order: orders.NewCommand) -> UUID:
     service = await caller.become_service()
     try:
-        return await queueing.queue(
+        return await command_queue.queue(
             service,
             device_id,
             name=order.name,
@@ -84,5 +84,5 @@ async def _queue(caller: Caller, device_id: UUID, order: orders.NewCommand) -> U
             image_name=order.image_name,
             wake_at=order.wake_at,
         )
-    except queueing.NotTaken as why:
+    except command_queue.NotQueuedError as why:
         raise HttpError(409, str(why)) from None

@@ -1,6 +1,6 @@
-"""Pure: the events of a camera's wake, in the words that the bus carries (C-87).
+"""Pure: the events of a camera's wake, as the bus carries them (C-87).
 
-The same wake gives the same events with the same ids, however often it is asked.
+The same wake always gives the same events with the same ids.
 """
 
 import re
@@ -25,21 +25,21 @@ UNITS = {
     "battery_voltage": "V",
     "wifi_rssi": "dBm",
 }
-# What an announcement says of the image and its transmission is no reading.
+# Fields of an announcement that describe the image and its transfer are not readings.
 NO_READINGS = frozenset({
     "image_size", "total_chunks", "total_chunks_count", "chunk_size", "max_chunk_size",
     "first_chunk_id", "chunk_id", "captured_at", "capture_timestamp", "timestamp", "error",
     "pending", "pending_count", "pendingImg", "alive",
 })  # fmt: skip
-MOST_READINGS = 20
+MAX_READINGS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
-    """A wake whose image is stored and was looked at. `numbers`: whatever the camera measured.
+    """A wake whose image is stored and judged. `numbers` is whatever the camera measured.
 
-    `occurred_at` is when it was captured, or when it came if the camera's clock is not believed:
-    else its readings would stand in 1970.
+    `occurred_at` is when it was captured, or when it arrived if the camera's clock is not believed:
+    otherwise its readings would be in 1970.
     """
 
     observation_id: UUID
@@ -57,38 +57,37 @@ class Wake:
 
 
 def of(wake: Wake) -> list[BusEvent]:
-    found = [_event(wake, telemetry.INGESTED, one.metric_type, one) for one in readings(wake)]
+    events = [
+        _event(wake, telemetry.INGESTED, reading.metric_type, reading) for reading in readings(wake)
+    ]
     if wake.sha256 is not None and wake.size_bytes is not None:
-        found.append(_event(wake, media.STORED, "image", _image(wake)))
-    return found
+        # It stays where the gateway has put it: the event carries its key alone.
+        image = MediaStored(
+            media_id=wake.image_id,
+            path=wake.image_url,
+            object_key=wake.image_url,
+            mime_type="image/jpeg",
+            size_bytes=wake.size_bytes,
+            sha256=wake.sha256,
+            captured_at=wake.occurred_at,
+        )
+        events.append(_event(wake, media.STORED, "image", image))
+    return events
 
 
 def readings(wake: Wake) -> list[Reading]:
-    """What 004 names comes first, so that no camera can crowd it out."""
+    """The readings that 004 names come first, so that no camera can crowd them out."""
     names = sorted(wake.numbers, key=lambda name: (name not in UNITS, name))
     fit = (name for name in names if name not in NO_READINGS and re.match(ids.ID_PATTERN, name))
     return [
         Reading(metric_type=name, metric_value=wake.numbers[name], unit=UNITS.get(name, ""))
-        for name, _ in zip(fit, range(MOST_READINGS), strict=False)
+        for name, _ in zip(fit, range(MAX_READINGS), strict=False)
     ]
 
 
-def _image(wake: Wake) -> MediaStored:
-    """It stays where the gateway has put it: its key is all that is told."""
-    return MediaStored(
-        media_id=wake.image_id,
-        path=wake.image_url,
-        object_key=wake.image_url,
-        mime_type="image/jpeg",
-        size_bytes=wake.size_bytes or 0,
-        sha256=wake.sha256,
-        captured_at=wake.occurred_at,
-    )
-
-
-def _event(wake: Wake, event_type: str, what: str, payload: Any) -> BusEvent:
+def _event(wake: Wake, event_type: str, name: str, payload: Any) -> BusEvent:
     return BusEvent(
-        event_id=ids.derived(wake.occurred_at, "camera", str(wake.payload_id), event_type, what),
+        event_id=ids.derived(wake.occurred_at, "camera", str(wake.payload_id), event_type, name),
         event_type=event_type,
         tenant_id=wake.tenant_id,
         farm_id=str(wake.program_id),

@@ -2,13 +2,13 @@
 
 petri_observations, device_wake_payloads --> [bridge] --POST batch--> cloud-ingestion
 
-Off unless CAMERA_BRIDGE_URL is set. A wake is owed until ingestion has taken its events and that is
-noted; who dies in between sends them again under the same ids, and ingestion knows them.
+Off unless CAMERA_BRIDGE_URL is set. A wake is pending until ingestion has accepted its events and
+that is stored; after a crash in between they are sent again with the same ids.
 """
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
@@ -18,9 +18,10 @@ from typing import Any
 import httpx2
 import msgspec
 import prometheus_client
+from psycopg.rows import class_row
 
 from farmiq import crash
-from farmiq.cloud.camera.bridge import events, store
+from farmiq.cloud.camera.bridge import events
 from farmiq.cloud.camera.bridge.events import Wake
 from farmiq.config import CloudSettings
 from farmiq.messages.text import storable
@@ -29,11 +30,11 @@ from farmiq.plumbing import asking, chores, db, http, log, tokens
 NAME = "cloud-camera-bridge"
 ROUTE = "/api/v1/ingestion/batch"
 # With all their events they are fewer than a batch may have.
-MOST_WAKES = 20
+MAX_WAKES = 20
 TIMEOUT_S = 30.0
 ACCEPTED = 202
-# Ingestion says these of the events themselves; everything else is about the way there.
-BLAMED = frozenset({400, 413, 422})
+# Ingestion rejects the events themselves with these; everything else is about the way there.
+REJECTED = frozenset({400, 413, 422})
 
 WAKES = prometheus_client.Counter(
     "farmiq_camera_bridged_total", "Wakes of cameras sent to the farm's telemetry", ["outcome"]
@@ -62,7 +63,7 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
 
 @dataclass
 class Bridge:
-    """`problem`: why wakes wait. The key is read for each round: it may be replaced meanwhile."""
+    """`problem` says why wakes wait. The key file is read for each round: it may be replaced."""
 
     settings: CloudSettings
     pool: db.Pool
@@ -72,66 +73,67 @@ class Bridge:
     problem: str | None = field(default=None, init=False)
 
     async def send_all(self) -> dict[str, object]:
-        """All that is owed. A tenant whose batch is not taken waits for the next round."""
+        """Send all pending wakes; a tenant whose batch fails waits for the next round."""
         key = read_key(self.key_file)
         waiting: set[str] = set()
         count, problem = 0, None
-        while wakes := await self._owed(waiting):
+        while wakes := await pending_wakes(self.pool, limit=MAX_WAKES, without=waiting):
             for tenant_id, own in groupby(sorted(wakes, key=_tenant), key=_tenant):
                 batch = list(own)
-                if why := await self._send(self._token(key, tenant_id), batch):
+                if reason := await self._send(self._token(key, tenant_id), batch):
                     waiting.add(tenant_id)
                     # Anybody may read this in /readyz: it names no tenant.
-                    problem = f"wakes wait (the log says of which tenant): {why}"
-                    log.get(NAME).warning("bridge.waits", tenant_id=tenant_id, reason=why)
+                    problem = f"wakes wait (the log says of which tenant): {reason}"
+                    log.get(NAME).warning("bridge.waits", tenant_id=tenant_id, reason=reason)
                 else:
                     count += len(batch)
         self.problem = problem
         return {"count": count}
 
-    async def _owed(self, waiting: set[str]) -> list[Wake]:
-        async with db.transaction(self.pool) as tx:
-            return await store.owed(tx, most=MOST_WAKES, without=waiting)
-
     async def _send(self, token: str, wakes: Sequence[Wake]) -> str | None:
-        """Why they have to wait; None if they are settled."""
-        told = [event for wake in wakes for event in events.of(wake)]
-        said = await self._post(token, told) if told else None
-        if isinstance(said, str):
-            return said
-        if said is not None and said.status in BLAMED:
-            return await self._blame(token, wakes, said)
-        if said is not None and not _taken(said):
-            return f"{self.url} answers {said.status}"
+        """Why the wakes have to wait; None if they are done."""
+        batch = [event for wake in wakes for event in events.of(wake)]
+        if batch:
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            body = msgspec.json.encode({"events": batch})
+            try:
+                response = await asking.ask(
+                    self.client, "POST", self.url, content=body, headers=headers
+                )
+            except asking.FAILED as error:
+                return f"{self.url} was not reached: {asking.why(error)}"[:300]
+            if response.status in REJECTED:
+                return await self._isolate_rejected(token, wakes, response)
+            if not _is_accepted(response):
+                return f"{self.url} answers {response.status}"
         crash.here("bridge.after_send")
-        await self._settle(wakes)
+        await self._mark_done(wakes)
         return None
 
-    async def _blame(self, token: str, wakes: Sequence[Wake], said: asking.Said) -> str | None:
-        """Which of them is refused, one by one; that one is noted and holds up nobody."""
+    async def _isolate_rejected(
+        self, token: str, wakes: Sequence[Wake], response: asking.Said
+    ) -> str | None:
+        """Find the rejected wake by sending them one by one; it is marked and holds up nobody."""
         if len(wakes) == 1:
-            why = storable(f"{said.status}: {said.body.decode(errors='replace')}")
-            log.get(NAME).error("bridge.refused", tenant_id=wakes[0].tenant_id, error=why)
-            await self._settle(wakes, problem=why)
+            reason = storable(f"{response.status}: {response.body.decode(errors='replace')}")
+            log.get(NAME).error("bridge.refused", tenant_id=wakes[0].tenant_id, error=reason)
+            await self._mark_done(wakes, problem=reason)
             return None
         for wake in wakes:
             if waits := await self._send(token, [wake]):
                 return waits
         return None
 
-    async def _settle(self, wakes: Sequence[Wake], *, problem: str | None = None) -> None:
+    async def _mark_done(self, wakes: Sequence[Wake], *, problem: str | None = None) -> None:
         async with db.transaction(self.pool) as tx:
-            await store.settle(tx, [wake.observation_id for wake in wakes], problem=problem)
+            await tx.execute(
+                """
+                update petri_observations set bridged_at = fn_now(), bridge_problem = %s
+                where observation_id = any(%s) and bridged_at is null
+                """,
+                (problem, [wake.observation_id for wake in wakes]),
+            )
         WAKES.labels(outcome="refused" if problem else "sent").inc(len(wakes))
-
-    async def _post(self, token: str, told: list[Any]) -> asking.Said | str:
-        """The answer, or why there is none."""
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        body = msgspec.json.encode({"events": told})
-        try:
-            return await asking.ask(self.client, "POST", self.url, content=body, headers=headers)
-        except asking.FAILED as error:
-            return f"{self.url} was not reached: {asking.why(error)}"[:300]
 
     def _token(self, key: dict[str, Any], tenant_id: str) -> str:
         return tokens.sign(
@@ -158,9 +160,41 @@ def read_key(file: Path) -> dict[str, Any]:
     return found
 
 
-def _taken(said: asking.Said) -> bool:
-    body = said.json()
-    return said.status == ACCEPTED and isinstance(body, dict) and body.get("accepted") is True
+async def pending_wakes(pool: db.Pool, *, limit: int, without: Collection[str]) -> list[Wake]:
+    """Wakes whose image was judged, oldest first; not those of the tenants in `without`."""
+    async with db.transaction(pool) as tx, tx.cursor(row_factory=class_row(Wake)) as cursor:
+        await cursor.execute(
+            """
+            select o.observation_id, c.tenant_id, o.program_id, o.site_id, o.device_id,
+              o.payload_id, o.image_id, i.image_url, o.size_bytes, o.sha256,
+              case when p.clock_suspect then p.created_at else p.captured_at end as occurred_at,
+              coalesce(n.numbers, '{}') || jsonb_strip_nulls(jsonb_build_object(
+                'temperature', p.temperature, 'humidity', p.humidity, 'pressure', p.pressure,
+                'gas_resistance', p.gas_resistance, 'battery_voltage', p.battery_voltage,
+                'wifi_rssi', p.wifi_rssi)) as numbers
+            from petri_observations o
+            join companies c on c.company_id = o.company_id
+            join device_wake_payloads p on p.payload_id = o.payload_id
+            join device_images i on i.image_id = o.image_id
+            left join lateral (
+              select jsonb_object_agg(e.key, e.number) as numbers
+              from (
+                select v.key, fn_jsonb_number(v.value) as number
+                from jsonb_each(case jsonb_typeof(p.telemetry_data) when 'object'
+                  then p.telemetry_data else '{}' end) v
+                where jsonb_typeof(v.value) = 'number') e
+              where e.number is not null) n on true
+            where o.bridged_at is null and o.quality is not null and c.tenant_id <> all(%s)
+            order by o.created_at limit %s
+            """,
+            (list(without), limit),
+        )
+        return await cursor.fetchall()
+
+
+def _is_accepted(response: asking.Said) -> bool:
+    body = response.json()
+    return response.status == ACCEPTED and isinstance(body, dict) and body.get("accepted") is True
 
 
 def _tenant(wake: Wake) -> str:

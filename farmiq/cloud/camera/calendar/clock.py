@@ -1,98 +1,113 @@
-"""What the calendar knows of the database's clock: days must not open or lock by one that is wrong.
+"""The calendar's check of the database's clock: a wrong clock must not open or lock days.
 
-A clock that jumps ahead while the calendar runs is put right in the database (fn_calendar_now)
-until it is back, edges agree with it, or it has gone on steadily for a day. After a start nobody
-can tell a wrong clock from a cloud that was off: days open by it, since a day that opened early is
-removed again, and none is locked before the clock is believed (farmiq.plumbing.clock).
+A clock that jumps ahead while the calendar runs is corrected in the database (fn_calendar_now)
+until it is back, edges agree with it, or it has run steadily for a day. After a start a wrong clock
+looks like a cloud that was off: days open by it, since a day that opened early is removed again,
+and none is locked before the clock is believed (farmiq.plumbing.clock).
 """
 
 import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from farmiq.cloud.camera.calendar import store
-from farmiq.plumbing import db, log
+from farmiq.plumbing import clock, db, log
 from farmiq.plumbing.clock import AgeGuard, Do, Steadiness
 
 NAME = "calendar.clock"
-# What another replica, or we before a start, saw so shortly ago still holds.
-LATELY = timedelta(minutes=30)
+# What another replica, or this one before a restart, saw so shortly ago still counts.
+RECENT = timedelta(minutes=30)
+_UNTIL = "until it is back, edges agree with it, or it has gone on steadily for a day"
 
 
 class CalendarClock:
-    """Compares the database's clock with one that never jumps and writes down what it finds."""
+    """Compares the database's clock with one that never jumps, and stores the difference."""
 
     def __init__(self, pool: db.Pool, *, mono_s: Callable[[], float] = time.monotonic) -> None:
         self._pool, self._mono_s = pool, mono_s
         self._steadiness = Steadiness()
-        self._believed = AgeGuard(pool, "calendar.lock")
+        self._guard = AgeGuard(pool, "calendar.lock")
         self._warned: set[str] = set()
 
-    async def look(self) -> dict[str, object]:
-        """Write down by how much the clock has jumped ahead."""
-        await self._look()
+    async def check(self) -> dict[str, object]:
+        await self._check()
         return {}
 
-    def seen(self, do: Do) -> Do:
-        """Look at the clock first."""
+    def after_check(self, do: Do) -> Do:
+        """Check the clock first."""
 
-        async def looked() -> dict[str, object]:
-            await self._look()
+        async def checked() -> dict[str, object]:
+            await self._check()
             return await do()
 
-        return looked
+        return checked
 
-    def steady(self, do: Do) -> Do:
+    def if_steady(self, do: Do) -> Do:
         """Not while the clock is known to be ahead: everything would look old."""
 
-        async def waited() -> dict[str, object]:
-            return {} if await self._look() else await do()
+        async def checked() -> dict[str, object]:
+            return {} if await self._check() else await do()
 
-        return waited
+        return checked
 
-    def believed(self, do: Do) -> Do:
-        """Only while the clock is believed: what cannot be undone if it was wrong."""
+    def if_believed(self, do: Do) -> Do:
+        """Only while the clock is believed: for what cannot be undone."""
 
-        async def guarded() -> dict[str, object]:
-            await self._look()
-            jump_s = await self._believed.look(store.edges_agree)
-            self._warn(
-                "calendar.clock_not_believed",
-                jump_s,
-                "no day of cameras is locked until it is back, edges agree with it, or it has "
-                "gone on steadily for a day",
-            )
+        async def checked() -> dict[str, object]:
+            await self._check()
+            jump_s = await self._guard.look(edges_agree)
+            self._warn("calendar.clock_not_believed", jump_s, "no day of cameras is locked")
             return {} if jump_s else await do()
 
-        return guarded
+        return checked
 
-    async def _look(self) -> timedelta:
+    async def _check(self) -> timedelta:
+        """By how much the clock is ahead."""
         async with db.transaction(self._pool) as tx:
-            seen = await store.clock_seen(tx)
-            lately = seen.looked_at is not None and abs(seen.now - seen.looked_at) <= LATELY
-            jump_s = self._steadiness.jump_s(
-                seen.now, mono_s=self._mono_s(), kept=seen.now - seen.ahead if lately else None
+            [(now, seen_at, seen_ahead)] = await db.fetch_all(
+                tx,
+                "select fn_now(), c.looked_at, coalesce(c.ahead, interval '0') "
+                "from (values (true)) v(only_row) left join calendar_clock c using (only_row)",
             )
-            if jump_s and await store.edges_agree(tx):
-                self._steadiness.believe(seen.now, mono_s=self._mono_s())
+            is_recent = seen_at is not None and abs(now - seen_at) <= RECENT
+            jump_s = self._steadiness.jump_s(
+                now, mono_s=self._mono_s(), kept=now - seen_ahead if is_recent else None
+            )
+            if jump_s and await edges_agree(tx):
+                self._steadiness.believe(now, mono_s=self._mono_s())
                 jump_s = 0.0
             # A clock that is behind opens and locks nothing early.
             ahead = timedelta(seconds=max(jump_s, 0.0))
-            await store.saw_clock(tx, seen.now, ahead)
-        self._warn(
-            "calendar.clock_jumped",
-            ahead.total_seconds(),
-            "days of cameras go by the time before it until the clock is back, edges agree with "
-            "it, or it has gone on steadily for a day",
-        )
+            await tx.execute(
+                "insert into calendar_clock (looked_at, ahead) values (%s, %s) "
+                "on conflict on constraint calendar_clock_pkey do update set "
+                "looked_at = excluded.looked_at, ahead = excluded.ahead",
+                (now, ahead),
+            )
+        effect = "days of cameras go by the time before it"
+        self._warn("calendar.clock_jumped", ahead.total_seconds(), effect)
         return ahead
 
     def _warn(self, event: str, jump_s: float, effect: str) -> None:
-        """Once, until it is over."""
-        if jump_s and event not in self._warned:
-            reason = f"the database's clock has jumped by {jump_s:.0f} s: {effect}"
-            log.get(NAME).warning(event, reason=reason)
-        if jump_s:
-            self._warned.add(event)
-        else:
+        """Log once, until it is over."""
+        if not jump_s:
             self._warned.discard(event)
+        elif event not in self._warned:
+            self._warned.add(event)
+            reason = f"the database's clock has jumped by {jump_s:.0f} s: {effect} {_UNTIL}"
+            log.get(NAME).warning(event, reason=reason)
+
+
+async def edges_agree(tx: db.Connection) -> bool:
+    """Whether most edges that were heard within ten minutes have the same time as we."""
+    agree: bool = await db.fetch_value(
+        tx,
+        """
+        select count(*) filter (where abs(h.clock_offset_s) <= %s)
+          > count(*) filter (where abs(h.clock_offset_s) > %s)
+        from edge_heartbeats h
+        where h.received_at between fn_now() - interval '10 minutes' and fn_now()
+        """,
+        clock.MAX_DRIFT_S,
+        clock.MAX_DRIFT_S,
+    )
+    return agree

@@ -3,29 +3,38 @@
 the clock --> [calendar] --fn_midnight_session_opener_all, fn_end_of_day_locker_all-->
 site_device_sessions, device_alerts
 
-The functions decide what is due and may be called at any time: whatever was missed while nobody
-called is made up for, and any number of replicas may call them.
+The functions decide what is due and may be called at any time: they catch up on what was missed,
+and any number of replicas may call them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, time
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import prometheus_client
 
 from farmiq import crash
-from farmiq.cloud.camera import zones
-from farmiq.cloud.camera.calendar import store
+from farmiq.cloud.camera.calendar import zones
 from farmiq.cloud.camera.calendar.clock import CalendarClock
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, http, log
 from farmiq.plumbing.chores import Chore, Daily
+from farmiq.plumbing.clock import Do
 
 NAME = "cloud-camera-calendar"
 NIGHT = time(3, 0)
 # A clock that has jumped is noticed so soon.
 CLOCK_S = 60.0
+# One advisory lock for each step: one replica does it for all.
+_LOCKS = {
+    "lock": 4_210_551_001,
+    "open": 4_210_551_002,
+    "pending": 4_210_551_003,
+    "counters": 4_210_551_004,
+}
 
 FAILING = prometheus_client.Gauge(
     "farmiq_calendar_sites_failing", "Sites whose day could not be opened or locked", ["step"]
@@ -55,120 +64,119 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         asyncio.TaskGroup() as group,
     ):
         door.ready("calendar.database", lambda: db.problem(pool))
-        for chore in all_chores(pool, settings):
-            group.create_task(chores.keep_doing(chore))
+        for job in all_jobs(pool, settings):
+            group.create_task(chores.keep_doing(job))
 
 
-def all_chores(pool: db.Pool, settings: CloudSettings) -> list[Chore]:
-    """A step that fails does not keep the others from being done."""
+def all_jobs(pool: db.Pool, settings: CloudSettings) -> list[Chore]:
+    """Each runs by itself: one that fails does not stop the others."""
     often_s, pending_s = settings.camera_calendar_s, settings.camera_pending_s
     clock = CalendarClock(pool)
+    fail = clock.if_steady(lambda: fail_pending(pool, older_than_s=pending_s))
     return [
-        Chore("calendar.clock", min(often_s, CLOCK_S), clock.look),
-        Chore("calendar.lock", often_s, clock.believed(lambda: lock_days(pool))),
-        Chore("calendar.early", often_s, clock.believed(lambda: close_early_days(pool))),
-        Chore("calendar.open", often_s, clock.seen(lambda: open_days(pool))),
-        Chore(
-            "calendar.pending",
-            often_s,
-            clock.steady(lambda: fail_pending(pool, older_than_s=pending_s)),
-        ),
+        Chore("calendar.clock", min(often_s, CLOCK_S), clock.check),
+        Chore("calendar.lock", often_s, clock.if_believed(lambda: lock_days(pool))),
+        Chore("calendar.early", often_s, clock.if_believed(lambda: close_early_days(pool))),
+        Chore("calendar.open", often_s, clock.after_check(lambda: open_days(pool))),
+        Chore("calendar.pending", often_s, fail),
         _nightly("calendar.counters", lambda: recount(pool)),
         _nightly("calendar.zones", lambda: compare_zones(pool)),
     ]
 
 
-async def lock_days(pool: db.Pool) -> dict[str, object]:
+@asynccontextmanager
+async def _step(pool: db.Pool, step: str) -> AsyncIterator[db.Connection | None]:
+    """A transaction for this step; None while another replica does it."""
     async with db.transaction(pool) as tx:
-        if not await store.alone(tx, "lock"):
+        is_alone = await db.fetch_value(tx, "select pg_try_advisory_xact_lock(%s)", _LOCKS[step])
+        yield tx if is_alone else None
+
+
+async def lock_days(pool: db.Pool) -> dict[str, object]:
+    async with _step(pool, "lock") as tx:
+        if tx is None:
             return {}
-        answer = await store.lock_days(tx)
+        answer = await db.fetch_value(tx, "select fn_end_of_day_locker_all()")
         crash.here("calendar.before_lock_commit")
     crash.here("calendar.after_lock_commit")
-    _tell_failing("lock", answer)
+    _report_failing("lock", answer)
     LOCKED.inc(answer["success_count"])
     ALERTS.inc(answer["total_alerts_created"])
     return {"count": answer["success_count"]}
 
 
 async def open_days(pool: db.Pool) -> dict[str, object]:
-    async with db.transaction(pool) as tx:
-        if not await store.alone(tx, "open"):
+    """Logs no count: most days are open already."""
+    async with _step(pool, "open") as tx:
+        if tx is None:
             return {}
-        answer = await store.open_days(tx)
+        answer = await db.fetch_value(tx, "select fn_midnight_session_opener_all()")
         crash.here("calendar.before_open_commit")
     crash.here("calendar.after_open_commit")
-    _tell_failing("open", answer)
-    # Most are open already: not worth a line every minute.
+    _report_failing("open", answer)
     return {}
 
 
 async def close_early_days(pool: db.Pool) -> dict[str, object]:
-    async with db.transaction(pool) as tx:
-        if not await store.alone(tx, "open"):
-            return {}
-        closed = await store.close_early_days(tx)
+    async with _step(pool, "open") as tx:
+        closed = 0 if tx is None else await db.fetch_value(tx, "select fn_close_early_days()")
     CLOSED.inc(closed)
     if closed:
-        log.get(NAME).warning(
-            "calendar.early_days_removed",
-            count=closed,
-            reason="the clock was ahead when they were opened",
-        )
+        reason = "the clock was ahead when they were opened"
+        log.get(NAME).warning("calendar.early_days_removed", count=closed, reason=reason)
     return {}
 
 
 async def fail_pending(pool: db.Pool, *, older_than_s: float) -> dict[str, object]:
-    async with db.transaction(pool) as tx:
-        if not await store.alone(tx, "pending"):
+    async with _step(pool, "pending") as tx:
+        if tx is None:
             return {}
-        failed = await store.fail_pending(tx, older_than_s=older_than_s)
+        sql = "select fn_fail_pending_payloads(make_interval(secs => %s))"
+        failed: int = await db.fetch_value(tx, sql, older_than_s)
         crash.here("calendar.before_pending_commit")
     TIMED_OUT.inc(failed)
     return {"count": failed}
 
 
 async def recount(pool: db.Pool) -> dict[str, object]:
-    """The database itself keeps the counters: a day on which they are wrong is our mistake.
+    """Compare the counters of days with their wakes, and correct them; each difference is a bug.
 
-    They are set right; what a day expects is not, since it never changes.
+    What a day expects is not corrected, since it never changes.
     """
-    async with db.transaction(pool) as tx:
-        if not await store.alone(tx, "counters"):
+    differing = "select site_id, session_date, counted, recounted from fn_counters_differing()"
+    async with _step(pool, "counters") as tx:
+        if tx is None:
             return {}
-        found = await store.differing(tx)
-        mended = await store.mend_differing(tx)
-        left = await store.differing(tx)
-    DIFFERING.set(len(left))
-    MENDED.inc(mended - len(left))
-    for day in found:
-        log.get(NAME).error(
-            "calendar.counters_differ",
-            name=str(day["site_id"]),
-            reason=f"{day['session_date']} had counted {day['counted']}, its wakes add up to "
-            f"{day['recounted']}",
-        )
+        days = await db.fetch_all(tx, differing)
+        corrected = await db.fetch_value(tx, "select fn_alert_counters_differing()")
+        left = len(await db.fetch_all(tx, differing))
+    DIFFERING.set(left)
+    MENDED.inc(corrected - left)
+    for site_id, date, counted, recounted in days:
+        reason = f"{date} had counted {counted}, its wakes add up to {recounted}"
+        log.get(NAME).error("calendar.counters_differ", name=str(site_id), reason=reason)
     return {}
 
 
 async def compare_zones(pool: db.Pool) -> dict[str, object]:
     async with db.transaction(pool) as tx:
-        found = await zones.differing(tx, await store.zones(tx))
-    ZONES.set(len(found))
-    for name, reason in found.items():
+        rows = await db.fetch_all(tx, "select distinct timezone from sites order by 1")
+        differing = await zones.differing(tx, [name for (name,) in rows])
+    ZONES.set(len(differing))
+    for name, reason in differing.items():
         log.get(NAME).error("calendar.zone_differs", name=name, reason=reason)
     return {}
 
 
-def _tell_failing(step: str, answer: store.Answer) -> None:
-    failing = [each for each in answer["results"] if "error" in each]
+def _report_failing(step: str, answer: dict[str, Any]) -> None:
+    failing = [site for site in answer["results"] if "error" in site]
     FAILING.labels(step=step).set(len(failing))
-    for each in failing:
-        log.get(NAME).error(f"calendar.{step}_failed", name=each["site_id"], error=each["error"])
+    for site in failing:
+        log.get(NAME).error(f"calendar.{step}_failed", name=site["site_id"], error=site["error"])
 
 
-def _nightly(name: str, do: Callable[[], Awaitable[dict[str, object]]]) -> Chore:
-    """When we start, and every night: looking once more than needed harms nobody."""
+def _nightly(name: str, do: Do) -> Chore:
+    """At start and every night; once too often does no harm."""
     last: datetime | None = None
 
     async def last_done() -> datetime | None:

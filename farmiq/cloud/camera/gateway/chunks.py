@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from farmiq.cloud.camera.gateway.wire import MAX_CHUNKS, MAX_IMAGE_BYTES, Metadata, Wrong
+from farmiq.cloud.camera.gateway.wire import MAX_CHUNKS, MAX_IMAGE_BYTES, Metadata
+from farmiq.cloud.camera.gateway.wire import RejectedMessageError as Wrong
 
 State = Literal["receiving", "complete", "failed"]
 

@@ -8,105 +8,154 @@ from uuid import UUID
 
 from psycopg.rows import class_row
 
+from farmiq.cloud.camera.command_queue import GATEWAY, MAX_QUEUED
 from farmiq.cloud.camera.gateway import dialects
 from farmiq.cloud.camera.gateway.store import Camera
-from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, NextWake, SendImage
-from farmiq.cloud.camera.telling import GATEWAY, MAX_QUEUED
+from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, Hello, NextWake, SendImage
 from farmiq.plumbing import db
 
-# A command that nobody could be told within so long is no longer meant.
+# A command that could not be sent within so long expires.
 LASTS_S = 86_400.0
-# A camera that takes its picture unasked announces it sooner after HELLO than this; who was seen to
-# wait for capture_image is not kept waiting (C-117).
+# A camera that takes its picture unasked announces it sooner after HELLO than this; one that is
+# known to wait for capture_image is told at once (C-117).
 CAPTURE_QUIET_S = 5.0
 
-
-class Command:
-    """One to send now."""
-
-    def __init__(  # noqa: PLR0917 - a row
-        self,
-        command_id: UUID,
-        name: str,
-        image_name: str | None,
-        wake_at: datetime | None,
-        dialect: str,
-        spelling: str,
-        timezone: str,
-    ) -> None:
-        self.command_id, self.dialect, self.spelling = command_id, dialect, spelling
-        self.told: Answer = CaptureImage()
-        if name == "send_image":
-            self.told = SendImage(image_name)
-        elif wake_at is not None:
-            self.told = NextWake(wake_at, timezone)
+_INSERT = """
+  insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
+    created_by, created_at)
+"""
+# When a camera was last asked for this image and announced nothing: perhaps it has it no more.
+_IN_VAIN_AT = """
+  (select max(o.sent_at) from camera_commands o where o.image_id = i.image_id
+    and o.state = 'expired' and o.sent_at > coalesce(i.announced_at, i.created_at))
+"""
+# Images by name. Those asked for in vain come last, or every wake would ask for them and for
+# nothing else; those without a name come before these, unless they were in vain since: some
+# firmware knows names only. What the camera itself could not take is not asked for.
+_QUEUE_NAMED = f"""
+with greeted as (
+  select * from unnest(%(cameras)s::uuid[], %(pending)s::int[]) as g(device_id, pending_count)
+), known as (
+  select i.device_id, i.company_id, i.image_id, i.image_name, i.captured_at,
+    {_IN_VAIN_AT} as in_vain_at
+  from greeted g join device_images i on i.device_id = g.device_id
+  where i.status <> 'complete'
+    and ((g.pending_count > 0 and i.status = 'failed'
+        and i.error_code is distinct from 'CAMERA_ERROR')
+      or i.resend_requested_at is not null)
+    and not exists (
+      select from camera_commands c
+      where c.device_id = i.device_id and c.image_id = i.image_id and c.state = 'queued')
+), wanted as (
+  select k.*, row_number() over (partition by k.device_id
+    order by k.in_vain_at nulls first, k.captured_at, k.image_id) as place
+  from known k
+)
+{_INSERT}
+select fn_uuid_v7(), w.company_id, w.device_id, 'send_image', w.image_id, w.image_name,
+  %(by)s, fn_now() + w.place * interval '1 microsecond'
+    + case when w.in_vain_at is null or w.in_vain_at < (
+        select max(o.sent_at) from camera_commands o
+        where o.device_id = w.device_id and o.name = 'send_image' and o.state = 'expired'
+          and o.image_id is null and o.image_name is null) then interval '0'
+      else interval '2 milliseconds' end
+from wanted w where w.place <= %(most)s
+"""  # noqa: S608 - no input
+# As many as a camera holds beyond those that it is asked for by name; one that it was asked for in
+# vain may not be among those it holds.
+_QUEUE_NAMELESS = f"""
+{_INSERT}
+select fn_uuid_v7(), d.company_id, d.device_id, 'send_image', null, null, %(by)s,
+  fn_now() + interval '1 millisecond'
+from unnest(%(cameras)s::uuid[], %(pending)s::int[]) as g(device_id, pending_count)
+join devices d on d.device_id = g.device_id and d.dialect = %(dialect)s,
+  lateral generate_series(1, least(g.pending_count, %(most)s) - (
+    select count(*)::int from camera_commands c
+    left join device_images i on i.image_id = c.image_id
+    where c.device_id = g.device_id and c.name = 'send_image' and c.state = 'queued'
+      and (i.image_id is null or {_IN_VAIN_AT} is null)))
+"""  # noqa: S608 - no input
+# These cameras may wait to be told to take this wake's picture (C-117). Not those that were seen to
+# take it unasked: they would take two.
+_QUEUE_CAPTURE = f"""
+{_INSERT}
+select fn_uuid_v7(), s.company_id, s.device_id, 'capture_image', null, null, %(by)s, fn_now()
+from camera_states s
+where s.device_id = any(%(cameras)s::uuid[]) and s.captures_unasked is not true and not exists (
+  select from camera_commands c
+  where c.device_id = s.device_id and c.name = 'capture_image' and c.state = 'queued')
+"""  # noqa: S608 - no input
 
 
 @dataclass(frozen=True, slots=True)
-class Greeted:
-    """A camera said HELLO, and holds so many images."""
+class Command:
+    """A command to send now."""
 
-    camera: Camera
-    pending_count: int
+    command_id: UUID
+    name: str
+    image_name: str | None
+    wake_at: datetime | None
+    dialect: str
+    spelling: str
+    timezone: str
+
+    @property
+    def answer(self) -> Answer:
+        if self.name == "send_image":
+            return SendImage(self.image_name)
+        return CaptureImage() if self.wake_at is None else NextWake(self.wake_at, self.timezone)
 
 
-async def after_hellos(tx: db.Connection, greeted: Sequence[Greeted]) -> None:
-    """Cameras are awake: what they failed to send, and what people want again, is asked for.
+async def after_hellos(tx: db.Connection, hellos: Sequence[tuple[Camera, Hello]]) -> None:
+    """Ask cameras that are awake for what they failed to send, and for what people want again.
 
     What was asked for in an earlier wake and did not come is asked for anew. Images that nobody
     knows by name are asked for without one, where the dialect allows it. A camera that is told to
     take its picture is told when it holds nothing and waits for that (C-117).
     """
-    if not greeted:
+    if not hellos:
         return
-    device_ids = [each.camera.device_id for each in greeted]
+    cameras = [camera.device_id for camera, _ in hellos]
+    pending = [hello.pending_count for _, hello in hellos]
     await tx.execute(
         "update camera_commands set state = 'expired', ended_at = fn_now() "
         "where device_id = any(%s::uuid[]) and name = 'send_image' and state = 'sent'",
-        (device_ids,),
+        (cameras,),
     )
-    # What still waits to be asked for stays: a camera that says HELLO all the time costs no rows.
-    # Nor does one that changes its mind; what people asked for is theirs, whatever it says.
+    # Queued commands stay: a camera that repeats HELLO costs no rows. Those of the gateway go when
+    # the camera holds nothing; those of people stay, whatever it says.
+    empty = [camera for camera, hello in hellos if hello.pending_count == 0]
+    await _delete_queued(tx, "send_image", [camera.device_id for camera in empty])
+    wanted = {
+        "cameras": cameras,
+        "pending": pending,
+        "by": GATEWAY,
+        "most": MAX_QUEUED,
+        "dialect": dialects.STANDARD,
+    }
+    await tx.execute(_QUEUE_NAMED, wanted)
+    if any(pending):
+        await tx.execute(_QUEUE_NAMELESS, wanted)
+    await _queue_capture(
+        tx, [camera.device_id for camera in empty if camera.dialect == dialects.ESP32CAM]
+    )
+
+
+async def _queue_capture(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
+    if device_ids:
+        await tx.execute(_QUEUE_CAPTURE, {"by": GATEWAY, "cameras": list(device_ids)})
+
+
+async def _delete_queued(tx: db.Connection, name: str, device_ids: Sequence[UUID]) -> None:
     await tx.execute(
-        "delete from camera_commands where device_id = any(%s::uuid[]) and name = 'send_image' "
+        "delete from camera_commands where device_id = any(%s::uuid[]) and name = %s "
         "and state = 'queued' and created_by = %s",
-        ([each.camera.device_id for each in greeted if each.pending_count == 0], GATEWAY),
-    )
-    await _want(tx, greeted)
-    nameless = [each for each in greeted if each.camera.dialect == dialects.STANDARD]
-    if any(each.pending_count for each in nameless):
-        await _want_nameless(tx, nameless)
-    empty = [each for each in greeted if each.pending_count == 0]
-    await want_capture(
-        tx, [e.camera.device_id for e in empty if e.camera.dialect == dialects.ESP32CAM]
-    )
-
-
-async def want_capture(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
-    """These cameras may wait to be told to take this wake's picture (C-117).
-
-    Not those that were seen to take it unasked: they would take two. Of whom nothing is known yet,
-    next_to_send waits for longer than such a camera would.
-    """
-    if not device_ids:
-        return
-    await tx.execute(
-        """
-        insert into camera_commands (command_id, company_id, device_id, name, created_by,
-          created_at)
-        select fn_uuid_v7(), s.company_id, s.device_id, 'capture_image', %(by)s, fn_now()
-        from camera_states s
-        where s.device_id = any(%(cameras)s::uuid[]) and s.captures_unasked is not true
-          and not exists (
-          select from camera_commands c where c.device_id = s.device_id
-            and c.name = 'capture_image' and c.state = 'queued')
-        """,
-        {"by": GATEWAY, "cameras": list(device_ids)},
+        (list(device_ids), name, GATEWAY),
     )
 
 
 async def after_last_image(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
-    """Of these cameras, which held images, those that have sent them all take one now (C-117)."""
+    """Tell those of these cameras that have sent all images they held to take one (C-117)."""
     rows = await db.fetch_all(
         tx,
         """
@@ -119,14 +168,14 @@ async def after_last_image(tx: db.Connection, device_ids: Sequence[UUID]) -> Non
         list(device_ids),
         dialects.ESP32CAM,
     )
-    await want_capture(tx, [row[0] for row in rows])
+    await _queue_capture(tx, [row[0] for row in rows])
 
 
 async def note_own_images(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
-    """These cameras announced an image of this wake: whether they take it unasked (C-117).
+    """Note whether these cameras, which announced an image of this wake, took it unasked (C-117).
 
-    They do if they announced more than they were asked for. And nobody who has announced one waits
-    to be told to take it.
+    They did if they announced more images than they were asked for. A camera that has announced one
+    needs no capture_image.
     """
     if not device_ids:
         return
@@ -142,101 +191,14 @@ async def note_own_images(tx: db.Connection, device_ids: Sequence[UUID]) -> None
         """,
         (list(device_ids),),
     )
-    await tx.execute(
-        "delete from camera_commands where device_id = any(%s::uuid[]) "
-        "and name = 'capture_image' and state = 'queued' and created_by = %s",
-        (list(device_ids), GATEWAY),
-    )
+    await _delete_queued(tx, "capture_image", device_ids)
 
 
-# When a camera was last asked for this image and said nothing of it: perhaps it has it no more.
-_IN_VAIN_AT = """
-  (select max(o.sent_at) from camera_commands o where o.image_id = i.image_id
-    and o.state = 'expired' and o.sent_at > coalesce(i.announced_at, i.created_at))
-"""
-
-
-async def _want(tx: db.Connection, greeted: Sequence[Greeted]) -> None:
-    """Queue send_image for what is known by name and not queued already, oldest first.
-
-    What was asked for in vain comes last, or it would be asked for in every wake, and nothing else;
-    what has no name comes before it, unless that was in vain since: some firmware knows names only.
-    Of what the camera itself could not take there is nothing to send.
-    """
-    await tx.execute(
-        f"""
-        with greeted as (
-          select * from unnest(%(cameras)s::uuid[], %(failed)s::boolean[]) as g(device_id, failed)
-        ), known as (
-          select i.device_id, i.company_id, i.image_id, i.image_name, i.captured_at,
-            {_IN_VAIN_AT} as in_vain_at
-          from greeted g join device_images i on i.device_id = g.device_id
-          where i.status <> 'complete'
-            and ((g.failed and i.status = 'failed'
-                and i.error_code is distinct from 'CAMERA_ERROR')
-              or i.resend_requested_at is not null)
-            and not exists (
-              select from camera_commands c
-              where c.device_id = i.device_id and c.image_id = i.image_id and c.state = 'queued')
-        ), wanted as (
-          select k.*, row_number() over (partition by k.device_id
-            order by k.in_vain_at nulls first, k.captured_at, k.image_id) as place
-          from known k
-        )
-        insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
-          created_by, created_at)
-        select fn_uuid_v7(), w.company_id, w.device_id, 'send_image', w.image_id, w.image_name,
-          %(by)s, fn_now() + w.place * interval '1 microsecond'
-            + case when w.in_vain_at is null or w.in_vain_at < (
-                select max(o.sent_at) from camera_commands o
-                where o.device_id = w.device_id and o.name = 'send_image' and o.state = 'expired'
-                  and o.image_id is null and o.image_name is null) then interval '0'
-              else interval '2 milliseconds' end
-        from wanted w where w.place <= %(most)s
-        """.encode(),  # noqa: S608 - our own words
-        {
-            "cameras": [each.camera.device_id for each in greeted],
-            "failed": [each.pending_count > 0 for each in greeted],
-            "by": GATEWAY,
-            "most": MAX_QUEUED,
-        },
-    )
-
-
-async def _want_nameless(tx: db.Connection, greeted: Sequence[Greeted]) -> None:
-    """As many as a camera holds beyond those that it is asked for by name.
-
-    One that it was asked for in vain may not be among those it holds.
-    """
-    await tx.execute(
-        f"""
-        insert into camera_commands (command_id, company_id, device_id, name, created_by,
-          created_at)
-        select fn_uuid_v7(), g.company_id, g.device_id, 'send_image', %(by)s,
-          fn_now() + interval '1 millisecond'
-        from unnest(%(cameras)s::uuid[], %(companies)s::uuid[], %(pending)s::int[])
-            as g(device_id, company_id, pending_count),
-          lateral generate_series(1, g.pending_count - (
-            select count(*)::int from camera_commands c
-            left join device_images i on i.image_id = c.image_id
-            where c.device_id = g.device_id and c.name = 'send_image' and c.state = 'queued'
-              and (i.image_id is null or {_IN_VAIN_AT} is null)))
-        """.encode(),  # noqa: S608 - our own words
-        {
-            "cameras": [each.camera.device_id for each in greeted],
-            "companies": [each.camera.company_id for each in greeted],
-            "pending": [min(each.pending_count, MAX_QUEUED) for each in greeted],
-            "by": GATEWAY,
-        },
-    )
-
-
-async def wanted_meanwhile(tx: db.Connection, *, awake_s: float) -> int:
-    """People asked for images of cameras that are awake: they need not wait for the next wake."""
+async def queue_resends(tx: db.Connection, *, awake_s: float) -> int:
+    """Queue images that people asked for, of cameras that are awake."""
     cursor = await tx.execute(
-        """
-        insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
-          created_by, created_at)
+        f"""
+        {_INSERT}
         select fn_uuid_v7(), i.company_id, i.device_id, 'send_image', i.image_id, i.image_name,
           %s, fn_now()
         from device_images i join camera_states s on s.device_id = i.device_id
@@ -245,7 +207,7 @@ async def wanted_meanwhile(tx: db.Connection, *, awake_s: float) -> int:
           and not exists (
             select from camera_commands c
             where c.image_id = i.image_id and c.created_at >= i.resend_requested_at)
-        """,
+        """.encode(),  # noqa: S608 - no input
         (GATEWAY, awake_s),
     )
     return cursor.rowcount
@@ -255,29 +217,28 @@ async def asked(tx: db.Connection, device_ids: Sequence[UUID]) -> set[UUID]:
     """Which of these cameras were, or are to be, asked for an image."""
     rows = await db.fetch_all(
         tx,
-        """
-        select distinct device_id from camera_commands
-        where device_id = any(%s::uuid[]) and name = 'send_image' and state in ('queued', 'sent')
-        """,
+        "select distinct device_id from camera_commands where device_id = any(%s::uuid[]) "
+        "and name = 'send_image' and state in ('queued', 'sent')",
         list(device_ids),
     )
     return {row[0] for row in rows}
 
 
 async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID, image_name: str) -> None:
-    """An announcement came: a send_image without a name, or of this one, has got its image.
+    """An announcement answers a send_image without a name, or of its name.
 
-    It need not be asked for by name then.
+    The image need not be asked for by name then.
     """
+    image = {"device": camera.device_id, "image": image_id, "name": image_name, "by": GATEWAY}
     await tx.execute(
         """
         delete from camera_commands c
-        where c.image_id = %s and c.state = 'queued' and c.created_by = %s and exists (
+        where c.image_id = %(image)s and c.state = 'queued' and c.created_by = %(by)s and exists (
           select from camera_commands o
           where o.device_id = c.device_id and o.name = 'send_image' and o.state = 'sent'
             and o.image_id is null and o.image_name is null)
         """,
-        (image_id, GATEWAY),
+        image,
     )
     await tx.execute(
         """
@@ -291,7 +252,7 @@ async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID, image
             select from camera_commands n where n.image_id = %(image)s
               and n.state in ('queued', 'sent'))
         """,
-        {"device": camera.device_id, "image": image_id, "name": image_name},
+        image,
     )
 
 
@@ -308,9 +269,10 @@ async def ended(
 
 
 async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
-    """The oldest for a camera that is awake; an image is asked for when no other is on its way.
+    """The oldest command for a camera that is awake.
 
-    One of an earlier wake is not, before something of it comes in this one.
+    An image is asked for when no other is on its way; one of an earlier wake is not, before
+    something of it comes in this one.
     """
     async with tx.cursor(row_factory=class_row(Command)) as cursor:
         await cursor.execute(
@@ -347,8 +309,8 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
         return await cursor.fetchone()
 
 
-async def mark(tx: db.Connection, command_id: UUID, *, unanswerable: bool) -> None:
-    """Sent: a send_image waits for its image, all else has no answer and is done."""
+async def mark_sent(tx: db.Connection, command_id: UUID, *, unanswerable: bool) -> None:
+    """A send_image waits for its image; any other command has no answer and is done."""
     await tx.execute(
         """
         update camera_commands set sent_at = fn_now(),
@@ -361,12 +323,14 @@ async def mark(tx: db.Connection, command_id: UUID, *, unanswerable: bool) -> No
 
 
 async def expire(tx: db.Connection) -> int:
+    """End commands that are too old, or whose time to wake has passed."""
     cursor = await tx.execute(
-        "update camera_commands set state = 'expired', ended_at = fn_now() "
-        "where state in ('queued', 'sent') "
-        "and (created_at < (select fn_now()) - %s * interval '1 second' "
-        # No camera is told to wake at a time that has passed.
-        "or (state = 'queued' and wake_at <= (select fn_now())))",
+        """
+        update camera_commands set state = 'expired', ended_at = fn_now()
+        where state in ('queued', 'sent')
+          and (created_at < (select fn_now()) - %s * interval '1 second'
+            or (state = 'queued' and wake_at <= (select fn_now())))
+        """,
         (LASTS_S,),
     )
     return cursor.rowcount

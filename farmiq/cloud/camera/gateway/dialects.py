@@ -1,367 +1,445 @@
-"""Pure: the dialects of cameras: topics and bytes in, and out.
+"""Pure: the dialects of cameras: topics and bytes to messages, answers to topics and bytes.
 
-`standard` is 004 as written, on device/{mac}/…; what it leaves open is said in C-72. A chunk is
-JSON (chunk_id, payload as base64 or an array) or a binary frame: 0x01, the length of the image's
-name in two bytes, the name, chunk_id in four bytes, the bytes; big-endian.
+`standard` is 004 as written, on device/{mac}/…; C-72 decides what it leaves open. A chunk is JSON
+(chunk_id, payload as base64 or an array) or a binary frame: 0x01, the length of the image's name in
+two bytes, the name, chunk_id in four bytes, the data; big-endian.
 
 `esp32cam` is that of public ESP32 camera firmware, on ESP32CAM/{mac}/… (C-88, C-117). Chunks count
-from 1 and come as arrays of numbers. How many there are is computed from the image's size: the
-number that the firmware says may be wrong. Times of day are the site's own.
+from 1 and come as arrays of numbers. Their number is computed from the image's size, because the
+one that the firmware sends may be wrong. Times of day are local to the site.
 """
 
+import base64
+import contextlib
+import re
 import struct
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from farmiq.cloud.camera.gateway import wire
-from farmiq.cloud.camera.gateway.wire import (
-    Answer,
-    CaptureImage,
-    Chunk,
-    Greeting,
-    Hello,
-    Message,
-    Metadata,
-    Missing,
-    NextWake,
-    Place,
-    SendImage,
-    Stored,
-    Wrong,
-)
+from farmiq.cloud.camera.gateway.wire import CameraTopic, Chunk, RejectedMessageError
+from farmiq.messages import check
+from farmiq.messages.kinds import in_utc
 
-STANDARD = "standard"
-_ROOT_STANDARD = "device"
+T = TypeVar("T", int, float, str)
 
-_FRAME = 1
-_HEAD = struct.Struct(">BH")
-_NUMBER = struct.Struct(">I")
-_SHA256_BYTES = 32
+STANDARD, ESP32CAM = "standard", "esp32cam"
+ROOTS = {"device": STANDARD, "ESP32CAM": ESP32CAM}
+_ROOT_OF = {dialect: root for root, dialect in ROOTS.items()}
+# What the gateway listens to: answers and commands run the other way.
+UP = tuple(f"{root}/+/{channel}" for root in ROOTS for channel in wire.UP_CHANNELS)
 
+MAX_PENDING = 100_000
+# The name of an image that was never taken, if the camera gives it none.
+NO_IMAGE = "no-image"
+_HAS_METADATA = {
+    STANDARD: {"image_name", "total_chunks"},
+    ESP32CAM: {"image_size", "total_chunks_count", "error"},
+}
+_FRAME = b"\x01"
+_FRAME_HEAD = struct.Struct(">BH")
+_FRAME_NUMBER = struct.Struct(">I")
 
-def _read_standard(place: Place, raw: bytes) -> Message:
-    """Raises Wrong with every reason."""
-    if place.channel == "status":
-        return _hello_standard(raw)
-    if raw[:1] == bytes([_FRAME]):
-        return _frame(raw)
-    found = wire.fields(raw)
-    if "chunk_id" in found:
-        return _chunk_json(found)
-    if "total_chunks" in found or "image_name" in found:
-        return _metadata_standard(raw)
-    raise Wrong(["neither a chunk (chunk_id) nor an announcement (image_name, total_chunks)"])
+# What a sensor on a camera can measure; beyond it the sensor is broken, or the unit is another.
+PLAUSIBLE: Mapping[str, tuple[float, float]] = {
+    "temperature": (-100, 200),
+    "humidity": (-10, 110),
+    "pressure": (0, 200_000),
+    "gas_resistance": (0, 1e9),
+    "battery_voltage": (0, 100),
+    "wifi_rssi": (-200, 100),
+}
+MAX_FIRMWARE = 200
+MAX_FIELD_BYTES = 1024
+MAX_FIELD_NAME = 64
+MAX_STORED_BYTES = 8 * 1024
+MAX_NOTED = 20
+# These are stored first: an announcement means nothing without them.
+_ESSENTIAL = frozenset({
+    "image_name", "captured_at", "capture_timestamp", "total_chunks", "total_chunks_count",
+    "image_size", "chunk_size", "max_chunk_size", "first_chunk_id", "sha256", "device_id",
+})  # fmt: skip
 
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text"}
+_TIME_FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%Y%m%d_%H%M%S", "%Y-%m-%d_%H-%M-%S")
+# Seconds up to the year 5138; a larger number is milliseconds.
+_MAX_SECONDS = 10**11
 
-def _hello_standard(raw: bytes) -> Hello:
-    said = wire.Reader(wire.whole_object(raw))
-    pending = said.whole_number("pending_count") or 0
-    return _hello(pending, said, [])
-
-
-def _hello(
-    pending_count: int, said: wire.Reader, wrong: list[str], *, kind: str = "format"
-) -> Hello:
-    """Of either dialect. Raises Wrong."""
-    noted: list[str] = []
-    found = Hello(
-        pending_count,
-        battery_voltage=wire.number("battery_voltage", said.number("battery_voltage"), noted),
-        wifi_rssi=wire.number("wifi_rssi", said.number("wifi_rssi"), noted),
-        firmware=wire.firmware(said.text("firmware", "firmware_version"), noted),
-    )
-    wrong = [*wrong, *said.wrong]
-    if not 0 <= pending_count <= wire.MAX_PENDING:
-        wrong.append(f"no camera holds {wire.shown(pending_count)} images")
-    if wrong:
-        raise Wrong(wrong, kind=kind)
-    return replace(found, noted=tuple(noted))
+# The fields of a chunk are decoded one by one: its bytes may be a long array of numbers.
+_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_byte_array = msgspec.json.Decoder(list[int])
+_json = msgspec.json.Decoder()
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def _metadata_standard(raw: bytes) -> Metadata:
-    plain = wire.whole_object(raw)
-    said = wire.Reader(plain)
-    name = said.text("image_name", needed=True) or ""
-    total = said.whole_number("total_chunks", needed=True)
-    size = said.whole_number("image_size")
-    chunk_size = said.whole_number("chunk_size", "max_chunk_size")
-    first = said.whole_number("first_chunk_id") or 0
-    wrong = said.wrong
-    if "image_name" in plain and isinstance(plain["image_name"], str):
-        wrong += wire.name_problems(name)
-    if total is not None:
-        wrong += wire.size_problems(total_chunks=total, image_size=size)
-    if chunk_size is not None and not 1 <= chunk_size <= wire.MAX_IMAGE_BYTES:
-        wrong.append(f"no chunk has {chunk_size} bytes")
-    if first not in {0, 1}:
-        wrong.append(f"first_chunk_id is 0 or 1, not {first}")
-    sha256 = _sha256(said.text("sha256"), wrong)
-    captured_at = None
+def dialect_of(topic: CameraTopic) -> str:
     try:
-        captured_at = wire.moment(plain.get("captured_at"), "captured_at")
-    except Wrong as bad:
-        wrong += bad.reasons
-    if size and chunk_size and total and not (total - 1) * chunk_size < size <= total * chunk_size:
-        wrong.append(f"{total} chunks of {chunk_size} bytes do not make {size} bytes")
-    if wrong or total is None:
-        raise Wrong(wrong)
-    kept, noted = wire.kept(plain)
-    return Metadata(
-        image_name=name,
+        return ROOTS[topic.root]
+    except KeyError:
+        reason = f"no camera's topic begins with {topic.root[:40]!a}"
+        raise RejectedMessageError([reason]) from None
+
+
+def topics(mac: str, channels: tuple[str, ...]) -> list[str]:
+    """A camera's topics on these channels, in every spelling of its address."""
+    return [
+        f"{root}/{spelling}/{channel}"
+        for root in ROOTS
+        for spelling in wire.spellings(mac)
+        for channel in channels
+    ]
+
+
+# --- messages
+
+
+def _parse(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Message:
+    """Raises RejectedMessageError with every reason."""
+    if topic.channel == "status":
+        return _hello(dialect, topic, raw)
+    if dialect == STANDARD and raw[:1] == _FRAME:
+        return _chunk_of_frame(raw)
+    try:
+        fields = _raw_fields.decode(raw)
+    except _NOT_JSON as error:
+        raise RejectedMessageError([f"not a JSON object: {error}"[:300]]) from None
+    if "chunk_id" in fields:
+        return _chunk_of_json(dialect, topic, fields)
+    if fields.keys() & _HAS_METADATA[dialect]:
+        return _metadata(dialect, topic, raw)
+    names = ", ".join(sorted(_HAS_METADATA[dialect]))
+    raise RejectedMessageError([f"neither a chunk (chunk_id) nor an announcement ({names})"])
+
+
+class _Fields:
+    """The fields of a JSON object; collects everything that is wrong with them."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+        self.problems: list[str] = []
+        self.noted: list[str] = []
+        self.kind: wire.RejectionKind = "format"
+
+    def get(self, kind: type[T], *names: str, needed: bool = False) -> T | None:
+        """The first of these fields that is there."""
+        name = next((name for name in names if self.values.get(name) is not None), None)
+        if name is None:
+            self.problems += [f"{names[0]} is missing"] if needed else []
+            return None
+        value = self.values[name]
+        if type(value) is kind:
+            return value
+        if kind is int and isinstance(value, float) and value.is_integer():
+            return int(value)
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            self.problems.append(f"{name} has to be {_TYPE_NAMES[kind]}, not '{_short(value)}'")
+            return None
+
+    def reading(self, name: str) -> float | None:
+        """A sensor's value if it is plausible."""
+        value = self.get(float, name)
+        if value is None or _is_plausible(name, value):
+            return value
+        self.noted.append(_implausible(name, value))
+        return None
+
+    def instant(self, name: str) -> datetime | None:
+        value = self.values.get(name)
+        try:
+            return None if value is None or value == "" else in_utc(_instant(value))
+        except (ValueError, OverflowError, OSError):
+            self.problems.append(f"{name} is no moment: {str(value)[:60]!a}")
+            return None
+
+    def check_sender(self, topic: CameraTopic) -> None:
+        """The broker checks who sends on a topic: the body must name the same camera."""
+        device_id = self.get(str, "device_id")
+        if device_id is not None and wire.plain_mac(device_id) != topic.mac:
+            self.problems.append(f"device_id is {device_id[:40]!a}, and the topic {topic.spelling}")
+            self.kind = "security"
+
+    def raise_problems(self) -> None:
+        if self.problems:
+            raise RejectedMessageError(self.problems, kind=self.kind)
+
+
+def _object(raw: bytes) -> _Fields:
+    """An object that can be stored as it is. Raises RejectedMessageError."""
+    if reasons := check.keepable(raw):
+        raise RejectedMessageError(check.Invalid(reasons).reasons)
+    values = _json.decode(raw)
+    if not isinstance(values, dict):
+        raise RejectedMessageError(["not a JSON object"])
+    return _Fields(values)
+
+
+def _hello(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Hello:
+    fields = _object(raw)
+    if dialect == ESP32CAM:
+        fields.check_sender(topic)
+        if fields.values.get("status") != "alive":
+            fields.problems.append("status of a HELLO is alive")
+    name = "pendingImg" if dialect == ESP32CAM else "pending_count"
+    pending_count = fields.get(int, name) or 0
+    if not 0 <= pending_count <= MAX_PENDING:
+        fields.problems.append(f"no camera holds {_short(pending_count)} images")
+    battery_voltage, wifi_rssi = fields.reading("battery_voltage"), fields.reading("wifi_rssi")
+    firmware = fields.get(str, "firmware", "firmware_version")
+    if firmware is not None and len(firmware) > MAX_FIRMWARE:
+        fields.noted.append(f"firmware of {len(firmware)} characters: at most {MAX_FIRMWARE}")
+        firmware = None
+    fields.raise_problems()
+    return wire.Hello(pending_count, battery_voltage, wifi_rssi, firmware, tuple(fields.noted))
+
+
+def _metadata(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Metadata:
+    fields = _object(raw)
+    error, first, sha256 = None, 1, None
+    if dialect == ESP32CAM:
+        error = fields.values.get("error") or None
+        fields.check_sender(topic)
+    else:
+        first, sha256 = fields.get(int, "first_chunk_id") or 0, fields.get(str, "sha256")
+    name = fields.get(str, "image_name", needed=not error)
+    if error and not name:
+        name = NO_IMAGE
+    if name is not None:
+        fields.problems += wire.name_problems(name)
+    if first not in {0, 1}:
+        fields.problems.append(f"first_chunk_id is 0 or 1, not {_short(first)}")
+    if sha256 is not None and not re.fullmatch(r"[0-9A-Fa-f]{64}", sha256):
+        fields.problems.append("sha256 has to be 64 hexadecimal digits")
+    captured_at = fields.instant("captured_at" if dialect == STANDARD else "capture_timestamp")
+    total, size, chunk_size = _sizes(dialect, fields, has_image=not error)
+    fields.raise_problems()
+    stored, noted = _storable(fields.values)
+    return wire.Metadata(
+        image_name=name or "",
         captured_at=captured_at,
         total_chunks=total,
         image_size=size,
         chunk_size=chunk_size,
         first_chunk_id=first,
-        sha256=sha256,
-        said=kept,
+        sha256=bytes.fromhex(sha256) if sha256 else None,
+        error=_short(error, length=200) if error else None,
+        fields=stored,
         noted=noted,
     )
 
 
-def _sha256(said: str | None, wrong: list[str]) -> bytes | None:
-    if said is None:
-        return None
+def _sizes(dialect: str, fields: _Fields, *, has_image: bool) -> tuple[int, int | None, int | None]:
+    """(chunks, bytes, bytes of a chunk).
+
+    A camera that took no image has none to describe: wrong sizes do not hide that it woke.
+    """
+    sizes = _Fields(fields.values)
+    if dialect == STANDARD:
+        size = sizes.get(int, "image_size")
+        chunk_size = sizes.get(int, "chunk_size", "max_chunk_size")
+        total = sizes.get(int, "total_chunks", needed=True)
+    else:
+        size = sizes.get(int, "image_size", needed=True)
+        chunk_size = sizes.get(int, "max_chunk_size", needed=True)
+        total = -(-size // chunk_size) if size is not None and chunk_size else None
+    sizes.problems += _size_problems(total, size, chunk_size)
+    if size and chunk_size and total and not (total - 1) * chunk_size < size <= total * chunk_size:
+        parts = f"{_short(total)} chunks of {_short(chunk_size)} bytes"
+        sizes.problems.append(f"{parts} do not make {_short(size)} bytes")
+    if sizes.problems and not has_image:
+        return 0, None, None
+    fields.problems += sizes.problems
+    return total or 0, size, chunk_size
+
+
+def _size_problems(total: int | None, size: int | None, chunk_size: int | None) -> list[str]:
+    """The caps of C-78, which hold whatever a camera says."""
+    limits = (
+        (chunk_size, wire.MAX_IMAGE_BYTES, "no chunk has {0} bytes"),
+        (total, wire.MAX_CHUNKS, "an image has 1 to {1} chunks, not {0}"),
+        (size, wire.MAX_IMAGE_BYTES, "an image has 1 to {1} bytes, not {0}"),
+    )
+    return [
+        reason.format(_short(value), most)
+        for value, most, reason in limits
+        if value is not None and not 1 <= value <= most
+    ]
+
+
+def _chunk_of_json(dialect: str, topic: CameraTopic, raw: dict[str, msgspec.Raw]) -> Chunk:
+    fields = _Fields({})
+    for name in ("chunk_id", "image_name", *(["device_id"] if dialect == ESP32CAM else [])):
+        try:
+            if name in raw:
+                fields.values[name] = _json.decode(raw[name])
+        except _NOT_JSON as error:
+            fields.problems.append(f"{name} is no JSON: {error}"[:200])
+    number = fields.get(int, "chunk_id", needed=not fields.problems)
+    image_name = fields.get(str, "image_name")
+    if dialect == ESP32CAM:
+        fields.check_sender(topic)
+    return _chunk(image_name, number, _chunk_data(fields, raw.get("payload")), fields)
+
+
+def _chunk_of_frame(raw: bytes) -> Chunk:
     try:
-        found = bytes.fromhex(said)
-    except ValueError:
-        found = b""
-    if len(found) != _SHA256_BYTES:
-        wrong.append("sha256 has to be 64 hexadecimal digits")
-    return found
+        _, length = _FRAME_HEAD.unpack_from(raw)
+        name_end = _FRAME_HEAD.size + length
+        name = raw[_FRAME_HEAD.size : name_end].decode("ascii")
+        (number,) = _FRAME_NUMBER.unpack_from(raw, name_end)
+    except (struct.error, UnicodeDecodeError):
+        reason = "a binary frame that ends early, or has no plain name"
+        raise RejectedMessageError([reason]) from None
+    return _chunk(name or None, number, raw[name_end + _FRAME_NUMBER.size :], _Fields({}))
 
 
-def _chunk_json(found: dict[str, msgspec.Raw]) -> Chunk:
-    """A chunk in JSON, of either dialect."""
-    plain, wrong = wire.values(found, "chunk_id", "image_name")
-    said = wire.Reader(plain)
-    number = said.whole_number("chunk_id", needed=not wrong)
-    name = said.text("image_name")
-    wrong += said.wrong + (wire.name_problems(name) if name is not None else [])
-    data = b""
-    try:
-        data = wire.data_of(found.get("payload"))
-    except Wrong as bad:
-        wrong += bad.reasons
-    return _checked(name, number, data, wrong)
-
-
-def _checked(name: str | None, number: int | None, data: bytes, wrong: list[str]) -> Chunk:
+def _chunk(name: str | None, number: int | None, data: bytes, fields: _Fields) -> Chunk:
+    if name is not None:
+        fields.problems += wire.name_problems(name)
     if number is not None and not 0 <= number <= wire.MAX_CHUNKS:
-        wrong = [*wrong, f"chunk_id is {number}: an image has at most {wire.MAX_CHUNKS} chunks"]
-    if not data and not wrong:
-        wrong = ["a chunk without bytes"]
-    if wrong or number is None:
-        raise Wrong(wrong)
+        limit = f"an image has at most {wire.MAX_CHUNKS} chunks"
+        fields.problems.append(f"chunk_id is {_short(number)}: {limit}")
+    if not data and not fields.problems:
+        fields.problems.append("a chunk without bytes")
+    if fields.problems or number is None:
+        raise RejectedMessageError(fields.problems, kind=fields.kind)
     return Chunk(name, number, data)
 
 
-def _frame(raw: bytes) -> Chunk:
+def _chunk_data(fields: _Fields, raw: msgspec.Raw | None) -> bytes:
+    """An array of numbers from 0 to 255, or base64."""
+    if raw is None:
+        fields.problems.append("payload is missing")
+        return b""
+    is_text = bytes(raw)[:1] == b'"'
     try:
-        _, length = _HEAD.unpack_from(raw)
-        name = raw[_HEAD.size : _HEAD.size + length].decode("ascii")
-        (number,) = _NUMBER.unpack_from(raw, _HEAD.size + length)
-    except (struct.error, UnicodeDecodeError):
-        raise Wrong(["a binary frame that ends early, or has no plain name"]) from None
-    wrong = wire.name_problems(name) if length else []
-    return _checked(name or None, number, raw[_HEAD.size + length + _NUMBER.size :], wrong)
+        if is_text:
+            return base64.b64decode(_json.decode(raw), validate=True)
+        return bytes(_byte_array.decode(raw))
+    except (ValueError, OverflowError):
+        array = "payload has to be base64 or an array of numbers from 0 to 255"
+        fields.problems.append("payload is not base64" if is_text else array)
+        return b""
 
 
-def _answer_standard(spelling: str, told: Answer) -> tuple[str, bytes] | None:
-    """(topic, bytes), or None where this dialect has no word for it."""
-    match told:
-        case Missing():
-            body = {"image_name": told.image_name, "missing_chunks": told.numbers}
-            return f"{_ROOT_STANDARD}/{spelling}/ack", msgspec.json.encode(body)
-        case Stored():
-            until = {"next_wake": wire.utc_text(told.next_wake)} if told.next_wake else {}
-            stored = {"image_name": told.image_name, "ACK_OK": True, **until}
-            return f"{_ROOT_STANDARD}/{spelling}/ack", msgspec.json.encode(stored)
-        case SendImage():
-            command: dict[str, object] = {"send_image": told.image_name}
-        case CaptureImage():
-            command = {"capture_image": True}
-        case Greeting():
-            return None
-        case NextWake():
-            command = {"next_wake": wire.utc_text(told.at)}
-    return f"{_ROOT_STANDARD}/{spelling}/cmd", msgspec.json.encode(command)
+def _instant(value: Any) -> datetime:
+    """As firmware writes it: ISO 8601, seconds or milliseconds since 1970; UTC if no zone is given.
 
-
-# --- esp32cam
-
-ESP32CAM = "esp32cam"
-_ROOT_ESP32CAM = "ESP32CAM"
-FIRST_CHUNK_ID = 1
-# The name of an image that was never taken, where the camera gives it none.
-NO_IMAGE = "no-image"
-
-
-def _read_esp32cam(place: Place, raw: bytes) -> Message:
-    """Raises Wrong with every reason."""
-    if place.channel == "status":
-        return _hello_esp32cam(place, raw)
-    found = wire.fields(raw)
-    if "chunk_id" in found:
-        return _chunk_esp32cam(place, found)
-    if found.keys() & {"total_chunks_count", "image_size", "error"}:
-        return _metadata_esp32cam(place, raw)
-    raise Wrong(["neither a chunk (chunk_id) nor an announcement (image_size)"])
-
-
-def _hello_esp32cam(place: Place, raw: bytes) -> Hello:
-    plain = wire.whole_object(raw)
-    said = wire.Reader(plain)
-    foreign = _identity(place, said.text("device_id"))
-    wrong = foreign if plain.get("status") == "alive" else [*foreign, "status of a HELLO is alive"]
-    count = said.whole_number("pendingImg") or 0
-    return _hello(count, said, wrong, kind=_kind(foreign))
-
-
-def _metadata_esp32cam(place: Place, raw: bytes) -> Metadata:
-    plain = wire.whole_object(raw)
-    error = plain.get("error") or None
-    said = wire.Reader(plain)
-    name = said.text("image_name", needed=not error) or (NO_IMAGE if error else "")
-    size, chunk_size, total = _sizes(said, error=bool(error))
-    foreign = _identity(place, said.text("device_id"))
-    wrong = [*foreign, *said.wrong]
-    if name:
-        wrong += wire.name_problems(name)
-    captured_at = None
-    try:
-        captured_at = wire.moment(plain.get("capture_timestamp"), "capture_timestamp")
-    except Wrong as bad:
-        wrong += bad.reasons
-    if wrong:
-        raise Wrong(wrong, kind=_kind(foreign))
-    kept, noted = wire.kept(plain)
-    return Metadata(
-        image_name=name,
-        captured_at=captured_at,
-        total_chunks=total,
-        image_size=size,
-        chunk_size=chunk_size,
-        first_chunk_id=FIRST_CHUNK_ID,
-        error=None if error is None else wire.shown(error, most=200),
-        said=kept,
-        noted=noted,
-    )
-
-
-def _sizes(said: wire.Reader, *, error: bool) -> tuple[int | None, int | None, int]:
-    """(bytes, bytes of a chunk, chunks); what is wrong with them is said to the reader.
-
-    A camera that took no image has nothing to say of its size: whatever it says then is no reason
-    not to hear that it woke.
+    Raises ValueError, OverflowError or OSError.
     """
-    heard = len(said.wrong)
-    size = said.whole_number("image_size", needed=not error)
-    chunk_size = said.whole_number("max_chunk_size", needed=not error)
-    total = 0
-    if chunk_size is not None and not 1 <= chunk_size <= wire.MAX_IMAGE_BYTES:
-        said.wrong.append(f"no chunk has {wire.shown(chunk_size)} bytes")
-    elif size is not None and chunk_size is not None:
-        total = -(-size // chunk_size)
-        said.wrong += wire.size_problems(total_chunks=total, image_size=size)
-    if error and (len(said.wrong) > heard or not total):
-        del said.wrong[heard:]
-        return None, None, 0
-    return size, chunk_size, total
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError  # noqa: TRY004 - caught with the others
+    if isinstance(value, str) and not re.fullmatch(r"\d{9,13}", value):
+        with contextlib.suppress(ValueError):
+            at = datetime.fromisoformat(value)
+            return at if at.tzinfo else at.replace(tzinfo=UTC)
+        for form in _TIME_FORMATS:
+            with contextlib.suppress(ValueError):
+                return datetime.strptime(value, form).replace(tzinfo=UTC)
+        raise ValueError(value)
+    seconds = float(value)
+    return datetime.fromtimestamp(seconds if seconds < _MAX_SECONDS else seconds / 1000, UTC)
 
 
-def _chunk_esp32cam(place: Place, found: dict[str, msgspec.Raw]) -> Chunk:
-    plain, wrong = wire.values(found, "device_id")
-    said = wire.Reader(plain)
-    foreign = _identity(place, said.text("device_id"))
-    if wrong := [*wrong, *foreign, *said.wrong]:
-        raise Wrong(wrong, kind=_kind(foreign))
-    return _chunk_json(found)
+# --- what is stored of an announcement
+#
+# A value that cannot be true or is too long is left out, and noted. The wake counts all the same: a
+# broken sensor is no reason to lose an image.
 
 
-def _identity(place: Place, said: str | None) -> list[str]:
-    """Whose message it is, the broker has checked by the topic: the body must say the same."""
-    if said is None or wire.plain_mac(said) == place.mac:
-        return []
-    return [f"device_id is {said[:40]!a}, and the topic {place.spelling}"]
-
-
-def _kind(foreign: list[str]) -> str:
-    """Whoever speaks for another camera is of interest for that alone."""
-    return "security" if foreign else "format"
-
-
-def _answer_esp32cam(spelling: str, told: Answer) -> tuple[str, bytes]:
-    """(topic, bytes)."""
-    channel = "cmd"
-    body: dict[str, object] = {"device_id": spelling}
-    match told:
-        case Missing():
-            body |= {"image_name": told.image_name, "missing_chunks": told.numbers}
-        case Stored():
-            channel = "ack"
-            at = told.next_wake
-            until = {"next_wake_time": _time_of_day(at, told.timezone)} if at else {}
-            body |= {"image_name": told.image_name, "ACK_OK": until}
-        case Greeting():
-            channel = "ack"
-            at = told.next_wake
-            body["ACK_OK"] = {"next_wake_time": _time_of_day(at, told.timezone)} if at else {}
-        case SendImage():
-            body["send_image"] = told.image_name
-        case CaptureImage():
-            body["capture_image"] = True
-        case NextWake():
-            body["next_wake"] = _time_of_day(told.at, told.timezone)
-    return f"{_ROOT_ESP32CAM}/{spelling}/{channel}", msgspec.json.encode(body)
-
-
-def _time_of_day(at: datetime, timezone: str) -> str:
-    """As in 5:30PM."""
-    local = at.astimezone(ZoneInfo(timezone))
-    return f"{local:%I:%M%p}".lstrip("0")
-
-
-# --- which one a message or a camera speaks
-
-READ: dict[str, Callable[[Place, bytes], Message]] = {
-    STANDARD: _read_standard,
-    ESP32CAM: _read_esp32cam,
-}
-ANSWER: dict[str, Callable[[str, Answer], tuple[str, bytes] | None]] = {
-    STANDARD: _answer_standard,
-    ESP32CAM: _answer_esp32cam,
-}
-ROOTS = {_ROOT_STANDARD: STANDARD, _ROOT_ESP32CAM: ESP32CAM}
-# What the gateway listens to: answers and commands run the other way.
-UP = tuple(f"{root}/+/{channel}" for root in ROOTS for channel in ("status", "data"))
-
-
-def dialect_of(place: Place) -> str:
+def _is_plausible(name: str, value: Any) -> bool:
+    """Whether a reading can be true; what is not a number is stored in no column."""
+    if name not in PLAUSIBLE or isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return True
+    least, most = PLAUSIBLE[name]
     try:
-        return ROOTS[place.root]
-    except KeyError:
-        raise Wrong([f"no camera's topic begins with {place.root[:40]!a}"]) from None
+        return least <= float(value) <= most
+    except OverflowError:
+        return False
+    except ValueError:
+        return True
 
 
-def publishes(mac: str) -> list[str]:
-    """What a camera may publish on, however it writes its address."""
-    return [
-        f"{root}/{spelling}/{channel}"
-        for root in ROOTS
-        for spelling in wire.spellings(mac)
-        for channel in ("status", "data")
-    ]
+def _storable(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """(what is stored of an announcement, why the rest is not)."""
+    stored: dict[str, Any] = {}
+    noted: list[str] = []
+    left = MAX_STORED_BYTES
+    for name in sorted(values, key=lambda name: (name not in _ESSENTIAL, name not in PLAUSIBLE)):
+        value = values[name]
+        size = len(name) + len(msgspec.json.encode(value))
+        if not _is_plausible(name, value):
+            noted.append(_implausible(name, value))
+        elif size > MAX_FIELD_BYTES or len(name) > MAX_FIELD_NAME:
+            length = f"{len(value)} characters" if isinstance(value, str) else f"{size} bytes"
+            noted.append(f"{_short(name)} has {length} and is not stored")
+        elif size > left:
+            noted.append(f"{_short(name)} is not stored: the rest has {MAX_STORED_BYTES} bytes")
+        else:
+            stored[name] = value
+            left -= size
+    if len(noted) > MAX_NOTED:
+        noted[MAX_NOTED:] = [f"{len(noted) - MAX_NOTED} more are not stored"]
+    return stored, tuple(noted)
 
 
-def subscribes(mac: str) -> list[str]:
-    return [
-        f"{root}/{spelling}/{channel}"
-        for root in ROOTS
-        for spelling in wire.spellings(mac)
-        for channel in ("ack", "cmd")
-    ]
+def _implausible(name: str, value: Any) -> str:
+    least, most = PLAUSIBLE[name]
+    return f"{name} of {_short(value)} is not stored: a camera's is {least:g} to {most:g}"
+
+
+def _short(value: Any, *, length: int = 40) -> str:
+    return ascii(str(value)[:length])[1:-1]
+
+
+# --- answers
+
+
+def _encode(dialect: str, spelling: str, answer: wire.Answer) -> tuple[str, bytes] | None:
+    """(topic, bytes), or None if the dialect has no such answer."""
+    is_standard = dialect == STANDARD
+    channel = "cmd"
+    body: dict[str, object] = {} if is_standard else {"device_id": spelling}
+    match answer:
+        case wire.Missing():
+            channel = "ack" if is_standard else "cmd"
+            body |= {"image_name": answer.image_name, "missing_chunks": answer.numbers}
+        case wire.Stored() | wire.Greeting():
+            channel = "ack"
+            if isinstance(answer, wire.Stored):
+                body["image_name"] = answer.image_name
+            elif is_standard:
+                return None
+            at = answer.next_wake and _wake_time(dialect, answer.next_wake, answer.timezone)
+            if is_standard:
+                body |= {"ACK_OK": True} | ({"next_wake": at} if at else {})
+            else:
+                body["ACK_OK"] = {"next_wake_time": at} if at else {}
+        case wire.SendImage():
+            body["send_image"] = answer.image_name
+        case wire.CaptureImage():
+            body["capture_image"] = True
+        case wire.NextWake():
+            body["next_wake"] = _wake_time(dialect, answer.at, answer.timezone)
+    return f"{_ROOT_OF[dialect]}/{spelling}/{channel}", msgspec.json.encode(body)
+
+
+def _wake_time(dialect: str, at: datetime, timezone: str) -> str:
+    """In UTC; in the dialect esp32cam the local time of day, as in 5:30PM."""
+    if dialect == STANDARD:
+        return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{at.astimezone(ZoneInfo(timezone)):%I:%M%p}".lstrip("0")
+
+
+READ: dict[str, Callable[[CameraTopic, bytes], wire.Message]] = {
+    dialect: partial(_parse, dialect) for dialect in _ROOT_OF
+}
+ANSWER: dict[str, Callable[[str, wire.Answer], tuple[str, bytes] | None]] = {
+    dialect: partial(_encode, dialect) for dialect in _ROOT_OF
+}

@@ -27,7 +27,9 @@ from farmiq.cloud.camera.gateway import (
 )
 from farmiq.cloud.camera.gateway.chunks import Pace, Transfer
 from farmiq.cloud.camera.gateway.store import Camera, Refused, Row, Wake
-from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Place, Sent, Wrong
+from farmiq.cloud.camera.gateway.wire import CameraTopic as Place
+from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Sent
+from farmiq.cloud.camera.gateway.wire import RejectedMessageError as Wrong
 from farmiq.plumbing import db
 from farmiq.plumbing.cursor import CursorMovedError
 
@@ -222,7 +224,7 @@ async def _known(
     placed: list[tuple[Place, Sent]] = []
     for one in sent:
         try:
-            placed.append((wire.place(one.topic), one))
+            placed.append((wire.parse_topic(one.topic), one))
         except Wrong as wrong:
             refused.append(Refused(one.topic, one.raw, wrong.kind, wrong.reasons))
     found = await store.by_mac(tx, sorted({place.mac for place, _ in placed}))
@@ -353,9 +355,7 @@ class BatchHandler:
         if hellos:
             await store.greeted(self.tx, hellos)
             placed = [(camera, hello) for camera, hello in hellos if camera.has_site]
-            await commands.after_hellos(
-                self.tx, [commands.Greeted(camera, hello.pending_count) for camera, hello in placed]
-            )
+            await commands.after_hellos(self.tx, placed)
 
     async def _on_hello(self, camera: Camera, place: Place, hello: Hello) -> None:
         self._set_current(camera, None)

@@ -14,7 +14,6 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from functools import partial
 
 import httpx2
 import prometheus_client
@@ -115,13 +114,13 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         store = store_of(settings, web)
         if store is None or settings.broker_nats_url is None:
             door.note("camera.log", lambda: _NO_KEEPER)
-        for chore in jobs.chores_of(
+        for chore in jobs.periodic_jobs(
             desk,
             settings,
             door,
             load=load,
             store=store,
-            asked=asked,
+            callout=asked,
             is_active=turn.is_active,
         ):
             group.create_task(chores.keep_doing(chore))
@@ -165,11 +164,8 @@ async def _listen(  # noqa: PLR0917 - what it stands on
             for work in answers.workers():
                 group.create_task(work)
             todo = [
-                jobs.sending(pool, reader, position, writing, awake_s=settings.camera_awake_s),
-                Chore(
-                    "camera.wanted",
-                    1.0,
-                    partial(jobs.want_commands, pool, awake_s=settings.camera_awake_s),
+                *jobs.command_jobs(
+                    pool, reader, position, writing, awake_s=settings.camera_awake_s
                 ),
                 Chore("camera.log", PURGE_EVERY_S, ingest.purge),
                 Chore("camera.old_session", 60.0, OldSession(pool, settings).end),

@@ -13,7 +13,7 @@ from uuid import UUID
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from farmiq.cloud.camera import claims
+from farmiq.cloud.camera import registry
 from farmiq.cloud.camera.gateway.chunks import Owed, Transfer
 from farmiq.cloud.camera.gateway.wire import Hello, Metadata
 from farmiq.plumbing import db, ids, pg_binary
@@ -92,7 +92,7 @@ _BY_MAC = f"""
   select distinct on (d.mac) d.mac, d.device_id, d.company_id, d.dialect, d.is_active,
     d.pending_count, d.site_id is not null
   from devices d
-  where d.mac = any(%s::text[]) and ({claims.IN_CHARGE} or (not d.is_active and not exists (
+  where d.mac = any(%s::text[]) and ({registry.IN_CHARGE} or (not d.is_active and not exists (
     select from devices o where o.mac = d.mac and o.is_active)))
   order by d.mac, d.created_at desc
 """  # noqa: S608 - the text is ours
@@ -236,7 +236,7 @@ async def announce(tx: db.Connection, camera: Camera, said: Metadata, *, waited:
 
     The statement sees an image as it was before; a new one it does not see.
     """
-    telemetry = {**said.said, "pending": True} if waited else said.said
+    telemetry = {**said.fields, "pending": True} if waited else said.fields
     rows = await db.fetch_all(
         tx,
         """

@@ -1,35 +1,54 @@
-"""Observations: each stored image is looked at, after its camera was answered and may sleep.
+"""Observations: judges each stored image, after its camera was answered and may sleep.
 
 petri_observations, the cloud's bucket --> [observations] --thumbnails/…, petri_observations-->
 
-This is the door for whatever looks at images: `look` gets an image with its observation, and what
-it finds is written with the verdict, once. One image at a time is held, and decoded elsewhere.
+An analysis of images is added to `judge`, which gets an image with its observation; the result is
+stored with the verdict, once. One image at a time is in memory, and decoded in another process.
 """
 
 import asyncio
 import hashlib
+from dataclasses import asdict, dataclass, fields
 from functools import partial
+from uuid import UUID
 
 import msgspec
 import prometheus_client
+from psycopg.rows import class_row
 
 from farmiq import crash
-from farmiq.cloud.camera.observations import store
-from farmiq.cloud.camera.observations.store import Observation
 from farmiq.config import CloudSettings
 from farmiq.plumbing import chores, db, decoding, gallery, http, log, objects, pictures
 from farmiq.plumbing.decoding import DecodeError, DecoderGoneError
-from farmiq.plumbing.quality import Quality
+from farmiq.plumbing.quality import Measures, Quality
 
 NAME = "cloud-camera-observations"
-# An image that ended the process, or saw the decoder ended, that often is not looked at again.
-MOST_ATTEMPTS = 3
-GIVEN_UP = f"looking at it was begun {MOST_ATTEMPTS} times and never ended"
+# An image that ended the process or the decoder that often is not judged again.
+MAX_ATTEMPTS = 3
+GIVEN_UP = f"looking at it was begun {MAX_ATTEMPTS} times and never ended"
 NOT_HERE = "its bytes are not in the store of this cloud"
+# A claim that is older belongs to a process that has died.
+CLAIM_S = 60.0
+RETRY_S = 30.0
 
 JUDGED = prometheus_client.Counter(
     "farmiq_camera_judged_total", "Images of cameras that were looked at, by verdict", ["verdict"]
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """`judge_attempts` includes this one."""
+
+    observation_id: UUID
+    company_id: UUID
+    image_url: str
+    judge_attempts: int
+
+    @property
+    def is_ours(self) -> bool:
+        """An invented address must not open other objects of the bucket."""
+        return self.image_url.startswith(f"camera/{self.company_id}/")
 
 
 async def run(settings: CloudSettings, door: http.Door) -> None:
@@ -48,59 +67,103 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
 
 
 async def judge_all(pool: db.Pool, bucket: objects.Bucket) -> dict[str, object]:
-    """All that nobody has looked at; a store that is away only delays it."""
+    """Judge all images that are not judged yet; an unavailable store only delays it."""
     count = 0
-    while (found := await _claim(pool)) is not None:
+    while (observation := await claim(pool)) is not None:
         crash.here("observations.after_claim")
         try:
-            judged, thumbnail_url = await look(bucket, found)
+            quality, thumbnail_url = await judge(bucket, observation)
         except objects.UNAVAILABLE as error:
             log.get(NAME).warning("observations.store_away", error=db.first_line(error))
-            async with db.transaction(pool) as tx:
-                await store.release(tx, found.observation_id)
+            await _release(pool, observation)
             break
         except DecoderGoneError as error:
-            # Its turn comes again when the claim runs out, and the attempt counts.
+            # It is claimed again when the claim runs out, and the attempt counts.
             log.get(NAME).warning("observations.decoder_gone", error=str(error))
             break
         crash.here("observations.after_put")
-        async with db.transaction(pool) as tx:
-            await store.settle(tx, found.observation_id, judged, thumbnail_url=thumbnail_url)
-        JUDGED.labels(verdict=judged.verdict).inc()
+        await _store(pool, observation, quality, thumbnail_url)
+        JUDGED.labels(verdict=quality.verdict).inc()
         count += 1
     return {"count": count}
 
 
-async def look(bucket: objects.Bucket, found: Observation) -> tuple[Quality, str | None]:
-    """What an image is worth, and where its small copy is."""
-    if found.judge_attempts > MOST_ATTEMPTS:
+async def judge(bucket: objects.Bucket, observation: Observation) -> tuple[Quality, str | None]:
+    """The quality of an image, and the address of its thumbnail. Raises DecoderGoneError."""
+    if observation.judge_attempts > MAX_ATTEMPTS:
         return Quality(verdict="unreadable", reason=GIVEN_UP), None
-    data = await bucket.find(found.image_url) if found.is_ours else None
+    data = await bucket.find(observation.image_url) if observation.is_ours else None
     if data is None:
         return Quality(verdict="missing", reason=NOT_HERE), None
-    judged, small = await asyncio.to_thread(judge, data)
-    if not small:
-        return judged, None
-    key = gallery.small_key(found.image_url)
-    await bucket.put(key, small, content_type=pictures.JPEG)
-    return judged, key
-
-
-def judge(data: bytes) -> tuple[Quality, bytes]:
-    """What a picture is worth, and its small copy; it never harms us, whatever it is.
-
-    Raises DecoderGoneError.
-    """
     try:
-        found = decoding.decode("judge", data, limits=gallery.LIMITS)
+        decoded = await asyncio.to_thread(decoding.decode, "judge", data, limits=gallery.LIMITS)
     except DecodeError as error:
         sha256 = hashlib.sha256(data).hexdigest()
-        return Quality(
+        quality = Quality(
             verdict="unreadable", reason=str(error), size_bytes=len(data), sha256=sha256
-        ), b""
-    return msgspec.convert(found.facts, Quality), found.data
+        )
+        return quality, None
+    key = gallery.small_key(observation.image_url) if decoded.data else None
+    if key is not None:
+        await bucket.put(key, decoded.data, content_type=pictures.JPEG)
+    return msgspec.convert(decoded.facts, Quality), key
 
 
-async def _claim(pool: db.Pool) -> Observation | None:
+async def claim(pool: db.Pool) -> Observation | None:
+    """Claim the oldest that nobody judges now; several processes may call this at once."""
+    async with (
+        db.transaction(pool) as tx,
+        tx.cursor(row_factory=class_row(Observation)) as cursor,
+    ):
+        await cursor.execute(
+            """
+            update petri_observations o
+            set judging_until = fn_now() + %s * interval '1 second',
+              judge_attempts = o.judge_attempts + 1
+            from device_images i
+            where i.image_id = o.image_id and o.observation_id = (
+              select n.observation_id from petri_observations n
+              where n.quality is null
+                and (n.judging_until is null or n.judging_until <= fn_now()
+                  or n.judging_until > fn_now() + 2 * %s * interval '1 second')
+              order by n.created_at limit 1 for update skip locked)
+            returning o.observation_id, o.company_id, i.image_url, o.judge_attempts
+            """,
+            (CLAIM_S, CLAIM_S),
+        )
+        return await cursor.fetchone()
+
+
+async def _release(pool: db.Pool, observation: Observation) -> None:
+    """The attempt does not count; others go first, in case the store refuses this image alone."""
     async with db.transaction(pool) as tx:
-        return await store.claim(tx)
+        await tx.execute(
+            """
+            update petri_observations set judge_attempts = judge_attempts - 1,
+              judging_until = fn_now() + %s * interval '1 second'
+            where observation_id = %s and quality is null
+            """,
+            (RETRY_S, observation.observation_id),
+        )
+
+
+async def _store(
+    pool: db.Pool, observation: Observation, quality: Quality, thumbnail_url: str | None
+) -> None:
+    """Store the result, unless another process has."""
+    values = asdict(quality)
+    measures = values.pop("measures") or dict.fromkeys(field.name for field in fields(Measures))
+    own = {"thumbnail_url": thumbnail_url, "observation_id": observation.observation_id}
+    async with db.transaction(pool) as tx:
+        await tx.execute(
+            """
+            update petri_observations
+            set quality = %(verdict)s, quality_reason = %(reason)s, size_bytes = %(size_bytes)s,
+              sha256 = %(sha256)s, width_px = %(width_px)s, height_px = %(height_px)s,
+              sharpness = %(sharpness)s, brightness = %(brightness)s, dark_share = %(dark_share)s,
+              bright_share = %(bright_share)s, thumbnail_url = %(thumbnail_url)s,
+              judged_at = fn_now(), judging_until = null
+            where observation_id = %(observation_id)s and quality is null
+            """,
+            values | measures | own,
+        )

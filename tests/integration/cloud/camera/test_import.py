@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import bcrypt
-import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -26,11 +25,7 @@ GOOD = (
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        made = Farm.make(cloud_db, owner, login)
+    with Farm.connected(cloud_db) as made:
         made.site(site_name="Barn")
         yield made
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from farmiq.cloud.camera import telling
+from farmiq.cloud.camera import command_queue
 from tests.integration.cloud.camera.conftest import Accounts
 
 
@@ -58,7 +58,7 @@ async def test_a_camera_that_sleeps_collects_so_many_commands_and_a_retired_one_
 ) -> None:
     with accounts.days() as days:
         device, gone = days.camera(None, "C"), days.camera(None, "D")
-        for _ in range(telling.MAX_QUEUED):
+        for _ in range(command_queue.MAX_QUEUED):
             days.command(device)
         days.connection.execute(
             "update devices set is_active = false where device_id = %s", (gone,)

@@ -7,8 +7,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from farmiq.cloud.camera import registration
 from farmiq.cloud.camera.accounts.api import ROOT
-from farmiq.cloud.camera.gateway import logins, store
+from farmiq.cloud.camera.gateway import store
 from farmiq.plumbing import db
 from tests.integration.cloud.camera.conftest import Accounts
 
@@ -103,7 +104,7 @@ async def speaks(pool: db.Pool) -> None:
 
 async def give_login(pool: db.Pool, **more: Any) -> None:
     async with db.transaction(pool) as tx:
-        await logins.make(tx, MAC, made_by="test", **more)
+        await registration.make_login(tx, MAC, made_by="test", **more)
 
 
 async def test_an_address_that_another_company_claimed_is_registered_as_if_it_were_free(
@@ -118,7 +119,9 @@ async def test_an_address_that_another_company_claimed_is_registered_as_if_it_we
     mine, theirs = owner.json()["device_id"], squatter.json()["device_id"]
     # Nobody knows yet whose it is: no company gets its images, and who runs the platform decides.
     assert await in_charge(pool) is None
-    with pytest.raises(logins.NoCamera, match=r"t-one, t-two have registered .* --company"):
+    with pytest.raises(
+        registration.NoCameraError, match=r"t-one, t-two have registered .* --company"
+    ):
         await give_login(pool)
     await give_login(pool, tenant_id="t-two")
     assert await in_charge(pool) == theirs
@@ -140,7 +143,7 @@ async def test_a_claim_of_a_camera_that_is_heard_changes_nothing_for_its_company
     theirs = (await accounts.done("POST", "devices", CLAIM, who="other"))["device_id"]
     assert await in_charge(pool) == mine
     await give_login(pool)
-    with pytest.raises(logins.NoCamera, match="heard as a camera of t-one"):
+    with pytest.raises(registration.NoCameraError, match="heard as a camera of t-one"):
         await give_login(pool, tenant_id="t-two")
     assert await in_charge(pool) == mine
     # Sold: retired there, or moved by who runs the platform.

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from farmiq.cloud.camera import waking
@@ -21,12 +20,7 @@ NOW = datetime(2026, 3, 10, 1, 57, tzinfo=UTC)  # 08:57 in Bangkok
 
 @pytest.fixture
 def farm(cloud_db: Database) -> Iterator[Farm]:
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        made = Farm.make(cloud_db, owner, login)
-        made.at(NOW)
+    with Farm.connected(cloud_db, at=NOW) as made:
         yield made
 
 
@@ -46,10 +40,10 @@ async def tx(cloud_db: Database) -> AsyncIterator[db.Connection]:
 async def test_a_camera_that_woke_early_is_told_the_wake_after_the_one_it_took(
     farm: Farm, camera: UUID, tx: db.Connection
 ) -> None:
-    at, zone = await waking.next_wake(tx, camera, waking=Waking())
+    at, zone = (await waking.next_wakes(tx, [camera], waking=Waking()))[camera]
     assert (at, zone) == (NOW + timedelta(minutes=3), "Asia/Bangkok")
     farm.wake(camera, NOW)
-    at, _ = await waking.next_wake(tx, camera, waking=Waking())
+    at, _ = (await waking.next_wakes(tx, [camera], waking=Waking()))[camera]
     assert at == NOW + timedelta(minutes=63)
 
 
@@ -63,7 +57,7 @@ async def test_settings_say_how_soon_and_how_far_apart(camera: UUID, tx: db.Conn
         }
     )
     given = Waking(settings.next_wake_min_s, settings.next_wake_spread_s)
-    at, _ = await waking.next_wake(tx, camera, waking=given)
+    at, _ = (await waking.next_wakes(tx, [camera], waking=given))[camera]
     assert at is not None
     assert timedelta(0) <= at - (NOW + timedelta(minutes=63)) < timedelta(minutes=2)
 
@@ -84,5 +78,5 @@ async def test_no_camera_is_told_to_wake_at_a_time_that_has_passed(
         )
     sent = await commands.next_to_send(tx, awake_s=60)
     assert sent is not None
-    assert sent.told == NextWake(NOW + timedelta(hours=1), "Asia/Bangkok")
+    assert sent.answer == NextWake(NOW + timedelta(hours=1), "Asia/Bangkok")
     assert await commands.expire(tx) == 1

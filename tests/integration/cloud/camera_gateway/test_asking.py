@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farmiq.cloud.camera import queueing
+from farmiq.cloud.camera import command_queue
 from farmiq.cloud.camera.gateway import commands, handlers, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.cloud.camera.gateway.wire import SendImage
@@ -53,9 +53,9 @@ class Asked:
             found = await commands.next_to_send(tx, awake_s=60)
             if found is None:
                 return "nothing"
-            await commands.mark(tx, found.command_id, unanswerable=False)
-        assert isinstance(found.told, SendImage)
-        return found.told.image_name
+            await commands.mark_sent(tx, found.command_id, unanswerable=False)
+        assert isinstance(found.answer, SendImage)
+        return found.answer.image_name
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_what_a_person_asked_for_waits_also_for_a_camera_that_holds_nothin
     asked: Asked,
 ) -> None:
     async with db.transaction(asked.pool) as tx:
-        await queueing.queue(
+        await command_queue.queue(
             tx, asked.camera.device_id, name="send_image", created_by="t", image_name="a.jpg"
         )
     assert await asked.wake(0) == "a.jpg"
@@ -105,7 +105,7 @@ async def test_a_camera_that_knows_names_only_is_asked_by_name_again(asked: Aske
 
 async def test_a_name_that_nobody_knows_is_not_answered_by_another_image(asked: Asked) -> None:
     async with db.transaction(asked.pool) as tx:
-        await queueing.queue(
+        await command_queue.queue(
             tx, asked.camera.device_id, name="send_image", created_by="t", image_name="a.jpg"
         )
     assert await asked.wake(0) == "a.jpg"

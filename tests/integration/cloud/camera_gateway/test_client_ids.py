@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from farmiq import stack
-from farmiq.cloud.camera.gateway import logins
+from farmiq.cloud.camera import registration
 from farmiq.plumbing import db, mqtt
 from farmiq.plumbing.backoff import Backoff
 from tests.integration.cloud.camera_gateway.conftest import Site
@@ -46,7 +46,7 @@ async def test_client_id_of_the_gateway_or_of_another_camera_is_refused(site: Si
         db.pool(site.environment["FARMIQ_CLOUD_DB_URL"], name="test") as pool,
         db.transaction(pool) as tx,
     ):
-        secret = await logins.make(tx, mine, made_by="test")
+        secret = await registration.make_login(tx, mine, made_by="test")
     host, port = mqtt.address(site.environment["FARMIQ_CLOUD_MQTT_URL"])
     url = f"mqtt://{mine}:{secret}@{host}:{port}"
     await until(lambda: connects(url, f"camera-{mine}"))

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from farmiq.cloud.camera import queueing
-from farmiq.cloud.camera.gateway import jobs, logins
+from farmiq.cloud.camera import command_queue, registration
+from farmiq.cloud.camera.gateway import jobs
 from farmiq.plumbing import broker_log, db, mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
@@ -24,7 +24,7 @@ async def pool(site: Site) -> AsyncIterator[db.Pool]:
 async def login(pool: db.Pool, site: Site, mac: str) -> str:
     """The address with which a camera connects under its own login."""
     async with db.transaction(pool) as tx:
-        secret = await logins.make(tx, mac, made_by="test")
+        secret = await registration.make_login(tx, mac, made_by="test")
     parts = urlsplit(site.environment["FARMIQ_CLOUD_MQTT_URL"])
     return f"mqtt://{mac}:{secret}@{parts.hostname}:{parts.port}"
 
@@ -77,15 +77,15 @@ async def test_a_login_that_is_replaced_or_revoked_ends(site: Site, pool: db.Poo
     await until(lambda: connects(second, []))
     assert not await connects(first, [])
     async with db.transaction(pool) as tx:
-        await logins.revoke(tx, mac)
+        await registration.revoke_login(tx, mac)
 
     async def gone() -> bool:
         return not await connects(second, [])
 
     await until(gone)
-    with pytest.raises(logins.NoCamera):
+    with pytest.raises(registration.NoCameraError):
         async with db.transaction(pool) as tx:
-            await logins.make(tx, "000000000000", made_by="test")
+            await registration.make_login(tx, "000000000000", made_by="test")
 
 
 async def test_silence_counts_by_missed_wakes_and_an_alert_is_raised_and_resolved(
@@ -99,15 +99,15 @@ async def test_silence_counts_by_missed_wakes_and_an_alert_is_raised_and_resolve
     farm.owner.execute("update devices set last_seen_at = fn_now()")
     for clock, state in (("09:59", "online"), ("10:05", "late"), ("12:05", "silent")):
         farm.at(f"2026-03-10T{clock}:00+07:00")
-        await jobs.look_round(pool)
+        await jobs.update_states(pool)
         assert site.rows("select state from camera_states") == [(state,)]
     ((since, missed),) = site.rows("select since, missed_wakes from camera_states")
     assert (since.hour, missed) == (2, 3)
-    await jobs.look_round(pool)
+    await jobs.update_states(pool)
     alerts = "select device_id, resolved_at is null from device_alerts"
     assert site.rows(alerts) == [(device, True)]
     farm.owner.execute("update devices set last_seen_at = fn_now()")
-    await jobs.look_round(pool)
+    await jobs.update_states(pool)
     assert site.rows("select state, missed_wakes from camera_states") == [("online", 0)]
     assert site.rows(alerts) == [(device, False)]
 
@@ -136,11 +136,11 @@ async def test_nobody_waits_for_a_retired_camera(site: Site, pool: db.Pool) -> N
     farm.call("fn_midnight_session_opener", site_id=site.site_id)
     farm.owner.execute("update devices set last_seen_at = fn_now()")
     farm.at("2026-03-10T13:05:00+07:00")
-    await jobs.look_round(pool)
+    await jobs.update_states(pool)
     silent = "select count(*) from device_alerts where resolved_at is null"
     assert site.rows(silent) == [(1,)]
     farm.owner.execute("update devices set is_active = false")
-    await jobs.look_round(pool)
+    await jobs.update_states(pool)
     assert site.rows(silent) == [(0,)]
 
 
@@ -152,8 +152,10 @@ async def test_commands_wait_until_the_camera_is_awake(
     camera = await site.camera(dialect=dialect)
     later = now() + timedelta(hours=1)
     async with db.transaction(pool) as tx:
-        await queueing.queue(tx, camera.device_id, name="capture_image", created_by="t")
-        await queueing.queue(tx, camera.device_id, name="next_wake", wake_at=later, created_by="t")
+        await command_queue.queue(tx, camera.device_id, name="capture_image", created_by="t")
+        await command_queue.queue(
+            tx, camera.device_id, name="next_wake", wake_at=later, created_by="t"
+        )
     assert site.rows("select distinct state from camera_commands") == [("queued",)]
     await camera.hello()
     told = [await camera.listen(), await camera.listen()]

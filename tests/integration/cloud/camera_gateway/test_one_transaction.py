@@ -143,7 +143,7 @@ async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement
         async with db.transaction(pool) as tx, tx.pipeline():
             camera = (await store.by_mac(tx, [mac]))[mac]
             await tx.execute("select 1 / 0")
-            said = handlers._parse(camera, wire.place(sent.topic), sent)
+            said = handlers._parse(camera, wire.parse_topic(sent.topic), sent)
             await handlers.BatchHandler(tx, Pace(), now()).handle(said)
 
     with pytest.raises(psycopg.errors.DivisionByZero):

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import psycopg
 
-from farmiq.cloud.camera.gateway import jobs, logins
+from farmiq.cloud.camera import registration
+from farmiq.cloud.camera.gateway import jobs
 from farmiq.plumbing import db, flood, mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import Camera, picture, switched_on
@@ -27,7 +28,7 @@ async def with_login(site: Site) -> Camera:
     device_id = site.farm.device(site.site_id, "0 * * * *", dialect="standard")
     mac = device_id.hex[-12:].upper()
     async with await psycopg.AsyncConnection.connect(site.environment["FARMIQ_CLOUD_DB_URL"]) as tx:
-        password = await logins.make(tx, mac, made_by="test")
+        password = await registration.make_login(tx, mac, made_by="test")
     host, port = mqtt.address(site.environment["FARMIQ_CAMERAS_MQTT_URL"])
     url = f"mqtt://{mac}:{password}@{host}:{port}"
     return await site.cameras.enter_async_context(switched_on(url, mac, device_id))
@@ -68,7 +69,7 @@ async def test_a_camera_that_floods_is_paused_and_the_others_are_not(site: Site)
     assert well.link.connection == connection
     site.farm.at(site.farm.now() + timedelta(seconds=flood.CALM_S + 1))
     async with db.pool(site.environment["FARMIQ_CLOUD_DB_URL"], name="test") as pool:
-        await jobs.calm(pool)
+        await jobs.resolve_floods(pool)
     assert site.rows(ALERTS) == [(loops.device_id, False)]
 
 

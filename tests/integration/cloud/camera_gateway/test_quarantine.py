@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 import pytest
 from typer.testing import CliRunner
 
@@ -24,11 +23,8 @@ DATA, STATUS = f"device/{MAC}/data", f"device/{MAC}/status"
 @pytest.fixture
 def farm(cloud_db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Farm]:
     monkeypatch.setenv("FARMIQ_CLOUD_DB_URL", cloud_db.url)
-    with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
-    ):
-        yield Farm.make(cloud_db, owner, login)
+    with Farm.connected(cloud_db) as made:
+        yield made
 
 
 def run(*words: str, code: int = 0) -> str:
@@ -144,13 +140,13 @@ def test_what_fits_is_kept_and_a_person_sees_what_was_not(farm: Farm) -> None:
 def test_a_thousand_invented_cameras_are_one_alert_and_few_rows(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MOST_UNKNOWN", 100)
+    monkeypatch.setattr(jobs, "MAX_UNKNOWN", 100)
     heard(farm, *((f"device/{n:012X}/status", {"alive": 1}) for n in range(1000)))
 
     async def look() -> None:
         async with db.pool(farm.database.url, name="test", most=2) as pool:
-            await jobs.Strangers().look(pool)
-            await jobs.forget(pool, days=1)
+            await jobs.BrokerWatch().check_unknown(pool)
+            await jobs.purge(pool, days=1)
 
     asyncio.run(look())
     assert jobs.UNKNOWN._value.get() == 1000

@@ -40,7 +40,7 @@ def test_what_cannot_be_a_reading_is_none_and_the_known_ones_go_first() -> None:
     odd = {"image_size": 5.0, "a b": 1.0, "x" * 200: 1.0, "": 1.0}
     many = {f"probe_{n:02}": float(n) for n in range(40)}
     found = events.readings(wake(numbers={**odd, **many, "wifi_rssi": -70.0}))
-    assert len(found) == events.MOST_READINGS
+    assert len(found) == events.MAX_READINGS
     assert (found[0].metric_type, found[0].unit) == ("wifi_rssi", "dBm")
     assert not {each.metric_type for each in found} & odd.keys()
 

@@ -25,7 +25,7 @@ from farmiq.cloud.camera.gateway.chunks import (
     Wait,
     Withhold,
 )
-from farmiq.cloud.camera.gateway.wire import Metadata, Wrong
+from farmiq.cloud.camera.gateway.wire import Metadata, RejectedMessageError
 
 NOW = datetime(2025, 1, 15, 8, tzinfo=UTC)
 PACE = Pace(round_s=5, timeout_s=300, resume_days=7)
@@ -164,7 +164,7 @@ def test_a_failed_image_goes_on_where_it_stopped_unless_it_is_another() -> None:
 
 def test_an_announcement_that_contradicts_an_open_image_is_refused_with_every_reason() -> None:
     transfer = opened(3, image_size=30)
-    with pytest.raises(Wrong) as wrong:
+    with pytest.raises(RejectedMessageError) as wrong:
         chunks.announced(transfer, metadata(4, image_size=40), now=NOW)
     assert wrong.value.reasons == [
         "total_chunks of this image was 3 and is 4 now",
@@ -176,7 +176,9 @@ def test_chunks_counted_otherwise_contradict_those_that_are_here() -> None:
     transfer = chunks.took(opened(3), 1, 10, now=NOW)
     assert transfer is not None
     counted_from_1 = metadata(3, first_chunk_id=1)
-    with pytest.raises(Wrong, match="first_chunk_id of this image was 0 and is 1 now"):
+    with pytest.raises(
+        RejectedMessageError, match="first_chunk_id of this image was 0 and is 1 now"
+    ):
         chunks.announced(transfer, counted_from_1, now=NOW)
     failed = replace(transfer, state="failed")
     assert chunks.starts_over(failed, counted_from_1)
@@ -189,7 +191,7 @@ def test_what_an_announcement_leaves_out_was_said_by_the_one_before() -> None:
     said = metadata(3, image_size=25, chunk_size=10, sha256=b"1" * 32)
     first = chunks.announced(Transfer(heard_at=NOW), said, now=NOW)
     assert chunks.announced(first, metadata(3), now=NOW) == first
-    with pytest.raises(Wrong, match="sha256 of this image was"):
+    with pytest.raises(RejectedMessageError, match="sha256 of this image was"):
         chunks.announced(
             chunks.announced(first, metadata(3), now=NOW), metadata(3, sha256=b"2" * 32), now=NOW
         )
@@ -207,13 +209,13 @@ def test_what_an_announcement_leaves_out_was_said_by_the_one_before() -> None:
     ],
 )
 def test_a_chunk_that_cannot_be_is_refused(number: int, size: int, why: str) -> None:
-    with pytest.raises(Wrong, match=why):
+    with pytest.raises(RejectedMessageError, match=why):
         chunks.took(opened(3, image_size=25, chunk_size=10), number, size, now=NOW)
 
 
 def test_what_nobody_announced_is_bounded_too() -> None:
     orphan = Transfer(heard_at=NOW)
-    with pytest.raises(Wrong, match="larger than"):
+    with pytest.raises(RejectedMessageError, match="larger than"):
         chunks.took(orphan, 0, wire.MAX_IMAGE_BYTES + 1, now=NOW)
     assert chunks.next_step(orphan, now=NOW, pace=PACE) == Wait(NOW + PACE.round)
     assert chunks.next_step(orphan, now=NOW + PACE.round, pace=PACE) == Compare()
@@ -254,7 +256,7 @@ def test_a_stored_image_may_be_announced_in_other_chunks_but_not_with_other_byte
     stored = replace(opened(3, image_size=30, chunk_size=10), state="complete")
     again = chunks.announced(stored, metadata(6, image_size=30, chunk_size=5), now=NOW + PACE.round)
     assert again == replace(stored, heard_at=NOW + PACE.round)
-    with pytest.raises(Wrong, match="image_size of this image was 30 and is 31 now"):
+    with pytest.raises(RejectedMessageError, match="image_size of this image was 30 and is 31 now"):
         chunks.announced(stored, metadata(4, image_size=31), now=NOW)
 
 

@@ -1,4 +1,4 @@
-"""The two dialects: what is understood, what is refused with every reason, what cameras hear."""
+"""The two dialects: what is parsed, what is rejected with every reason, how answers are encoded."""
 
 import base64
 import contextlib
@@ -20,9 +20,9 @@ from farmiq.cloud.camera.gateway.wire import (
     Metadata,
     Missing,
     NextWake,
+    RejectedMessageError,
     SendImage,
     Stored,
-    Wrong,
 )
 
 MAC = "AA:BB:CC:DD:EE:01"
@@ -31,8 +31,8 @@ AT = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 
 def read(topic: str, body: Any) -> Message:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    place = wire.place(topic)
-    return dialects.READ[dialects.dialect_of(place)](place, raw)
+    parsed = wire.parse_topic(topic)
+    return dialects.READ[dialects.dialect_of(parsed)](parsed, raw)
 
 
 def standard(channel: str, body: Any) -> Message:
@@ -44,12 +44,12 @@ def esp32cam(channel: str, body: Any) -> Message:
 
 
 @pytest.mark.req("DB2-10", "XC-06")
-def test_the_dialect_of_004() -> None:
+def test_standard_dialect_is_parsed_as_004_writes_it() -> None:
     assert standard("status", {"alive": 1, "pending_count": 3}) == Hello(3)
     said = {"image_name": "IMG_001.jpg", "captured_at": "2025-01-15T10:30:00Z", "total_chunks": 2,
             "temperature": 21.5}  # fmt: skip
     assert standard("data", said) == Metadata(
-        image_name="IMG_001.jpg", captured_at=AT, total_chunks=2, said=said
+        image_name="IMG_001.jpg", captured_at=AT, total_chunks=2, fields=said
     )
     wanted = Chunk(None, 1, b"\x00\xff!")
     assert standard("data", {"chunk_id": 1, "payload": [0, 255, 33]}) == wanted
@@ -61,7 +61,7 @@ def test_the_dialect_of_004() -> None:
 
 
 @pytest.mark.req("DB2-10")
-def test_the_dialect_of_public_firmware_whose_chunk_count_may_be_wrong() -> None:
+def test_esp32cam_dialect_computes_the_chunk_count_from_the_size() -> None:
     hello = {"device_id": MAC, "status": "alive", "pendingImg": 2}
     assert esp32cam("status", hello) == Hello(2)
     said = {"device_id": MAC, "capture_timestamp": "2025-01-15 10:30:00", "image_name": "a.jpg",
@@ -76,32 +76,35 @@ def test_the_dialect_of_public_firmware_whose_chunk_count_may_be_wrong() -> None
 
 
 @pytest.mark.req("DB2-10", "XC-06")
-def test_what_cameras_are_told() -> None:
-    def told(dialect: str, answer: wire.Answer) -> tuple[str, Any]:
+def test_answers_are_encoded_as_each_dialect_writes_them() -> None:
+    def encoded(dialect: str, answer: wire.Answer) -> tuple[str, Any]:
         made = dialects.ANSWER[dialect]("aabb", answer)
         assert made is not None
         return made[0], json.loads(made[1])
 
     bangkok = "Asia/Bangkok"
-    assert told("standard", Missing("a.jpg", (0, 2))) == (
+    assert encoded("standard", Missing("a.jpg", (0, 2))) == (
         "device/aabb/ack", {"image_name": "a.jpg", "missing_chunks": [0, 2]}
     )  # fmt: skip
-    assert told("standard", Stored("a.jpg", AT, bangkok)) == (
+    assert encoded("standard", Stored("a.jpg", AT, bangkok)) == (
         "device/aabb/ack",
         {"image_name": "a.jpg", "ACK_OK": True, "next_wake": "2025-01-15T10:30:00Z"},
     )
-    assert told("standard", SendImage("a.jpg")) == ("device/aabb/cmd", {"send_image": "a.jpg"})
+    assert encoded("standard", SendImage("a.jpg")) == ("device/aabb/cmd", {"send_image": "a.jpg"})
     mine = {"device_id": "aabb"}
-    assert told("esp32cam", Missing("a.jpg", (1,))) == (
+    assert encoded("esp32cam", Missing("a.jpg", (1,))) == (
         "ESP32CAM/aabb/cmd", {**mine, "image_name": "a.jpg", "missing_chunks": [1]}
     )  # fmt: skip
-    assert told("esp32cam", Stored("a.jpg", AT, bangkok)) == (
+    assert encoded("esp32cam", Stored("a.jpg", AT, bangkok)) == (
         "ESP32CAM/aabb/ack",
         {**mine, "image_name": "a.jpg", "ACK_OK": {"next_wake_time": "5:30PM"}},
     )
-    assert told("esp32cam", Stored("a.jpg", None, bangkok))[1]["ACK_OK"] == {}
-    assert told("esp32cam", CaptureImage()) == ("ESP32CAM/aabb/cmd", {**mine, "capture_image": 1})
-    assert told("esp32cam", NextWake(AT, "UTC"))[1] == {**mine, "next_wake": "10:30AM"}
+    assert encoded("esp32cam", Stored("a.jpg", None, bangkok))[1]["ACK_OK"] == {}
+    assert encoded("esp32cam", CaptureImage()) == (
+        "ESP32CAM/aabb/cmd",
+        {**mine, "capture_image": 1},
+    )
+    assert encoded("esp32cam", NextWake(AT, "UTC"))[1] == {**mine, "next_wake": "10:30AM"}
 
 
 @pytest.mark.parametrize(
@@ -135,16 +138,16 @@ def test_what_cameras_are_told() -> None:
         (b'{"image_name":"a","total_chunks":2,"t":' + b"[" * 9000, "not a JSON object"),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_with_the_reason(body: Any, why: str) -> None:
-    with pytest.raises(Wrong) as wrong:
+def test_bad_input_is_rejected_with_the_reason(body: Any, why: str) -> None:
+    with pytest.raises(RejectedMessageError) as rejected:
         standard("data", body)
-    assert why in "; ".join(wrong.value.reasons)
+    assert why in "; ".join(rejected.value.reasons)
 
 
-def test_all_reasons_are_told_at_once() -> None:
-    with pytest.raises(Wrong) as wrong:
+def test_rejected_message_lists_all_reasons() -> None:
+    with pytest.raises(RejectedMessageError) as rejected:
         standard("data", {"image_name": "../x", "total_chunks": 9999, "captured_at": "soon"})
-    assert len(wrong.value.reasons) == 3
+    assert len(rejected.value.reasons) == 3
 
 
 @given(
@@ -152,20 +155,20 @@ def test_all_reasons_are_told_at_once() -> None:
     st.sampled_from(["device", "ESP32CAM"]),
     st.sampled_from(["status", "data"]),
 )
-def test_whatever_comes_is_a_message_or_wrong(raw: bytes, root: str, channel: str) -> None:
-    with contextlib.suppress(Wrong):
+def test_any_bytes_are_a_message_or_rejected(raw: bytes, root: str, channel: str) -> None:
+    with contextlib.suppress(RejectedMessageError):
         read(f"{root}/{MAC}/{channel}", raw)
 
 
-def test_a_camera_cannot_speak_for_another_in_the_body() -> None:
+def test_body_that_names_another_camera_is_rejected() -> None:
     body = {"device_id": "AA:BB:CC:DD:EE:02", "status": "alive", "pendingImg": 0}
-    with pytest.raises(Wrong, match="and the topic"):
+    with pytest.raises(RejectedMessageError, match="and the topic"):
         esp32cam("status", body)
 
 
 @pytest.mark.parametrize("said", [b'"\xff"', b"7", b"[]"])
-def test_a_chunk_says_whose_it_is_in_plain_text_or_not_at_all(said: bytes) -> None:
-    with pytest.raises(Wrong, match="device_id"):
+def test_chunk_with_a_device_id_that_is_not_text_is_rejected(said: bytes) -> None:
+    with pytest.raises(RejectedMessageError, match="device_id"):
         esp32cam("data", b'{"chunk_id": 1, "payload": [1], "device_id": ' + said + b"}")
 
 
@@ -179,7 +182,7 @@ def test_a_chunk_says_whose_it_is_in_plain_text_or_not_at_all(said: bytes) -> No
         {"image_name": "a.jpg", "image_size": None, "total_chunks_count": 0},
     ],
 )
-def test_a_camera_that_took_no_image_says_so_without_the_words_of_one(more: Any) -> None:
+def test_announcement_of_a_camera_error_needs_no_sizes(more: Any) -> None:
     found = esp32cam("data", {"device_id": MAC, "error": "sensor", **more})
     assert isinstance(found, Metadata)
     assert (found.error, found.total_chunks, found.image_size) == ("sensor", 0, None)
@@ -187,19 +190,19 @@ def test_a_camera_that_took_no_image_says_so_without_the_words_of_one(more: Any)
 
 
 @pytest.mark.parametrize("said", [0, None, False, ""])
-def test_no_error_is_no_excuse_for_an_announcement_without_sizes(said: Any) -> None:
-    with pytest.raises(Wrong):
+def test_announcement_without_error_and_sizes_is_rejected(said: Any) -> None:
+    with pytest.raises(RejectedMessageError):
         esp32cam("data", {"device_id": MAC, "image_name": "a.jpg", "error": said})
 
 
-def test_a_chunk_larger_than_any_image_is_refused_by_its_reason() -> None:
+def test_chunk_size_larger_than_any_image_is_rejected() -> None:
     said = {"device_id": MAC, "image_name": "a.jpg", "image_size": 9, "max_chunk_size": 2**31}
-    with pytest.raises(Wrong, match="no chunk has 2147483648 bytes"):
+    with pytest.raises(RejectedMessageError, match="no chunk has 2147483648 bytes"):
         esp32cam("data", said)
 
 
 @pytest.mark.req("DB2-11")
-def test_of_a_hello_what_fits_is_kept_and_the_rest_is_noted() -> None:
+def test_hello_stores_what_is_plausible_and_notes_the_rest() -> None:
     odd = {"alive": 1, "battery_voltage": 1e300, "wifi_rssi": -60, "firmware": "v" * 200_000}
     hello = standard("status", {**odd, "pending_count": 2})
     assert isinstance(hello, Hello)
@@ -210,16 +213,16 @@ def test_of_a_hello_what_fits_is_kept_and_the_rest_is_noted() -> None:
 
 
 @pytest.mark.parametrize("dialect", [standard, esp32cam])
-def test_of_an_announcement_what_fits_is_kept_and_the_rest_is_noted(dialect: Any) -> None:
+def test_announcement_stores_what_is_plausible_and_notes_the_rest(dialect: Any) -> None:
     said = {"image_name": "a.jpg", "total_chunks": 1, "image_size": 9, "max_chunk_size": 9}
     odd = {"temperature": "1e300", "humidity": -7e9, "note": "n" * 400_000,
            "location": {"x": ["y" * 2000]}, "pressure": 10**400}  # fmt: skip
     many = {f"f{n}": "z" * 500 for n in range(100)}
     found = dialect("data", {**said, **odd, **many, "wifi_rssi": -70, "seen": "hens"})
     assert isinstance(found, Metadata)
-    assert {**said, "wifi_rssi": -70, "seen": "hens"}.items() <= found.said.items()
-    assert not odd.keys() & found.said.keys()
-    assert len(json.dumps(found.said)) < 9_000
+    assert {**said, "wifi_rssi": -70, "seen": "hens"}.items() <= found.fields.items()
+    assert not odd.keys() & found.fields.keys()
+    assert len(json.dumps(found.fields)) < 9_000
     assert len("".join(found.noted)) < 9_000
     assert any("note has 400000 characters" in reason for reason in found.noted)
 
@@ -234,15 +237,16 @@ def test_of_an_announcement_what_fits_is_kept_and_the_rest_is_noted(dialect: Any
         "device/AA:BB-CC:DD:EE:01/data",
     ],
 )
-def test_other_topics_are_no_cameras(topic: str) -> None:
-    with pytest.raises(Wrong):
+def test_topics_of_no_camera_are_rejected(topic: str) -> None:
+    with pytest.raises(RejectedMessageError):
         read(topic, {"alive": 1})
 
 
-def test_a_mac_address_has_one_plain_form_and_permissions_for_every_spelling() -> None:
+def test_mac_address_has_one_plain_form_and_topics_for_every_spelling() -> None:
     plain = wire.plain_mac(MAC)
     assert {wire.plain_mac(each) for each in wire.spellings(plain)} == {plain}
-    up, down = dialects.publishes(plain), dialects.subscribes(plain)
+    up = dialects.topics(plain, wire.UP_CHANNELS)
+    down = dialects.topics(plain, wire.DOWN_CHANNELS)
     assert {"device/aabbccddee01/data", f"ESP32CAM/{MAC}/status"} <= set(up)
     assert not set(up) & set(down)
     assert all(each.rpartition("/")[2] in {"ack", "cmd"} for each in down)
@@ -260,11 +264,13 @@ def test_a_mac_address_has_one_plain_form_and_permissions_for_every_spelling() -
         (None, None),
     ],
 )
-def test_moments_as_firmware_writes_them(said: Any, wanted: datetime | None) -> None:
-    assert wire.moment(said, "captured_at") == wanted
+def test_instants_are_parsed_as_firmware_writes_them(said: Any, wanted: datetime | None) -> None:
+    found = standard("data", {"image_name": "a.jpg", "total_chunks": 1, "captured_at": said})
+    assert isinstance(found, Metadata)
+    assert found.captured_at == wanted
 
 
-def test_a_clock_that_nobody_can_believe() -> None:
+def test_clock_too_far_behind_or_unknown_is_suspect() -> None:
     assert wire.is_suspect(datetime(1970, 1, 1, tzinfo=UTC), AT)
     assert wire.is_suspect(None, AT)
     assert not wire.is_suspect(AT, AT)
@@ -278,15 +284,15 @@ def test_a_clock_that_nobody_can_believe() -> None:
         ("data", {"image_name": "a.jpg", "chunk_id": 1, "payload": [1]}),
     ],
 )
-def test_who_speaks_for_another_camera_is_told_apart_from_who_stammers(
+def test_body_that_names_another_camera_is_a_security_matter(
     channel: str, said: dict[str, object]
 ) -> None:
-    place = wire.place(f"ESP32CAM/AABBCCDDEEFF/{channel}")
+    topic = wire.parse_topic(f"ESP32CAM/AABBCCDDEEFF/{channel}")
     foreign = json.dumps({**said, "device_id": "112233445566"}).encode()
-    with pytest.raises(Wrong) as refused:
-        dialects.READ["esp32cam"](place, foreign)
-    assert refused.value.kind == "security"
+    with pytest.raises(RejectedMessageError) as rejected:
+        dialects.READ["esp32cam"](topic, foreign)
+    assert rejected.value.kind == "security"
     odd = json.dumps({**said, "device_id": 7, "image_size": "x", "status": "dead"}).encode()
-    with pytest.raises(Wrong) as refused:
-        dialects.READ["esp32cam"](place, odd)
-    assert refused.value.kind == "format"
+    with pytest.raises(RejectedMessageError) as rejected:
+        dialects.READ["esp32cam"](topic, odd)
+    assert rejected.value.kind == "format"

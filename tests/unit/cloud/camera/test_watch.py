@@ -17,13 +17,13 @@ async def test_a_camera_on_anothers_topic_is_counted_each_time_and_told_once(
 ) -> None:
     log = tmp_path / "broker.log"
     log.write_text(LINE.format(1))
-    refusals = jobs.Refusals(Follower(log))
+    watch = jobs.BrokerWatch(Follower(log))
     counter = jobs.BROKER_REFUSED.labels(kind=broker_log.PERMISSION)
     before = counter._value.get()
     for _ in range(2):
         with log.open("a") as opened:
             opened.writelines(LINE.format(n) for n in range(300))
-        assert await refusals.look() == {"refusals": 300, "skipped": 0}
+        assert await watch.check_rejections() == {"refusals": 300, "skipped": 0}
     assert counter._value.get() - before == 600
-    assert len(refusals._told) == jobs.MOST_SENDERS
-    assert await refusals.look() == {}
+    assert len(watch._senders) == jobs.MAX_SENDERS
+    assert await watch.check_rejections() == {}

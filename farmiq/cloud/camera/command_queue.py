@@ -1,0 +1,76 @@
+"""Commands to cameras wait in a table until their camera is awake; after a day they expire."""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from farmiq.cloud.camera.gateway import dialects, wire
+from farmiq.cloud.camera.gateway.wire import CommandName
+from farmiq.plumbing import db
+
+GATEWAY = "gateway"
+MAX_QUEUED = 100
+MAX_AHEAD = timedelta(days=31)
+# The dialect esp32cam sends a time of day: a wake further off would be another one.
+MAX_AHEAD_BY_HOUR = timedelta(days=1)
+
+
+class NotQueuedError(Exception):
+    """The command cannot wait for this camera; the text says why."""
+
+
+def problems(
+    name: CommandName,
+    *,
+    image_name: str | None,
+    wake_at: datetime | None,
+    dialect: str,
+    now: datetime,
+) -> list[tuple[str, str]]:
+    """What is wrong with a command: (field, reason) each."""
+    by_hour = dialect == dialects.ESP32CAM
+    wrong = []
+    if name != "send_image" and image_name is not None:
+        wrong.append(("image_name", "is for send_image"))
+    elif image_name is not None:
+        wrong += [("image_name", reason) for reason in wire.name_problems(image_name)]
+    elif name == "send_image" and by_hour:
+        wrong.append(("image_name", "is missing: this camera's dialect asks for images by name"))
+    most = MAX_AHEAD_BY_HOUR if by_hour else MAX_AHEAD
+    if name != "next_wake" and wake_at is not None:
+        wrong.append(("wake_at", "is for next_wake"))
+    elif name == "next_wake" and wake_at is None:
+        wrong.append(("wake_at", "is missing: next_wake says when"))
+    elif wake_at is not None and not now < wake_at <= now + most:
+        hours = most // timedelta(hours=1)
+        reason = f"has to be in the next {hours} hours: this camera understands no other"
+        wrong.append(("wake_at", reason))
+    return wrong
+
+
+async def queue(
+    tx: db.Connection,
+    device_id: UUID,
+    *,
+    name: CommandName,
+    created_by: str,
+    image_name: str | None = None,
+    wake_at: datetime | None = None,
+) -> UUID:
+    """Queue a command of a person or program. Raises NotQueuedError."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        insert into camera_commands (command_id, company_id, device_id, name, image_name, wake_at,
+          created_by, created_at)
+        select fn_uuid_v7(), d.company_id, d.device_id, %s, %s, %s, %s, fn_now()
+        from devices d where d.device_id = %s and d.is_active and (
+          select count(*) from camera_commands c
+          where c.device_id = d.device_id and c.state = 'queued' and c.created_by <> %s) < %s
+        returning command_id
+        """,
+        *(name, image_name, wake_at, created_by, device_id, GATEWAY, MAX_QUEUED),
+    )
+    if not rows:
+        raise NotQueuedError(f"the camera is retired, or {MAX_QUEUED} commands wait for it already")
+    command_id: UUID = rows[0][0]
+    return command_id
