@@ -450,10 +450,9 @@ class Answers:
         data = b"".join(pieces)
         if wrong := chunks.problems(row.transfer, data):
             return wrong
-        key = object_key(row)
-        await self._bucket.put(key, data, content_type="image/jpeg")
+        stored = await self._bucket.put_verified(object_key(row), data, content_type="image/jpeg")
         crash.here("camera.after_put")
-        if await self._bucket.find(key) != data:
+        if not stored:
             raise NotStoredError(f"image {row.image_id} is not in the bucket as it was put there")
         return chunks.digests(pieces)
 
