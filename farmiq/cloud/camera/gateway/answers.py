@@ -228,12 +228,10 @@ class Answers:
         except psycopg.Error as error:
             if isinstance(error, db.UNAVAILABLE):
                 raise
-            await self._one_by_one(found, mark, error)
+            await self._one_by_one(found, error)
         return True
 
-    async def _one_by_one(
-        self, found: Sequence[tuple[UUID, UUID]], mark: int, error: psycopg.Error
-    ) -> None:
+    async def _one_by_one(self, found: Sequence[tuple[UUID, UUID]], error: psycopg.Error) -> None:
         """One image that the database refuses must not hold up the others."""
         if len(found) == 1:
             log.get(NAME).error("camera.step_refused", error=db.first_line(error))
@@ -242,11 +240,11 @@ class Answers:
             return
         for each in found:
             try:
-                await self._answer([each], mark)
+                await self._answer([each], await self._position.catch_up())
             except psycopg.Error as one_error:
                 if isinstance(one_error, db.UNAVAILABLE):
                     raise
-                await self._one_by_one([each], mark, one_error)
+                await self._one_by_one([each], one_error)
 
     async def _answer(self, found: Sequence[tuple[UUID, UUID]], mark: int) -> None:
         if not found:
@@ -474,9 +472,11 @@ class Answers:
 
     async def _commit_complete(self, stored: Sequence[tuple[Row, bytes]]) -> None:
         digests = {row.transfer_id: found for row, found in stored}
+        uploaded = {row.transfer_id: (row.image_id, row.transfer) for row, _ in stored}
         async with self._writing, db.transaction(self._pool) as tx:
             rows = await store.transfers(tx, list(digests))
-            rows = [r for r in rows if r.transfer.state == "receiving" and r.transfer.is_whole]
+            # It may have been announced otherwise meanwhile, and be whole again with other bytes.
+            rows = [r for r in rows if (r.image_id, r.transfer) == uploaded[r.transfer_id]]
             now = await store.now(tx)
             ids = [row.transfer_id for row in rows]
             await store.complete(tx, [(r, object_key(r), digests[r.transfer_id]) for r in rows])
@@ -503,6 +503,7 @@ class Answers:
 
         It has when the camera is at another image of its name: that one's chunks would come.
         """
+        mark = await self._position.catch_up()
         async with self._writing, db.transaction(self._pool) as tx:
             rows = await store.transfers(tx, [transfer_id])
             if not rows:
@@ -520,8 +521,8 @@ class Answers:
             else:
                 plan.save(row, row.transfer, due_at=plan.now + self._pace.round)
             await store.save(tx, plan.changed)
-        if row.transfer.state == "receiving" and not standing.is_at_another:
-            await self._position.catch_up()
+        is_open = row.transfer.state == "receiving" and not standing.is_at_another
+        if is_open and self._position.holds(mark):
             self._ask(row)
 
     # --- the end without an image

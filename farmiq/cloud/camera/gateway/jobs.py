@@ -192,19 +192,17 @@ async def send_commands(
     sent = 0
     try:
         while command is not None and sent < MOST_COMMANDS and reader.problem() is None:
-            if not sent:
-                # Perhaps the camera has said meanwhile that there is no need.
-                mark = await position.catch_up()
-                async with db.transaction(pool) as tx:
-                    command = await commands.next_to_send(tx, awake_s=awake_s)
-                if command is None or not position.holds(mark):
-                    break
+            # Perhaps the camera has said meanwhile that there is no need.
+            mark = await position.catch_up()
+            async with db.transaction(pool) as tx:
+                command = await commands.next_to_send(tx, awake_s=awake_s)
+            if command is None or not position.holds(mark):
+                break
             made = dialects.ANSWER[command.dialect](command.spelling, command.told)
             if made is not None:
                 reader.publish(nats_users.subject(made[0]), made[1])
             async with db.transaction(pool) as tx:
                 await commands.mark(tx, command.command_id, unanswerable=made is None)
-                command = await commands.next_to_send(tx, awake_s=awake_s)
             sent += 1
     except (stream.LostError, nats.NatsError) as error:
         log.get(NAME).warning("camera.command_not_sent", reason=str(error))
