@@ -52,7 +52,7 @@ async def test_a_refusal_between_announcements_undoes_itself_alone(
         for message in (announced(well, n), announced(homeless, n), chunk(well, n))
     ]
     outcome = await handlers.commit(pool, sent, Pace())
-    assert (outcome.taken, [one.kind for one in outcome.refused]) == (16, ["unassigned"] * 8)
+    assert (outcome.taken, [one.kind for one in outcome.rejected]) == (16, ["unassigned"] * 8)
     assert outcome.failed == (handlers.TOO_MANY_OPEN,) * 6
     receiving = "select image_name from device_images where status = 'receiving' order by 1"
     assert site.rows(receiving) == [("6.jpg",), ("7.jpg",)]
@@ -77,7 +77,7 @@ async def test_an_announcement_that_is_refused_changes_nothing(site: Site, pool:
     )
     for sent in ([first, chunk(mac, 1)], [other], [other, other], [first, other]) * 3:
         outcome = await handlers.commit(pool, sent, Pace())
-        assert [one.kind for one in outcome.refused] == ["conflict"] * sent.count(other)
+        assert [one.kind for one in outcome.rejected] == ["conflict"] * sent.count(other)
     assert site.rows("select total_chunks, image_size from device_images") == [(2, 18)]
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(1, 2)]
 
@@ -164,4 +164,4 @@ async def test_what_only_an_aborted_pipeline_tells_is_taken_one_by_one(
     outcome = await handlers.commit_bisecting(
         pool, [announced(mac, 1), announced("112233", 2)], Pace()
     )
-    assert (outcome.taken, len(outcome.refused)) == (1, 1)
+    assert (outcome.taken, len(outcome.rejected)) == (1, 1)

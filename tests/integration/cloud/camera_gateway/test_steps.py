@@ -76,7 +76,7 @@ class Bench:
         )
 
     async def take(self, *sent: wire.Sent) -> None:
-        assert (await handlers.commit(self.pool, sent, PACE)).refused == ()
+        assert (await handlers.commit(self.pool, sent, PACE)).rejected == ()
 
     async def until_nothing_is_due(self) -> None:
         while await self.answers.assemble_round() or await self.answers.answer_round():
