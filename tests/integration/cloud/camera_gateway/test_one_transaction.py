@@ -33,12 +33,23 @@ def chunk(mac: str, number: int, chunk_id: int = 0) -> wire.Sent:
     return said(mac, image_name=f"{number}.jpg", chunk_id=chunk_id, payload=[number] * 9)
 
 
+def abort_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next batch is told only that its pipeline is aborted."""
+    original = handlers._store
+
+    async def aborted(*_: Any) -> handlers.Outcome:
+        monkeypatch.setattr(handlers, "_store", original)
+        raise psycopg.errors.PipelineAborted("pipeline aborted")
+
+    monkeypatch.setattr(handlers, "_store", aborted)
+
+
 @pytest.mark.parametrize("piped", [True, False])
 async def test_a_refusal_between_announcements_undoes_itself_alone(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch, *, piped: bool
 ) -> None:
     if not piped:
-        monkeypatch.setattr(handlers, "_piped", handlers.apply)
+        abort_pipeline(monkeypatch)
     well, homeless = (await site.camera()).mac, (await site.camera()).mac
     site.farm.owner.execute("update devices set site_id = null where mac = %s", (homeless,))
     site.farm.owner.execute(
@@ -124,7 +135,7 @@ async def test_answers_follow_a_camera_that_writes_its_address_otherwise(
 async def test_of_images_that_wait_whole_to_be_stored_the_newest_are_kept(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "MOST_WHOLE", 3)
+    monkeypatch.setattr(chunks, "MAX_WHOLE", 3)
     mac = (await site.camera()).mac
     for n in range(5):
         await handlers.commit(pool, [announced(mac, n), chunk(mac, n), chunk(mac, n, 1)], Pace())
@@ -157,10 +168,7 @@ async def test_what_only_an_aborted_pipeline_tells_is_taken_one_by_one(
     """Else it would look like a database that is away, and be tried for ever."""
     mac = (await site.camera()).mac
 
-    async def aborted(*_: Any) -> handlers.Outcome:
-        raise psycopg.errors.PipelineAborted("pipeline aborted")
-
-    monkeypatch.setattr(handlers, "_piped", aborted)
+    abort_pipeline(monkeypatch)
     outcome = await handlers.commit_bisecting(
         pool, [announced(mac, 1), announced("112233", 2)], Pace()
     )
