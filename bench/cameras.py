@@ -3,7 +3,7 @@
 Twenty cameras before one gateway, then two hundred before another, each with an image of its own
 and a third of its chunks lost on the way; every image has to be here, byte for byte. P13 is two
 hundred without loss, beside the least that their bytes cost: COPY of all chunks as plain rows, and
-one PUT for each image.
+one PUT for each image. Then the same two hundred while two thousand are connected.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import psycopg
 
@@ -25,7 +26,7 @@ from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing import migrations
 from farmiq.plumbing.objects import Bucket
 from farmiq.process import SQL
-from farmiq.simulate import camera_account, camera_faults, camera_sites, fleet
+from farmiq.simulate import camera_account, camera_faults, camera_sites, camera_wire, fleet
 from farmiq.simulate.camera import Firmware
 from farmiq.simulate.camera_account import Cloud
 from farmiq.simulate.camera_faults import Faults
@@ -48,6 +49,7 @@ class Plan:
     rounds: int = 3
     few: int = 20
     many: int = 200
+    connected: int = 2000
     loss: float = 0.3
 
 
@@ -61,30 +63,35 @@ class Fleet:
     chunks: int
     bytes_each: int
     us_per_chunk: dict[str, float]
+    awake_s: float
     complete: bool
 
 
 async def measure(plan: Plan, say: Say) -> list[Result]:
-    """P12 and P13; saved to bench/results.json and docs/bench.md."""
+    """P12, P13 and P13 connected; saved to bench/results.json and docs/bench.md."""
     here = machine.description()
     root = config.state_dir() / "stacks" / "bench-cameras"
     stack.remove(root)  # what an interrupted run has left
     rounds: list[tuple[Fleet, Fleet]] = []
     lossless: list[tuple[Fleet, float]] = []
+    crowded: list[tuple[Fleet, Fleet]] = []
     with stack.start(root, engines=ENGINES, say=say) as engines:
         admin_url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
         migrations.apply(admin_url, SQL["cloud"])
         with psycopg.connect(admin_url) as connection:
             add_company(connection, TENANT, name="Bench")
         for number in range(plan.rounds):
-            few = await _fleet(engines, plan, count=plan.few, seed=3 * number, say=say)
-            many = await _fleet(engines, plan, count=plan.many, seed=3 * number + 1, say=say)
+            few = await _fleet(engines, plan, count=plan.few, seed=4 * number, say=say)
+            many = await _fleet(engines, plan, count=plan.many, seed=4 * number + 1, say=say)
             rounds.append((few, many))
             plain = replace(plan, loss=0.0)
-            fast = await _fleet(engines, plain, count=plan.many, seed=3 * number + 2, say=say)
+            fast = await _fleet(engines, plain, count=plan.many, seed=4 * number + 2, say=say)
             lossless.append((fast, await _least_s(engines, fast, say)))
+            async with _connected(engines, plan.connected - plan.many, seed=4 * number + 3):
+                beside = await _fleet(engines, plain, count=plan.many, seed=4 * number + 3, say=say)
+            crowded.append((fast, beside))
     stack.remove(root)
-    found = [result(plan, rounds), speed(plan, lossless)]
+    found = [result(plan, rounds), speed(plan, lossless), beside_connected(plan, crowded)]
     results.save(found, machine=here)
     return found
 
@@ -134,6 +141,61 @@ def speed(plan: Plan, lossless: Sequence[tuple[Fleet, float]]) -> Result:
     return replace(found, sound=all(each.complete for each in fleets))
 
 
+def beside_connected(plan: Plan, crowded: Sequence[tuple[Fleet, Fleet]]) -> Result:
+    found = results.of_runs(
+        "P13 connected",
+        f"images/s of {plan.many} cameras with {plan.connected} connected / with {plan.many}",
+        [beside.images_per_s / alone.images_per_s for alone, beside in crowded],
+        target=">= 0.7",
+        detail={
+            "images/s": {
+                f"{plan.many} connected": round(
+                    statistics.median(alone.images_per_s for alone, _ in crowded), 1),
+                f"{plan.connected} connected": round(
+                    statistics.median(beside.images_per_s for _, beside in crowded), 1),
+            },
+        },
+    )  # fmt: skip
+    return replace(found, sound=all(each.complete for pair in crowded for each in pair))
+
+
+@contextlib.asynccontextmanager
+async def _connected(engines: Stack, count: int, *, seed: int) -> AsyncIterator[None]:
+    """So many more cameras that are connected, listen to their topics and say nothing."""
+    url = urlsplit(engines.environment["FARMIQ_CAMERAS_MQTT_URL"])
+    kits = camera_faults.fleet(count, faults=Faults(seed=1_000_000 + seed))
+    links = []
+    try:
+        for kit in kits:
+            links.append(await asyncio.open_connection(url.hostname, url.port))
+            reader, writer = links[-1]
+            writer.write(_mqtt_connect(f"camera-{kit.mac}", url))
+            for topic in camera_wire.listens(kit.speech):
+                writer.write(_mqtt_packet(0x82, b"\0\1" + _mqtt_text(topic) + b"\1"))
+            # CONNACK; refused, it would not say 0 at its end.
+            if not (await reader.readexactly(4)).endswith(b"\0"):
+                raise RuntimeError(f"the broker refuses camera {kit.mac}")
+        yield
+    finally:
+        for _, writer in links:
+            writer.close()
+
+
+def _mqtt_connect(client_id: str, url: SplitResult) -> bytes:
+    """A clean session without keep-alive."""
+    fields = [client_id, unquote(url.username or ""), unquote(url.password or "")]
+    head = _mqtt_text("MQTT") + b"\x04\xc2\0\0"
+    return _mqtt_packet(0x10, head + b"".join(map(_mqtt_text, fields)))
+
+
+def _mqtt_packet(kind: int, body: bytes) -> bytes:
+    return bytes([kind, len(body)]) + body
+
+
+def _mqtt_text(value: str) -> bytes:
+    return len(value).to_bytes(2, "big") + value.encode()
+
+
 def result(plan: Plan, rounds: Sequence[tuple[Fleet, Fleet]]) -> Result:
     """However little memory it took: unless every image is here it counts for nothing."""
     many = [each for _, each in rounds]
@@ -154,6 +216,10 @@ def result(plan: Plan, rounds: Sequence[tuple[Fleet, Fleet]]) -> Result:
                 statistics.median(each.images_per_s for each in many), 2),
             "an image": f"{many[0].bytes_each // 1000} kB in "
                 f"{many[0].chunks / many[0].cameras:.0f} chunks, on average",
+            "awake, median s": {
+                f"at {plan.few}": round(statistics.median(few.awake_s for few, _ in rounds), 1),
+                f"at {plan.many}": round(statistics.median(each.awake_s for each in many), 1),
+            },
             "CPU, µs per chunk": {
                 name: round(statistics.median(each.us_per_chunk[name] for each in many))
                 for name in many[0].us_per_chunk
@@ -171,7 +237,7 @@ async def _fleet(engines: Stack, plan: Plan, *, count: int, seed: int, say: Say)
             pids = {"gateway": running.pid} | {name: engines.pid(name) for name in ENGINES}
             before = {name: machine.cpu_s(pid) for name, pid in pids.items()} | _own_cpu()
             began = time.perf_counter()
-            await _all_wake(made, running, say)
+            awake_s = await _all_wake(made, running, say)
             took_s = time.perf_counter() - began
             after = {name: machine.cpu_s(pid) for name, pid in pids.items()} | _own_cpu()
             resident_mb = most_resident_mb(running.pid)
@@ -184,12 +250,14 @@ async def _fleet(engines: Stack, plan: Plan, *, count: int, seed: int, say: Say)
         chunks=chunks,
         bytes_each=size // count,
         us_per_chunk={name: (after[name] - before[name]) / chunks * 1e6 for name in before},
+        awake_s=awake_s,
         complete=verdict.clean and verdict.waiting == 0 and verdict.findings.stored == count,
     )
     said = "all complete, byte for byte" if found.complete else json.dumps(verdict.as_json())
     say(
         f"cameras         {count:>4} at once: {said}; {resident_mb:.0f} MB, "
-        f"{found.images_per_s:.1f} images/s, {found.us_per_chunk['gateway']:.0f} µs per chunk"
+        f"{found.images_per_s:.1f} images/s, awake {awake_s:.1f} s, "
+        f"{found.us_per_chunk['gateway']:.0f} µs per chunk"
     )
     return found
 
@@ -228,10 +296,14 @@ def _cameras(
         )
 
 
-async def _all_wake(made: list[SimulatedCamera], running: ingest.Running, say: Say) -> None:
-    async def live(each: SimulatedCamera) -> None:
+async def _all_wake(made: list[SimulatedCamera], running: ingest.Running, say: Say) -> float:
+    """The median of how long a camera is awake, from its first packet to its last."""
+
+    async def live(each: SimulatedCamera) -> float:
+        began = time.perf_counter()
         await each.live(wakes=1)
         await each.deliver()
+        return time.perf_counter() - began
 
     living = asyncio.gather(*(live(each) for each in made))
     while not living.done():
@@ -240,7 +312,7 @@ async def _all_wake(made: list[SimulatedCamera], running: ingest.Running, say: S
         awake = sum(each.is_awake for each in made)
         if awake:
             say(f"cameras         {awake} of {len(made)} still send")
-    await living
+    return statistics.median(await living)
 
 
 def _own_cpu() -> dict[str, float]:

@@ -28,8 +28,8 @@ from farmiq.cloud.camera.gateway.chunks import (
     Acknowledge,
     Ask,
     Compare,
+    Expire,
     Fail,
-    Forget,
     Pace,
     Transfer,
     Wait,
@@ -228,12 +228,10 @@ class Answers:
         except psycopg.Error as error:
             if isinstance(error, db.UNAVAILABLE):
                 raise
-            await self._one_by_one(found, mark, error)
+            await self._one_by_one(found, error)
         return True
 
-    async def _one_by_one(
-        self, found: Sequence[tuple[UUID, UUID]], mark: int, error: psycopg.Error
-    ) -> None:
+    async def _one_by_one(self, found: Sequence[tuple[UUID, UUID]], error: psycopg.Error) -> None:
         """One image that the database refuses must not hold up the others."""
         if len(found) == 1:
             log.get(NAME).error("camera.step_refused", error=db.first_line(error))
@@ -242,11 +240,11 @@ class Answers:
             return
         for each in found:
             try:
-                await self._answer([each], mark)
+                await self._answer([each], await self._position.catch_up())
             except psycopg.Error as one_error:
                 if isinstance(one_error, db.UNAVAILABLE):
                     raise
-                await self._one_by_one([each], mark, one_error)
+                await self._one_by_one([each], one_error)
 
     async def _answer(self, found: Sequence[tuple[UUID, UUID]], mark: int) -> None:
         if not found:
@@ -264,7 +262,7 @@ class Answers:
             await store.note_asked(tx, [(row.device_id, row.transfer_id) for row in plan.asks])
             if plan.acks:
                 await store.count_acknowledgements(tx, [row.transfer_id for row in plan.acks])
-        # After the commit, which may take long: none may be in the past when it is told.
+        # After the commit, which may take long: none may be in the past when it is sent.
         next_wakes = await self._next_wakes([row.device_id for row in plan.acks])
         # A process may be frozen in a commit: what was decided before it may not hold any more.
         if self._position.holds(mark):
@@ -274,7 +272,7 @@ class Answers:
             await self._compare(row)
 
     async def _decide(self, tx: db.Connection, plan: _Plan, row: Row, standing: Standing) -> None:
-        gap_s = self._pace.gap_s(row.transfer_id)
+        gap_s = self._pace.gap_s(row.transfer_id, row.transfer)
         now, pace, transfer = plan.now, self._pace, row.transfer
         step = chunks.next_step(transfer, now=now, pace=pace, gap_s=gap_s)
         if _waits_to_be_asked(row):
@@ -286,8 +284,8 @@ class Answers:
                 plan.save(row, transfer, due_at=step.until)
             case Fail():
                 await self._fail(tx, plan, row, step)
-            case Forget():
-                await self._forget(tx, plan, row)
+            case Expire():
+                await self._expire(tx, plan, row)
             case Compare():
                 plan.compares.append(row)
             case Acknowledge():
@@ -302,12 +300,12 @@ class Answers:
         if _takes_command(row):
             plan.commanded.add(row.transfer_id)
         plan.save(row, chunks.asked(row.transfer, now=plan.now), due_at=due_at)
-        if not standing.owed.is_retired:
+        if not standing.pending_ack.is_retired:
             plan.asks.append(row)
 
     def _decide_ack(self, plan: _Plan, row: Row, standing: Standing) -> None:
         """Decided while nothing of this camera is being stored; later, or never, if not now."""
-        match chunks.acknowledgement(standing.owed, now=plan.now, pace=self._pace):
+        match chunks.acknowledgement(standing.pending_ack, now=plan.now, pace=self._pace):
             case Wait() as wait:
                 plan.save(row, row.transfer, due_at=wait.until)
             case Withhold():
@@ -320,17 +318,18 @@ class Answers:
         for row in plan.asks:
             self._ask(row, as_command=row.transfer_id in plan.commanded)
         for row in plan.acks:
-            told = Stored(row.image_name, *next_wakes[row.device_id])
-            self._publish(row.dialect, row.spelling, told)
+            answer = Stored(row.image_name, *next_wakes[row.device_id])
+            self._publish(row.dialect, row.spelling, answer)
             ACKNOWLEDGED.inc()
 
     def _ask(self, row: Row, *, as_command: bool = False) -> None:
         ROUNDS.inc()
-        self._pace.was_asked(row.transfer_id)
+        missing = chunks.missing(row.transfer)
+        self._pace.was_asked(row.transfer_id, missing[-1])
         if as_command:
             self._publish(row.dialect, row.spelling, SendImage(row.image_name))
             return
-        for numbers in chunks.in_messages(chunks.missing(row.transfer)):
+        for numbers in chunks.in_messages(missing):
             self._publish(row.dialect, row.spelling, Missing(row.image_name, numbers))
 
     async def _sent(self, plan: _Plan) -> None:
@@ -339,7 +338,7 @@ class Answers:
         crash.here("camera.after_ack")
         async with self._writing, db.transaction(self._pool) as tx:
             ids = [row.transfer_id for row in plan.acks]
-            await store.acknowledged(tx, ids, owed_since=plan.now)
+            await store.acknowledged(tx, ids, decided_at=plan.now)
             # Who was asked for another, and sent this one again, may be asked for the next.
             images = [row.image_id for row in plan.acks if row.image_id is not None]
             await commands.ended(tx, images, state="done")
@@ -356,8 +355,8 @@ class Answers:
         next_wakes = await self._next_wakes(waiting)
         if self._position.holds(mark):
             for device_id in waiting:
-                told = Greeting(*next_wakes[device_id])
-                self._publish(dialects.ESP32CAM, greeted[device_id], told)
+                answer = Greeting(*next_wakes[device_id])
+                self._publish(dialects.ESP32CAM, greeted[device_id], answer)
 
     async def _next_wakes(
         self, device_ids: Sequence[UUID]
@@ -399,7 +398,7 @@ class Answers:
             if same is not None:
                 heard_at = row.transfer.heard_at
                 # No more came for a while: that is the quiet a repeat waits for.
-                await store.owe_acknowledgement(tx, same, heard_at=heard_at, due_at=now)
+                await store.schedule_acknowledgement(tx, same, heard_at=heard_at, due_at=now)
                 await store.remove(tx, row.transfer_id)
                 return
             again[0].transfer = replace(again[0].transfer, asked_at=now)
@@ -450,10 +449,9 @@ class Answers:
         data = b"".join(pieces)
         if wrong := chunks.problems(row.transfer, data):
             return wrong
-        key = object_key(row)
-        await self._bucket.put(key, data, content_type="image/jpeg")
+        stored = await self._bucket.put_verified(object_key(row), data, content_type="image/jpeg")
         crash.here("camera.after_put")
-        if await self._bucket.find(key) != data:
+        if not stored:
             raise NotStoredError(f"image {row.image_id} is not in the bucket as it was put there")
         return chunks.digests(pieces)
 
@@ -475,9 +473,11 @@ class Answers:
 
     async def _commit_complete(self, stored: Sequence[tuple[Row, bytes]]) -> None:
         digests = {row.transfer_id: found for row, found in stored}
+        uploaded = {row.transfer_id: (row.image_id, row.transfer) for row, _ in stored}
         async with self._writing, db.transaction(self._pool) as tx:
             rows = await store.transfers(tx, list(digests))
-            rows = [r for r in rows if r.transfer.state == "receiving" and r.transfer.is_whole]
+            # It may have been announced otherwise meanwhile, and be whole again with other bytes.
+            rows = [r for r in rows if (r.image_id, r.transfer) == uploaded[r.transfer_id]]
             now = await store.now(tx)
             ids = [row.transfer_id for row in rows]
             await store.complete(tx, [(r, object_key(r), digests[r.transfer_id]) for r in rows])
@@ -504,6 +504,7 @@ class Answers:
 
         It has when the camera is at another image of its name: that one's chunks would come.
         """
+        mark = await self._position.catch_up()
         async with self._writing, db.transaction(self._pool) as tx:
             rows = await store.transfers(tx, [transfer_id])
             if not rows:
@@ -521,8 +522,8 @@ class Answers:
             else:
                 plan.save(row, row.transfer, due_at=plan.now + self._pace.round)
             await store.save(tx, plan.changed)
-        if row.transfer.state == "receiving" and not standing.is_at_another:
-            await self._position.catch_up()
+        is_open = row.transfer.state == "receiving" and not standing.is_at_another
+        if is_open and self._position.holds(mark):
             self._ask(row)
 
     # --- the end without an image
@@ -537,7 +538,7 @@ class Answers:
         plan.save(row, replace(row.transfer, state="failed"), due_at=until)
 
     @staticmethod
-    async def _forget(tx: db.Connection, plan: _Plan, row: Row) -> None:
+    async def _expire(tx: db.Connection, plan: _Plan, row: Row) -> None:
         if row.image_id is None:
             await store.remove(tx, row.transfer_id)
             return

@@ -21,10 +21,10 @@ from farmiq.cloud.camera.gateway.wire import RejectedMessageError as Wrong
 State = Literal["receiving", "complete", "failed"]
 
 # Open images per camera, and images whose bytes are kept at all (C-78).
-MOST_OPEN = 2
-MOST_KEPT = 4
+MAX_OPEN = 2
+MAX_KEPT = 4
 # Images of a camera that are here whole and wait to be stored: the bucket may be away for days.
-MOST_WHOLE = 32
+MAX_WHOLE = 32
 # Rounds of missing_chunks that an image gets before it may fail, and rounds in all (C-68).
 MIN_ROUNDS_IN_VAIN = 3
 MAX_ROUNDS = 60
@@ -38,7 +38,7 @@ FIRST_CHUNK_ROUNDS = 4.0
 MAX_BACKOFF_S = 30.0
 # How often an image that is here, but wrong, is asked for again whole.
 MAX_SPOILED = 1
-MOST_NUMBERS = 512
+MAX_NUMBERS = 512
 DIGEST_BYTES = 8
 # The head of a JPEG may be the same in every picture of a camera; what follows it never is.
 HEAD_BYTES = 1024
@@ -53,13 +53,14 @@ _CHUNKING = ("total_chunks", "chunk_size", "first_chunk_id")
 class Pace:
     """How long after the last sign a round is due, and when an image has failed.
 
-    `chunk_gaps` is how fast cameras send: the pause between the last chunks of each transfer.
+    `chunk_gaps` is how fast cameras send: when the last chunk of each transfer came, the pause
+    between its chunks, and the last one that it was asked for.
     """
 
     round_s: float = 0.5
     timeout_s: float = 300.0
     resume_days: float = 7.0
-    chunk_gaps: dict[UUID, tuple[int, float]] = field(default_factory=dict)
+    chunk_gaps: dict[UUID, tuple[int, float, int | None]] = field(default_factory=dict)
 
     @property
     def round(self) -> timedelta:
@@ -71,21 +72,24 @@ class Pace:
 
     def saw_chunk(self, transfer_id: UUID, stored_at_ns: int) -> None:
         """A chunk reached the broker then."""
-        last_ns, gap_s = self.chunk_gaps.pop(transfer_id, (0, 0.0))
+        last_ns, gap_s, asked = self.chunk_gaps.pop(transfer_id, (0, 0.0, None))
         if last_ns:
             pause_s = min(max(0.0, (stored_at_ns - last_ns) / 1e9), MAX_PACED_S)
             gap_s = 0.7 * gap_s + 0.3 * pause_s
-        self.chunk_gaps[transfer_id] = (stored_at_ns, gap_s)
+        self.chunk_gaps[transfer_id] = (stored_at_ns, gap_s, asked)
         if len(self.chunk_gaps) > MAX_PACED_TRANSFERS:
             del self.chunk_gaps[next(iter(self.chunk_gaps))]
 
-    def was_asked(self, transfer_id: UUID) -> None:
+    def was_asked(self, transfer_id: UUID, last_number: int) -> None:
         """The pause until the answer comes tells nothing of how fast the camera sends."""
-        if transfer_id in self.chunk_gaps:
-            self.chunk_gaps[transfer_id] = (0, self.chunk_gaps[transfer_id][1])
+        gap_s = self.chunk_gaps.get(transfer_id, (0, 0.0, None))[1]
+        self.chunk_gaps[transfer_id] = (0, gap_s, last_number)
 
-    def gap_s(self, transfer_id: UUID) -> float:
-        return self.chunk_gaps.get(transfer_id, (0, 0.0))[1]
+    def gap_s(self, transfer_id: UUID, transfer: "Transfer") -> float:
+        """The pause to expect; none where the last chunk that was asked for is here."""
+        _, gap_s, asked = self.chunk_gaps.get(transfer_id, (0, 0.0, None))
+        is_over = asked is not None and has(transfer.received, asked - transfer.first_chunk_id)
+        return 0.0 if is_over else gap_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +154,14 @@ class Withhold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
+class PendingAck:
     """An ACK_OK: whether it was ever sent, and what its camera has done since.
 
     `other_…` is about images of the same name. `is_retired`: another camera, of another company,
     may have its address.
     """
 
-    told: int
+    acknowledged_count: int
     heard_at: datetime
     camera_heard_at: datetime
     greeted_at: datetime | None = None
@@ -172,11 +176,11 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class Expire:
     """Nobody will ask for these bytes any more."""
 
 
-Step = Assemble | Ask | Wait | Fail | Acknowledge | Compare | Forget
+Step = Assemble | Ask | Wait | Fail | Acknowledge | Compare | Expire
 
 
 def next_step(transfer: Transfer, *, now: datetime, pace: Pace, gap_s: float = 0.0) -> Step:
@@ -185,30 +189,32 @@ def next_step(transfer: Transfer, *, now: datetime, pace: Pace, gap_s: float = 0
         return Acknowledge()
     if transfer.state == "failed":
         until = transfer.heard_at + timedelta(days=pace.resume_days)
-        return Forget() if now >= until else Wait(until)
+        return Expire() if now >= until else Wait(until)
     if not transfer.is_announced:
         return _unannounced(transfer, now=now, pace=pace)
     return Assemble() if transfer.is_whole else _gaps(transfer, now=now, pace=pace, gap_s=gap_s)
 
 
-def acknowledgement(owed: Owed, *, now: datetime, pace: Pace) -> Acknowledge | Wait | Withhold:
+def acknowledgement(
+    pending: PendingAck, *, now: datetime, pace: Pace
+) -> Acknowledge | Wait | Withhold:
     """Whether ACK_OK may be sent now. It carries a name only, and the camera deletes by it.
 
     The caller has read all that the camera said until now. Whoever waits for an answer is quiet: a
     repeat, which may answer what was sent long ago, is only sent to one that is.
     """
-    moved_on = (owed.greeted_at, owed.other_announced_at)
-    if any(at is not None and at > owed.heard_at for at in moved_on):
+    moved_on = (pending.greeted_at, pending.other_announced_at)
+    if any(at is not None and at > pending.heard_at for at in moved_on):
         return Withhold()
-    if owed.other_is_open or owed.is_retired:
+    if pending.other_is_open or pending.is_retired:
         return Withhold()
-    quiet_at = owed.camera_heard_at + pace.round
-    return Acknowledge() if owed.told == 0 or now >= quiet_at else Wait(quiet_at)
+    quiet_at = pending.camera_heard_at + pace.round
+    return Acknowledge() if pending.acknowledged_count == 0 or now >= quiet_at else Wait(quiet_at)
 
 
-def acknowledgement_due(told: int, *, now: datetime, pace: Pace) -> datetime:
-    """When to look at an ACK_OK that is owed from now on."""
-    return now + pace.round if told else now
+def acknowledgement_due(acknowledged_count: int, *, now: datetime, pace: Pace) -> datetime:
+    """When to look at an ACK_OK that is pending from now on."""
+    return now + pace.round if acknowledged_count else now
 
 
 def _gaps(transfer: Transfer, *, now: datetime, pace: Pace, gap_s: float) -> Step:
@@ -242,7 +248,7 @@ def _unannounced(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
     """Compared when no more comes for a while; `asked_at` is when that was."""
     until, round_at = transfer.heard_at + pace.timeout, transfer.heard_at + pace.round
     if now >= until:
-        return Forget()
+        return Expire()
     if transfer.asked_at is not None and transfer.asked_at >= transfer.heard_at:
         return Wait(until)
     return Compare() if now >= round_at else Wait(round_at)
@@ -389,7 +395,7 @@ def missing(transfer: Transfer) -> tuple[int, ...]:
 
 def in_messages(numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
     """As many as a small device takes at once."""
-    return [numbers[at : at + MOST_NUMBERS] for at in range(0, len(numbers), MOST_NUMBERS)]
+    return [numbers[at : at + MAX_NUMBERS] for at in range(0, len(numbers), MAX_NUMBERS)]
 
 
 def has(received: bytes, index: int) -> bool:

@@ -8,7 +8,7 @@ other, so what they have in common is written for all of them at once: the numbe
 grows with announcements, not with chunks.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -18,20 +18,15 @@ from uuid import UUID
 import psycopg
 
 from farmiq import crash
-from farmiq.cloud.camera.gateway import (
-    chunks,
-    commands,
-    dialects,
-    store,
-    wire,
-)
+from farmiq.cloud.camera.gateway import chunks, commands, dialects, store, wire
 from farmiq.cloud.camera.gateway.chunks import Pace, Transfer
-from farmiq.cloud.camera.gateway.store import Camera, Refused, Row, Wake
+from farmiq.cloud.camera.gateway.store import Camera, RejectedMessage, Row, Wake
 from farmiq.cloud.camera.gateway.wire import CameraTopic as Place
 from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Sent
 from farmiq.cloud.camera.gateway.wire import RejectedMessageError as Wrong
-from farmiq.plumbing import db
-from farmiq.plumbing.cursor import CursorMovedError
+from farmiq.plumbing import cursor, db
+from farmiq.plumbing.cursor import CursorMovedError, Lane
+from farmiq.plumbing.stream import Position
 
 # Errors of fn_wake_ingestion_handler about the camera, not about the data.
 _NOT_REGISTERED, _NOT_IN_USE = "FQ001", "FQ002"
@@ -46,11 +41,6 @@ _WHOSE = (
     "a chunk without a name: nobody can tell whose it is if its announcement is not tried first"
 )
 
-# Called in the transaction with the messages that it stores: moves the cursor.
-MoveCursor = Callable[[db.Connection, Sequence[Sent]], Awaitable[None]]
-# Called when these messages are committed.
-Committed = Callable[[Sequence[Sent]], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -61,93 +51,80 @@ class Outcome:
     """
 
     taken: int = 0
-    refused: tuple[Refused, ...] = ()
-    noted: tuple[Refused, ...] = ()
+    rejected: tuple[RejectedMessage, ...] = ()
+    noted: tuple[RejectedMessage, ...] = ()
     failed: tuple[str, ...] = ()
     greeted: tuple[tuple[UUID, str], ...] = ()
 
     def __add__(self, other: "Outcome") -> "Outcome":
         return Outcome(
             self.taken + other.taken,
-            self.refused + other.refused,
+            self.rejected + other.rejected,
             self.noted + other.noted,
             self.failed + other.failed,
             self.greeted + other.greeted,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """How the place in the log moves with what is stored; by default there is none."""
-
-    move: MoveCursor | None = None
-    committed: Committed | None = None
-
-
-_NONE = Cursor()
-
-
 async def commit_bisecting(
-    pool: db.Pool, sent: Sequence[Sent], pace: Pace, *, cursor: Cursor = _NONE
+    pool: db.Pool, sent: Sequence[Sent], pace: Pace, *, lane: Lane | None = None
 ) -> Outcome:
     """One transaction for all; if the data of one breaks it, each half gets its own (C-81).
 
     Also what nobody thought of: a message that ends the process comes again, and ends the next.
     """
     try:
-        return await commit(pool, sent, pace, cursor=cursor)
+        return await commit(pool, sent, pace, lane=lane)
     except Exception as error:
         if db.is_outage(error) or isinstance(error, CursorMovedError):
             raise
         if len(sent) == 1:
-            return await _isolate_poison(pool, sent[0], error, cursor)
+            return await _isolate_poison(pool, sent[0], error, lane)
     half = len(sent) // 2
-    first = await commit_bisecting(pool, sent[:half], pace, cursor=cursor)
-    return first + await commit_bisecting(pool, sent[half:], pace, cursor=cursor)
+    first = await commit_bisecting(pool, sent[:half], pace, lane=lane)
+    return first + await commit_bisecting(pool, sent[half:], pace, lane=lane)
 
 
 async def commit(
-    pool: db.Pool, sent: Sequence[Sent], pace: Pace, *, cursor: Cursor = _NONE
+    pool: db.Pool, sent: Sequence[Sent], pace: Pace, *, lane: Lane | None = None
 ) -> Outcome:
+    """Store messages and move the cursor of their lane in one transaction."""
     try:
-        return await _commit(pool, sent, pace, _piped, cursor)
+        async with _transaction(pool, sent, lane) as tx, tx.pipeline():
+            return await _store(tx, sent, pace)
     except psycopg.errors.PipelineAborted:
         # A statement failed and another one said so: one at a time, it says itself what is wrong.
-        return await _commit(pool, sent, pace, apply, cursor)
+        async with _transaction(pool, sent, lane) as tx:
+            return await _store(tx, sent, pace)
 
 
-@asynccontextmanager
-async def _with_cursor(
-    pool: db.Pool, sent: Sequence[Sent], cursor: Cursor
-) -> AsyncIterator[db.Connection]:
-    """The cursor moves first: of two gateways the second waits here, and then stores nothing."""
-    async with db.transaction(pool) as tx:
-        if cursor.move is not None:
-            await cursor.move(tx, sent)
-        yield tx
-        crash.here("camera.before_commit")
-    if cursor.committed is not None:
-        cursor.committed(sent)
-
-
-async def _commit(
-    pool: db.Pool,
-    sent: Sequence[Sent],
-    pace: Pace,
-    handle: Callable[[db.Connection, Sequence[Sent], Pace], Awaitable[Outcome]],
-    cursor: Cursor,
-) -> Outcome:
-    async with _with_cursor(pool, sent, cursor) as tx:
-        outcome = await handle(tx, sent, pace)
-        if outcome.refused or outcome.noted:
-            await store.quarantine(tx, outcome.refused + outcome.noted)
+async def _store(tx: db.Connection, sent: Sequence[Sent], pace: Pace) -> Outcome:
+    outcome = await apply(tx, sent, pace)
+    if outcome.rejected or outcome.noted:
+        await store.quarantine(tx, outcome.rejected + outcome.noted)
     return outcome
 
 
-async def _isolate_poison(pool: db.Pool, one: Sent, error: Exception, cursor: Cursor) -> Outcome:
-    refused = Refused(one.topic, one.raw, "database", [f"cannot be kept: {db.first_line(error)}"])
-    async with _with_cursor(pool, [one], cursor) as tx:
-        await store.quarantine(tx, [refused])
+@asynccontextmanager
+async def _transaction(
+    pool: db.Pool, sent: Sequence[Sent], lane: Lane | None
+) -> AsyncIterator[db.Connection]:
+    """The cursor moves first: of two gateways the second waits here, and then stores nothing."""
+    last = sent[-1]
+    async with db.transaction(pool) as tx:
+        if lane is not None:
+            await cursor.advance(tx, lane, seq=last.seq, stored_at_ns=last.stored_at_ns)
+        yield tx
+        crash.here("camera.before_commit")
+    if lane is not None:
+        lane.position = Position(lane.position.created, last.seq, last.stored_at_ns)
+
+
+async def _isolate_poison(pool: db.Pool, one: Sent, error: Exception, lane: Lane | None) -> Outcome:
+    reasons = [f"cannot be stored: {db.first_line(error)}"]
+    rejected = RejectedMessage(one.topic, one.raw, "database", reasons)
+    async with _transaction(pool, [one], lane) as tx:
+        await store.quarantine(tx, [rejected])
         # Where it was an announcement, what follows is not of the image before.
         known, _ = await _known(tx, [one])
         for camera, place, _ in known:
@@ -155,13 +132,7 @@ async def _isolate_poison(pool: db.Pool, one: Sent, error: Exception, cursor: Cu
                 await store.lock(tx, [camera.device_id])
                 current: dict[UUID, UUID | None] = {camera.device_id: store.NOTHING_KNOWN}
                 await store.set_current_transfers(tx, current, redriven=False)
-    return Outcome(refused=(refused,))
-
-
-async def _piped(tx: db.Connection, sent: Sequence[Sent], pace: Pace) -> Outcome:
-    """The same, and what is only written is not waited for: a later statement raises its error."""
-    async with tx.pipeline():
-        return await apply(tx, sent, pace)
+    return Outcome(rejected=(rejected,))
 
 
 async def apply(
@@ -177,7 +148,7 @@ async def apply(
     `came_at` is given for what came long ago and is tried once more: it tells nothing of how its
     camera is now. `was_compared`: it did not fit an image that was on its way then.
     """
-    known, refused = await _known(tx, sent)
+    known, rejected = await _known(tx, sent)
     seen = {camera.mac: (camera, place.spelling) for camera, place, _ in known}
     device_ids = [camera.device_id for camera, _ in seen.values()]
     await store.lock(tx, device_ids)
@@ -201,42 +172,48 @@ async def apply(
         try:
             if reasons := await batch.handle(said):
                 noted.append(
-                    Refused(one.topic, one.raw, "limits", reasons, said.camera.mac, said.camera)
+                    RejectedMessage(
+                        one.topic, one.raw, "limits", reasons, said.camera.mac, said.camera
+                    )
                 )
         except Wrong as wrong:
             why = (wrong.kind, wrong.reasons)
-            refused.append(Refused(one.topic, one.raw, *why, said.camera.mac, said.camera))
-    refused += await batch.finish()
+            rejected.append(RejectedMessage(one.topic, one.raw, *why, said.camera.mac, said.camera))
+    rejected += await batch.finish()
     return Outcome(
-        len(sent) - len(refused),
-        tuple(refused),
+        len(sent) - len(rejected),
+        tuple(rejected),
         tuple(noted),
         tuple(batch.failed),
         tuple((device_id, spelling) for device_id, spelling in batch.greeted.items()),
     )
 
 
+def _rejected(camera: Camera, sent: Sent, kind: str, reasons: list[str]) -> RejectedMessage:
+    return RejectedMessage(sent.topic, sent.raw, kind, reasons, camera.mac, camera)
+
+
 async def _known(
     tx: db.Connection, sent: Sequence[Sent]
-) -> tuple[list[tuple[Camera, Place, Sent]], list[Refused]]:
+) -> tuple[list[tuple[Camera, Place, Sent]], list[RejectedMessage]]:
     """Messages of registered cameras, and those of nobody we know."""
-    refused: list[Refused] = []
+    rejected: list[RejectedMessage] = []
     placed: list[tuple[Place, Sent]] = []
     for one in sent:
         try:
             placed.append((wire.parse_topic(one.topic), one))
         except Wrong as wrong:
-            refused.append(Refused(one.topic, one.raw, wrong.kind, wrong.reasons))
+            rejected.append(RejectedMessage(one.topic, one.raw, wrong.kind, wrong.reasons))
     found = await store.by_mac(tx, sorted({place.mac for place, _ in placed}))
     known = []
     for place, one in placed:
         camera = found.get(place.mac)
         if camera is None:
             why = f"no camera {place.mac} is registered: register it, or take it off the network"
-            refused.append(Refused(one.topic, one.raw, "unknown", [why], place.mac))
+            rejected.append(RejectedMessage(one.topic, one.raw, "unknown", [why], place.mac))
         else:
             known.append((camera, place, one))
-    return known, refused
+    return known, rejected
 
 
 class Parsed(NamedTuple):
@@ -373,8 +350,8 @@ class BatchHandler:
         if camera.has_site and hello.pending_count and camera.dialect == dialects.ESP32CAM:
             self.greeted[camera.device_id] = place.spelling
 
-    async def finish(self) -> list[Refused]:
-        """Write what has changed; what contradicts chunks that are here is refused."""
+    async def finish(self) -> list[RejectedMessage]:
+        """Write what has changed; what contradicts chunks that are here is rejected."""
         await self._write()
         again = [(r.row.transfer_id, r.chunk.number, r.chunk.data) for r in self.repeated]
         others = [self.repeated[place] for place in await store.differing(self.tx, again)]
@@ -387,11 +364,8 @@ class BatchHandler:
             await store.set_current_transfers(self.tx, turned, redriven=self.came_at is not None)
         await commands.note_own_images(self.tx, sorted(self.own_images))
         return [
-            Refused(
-                other.sent.topic, other.sent.raw, "conflict",
-                [f"chunk {other.chunk.number} of {other.row.image_name} is here with other bytes"],
-                other.camera.mac, other.camera,
-            )
+            _rejected(other.camera, other.sent, "conflict", [
+                f"chunk {other.chunk.number} of {other.row.image_name} is here with other bytes"])
             for other in others
         ]  # fmt: skip
 
@@ -403,7 +377,7 @@ class BatchHandler:
         await store.save_progress(self.tx, progressed)
         for row in (*changed, *progressed):
             row.is_changed = row.is_new = row.has_progress = False
-        await store.keep_chunks(self.tx, self.new_chunks)
+        await store.store_chunks(self.tx, self.new_chunks)
         self.new_chunks = []
 
     async def _mixed(self, other: Repeated) -> None:
@@ -518,7 +492,7 @@ class BatchHandler:
         return wake
 
     def _check_contradiction(self, camera: Camera, wake: Wake, said: Metadata) -> None:
-        """The first word about an image on its way holds: what is refused must not change it."""
+        """The first word about an image on its way holds: what is rejected must not change it."""
         for row in self._of(camera):
             if row.image_id == wake.image_id and row.transfer.state == "receiving":
                 chunks.announced(row.transfer, said, now=self.now)
@@ -627,7 +601,7 @@ class BatchHandler:
         if row.is_new:
             await store.save(self.tx, [row])
             row.is_new = False
-        await store.keep_chunks(self.tx, mine)
+        await store.store_chunks(self.tx, mine)
 
     async def _drop_chunks(self, row: Row) -> None:
         """Of a row that is not written no chunk is."""
@@ -649,13 +623,13 @@ class BatchHandler:
         """One image more: of those that are open the oldest give way (C-78)."""
         parts = [row for row in self._open(camera) if not row.transfer.is_whole]
         whole = [row for row in self._open(camera) if row.transfer.is_whole]
-        for row in parts[: max(0, len(parts) - chunks.MOST_OPEN + 1)]:
+        for row in parts[: max(0, len(parts) - chunks.MAX_OPEN + 1)]:
             await self._give_up(
-                row, TOO_MANY_OPEN, f"the camera began more than {chunks.MOST_OPEN} images at once"
+                row, TOO_MANY_OPEN, f"the camera began more than {chunks.MAX_OPEN} images at once"
             )
-        for row in whole[: max(0, len(whole) - chunks.MOST_WHOLE + 1)]:
+        for row in whole[: max(0, len(whole) - chunks.MAX_WHOLE + 1)]:
             await self._give_up(
-                row, TOO_MANY_OPEN, f"more than {chunks.MOST_WHOLE} images waited to be stored"
+                row, TOO_MANY_OPEN, f"more than {chunks.MAX_WHOLE} images waited to be stored"
             )
         failed = [
             row
@@ -663,7 +637,7 @@ class BatchHandler:
             if row.transfer.state == "failed" and row.due_at is not None
         ]
         failed.sort(key=lambda row: row.transfer.heard_at)
-        for row in failed[: max(0, len(failed) - (chunks.MOST_KEPT - chunks.MOST_OPEN))]:
+        for row in failed[: max(0, len(failed) - (chunks.MAX_KEPT - chunks.MAX_OPEN))]:
             await self._drop(row)
 
     async def _give_up(self, row: Row, code: str, message: str) -> None:
@@ -784,7 +758,7 @@ class BatchHandler:
         row.dialect, row.spelling = camera.dialect, place.spelling
         self._cancel_acks(camera, row.image_name)
         row.transfer = replace(row.transfer, heard_at=self.now)
-        due_at = chunks.acknowledgement_due(row.told, now=self.now, pace=self.pace)
+        due_at = chunks.acknowledgement_due(row.acknowledged_count, now=self.now, pace=self.pace)
         self._change(row, due_at=due_at)
 
     def _cancel_acks(self, camera: Camera, name: str | None = None) -> None:

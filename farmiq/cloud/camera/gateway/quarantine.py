@@ -287,4 +287,4 @@ async def _refusal(tx: db.Connection, held: Held, pace: Pace) -> tuple[str, list
         if not db.is_data_error(error):
             raise
         return "database", [f"cannot be kept: {db.first_line(error)}"]
-    return next(((one.kind, one.reasons) for one in outcome.refused), ("", []))
+    return next(((one.kind, one.reasons) for one in outcome.rejected), ("", []))

@@ -35,7 +35,7 @@ from farmiq.plumbing.broker_load import Load
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.cursor import CursorMovedError, Lane
-from farmiq.plumbing.stream import Message, Position, Reader
+from farmiq.plumbing.stream import Message, Reader
 
 NAME = "cloud-camera-gateway"
 LANES = 1
@@ -260,22 +260,13 @@ class Ingest:
         return lane
 
     async def _take(self, lane: Lane, messages: Sequence[Message]) -> Outcome:
-        sent = [Sent(stream.topic(one.subject), one.payload, one.stored_at_ns) for one in messages]
-        last = {id(each): one for each, one in zip(sent, messages, strict=True)}
-
-        async def move_cursor(tx: db.Connection, part: Sequence[Sent]) -> None:
-            message = last[id(part[-1])]
-            await cursor.advance(tx, lane, seq=message.seq, stored_at_ns=message.stored_at_ns)
-
-        def moved(part: Sequence[Sent]) -> None:
-            message = last[id(part[-1])]
-            lane.position = Position(lane.position.created, message.seq, message.stored_at_ns)
-
+        sent = [
+            Sent(stream.topic(message.subject), message.payload, message.stored_at_ns, message.seq)
+            for message in messages
+        ]
         async with self._writing:
             with self.attempts:
-                outcome = await handlers.commit_bisecting(
-                    self._pool, sent, self._pace, cursor=handlers.Cursor(move_cursor, moved)
-                )
+                outcome = await handlers.commit_bisecting(self._pool, sent, self._pace, lane=lane)
         crash.here("camera.after_commit")
         self._position.stored(lane.position.seq)
         self._report(outcome, messages[-1])
@@ -287,8 +278,8 @@ class Ingest:
         for code in outcome.failed:
             ENDED.labels(outcome=code.lower()).inc()
         TAKEN.labels(outcome="taken").inc(outcome.taken)
-        TAKEN.labels(outcome="quarantined").inc(len(outcome.refused))
-        kinds = Counter(one.kind for one in outcome.refused)
+        TAKEN.labels(outcome="quarantined").inc(len(outcome.rejected))
+        kinds = Counter(one.kind for one in outcome.rejected)
         for kind, count in kinds.items():
             REFUSED.labels(kind=kind).inc(count)
             # Whoever invents addresses must not fill the log: of those a job tells.

@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from farmiq.cloud.camera import registry
-from farmiq.cloud.camera.gateway.chunks import Owed, Transfer
+from farmiq.cloud.camera.gateway.chunks import PendingAck, Transfer
 from farmiq.cloud.camera.gateway.wire import Hello, Metadata
 from farmiq.plumbing import db, ids, pg_binary
 
@@ -22,11 +22,11 @@ from farmiq.plumbing import db, ids, pg_binary
 # image that it announced: no image that is known.
 NOTHING_KNOWN = UUID(int=0)
 # Of a registered camera as much as at the edge (C-82); whoever else sends gets less of our disk.
-MOST_RAW_BYTES = 256 * 1024
-MOST_RAW_OF_STRANGERS = 16 * 1024
-_MOST_TOPIC = 512
-_MOST_REASONS = 30
-_MOST_REASON = 400
+MAX_RAW_BYTES = 256 * 1024
+MAX_RAW_BYTES_UNKNOWN = 16 * 1024
+_MAX_TOPIC = 512
+_MAX_REASONS = 30
+_MAX_REASON = 400
 _NUL = "\x00"
 # What decisions are made from; Transfer has the same names.
 _KNOWN = tuple(Transfer.__dataclass_fields__)
@@ -74,7 +74,7 @@ class Row:
     due_at: datetime | None
     reason: str | None
     transfer: Transfer
-    told: int = 0
+    acknowledged_count: int = 0
     digests: bytes = b""
     is_new: bool = False
     is_changed: bool = False
@@ -284,7 +284,7 @@ async def alert_unassigned(tx: db.Connection, camera: Camera, reason: str) -> No
 
 _SELECT = f"""
   select transfer_id, company_id, device_id, image_id, image_name, dialect, spelling,
-    announced_at, ended_at, due_at, reason, acknowledged_count as told,
+    announced_at, ended_at, due_at, reason, acknowledged_count,
     case when state = 'complete' then digests end as digests, {", ".join(_KNOWN)}
   from camera_transfers
 """  # noqa: S608 - names of our own columns
@@ -430,7 +430,7 @@ async def postpone(tx: db.Connection, transfer_ids: Sequence[UUID], *, wait_s: f
 class Standing(NamedTuple):
     """What else decides about a transfer: what its camera has done since."""
 
-    owed: Owed
+    pending_ack: PendingAck
     # Another image of whatever name is on its way: the camera has gone on to it.
     is_at_another: bool
     # It has announced another image of this name since, or together with it.
@@ -475,8 +475,8 @@ async def standings(tx: db.Connection, rows: Sequence[Row], *, days: float) -> d
     by_id = {row.transfer_id: row for row in rows}
     return {
         each[0]: Standing(
-            Owed(
-                told=by_id[each[0]].told,
+            PendingAck(
+                acknowledged_count=by_id[each[0]].acknowledged_count,
                 heard_at=by_id[each[0]].transfer.heard_at,
                 camera_heard_at=each[1],
                 greeted_at=each[2],
@@ -501,20 +501,20 @@ async def count_acknowledgements(tx: db.Connection, transfer_ids: Sequence[UUID]
 
 
 async def acknowledged(
-    tx: db.Connection, transfer_ids: Sequence[UUID], *, owed_since: datetime
+    tx: db.Connection, transfer_ids: Sequence[UUID], *, decided_at: datetime
 ) -> None:
-    """The cameras were told; whoever asked again meanwhile is told again."""
+    """ACK_OK was sent; whoever asked again meanwhile gets another."""
     await tx.execute(
         "update camera_transfers set due_at = case when due_at > %s then due_at end "
         "where transfer_id = any(%s::uuid[])",
-        (owed_since, list(transfer_ids)),
+        (decided_at, list(transfer_ids)),
     )
 
 
 # --- chunks
 
 
-async def keep_chunks(tx: db.Connection, found: Sequence[tuple[UUID, UUID, int, bytes]]) -> None:
+async def store_chunks(tx: db.Connection, found: Sequence[tuple[UUID, UUID, int, bytes]]) -> None:
     """(transfer, company, chunk_id, bytes) of each."""
     if found:
         await tx.execute(
@@ -605,7 +605,7 @@ async def stored_lately(tx: db.Connection, row: Row, *, recent_s: float) -> list
     return [(each[0], each[1]) for each in rows]
 
 
-async def owe_acknowledgement(
+async def schedule_acknowledgement(
     tx: db.Connection, transfer_id: UUID, *, heard_at: datetime, due_at: datetime
 ) -> None:
     await tx.execute(
@@ -694,11 +694,11 @@ def opened(camera: Camera, *, name: str, spelling: str, at: datetime) -> Row:
     )
 
 
-# --- what is refused
+# --- what is rejected
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedMessage:
     """A message for quarantine."""
 
     topic: str
@@ -709,9 +709,9 @@ class Refused:
     camera: Camera | None = None
 
 
-async def quarantine(tx: db.Connection, refused: Sequence[Refused]) -> None:
+async def quarantine(tx: db.Connection, rejected: Sequence[RejectedMessage]) -> None:
     """Keep the messages; the same bytes again only raise a count."""
-    rows = sorted(map(_columns, refused), key=lambda row: row["sha256"])
+    rows = sorted(map(_columns, rejected), key=lambda row: row["sha256"])
     async with tx.cursor() as cursor:
         await cursor.executemany(
             """
@@ -729,15 +729,15 @@ async def quarantine(tx: db.Connection, refused: Sequence[Refused]) -> None:
         )
 
 
-def _columns(one: Refused) -> dict[str, Any]:
+def _columns(one: RejectedMessage) -> dict[str, Any]:
     topic = one.topic.encode("utf-8", "backslashreplace")
-    most = MOST_RAW_BYTES if one.camera else MOST_RAW_OF_STRANGERS
+    most = MAX_RAW_BYTES if one.camera else MAX_RAW_BYTES_UNKNOWN
     return {
         "id": ids.new(),
         "company": one.camera.company_id if one.camera else None,
         "device": one.camera.device_id if one.camera else None,
         "mac": one.mac,
-        "topic": topic.decode().replace(_NUL, "\\x00")[:_MOST_TOPIC],
+        "topic": topic.decode().replace(_NUL, "\\x00")[:_MAX_TOPIC],
         "raw": one.raw[:most],
         "size": len(one.raw),
         "sha256": hashlib.sha256(topic + b"\0" + one.raw).digest(),
@@ -748,9 +748,9 @@ def _columns(one: Refused) -> dict[str, Any]:
 
 def storable(reasons: Sequence[str]) -> list[str]:
     """As many and as long as a person reads."""
-    more = len(reasons) - _MOST_REASONS
-    shown = [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
+    more = len(reasons) - _MAX_REASONS
+    shown = [*reasons[:_MAX_REASONS], *([f"and {more} more"] if more > 0 else [])]
     return [
-        each.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()[:_MOST_REASON]
+        each.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()[:_MAX_REASON]
         for each in shown
     ]

@@ -40,11 +40,12 @@ class RejectedMessageError(Exception):
 
 
 class Sent(NamedTuple):
-    """A message as the broker stored it, and when, by the broker's clock."""
+    """A message as the broker stored it: when, by the broker's clock, and its number in the log."""
 
     topic: str
     raw: bytes
     stored_at_ns: int = 0
+    seq: int = 0
 
 
 class Hello(NamedTuple):

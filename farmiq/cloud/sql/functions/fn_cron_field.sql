@@ -27,6 +27,9 @@ begin
   if spec = '*' then
     chosen := array(select generate_series(lowest, highest));
     return;
+  elsif spec ~ '^[0-9]{1,2}$' and spec::integer between lowest and highest then
+    chosen := array[spec::integer];
+    return;
   end if;
   chosen := '{}';
   foreach term in array string_to_array(spec, ',') loop

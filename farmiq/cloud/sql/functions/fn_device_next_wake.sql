@@ -50,7 +50,8 @@ begin
   select min(w.wake_at) into found
   from spans p, lateral (
     select public.fn_next_wake(p.schedule, camera.timezone,
-      greatest(since, p.at - interval '1 microsecond')) as wake_at) w
+      greatest(since, p.at - interval '1 microsecond')) as wake_at
+    offset 0) w  -- computed once, not for each mention
   where p.ends_at > since and w.wake_at < p.ends_at;
   return found;
 end $$;

@@ -44,32 +44,38 @@ begin
         else came_again end
     from public.petri_observations o
     where i.image_id = fn_image_completion_handler.image_id and o.image_id = i.image_id;
-    with missing as (
-      select i.image_id, i.image_name, i.error_code, i.error_message
-      from public.device_wake_payloads mine
-      join public.site_device_sessions d on d.session_id = mine.site_device_session_id
-      -- A camera that was moved has that day at two sites.
-      join public.site_device_sessions s on s.company_id = d.company_id
-        and s.session_date = d.session_date
-      join public.device_wake_payloads p on p.device_id = mine.device_id
-        and p.site_device_session_id = s.session_id and p.payload_status = 'failed'
-      join public.device_images i on i.image_id = p.image_id
-      where mine.image_id = fn_image_completion_handler.image_id
-      order by i.captured_at desc, i.image_id desc
-      limit 1
-    )
-    update public.device_alerts a
-    set resolved_at = case when m.image_id is null then came end,
-      image_id = coalesce(m.image_id, a.image_id),
-      message = case when m.image_id is null then a.message
-        else format('%s did not arrive: %s', m.image_name,
-          coalesce(m.error_message, m.error_code, 'no reason given')) end,
-      details = case when m.image_id is null then a.details
-        else jsonb_build_object('image_name', m.image_name, 'error_code', m.error_code) end
-    from public.device_images i left join missing m on true
-    where i.image_id = fn_image_completion_handler.image_id and a.company_id = i.company_id
-      and a.device_id = i.device_id and a.image_id = i.image_id
-      and a.alert_type = 'image_transmission_failed' and a.resolved_at is null;
+    -- Few images have such an alert, and without one this need not even be planned.
+    if exists (
+      select from public.device_alerts a
+      where a.image_id = fn_image_completion_handler.image_id
+        and a.alert_type = 'image_transmission_failed' and a.resolved_at is null) then
+      with missing as (
+        select i.image_id, i.image_name, i.error_code, i.error_message
+        from public.device_wake_payloads mine
+        join public.site_device_sessions d on d.session_id = mine.site_device_session_id
+        -- A camera that was moved has that day at two sites.
+        join public.site_device_sessions s on s.company_id = d.company_id
+          and s.session_date = d.session_date
+        join public.device_wake_payloads p on p.device_id = mine.device_id
+          and p.site_device_session_id = s.session_id and p.payload_status = 'failed'
+        join public.device_images i on i.image_id = p.image_id
+        where mine.image_id = fn_image_completion_handler.image_id
+        order by i.captured_at desc, i.image_id desc
+        limit 1
+      )
+      update public.device_alerts a
+      set resolved_at = case when m.image_id is null then came end,
+        image_id = coalesce(m.image_id, a.image_id),
+        message = case when m.image_id is null then a.message
+          else format('%s did not arrive: %s', m.image_name,
+            coalesce(m.error_message, m.error_code, 'no reason given')) end,
+        details = case when m.image_id is null then a.details
+          else jsonb_build_object('image_name', m.image_name, 'error_code', m.error_code) end
+      from public.device_images i left join missing m on true
+      where i.image_id = fn_image_completion_handler.image_id and a.company_id = i.company_id
+        and a.device_id = i.device_id and a.image_id = i.image_id
+        and a.alert_type = 'image_transmission_failed' and a.resolved_at is null;
+    end if;
   end if;
   return (
     select jsonb_build_object('observation_id', o.observation_id, 'payload_id', o.payload_id,

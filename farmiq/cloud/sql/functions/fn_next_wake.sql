@@ -8,6 +8,10 @@ as $$
 #variable_conflict use_variable
 declare
   s record;
+  z record;
+  zone text;
+  wall timestamp;
+  first_wall timestamp;
   today date;
   day date;
   first_wake timestamptz;
@@ -18,7 +22,31 @@ begin
     raise exception using errcode = 'invalid_parameter_value',
       message = format('there is no wake after %s', after);
   end if;
-  today := (after at time zone public.fn_zone_name(timezone))::date;
+  zone := public.fn_zone_name(timezone);
+  wall := after at time zone zone;
+  today := wall::date;
+  s := public.fn_cron_schedule(cron_expression);
+  if s.problem is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = s.problem;
+  end if;
+  for day in
+    select d from public.fn_cron_dates(
+      s.days, s.months, s.weekdays, s.both_days, today, today + 7) d
+  loop
+    first_wall := (
+      select day + make_interval(hours => h, mins => m)
+      from unnest(s.hours) h, unnest(s.minutes) m
+      where day + make_interval(hours => h, mins => m) > wall
+      order by h, m limit 1);
+    exit when first_wall is not null;
+  end loop;
+  -- Where no clock changes from two days before to the day after, the wall tells the moment.
+  if first_wall is not null then
+    z := public.fn_zone_stretches(zone, today - interval '72 hours', first_wall + interval '39 hours');
+    if cardinality(z.starts) = 1 then
+      return (first_wall - z.offsets[1]) at time zone 'UTC';
+    end if;
+  end if;
   -- A clock that goes back over midnight has a date twice: the dates beside it are looked at too.
   first_wake := (
     select min(w.expected_at)
@@ -28,7 +56,6 @@ begin
   if first_wake is not null then
     return first_wake;
   end if;
-  s := public.fn_cron_schedule(cron_expression);
   for day in
     select d from public.fn_cron_dates(
       s.days, s.months, s.weekdays, s.both_days, today + 1, today + 1830) d

@@ -28,13 +28,19 @@ begin
   z := public.fn_zone_stretches(
     zone, session_date - interval '48 hours', session_date + interval '39 hours');
   if cardinality(z.starts) = 1 then
-    return query
-      select ((h.n - 1) * cardinality(s.minutes) + m.n)::integer,
-        (d.day + make_interval(hours => h.hour, mins => m.minute) - z.offsets[1]) at time zone 'UTC'
-      from public.fn_cron_dates(
-          s.days, s.months, s.weekdays, s.both_days, session_date, session_date) d(day),
-        unnest(s.hours) with ordinality h(hour, n), unnest(s.minutes) with ordinality m(minute, n)
-      order by h.n, m.n;
+    if not exists (
+      select from public.fn_cron_dates(
+        s.days, s.months, s.weekdays, s.both_days, session_date, session_date)) then
+      return;
+    end if;
+    for hour in 1 .. cardinality(s.hours) loop
+      for minute in 1 .. cardinality(s.minutes) loop
+        wake_window_index := coalesce(wake_window_index, 0) + 1;
+        expected_at := (session_date - z.offsets[1]
+          + make_interval(hours => s.hours[hour], mins => s.minutes[minute])) at time zone 'UTC';
+        return next;
+      end loop;
+    end loop;
   else
     return query
       select row_number() over (order by w.at)::integer, w.at at time zone 'UTC'

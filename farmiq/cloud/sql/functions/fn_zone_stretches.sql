@@ -12,15 +12,14 @@ declare
   late timestamp;
   middle timestamp;
 begin
+  starts := array['-infinity'::timestamp];
+  offsets := array[first_at at time zone 'UTC' at time zone fn_zone_stretches.timezone - first_at];
   -- No zone has ever changed twice within three hours.
   for probe in
     select p.at, p.at at time zone 'UTC' at time zone fn_zone_stretches.timezone - p.at as utc_offset
     from generate_series(first_at, last_at, interval '3 hours') p(at)
   loop
-    if starts is null then
-      starts := array['-infinity'::timestamp];
-      offsets := array[probe.utc_offset];
-    elsif probe.utc_offset <> offsets[cardinality(offsets)] then
+    if probe.utc_offset <> offsets[cardinality(offsets)] then
       late := probe.at;
       early := late - interval '3 hours';
       while late - early > interval '1 second' loop

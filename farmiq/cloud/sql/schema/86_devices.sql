@@ -13,8 +13,7 @@ create table devices (
   device_name text not null constraint devices_name_said check (device_name <> ''),
   dialect text not null default 'standard' constraint devices_dialect_known
     check (dialect in ('standard', 'esp32cam')),
-  wake_schedule_cron text constraint devices_cron_valid
-    check (fn_cron_problem(wake_schedule_cron) is null),
+  wake_schedule_cron text,
   slot_index integer constraint devices_slot_positive check (slot_index > 0),
   x_position double precision,
   y_position double precision,
@@ -41,6 +40,8 @@ create index devices_by_mac_idx on devices (mac);
 create index devices_site_id_idx on devices (site_id);
 create trigger devices_assignment after insert or update of site_id on devices
   for each row execute function fn_devices_assignment();
+create trigger devices_cron_valid before insert or update of wake_schedule_cron on devices
+  for each row execute function fn_devices_cron_valid();
 create trigger devices_config_changed
   after insert or update of site_id, is_active, wake_schedule_cron on devices
   for each row execute function fn_devices_config_changed();

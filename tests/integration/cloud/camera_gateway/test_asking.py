@@ -30,7 +30,7 @@ class Asked:
 
     async def say(self, channel: str, **body: Any) -> None:
         sent = wire.Sent(f"device/{self.camera.mac}/{channel}", json.dumps(body).encode())
-        assert (await handlers.commit(self.pool, [sent], Pace())).refused == ()
+        assert (await handlers.commit(self.pool, [sent], Pace())).rejected == ()
 
     async def failed(self, *names: str) -> None:
         """Images that did not come whole, each a minute younger than the one before."""

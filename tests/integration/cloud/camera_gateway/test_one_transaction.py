@@ -33,12 +33,23 @@ def chunk(mac: str, number: int, chunk_id: int = 0) -> wire.Sent:
     return said(mac, image_name=f"{number}.jpg", chunk_id=chunk_id, payload=[number] * 9)
 
 
+def abort_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next batch is told only that its pipeline is aborted."""
+    original = handlers._store
+
+    async def aborted(*_: Any) -> handlers.Outcome:
+        monkeypatch.setattr(handlers, "_store", original)
+        raise psycopg.errors.PipelineAborted("pipeline aborted")
+
+    monkeypatch.setattr(handlers, "_store", aborted)
+
+
 @pytest.mark.parametrize("piped", [True, False])
 async def test_a_refusal_between_announcements_undoes_itself_alone(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch, *, piped: bool
 ) -> None:
     if not piped:
-        monkeypatch.setattr(handlers, "_piped", handlers.apply)
+        abort_pipeline(monkeypatch)
     well, homeless = (await site.camera()).mac, (await site.camera()).mac
     site.farm.owner.execute("update devices set site_id = null where mac = %s", (homeless,))
     site.farm.owner.execute(
@@ -52,7 +63,7 @@ async def test_a_refusal_between_announcements_undoes_itself_alone(
         for message in (announced(well, n), announced(homeless, n), chunk(well, n))
     ]
     outcome = await handlers.commit(pool, sent, Pace())
-    assert (outcome.taken, [one.kind for one in outcome.refused]) == (16, ["unassigned"] * 8)
+    assert (outcome.taken, [one.kind for one in outcome.rejected]) == (16, ["unassigned"] * 8)
     assert outcome.failed == (handlers.TOO_MANY_OPEN,) * 6
     receiving = "select image_name from device_images where status = 'receiving' order by 1"
     assert site.rows(receiving) == [("6.jpg",), ("7.jpg",)]
@@ -77,7 +88,7 @@ async def test_an_announcement_that_is_refused_changes_nothing(site: Site, pool:
     )
     for sent in ([first, chunk(mac, 1)], [other], [other, other], [first, other]) * 3:
         outcome = await handlers.commit(pool, sent, Pace())
-        assert [one.kind for one in outcome.refused] == ["conflict"] * sent.count(other)
+        assert [one.kind for one in outcome.rejected] == ["conflict"] * sent.count(other)
     assert site.rows("select total_chunks, image_size from device_images") == [(2, 18)]
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(1, 2)]
 
@@ -124,7 +135,7 @@ async def test_answers_follow_a_camera_that_writes_its_address_otherwise(
 async def test_of_images_that_wait_whole_to_be_stored_the_newest_are_kept(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "MOST_WHOLE", 3)
+    monkeypatch.setattr(chunks, "MAX_WHOLE", 3)
     mac = (await site.camera()).mac
     for n in range(5):
         await handlers.commit(pool, [announced(mac, n), chunk(mac, n), chunk(mac, n, 1)], Pace())
@@ -157,11 +168,8 @@ async def test_what_only_an_aborted_pipeline_tells_is_taken_one_by_one(
     """Else it would look like a database that is away, and be tried for ever."""
     mac = (await site.camera()).mac
 
-    async def aborted(*_: Any) -> handlers.Outcome:
-        raise psycopg.errors.PipelineAborted("pipeline aborted")
-
-    monkeypatch.setattr(handlers, "_piped", aborted)
+    abort_pipeline(monkeypatch)
     outcome = await handlers.commit_bisecting(
         pool, [announced(mac, 1), announced("112233", 2)], Pace()
     )
-    assert (outcome.taken, len(outcome.refused)) == (1, 1)
+    assert (outcome.taken, len(outcome.rejected)) == (1, 1)

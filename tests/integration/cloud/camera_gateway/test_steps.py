@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from farmiq.cloud.camera.gateway import handlers, wire
+from farmiq.cloud.camera.gateway import handlers, jobs, wire
 from farmiq.cloud.camera.gateway.answers import Answers, LogPosition
 from farmiq.cloud.camera.gateway.chunks import Pace
 from farmiq.plumbing import db, objects, stream
@@ -76,7 +76,7 @@ class Bench:
         )
 
     async def take(self, *sent: wire.Sent) -> None:
-        assert (await handlers.commit(self.pool, sent, PACE)).refused == ()
+        assert (await handlers.commit(self.pool, sent, PACE)).rejected == ()
 
     async def until_nothing_is_due(self) -> None:
         while await self.answers.assemble_round() or await self.answers.answer_round():
@@ -190,3 +190,47 @@ async def test_a_camera_hears_nothing_of_images_of_whoever_had_its_address(
     await bench.until_nothing_is_due()
     assert bench.site.rows(STATES) == [(state,)]
     assert bench.told.sent == []
+
+
+@pytest.mark.req("DB2-14")
+async def test_an_image_that_changed_while_it_was_uploaded_is_uploaded_again(bench: Bench) -> None:
+    """It was announced anew and is whole again: what is in the bucket may be other bytes."""
+    image = messages((await bench.site.camera()).mac, 1)
+    await bench.take(*image)
+    put, count = bench.site.bucket.put_verified, 0
+
+    async def put_slowly(key: str, body: bytes, *, content_type: str) -> bool:
+        nonlocal count
+        count += 1
+        stored = await put(key, body, content_type=content_type)
+        if count == 1:
+            await bench.take(image[0])
+        return stored
+
+    bench.site.bucket.put_verified = put_slowly  # type: ignore[method-assign]
+    assert await bench.answers.assemble_round()
+    assert bench.site.rows(STATES) == [("receiving",)]
+    await bench.until_nothing_is_due()
+    assert (bench.site.rows(STATES), count) == ([("complete",)], 2)
+    assert len(bench.told.sent) == 1
+
+
+@pytest.mark.req("DB2-13")
+async def test_each_command_is_sent_only_after_the_log_is_read_to_its_end(bench: Bench) -> None:
+    cameras = [await bench.site.camera() for _ in range(3)]
+    hello = json.dumps({"alive": 1, "pending_count": 1}).encode()
+    for camera in cameras:
+        await bench.take(wire.Sent(f"device/{camera.mac}/status", hello))
+
+    async def catch_up() -> int:
+        bench.position.caught_up += 1
+        if bench.position.caught_up == 2:
+            # The second camera has announced its image by itself.
+            await bench.take(*[m for c in cameras[1:] for m in messages(c.mac, 1)[:1]])
+        return 0
+
+    bench.position.catch_up = catch_up  # type: ignore[method-assign]
+    reader, position = cast("stream.Reader", bench.told), cast("LogPosition", bench.position)
+    sent = await jobs.send_commands(bench.pool, reader, position, asyncio.Lock(), awake_s=60)
+    assert sent == {"sent": 1}
+    assert len(bench.told.sent) == 1

@@ -49,7 +49,7 @@ class Nameless:
 
     async def taken(self, *sent: wire.Sent) -> None:
         outcome = await handlers.commit(self.pool, sent, Pace())
-        self.refused += [one.kind for one in outcome.refused]
+        self.refused += [one.kind for one in outcome.rejected]
 
     async def hello(self) -> None:
         await self.say("status", alive=1, pending_count=1)
@@ -247,7 +247,7 @@ async def test_those_of_an_image_whose_announcement_broke_the_door_are_of_no_oth
         patched.setattr(handlers.BatchHandler, "_on_metadata", broken)
         sent = wire.Sent(f"device/{camera.mac}/data", said)
         outcome = await handlers.commit_bisecting(camera.pool, [sent], Pace())
-    assert [one.kind for one in outcome.refused] == ["database"]
+    assert [one.kind for one in outcome.rejected] == ["database"]
     await camera.send(2)
     assert camera.here() == {"1.jpg": 1}
 

@@ -17,10 +17,10 @@ from farmiq.cloud.camera.gateway.chunks import (
     Ask,
     Assemble,
     Compare,
+    Expire,
     Fail,
-    Forget,
-    Owed,
     Pace,
+    PendingAck,
     Transfer,
     Wait,
     Withhold,
@@ -131,7 +131,7 @@ def test_a_camera_that_sends_slowly_is_not_asked_while_it_sends() -> None:
     pace, transfer_id = Pace(), UUID(int=1)
     for second in range(5):
         pace.saw_chunk(transfer_id, 10**18 + second * 10**9)
-    gap_s = pace.gap_s(transfer_id)
+    gap_s = pace.gap_s(transfer_id, opened(9))
     transfer = chunks.took(opened(9), 4, 1, now=NOW)
     assert transfer is not None
     paced = chunks.next_step(transfer, now=NOW, pace=pace, gap_s=gap_s)
@@ -142,9 +142,11 @@ def test_a_camera_that_sends_slowly_is_not_asked_while_it_sends() -> None:
     done = chunks.next_step(whole, now=NOW, pace=pace, gap_s=gap_s)
     assert done == Wait(NOW + timedelta(seconds=0.5))
     # The time until it answers a round says nothing of its pace.
-    pace.was_asked(transfer_id)
+    pace.was_asked(transfer_id, 8)
     pace.saw_chunk(transfer_id, 10**18 + 60 * 10**9)
-    assert pace.gap_s(transfer_id) == gap_s
+    assert pace.gap_s(transfer_id, opened(9)) == gap_s
+    # The last chunk that was asked for is here: it sends no more of this round.
+    assert pace.gap_s(transfer_id, whole) == 0
 
 
 @pytest.mark.req("DB2-15")
@@ -159,7 +161,7 @@ def test_a_failed_image_goes_on_where_it_stopped_unless_it_is_another() -> None:
     assert (other.state, other.received_count, other.total_chunks) == ("receiving", 0, 4)
     assert chunks.starts_over(failed, metadata(4, image_size=40))
     gone = NOW + timedelta(days=7)
-    assert chunks.next_step(failed, now=gone, pace=PACE) == Forget()
+    assert chunks.next_step(failed, now=gone, pace=PACE) == Expire()
 
 
 def test_an_announcement_that_contradicts_an_open_image_is_refused_with_every_reason() -> None:
@@ -221,7 +223,7 @@ def test_what_nobody_announced_is_bounded_too() -> None:
     assert chunks.next_step(orphan, now=NOW + PACE.round, pace=PACE) == Compare()
     compared = replace(orphan, asked_at=NOW + PACE.round)
     assert chunks.next_step(compared, now=NOW + PACE.round, pace=PACE) == Wait(NOW + PACE.timeout)
-    assert chunks.next_step(compared, now=NOW + PACE.timeout, pace=PACE) == Forget()
+    assert chunks.next_step(compared, now=NOW + PACE.timeout, pace=PACE) == Expire()
 
 
 @pytest.mark.parametrize(
@@ -278,7 +280,7 @@ def test_missing_chunks_are_told_in_messages_that_a_small_device_can_take() -> N
     numbers = chunks.missing(opened(wire.MAX_CHUNKS))
     told = chunks.in_messages(numbers)
     assert [n for message in told for n in message] == list(range(wire.MAX_CHUNKS))
-    assert max(map(len, told)) == chunks.MOST_NUMBERS
+    assert max(map(len, told)) == chunks.MAX_NUMBERS
 
 
 def _fields(transfer: Transfer) -> dict[str, object]:
@@ -288,9 +290,9 @@ def _fields(transfer: Transfer) -> dict[str, object]:
 # --- ACK_OK
 
 
-def owed(**more: object) -> Owed:
-    known: dict[str, object] = {"told": 1, "heard_at": NOW, "camera_heard_at": NOW}
-    return Owed(**{**known, **more})  # type: ignore[arg-type]
+def owed(**more: object) -> PendingAck:
+    known: dict[str, object] = {"acknowledged_count": 1, "heard_at": NOW, "camera_heard_at": NOW}
+    return PendingAck(**{**known, **more})  # type: ignore[arg-type]
 
 
 def answered(after_s: float, **more: object) -> object:
@@ -303,21 +305,21 @@ LATER = NOW + timedelta(seconds=1)
 
 @pytest.mark.req("DB2-14")
 def test_the_first_ack_ok_is_sent_at_once_and_a_repeat_to_a_camera_that_is_quiet() -> None:
-    assert answered(0, told=0) == Acknowledge()
+    assert answered(0, acknowledged_count=0) == Acknowledge()
     assert answered(4) == Wait(NOW + PACE.round)
     assert answered(5) == Acknowledge()
     assert answered(5, camera_heard_at=LATER) == Wait(LATER + PACE.round)
 
 
 @pytest.mark.req("DB2-14")
-@pytest.mark.parametrize("told", [0, 1])
+@pytest.mark.parametrize("acknowledged_count", [0, 1])
 @pytest.mark.parametrize(
     "since", [{"other_is_open": True}, {"other_announced_at": LATER}, {"greeted_at": LATER}]
 )
 def test_a_camera_at_another_image_of_that_name_or_woken_anew_hears_nothing(
-    told: int, since: dict[str, object]
+    acknowledged_count: int, since: dict[str, object]
 ) -> None:
-    assert answered(60, told=told, **since) == Withhold()
+    assert answered(60, acknowledged_count=acknowledged_count, **since) == Withhold()
 
 
 def test_what_was_before_the_last_sign_of_the_image_does_not_count() -> None:
