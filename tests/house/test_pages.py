@@ -12,14 +12,14 @@ from tests import pages
 
 # What no test runs, and why.
 NOT_RUN = {
-    "docs/install.md": ["pip install ."],  # the tests run what is installed already
+    "docs/tutorial/install.md": ["pip install ."],  # the tests run what is installed already
 }
 # Pages whose commands are only looked up in the tree of commands, and why.
 LOOKED_UP = {
-    "docs/agent.md",  # systemd and a weigh station of one's own
-    "docs/cameras.md",  # a camera's login and messages
-    "docs/hardware.md",  # serial ports and cameras
-    "docs/weighvision.md",  # a weighing
+    "docs/operate/agent.md",  # systemd and a weigh station of one's own
+    "docs/operate/cameras.md",  # a camera's login and messages
+    "docs/operate/hardware.md",  # serial ports and cameras
+    "docs/operate/weighvision.md",  # a weighing
 }
 # The whole tree, made once: it takes a while.
 TREE: Any = typer.main.get_command(app)
@@ -102,7 +102,12 @@ def test_every_page_with_commands_is_run_by_a_test_or_listed_here() -> None:
         page for page in _names() if any(block.language == "sh" for block in pages.blocks(page))
     }
 
-    assert with_commands == {*pages.FOLLOWED, "docs/install.md", "docs/psql.md", *LOOKED_UP}
+    assert with_commands == {
+        *pages.FOLLOWED,
+        "docs/tutorial/install.md",
+        "docs/integrate/psql.md",
+        *LOOKED_UP,
+    }
 
 
 def test_tests_that_the_security_page_names_exist() -> None:
