@@ -165,6 +165,7 @@ def test_every_path_in_the_documents_exists() -> None:
         ("read `edge/nowhere` first", ["edge/nowhere"]),
         ("`farmiq/edge/outbox.py: write`", ["farmiq/edge/outbox.py"]),
         ("see docs/nowhere.md.", ["docs/nowhere.md"]),
+        ("a page (docs/nowhere.md), a [link](docs/other.md)", ["docs/nowhere.md"]),
         ("the topic `device/{mac}/data`, `iot/ack/…` and `tests/sql`", ["tests/sql"]),
     ],
 )
@@ -193,7 +194,7 @@ def _paths(text: str) -> list[str]:
     """The files and folders of ours that a text names: in code spans, or below docs/."""
     prose = _FENCED.sub("", text)
     spans = (span.partition(":")[0] for span in _SPAN.findall(prose))
-    plain = re.findall(r"(?<![\w/.(`-])docs/[\w./-]+\.md\b", prose)
+    plain = re.findall(r"(?<![\w/.`-])(?<!\]\()docs/[\w./-]+\.md\b", prose)
     return [
         *(span for span in spans if _PATH.fullmatch(span) and span.split("/")[0] in FOLDERS),
         *plain,
