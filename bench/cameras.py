@@ -68,7 +68,7 @@ class Fleet:
 
 
 async def measure(plan: Plan, say: Say) -> list[Result]:
-    """P12, P13 and P13 connected; saved to bench/results.json and docs/bench.md."""
+    """P12, P13 and P13 connected; saved to bench/results.json and docs/develop/bench.md."""
     here = machine.description()
     root = config.state_dir() / "stacks" / "bench-cameras"
     stack.remove(root)  # what an interrupted run has left

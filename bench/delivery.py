@@ -22,7 +22,7 @@ class Plan:
 
 
 async def measure(plan: Plan, say: Say) -> list[Result]:
-    """Every result of delivery; saved to bench/results.json and docs/bench.md as they come."""
+    """Every result of delivery; each is saved to bench/results.json and docs/develop/bench.md."""
     here = machine.description()
     root = config.state_dir() / "stacks" / "bench-delivery"
     stack.remove(root)  # what an interrupted run has left

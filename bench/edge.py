@@ -54,7 +54,7 @@ class Round:
 
 
 async def measure(plan: Plan, say: Say) -> list[Result]:
-    """Every result of edge ingest; saved to bench/results.json and docs/bench.md."""
+    """Every result of edge ingest; saved to bench/results.json and docs/develop/bench.md."""
     here = machine.description()
     rounds = await _rounds(plan, say)
     unflushed = await _unflushed(plan, say)

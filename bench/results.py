@@ -1,4 +1,4 @@
-"""What was measured against what was aimed at: bench/results.json, a table, docs/bench.md."""
+"""Measured values and their targets: bench/results.json, a table, docs/develop/bench.md."""
 
 import json
 import operator
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parent / "results.json"
-PAGE = Path(__file__).parent.parent / "docs" / "bench.md"
+PAGE = Path(__file__).parent.parent / "docs" / "develop" / "bench.md"
 _COMPARE = {">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
@@ -96,7 +96,7 @@ def table(results: Sequence[Result]) -> list[tuple[str, ...]]:
 
 
 def page(entries: Sequence[dict[str, Any]]) -> str:
-    """docs/bench.md."""
+    """docs/develop/bench.md."""
     parts = [_HEAD]
     for entry in entries:
         verdict = "pass" if entry["ok"] else "**short**"

@@ -273,7 +273,7 @@ async def _database(site: str, url: str) -> Check:
     why = await asyncio.to_thread(migrations.problem, url, SQL[site])
     if why is None and site == "cloud":
         why = await asyncio.to_thread(db.role_problem, url)
-    remedy = _remedy(why, f"`farmiq migrate {site}` as the owner; see docs/install.md")
+    remedy = _remedy(why, f"`farmiq migrate {site}` as the owner; see docs/tutorial/install.md")
     return Check(f"{site} database", why is None, why or "answers, schema up to date", remedy)
 
 

@@ -425,7 +425,7 @@ def named(what: str) -> tuple[Service, ...]:
 
 
 def flow() -> str:
-    """The list as text: reads → service → writes. ARCHITECTURE.md shows the same."""
+    """The list as text: reads → service → writes. docs/develop/flow.md shows the same."""
     lines = []
     for site in (AGENT.site, *SITES):
         lines.append(site)

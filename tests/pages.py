@@ -26,18 +26,18 @@ from tests.engines import state_dir
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-# Pages whose commands tests/flow/test_documents.py runs, on a site that docs/install.md made.
+# Pages whose commands tests/flow/test_documents.py runs, after those of docs/tutorial/install.md.
 FOLLOWED = (
     "README.md",
-    "docs/plain-client.md",
-    "docs/devices.md",
-    "docs/telemetry.md",
-    "docs/feed.md",
-    "docs/quarantine.md",
-    "docs/outbox.md",
-    "docs/enrolment.md",
-    "docs/camera-api.md",
-    "docs/bus.md",
+    "docs/integrate/plain-client.md",
+    "docs/operate/devices.md",
+    "docs/operate/telemetry.md",
+    "docs/operate/feed.md",
+    "docs/operate/quarantine.md",
+    "docs/operate/outbox.md",
+    "docs/operate/enrolment.md",
+    "docs/integrate/camera-api.md",
+    "docs/operate/bus.md",
 )
 
 _BLOCK = re.compile(r"(?ms)^(?P<indent> *)```(?P<info>\S[^\n]*)\n(?P<text>.*?)^(?P=indent)```")

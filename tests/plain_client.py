@@ -1,4 +1,4 @@
-"""The commands of docs/plain-client.md, for a device that is registered already."""
+"""The commands of docs/integrate/plain-client.md, for a device that is registered already."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from tests import pages
 
-PAGE = "docs/plain-client.md"
+PAGE = "docs/integrate/plain-client.md"
 TENANT, FARM, BARN, DEVICE = "hillside", "hill-farm", "barn-1", "barn-1-feeder"
 
 

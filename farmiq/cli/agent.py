@@ -18,7 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help=(
         "The agent of a weigh station. `farmiq config device` prints its settings; put them into "
-        "the environment. See docs/agent.md."
+        "the environment. See docs/operate/agent.md."
     ),
 )
 buffer = typer.Typer(

@@ -37,7 +37,7 @@ def ingest(
     """Edge ingest: P1 to P4 beside a C subscriber, Node-RED and plain COPY; P9, P11, P14 and P15.
 
     Engines are started for it and stopped after it. Results go to bench/results.json and
-    docs/bench.md. Exit code 3 if a target is missed.
+    docs/develop/bench.md. Exit code 3 if a target is missed.
     """
     edge = _module("edge")
     plan = edge.Plan(rounds=rounds, events=events, node_red=node_red, travel=travel)
@@ -54,8 +54,8 @@ def delivery(
     """From the outbox to the cloud: P5 to P8 beside pgqueuer, procrastinate and aio-pika; P10, P19.
 
     Takes about ten minutes: the outbox is filled with up to 5 million rows. Engines are started
-    for it and stopped after it. Results go to bench/results.json and docs/bench.md. Exit code 3 if
-    a target is missed.
+    for it and stopped after it. Results go to bench/results.json and
+    docs/develop/bench.md. Exit code 3 if a target is missed.
     """
     module = _module("delivery")
     _measure(module.measure, module.Plan(rounds=rounds, events=events), as_json=as_json)
@@ -70,8 +70,8 @@ def cameras(
     """The cameras' gateway: 200 images at once, with 30 % of chunks lost (P12) and without (P13).
 
     Takes about two minutes a round. Engines are started for it and stopped after it. The result
-    goes to bench/results.json and docs/bench.md. Exit code 3 if it needs more than 64 MB more, or
-    an image is not here, byte for byte.
+    goes to bench/results.json and docs/develop/bench.md. Exit code 3 if it needs more than 64 MB
+    more, or an image is not here, byte for byte.
     """
     module = _module("cameras")
     _measure(module.measure, module.Plan(rounds=rounds), as_json=as_json)

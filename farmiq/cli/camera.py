@@ -26,7 +26,8 @@ app = typer.Typer(
     "--type control`, `camera site add Barn --program Trial --timezone Asia/Bangkok`, `camera "
     'device add Device-001 --mac a0:b1:c2:d3:e4:f5 --site Barn --cron "0 8,16 * * *"`.\n\n'
     "They ask the API of FARMIQ_CLOUD_URL. Who asks: FARMIQ_CLOUD_TOKEN (as `farmiq user token` "
-    "prints it), or --as on a machine that has FARMIQ_CLOUD_DB_ADMIN_URL. docs/camera-api.md.",
+    "prints it), or --as on a machine that has FARMIQ_CLOUD_DB_ADMIN_URL. "
+    "See docs/integrate/camera-api.md.",
 )
 program = typer.Typer(no_args_is_help=True, help="Programs: what sites are compared by.")
 site = typer.Typer(no_args_is_help=True, help="Sites: where cameras stand; their own time zone.")

@@ -19,7 +19,7 @@ T = TypeVar("T")
 app = typer.Typer(
     no_args_is_help=True,
     help="Battery cameras at the cloud's broker.\n\n"
-    "Needs FARMIQ_CLOUD_DB_URL or a running demo. More in docs/cameras.md.",
+    "Needs FARMIQ_CLOUD_DB_URL or a running demo. More in docs/operate/cameras.md.",
 )
 app.add_typer(camera_quarantine.app, name="quarantine")
 Mac = Annotated[str, typer.Argument(help="MAC address, in any spelling.")]

@@ -14,7 +14,7 @@ app = typer.Typer(
     help=(
         "What cameras sent and could not be taken, kept with every reason. Look (`ls`, `show`), "
         "mend what was wrong (register the camera, its site, its dialect), then `redrive`; "
-        "`discard` gives it up for good. More in docs/cameras.md."
+        "`discard` gives it up for good. More in docs/operate/cameras.md."
     ),
 )
 

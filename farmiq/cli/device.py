@@ -20,7 +20,7 @@ app = typer.Typer(
     help=(
         "Devices of the edge: who may send, from where, how they are, what they are told.\n\n"
         "Needs FARMIQ_EDGE_DB_URL or a running demo. edge-devices-registry admits a device to the "
-        "broker, or cuts it off, within seconds. More in docs/devices.md."
+        "broker, or cuts it off, within seconds. More in docs/operate/devices.md."
     ),
 )
 Tenant = Annotated[str, typer.Argument(help="tenant_id")]

@@ -17,7 +17,7 @@ app = typer.Typer(
     "`add-tenant` lets a known edge speak for a further tenant; `ls` and `show` say which edges "
     "there are and how they are; `revoke` ends a key within seconds.\n\n"
     "At the edge: `enroll` makes its key and registers it with the code; `rotate` replaces it. The "
-    "private key never leaves the edge. docs/enrolment.md tells it from the beginning.",
+    "private key never leaves the edge. docs/operate/enrolment.md tells it from the beginning.",
 )
 T = TypeVar("T")
 

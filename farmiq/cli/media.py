@@ -21,7 +21,7 @@ app = typer.Typer(
     help=(
         "Images of the edge: asked for, uploaded, taken to the cloud.\n\n"
         "Needs FARMIQ_EDGE_DB_URL, and FARMIQ_EDGE_S3_URL for what looks into the bucket, or a "
-        "running demo. More in docs/media.md."
+        "running demo. More in docs/operate/media.md."
     ),
 )
 MediaId = Annotated[str, typer.Argument(help="media_id, as `farmiq media ls` shows it.")]

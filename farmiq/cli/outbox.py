@@ -14,8 +14,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Events on their way to the cloud. These need FARMIQ_EDGE_DB_URL or a running demo.\n\n"
     "pending → claimed → sending → acked is the way of an event; what the cloud refused, or what "
-    "failed ten times on its own, is in dlq until you redrive or discard it. docs/outbox.md draws "
-    "it.",
+    "failed ten times on its own, is in dlq until you redrive or discard it. "
+    "docs/operate/outbox.md draws it.",
 )
 
 Ids = Annotated[list[UUID] | None, typer.Argument(help="Event ids; or use the options below.")]

@@ -130,7 +130,7 @@ def user_token(
     stack: StackName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a token for psql: `select begin_session('…')`, see docs/psql.md.
+    """Print a token for psql: `select begin_session('…')`, see docs/integrate/psql.md.
 
     It is as good as this person's password until it expires. Needs FARMIQ_CLOUD_DB_ADMIN_URL.
     """

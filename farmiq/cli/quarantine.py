@@ -14,7 +14,7 @@ app = typer.Typer(
     help=(
         "Messages that could not be taken, kept with every reason. Look (`ls`, `show`), mend what "
         "was wrong (the device, the registry, this version), then `redrive`; `discard` gives them "
-        "up for good. docs/quarantine.md tells more. "
+        "up for good. docs/operate/quarantine.md tells more. "
         "They need FARMIQ_EDGE_DB_URL or a running demo."
     ),
 )

@@ -13,7 +13,8 @@ app = typer.Typer(
     help=(
         "Silos whose weight (metric silo.weight) tells of feed taken in. They need "
         "FARMIQ_EDGE_DB_URL or a running demo.\n\n"
-        "A fall of --noise-kg is an intake, a rise of --refill-kg a refill; see docs/feed.md."
+        "A fall of --noise-kg is an intake, a rise of --refill-kg a refill; "
+        "see docs/operate/feed.md."
     ),
 )
 

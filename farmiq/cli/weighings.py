@@ -14,8 +14,8 @@ app = typer.Typer(
     help=(
         "Weigh sessions of this edge: an animal on the scale, its weights and its images. They "
         "need FARMIQ_EDGE_DB_URL or a running demo.\n\n"
-        "A session that lacks a part for too long is INCOMPLETE; docs/weighvision.md says what to "
-        "do. Exit code 3: some of those shown are."
+        "A session that lacks a part for too long is INCOMPLETE; docs/operate/weighvision.md says "
+        "what to do. Exit code 3: some of those shown are."
     ),
 )
 

@@ -1,6 +1,6 @@
 """Settings of what hangs on the weigh station: the scale, the camera, and how animals are weighed.
 
-Part of the station's settings (device.py); docs/hardware.md explains them with examples.
+Part of the station's settings (device.py); docs/operate/hardware.md explains them with examples.
 """
 
 import re

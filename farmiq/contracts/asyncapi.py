@@ -193,7 +193,8 @@ def _messages() -> dict[str, Any]:
         **{_mqtt_message_name(kind): _mqtt_message(kind) for kind in catalogue.MQTT.values()},
         "mqtt.camera": {
             "name": "camera",
-            "summary": "In the format of the camera's firmware (docs/cameras.md); no envelope.",
+            "summary": "In the format of the camera's firmware "
+            "(docs/integrate/camera-protocol.md); no envelope.",
             "contentType": "application/octet-stream",
             "payload": {},
         },

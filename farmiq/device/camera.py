@@ -223,5 +223,5 @@ def camera(address: str, *, timeout_s: float = 5.0) -> Camera:
         return Video(parts.path, timeout_s=timeout_s)
     raise ValueError(
         f"{address!r} is no camera: http://host/snapshot.jpg, v4l2:/dev/video0 "
-        "or folder:/path (docs/hardware.md)"
+        "or folder:/path (docs/operate/hardware.md)"
     )

@@ -3,7 +3,7 @@
 bytes from the cable → frames → a `Reading`, or `Malformed` with the reason. Nothing here raises on
 what comes over a cable: noise, halves of lines and other people's protocols are counted.
 
-Formats, as the indicators' manuals name them (docs/hardware.md has sample lines):
+Formats, as the indicators' manuals name them (docs/operate/hardware.md has sample lines):
 `toledo` (continuous output: STX, three status bytes, six digits of weight, six of tare), `and`
 (A&D and the many that copy it: ST,GS,+0012.34kg), `ohaus` (12.34 kg ? NET: weight, unit, `?` while
 it moves; a bare number too), `rinstrum` (STX sign weight status ETX), `regex` (yours).

@@ -60,7 +60,8 @@ def port(address: str, *, baud: int = 9600, mode: str = "8N1") -> Port:
         _check_mode(mode)
         return Port(path=parts.path, baud=baud, mode=mode)
     raise ValueError(
-        f"{address!r} is no scale: serial:///dev/ttyUSB0 or tcp://host:port (docs/hardware.md)"
+        f"{address!r} is no scale: serial:///dev/ttyUSB0 or tcp://host:port "
+        "(docs/operate/hardware.md)"
     )
 
 

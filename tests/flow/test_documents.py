@@ -1,4 +1,4 @@
-"""A site installed by following docs/install.md, and the pages that build on it, as printed."""
+"""Install a site as docs/tutorial/install.md says, then run the commands of the other pages."""
 
 import os
 import re
@@ -147,14 +147,14 @@ def fill(file: Path, values: dict[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """Two machines with engines, and what docs/install.md puts there; a first reading came."""
+    """Two machines installed as docs/tutorial/install.md says; a first reading has arrived."""
     folder = tmp_path_factory.mktemp("i")
     with stack.start(
         folder / "s", engines=ENGINES, downloads=state_dir() / "engines", shared_login=False
     ) as engines:
         operator = _operator(engines, folder)
         try:
-            operator.follow("docs/install.md")
+            operator.follow("docs/tutorial/install.md")
             _publish(operator)
             yield operator
         finally:
@@ -168,10 +168,10 @@ def test_site_made_by_the_documents_takes_readings_to_the_cloud(installed: Opera
 
 @pytest.mark.parametrize("page", pages.FOLLOWED)
 def test_commands_of_a_page_work_as_printed(installed: Operator, page: str) -> None:
-    if page == "docs/telemetry.md":
+    if page == "docs/operate/telemetry.md":
         installed.run("edge", "farmiq key add office")
     installed.follow(page)
-    if page == "docs/plain-client.md":
+    if page == "docs/integrate/plain-client.md":
         seeing, values = pages.block(page, "Seeing it"), ('"metric_value":23.5', "25.5")
         patience.until(
             lambda: all(value in installed.do(seeing) for value in values), "what was sent is shown"

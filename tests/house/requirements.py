@@ -1,6 +1,6 @@
 """Requirements: which test shows which promise.
 
-docs/requirements.md --ids--> [requirements] <--@pytest.mark.req-- tests
+docs/develop/requirements.md --ids--> [requirements] <--@pytest.mark.req-- tests
 
 Run from the root of the repository: `python -m tests.house.requirements [--json]`.
 Leaves with 1 when a test names an id the list does not hold or a module cannot be collected.
@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[2]
-LIST = ROOT / "docs" / "requirements.md"
+LIST = ROOT / "docs" / "develop" / "requirements.md"
 
 WELL_FORMED = re.compile(r"[A-Z]{2}\d?-\d{2}")
 BEYOND = "BY"

@@ -18,8 +18,8 @@ NOT_USED = {"util", "utils", "helper", "helpers", "common", "misc", "base", "cor
 NOT_USED |= {"managers", "processor", "processors", "impl"}
 
 
-def test_architecture_shows_the_flow_as_the_code_has_it() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
+def test_flow_page_shows_the_output_of_farmiq_flow() -> None:
+    text = (ROOT / "docs" / "develop" / "flow.md").read_text()
     assert f"```text\n{services.flow()}```" in text, "paste the output of `farmiq flow`"
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +13,14 @@ from tests import pages
 
 # What no test runs, and why.
 NOT_RUN = {
-    "docs/install.md": ["pip install ."],  # the tests run what is installed already
+    "docs/tutorial/install.md": ["pip install ."],  # the tests run what is installed already
 }
 # Pages whose commands are only looked up in the tree of commands, and why.
 LOOKED_UP = {
-    "docs/agent.md",  # systemd and a weigh station of one's own
-    "docs/cameras.md",  # a camera's login and messages
-    "docs/hardware.md",  # serial ports and cameras
-    "docs/weighvision.md",  # a weighing
+    "docs/operate/agent.md",  # systemd and a weigh station of one's own
+    "docs/operate/cameras.md",  # a camera's login and messages
+    "docs/operate/hardware.md",  # serial ports and cameras
+    "docs/operate/weighvision.md",  # a weighing
 }
 # The whole tree, made once: it takes a while.
 TREE: Any = typer.main.get_command(app)
@@ -27,6 +28,15 @@ _COMMAND = re.compile(r"(?<![\w./$-])(?:\.venv/bin/)?farmiq (?P<words>[a-z].*?)(
 # Around what may be left out.
 BRACKETS = str.maketrans("[]", "  ")
 _SPAN = re.compile(r"`([^`]+)`")
+_FENCED = re.compile(r"(?ms)^ *```.*?^ *```")
+_PATH = re.compile(r"[\w.-]+(/[\w.-]+)+/?")
+DOCUMENTS = (*sorted(pages.ROOT.glob("*.md")), *sorted((pages.ROOT / "docs").rglob("*.md")))
+# What these say of a file was true when it was written.
+HISTORY = {"CHANGELOG.md", "DECISIONS.md"}
+FOLDERS = {
+    folder.name for top in (pages.ROOT, pages.ROOT / "farmiq") for folder in top.iterdir()
+    if folder.is_dir()
+}  # fmt: skip
 
 
 def written(page: str) -> Iterator[str]:
@@ -36,7 +46,7 @@ def written(page: str) -> Iterator[str]:
         text = text.replace(block.text, "")
         if block.language == "sh":
             yield from _commands(block.text.replace("\\\n", " "))
-    prose = re.sub(r"(?ms)^ *```.*?^ *```", "", text)
+    prose = _FENCED.sub("", text)
     for span in _SPAN.findall(prose):
         yield from _commands(" ".join(span.split()))
 
@@ -102,7 +112,12 @@ def test_every_page_with_commands_is_run_by_a_test_or_listed_here() -> None:
         page for page in _names() if any(block.language == "sh" for block in pages.blocks(page))
     }
 
-    assert with_commands == {*pages.FOLLOWED, "docs/install.md", "docs/psql.md", *LOOKED_UP}
+    assert with_commands == {
+        *pages.FOLLOWED,
+        "docs/tutorial/install.md",
+        "docs/integrate/psql.md",
+        *LOOKED_UP,
+    }
 
 
 def test_tests_that_the_security_page_names_exist() -> None:
@@ -117,6 +132,73 @@ def test_tests_that_the_security_page_names_exist() -> None:
 
     assert missing == []
     assert named > 50
+
+
+def test_every_link_leads_to_a_file_and_a_heading() -> None:
+    broken = []
+    for page in DOCUMENTS:
+        for target, _, anchor in (link.partition("#") for link in _links(page)):
+            file = page.parent / target if target else page
+            if not file.exists() or (anchor and anchor not in _anchors(file)):
+                broken.append(f"{page.relative_to(pages.ROOT)}: {target}#{anchor}")
+
+    assert broken == []
+
+
+def test_every_path_in_the_documents_exists() -> None:
+    missing, named = [], 0
+    for page in DOCUMENTS:
+        if page.name in HISTORY:
+            continue
+        for path in _paths(page.read_text(encoding="utf-8")):
+            named += 1
+            if not any((top / path).exists() for top in (pages.ROOT, pages.ROOT / "farmiq")):
+                missing.append(f"{page.relative_to(pages.ROOT)}: {path}")
+
+    assert missing == []
+    assert named > 60
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("read `edge/nowhere` first", ["edge/nowhere"]),
+        ("`farmiq/edge/outbox.py: write`", ["farmiq/edge/outbox.py"]),
+        ("see docs/nowhere.md.", ["docs/nowhere.md"]),
+        ("a page (docs/nowhere.md), a [link](docs/other.md)", ["docs/nowhere.md"]),
+        ("the topic `device/{mac}/data`, `iot/ack/…` and `tests/sql`", ["tests/sql"]),
+    ],
+)
+def test_path_in_a_document_is_found(text: str, expected: list[str]) -> None:
+    assert _paths(text) == expected
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = pages.ROOT / "docs" / "index.md"
+    linked = {(index.parent / link.partition("#")[0]).resolve() for link in _links(index)}
+
+    assert {page for page in pages.PAGES if index.parent in page.parents} - linked == {index}
+
+
+def _links(page: Path) -> list[str]:
+    prose = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", prose) if "://" not in link]
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"(?m)^#+ (.*)$", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _paths(text: str) -> list[str]:
+    """The files and folders of ours that a text names: in code spans, or below docs/."""
+    prose = _FENCED.sub("", text)
+    spans = (span.partition(":")[0] for span in _SPAN.findall(prose))
+    plain = re.findall(r"(?<![\w/.`-])(?<!\]\()docs/[\w./-]+\.md\b", prose)
+    return [
+        *(span for span in spans if _PATH.fullmatch(span) and span.split("/")[0] in FOLDERS),
+        *plain,
+    ]
 
 
 def _commands(text: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""People in psql, with logins and tokens got as docs/psql.md says."""
+"""People in psql, with logins and tokens got as docs/integrate/psql.md says."""
 
 import shlex
 import subprocess
@@ -19,7 +19,7 @@ from tests.sql import two_companies
 from tests.sql.two_companies import Two
 
 (MAKE_LOGIN, LOOK, LOOK_ELSEWHERE), (MAKE_TOKEN,) = (
-    [block.text for block in pages.blocks("docs/psql.md") if block.language == wanted]
+    [block.text for block in pages.blocks("docs/integrate/psql.md") if block.language == wanted]
     for wanted in ("sql", "sh")
 )
 

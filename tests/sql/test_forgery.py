@@ -20,7 +20,7 @@ from tests.sql.two_companies import Two, looking, owners
 
 @pytest.fixture
 def logins(cloud_db: Database) -> Iterator[dict[str, str]]:
-    """Database logins of ann, bea and sue, in the role `authenticated`, as docs/psql.md says."""
+    """Database logins of ann, bea and sue, made as docs/integrate/psql.md says."""
     names = {name: f"{name}_{ids.new().hex}" for name in ("ann", "bea", "sue")}
     parts = urlsplit(cloud_db.admin_url)
     with psycopg.connect(cloud_db.admin_url, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""docs/psql.md, followed to the letter: its commands are read from the page and run in psql."""
+"""The commands of docs/integrate/psql.md work as printed: read from the page, run in psql."""
 
 import pytest
 

@@ -174,7 +174,7 @@ def remove_user(connection: psycopg.Connection, email: str, *, actor: str) -> in
 
 
 def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta) -> str:
-    """A token for psql and reports, as if this person had signed in (docs/psql.md).
+    """A token for psql and reports, as if this person had signed in (docs/integrate/psql.md).
 
     Raises ValueError if nobody has this e-mail.
     """

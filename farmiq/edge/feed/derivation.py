@@ -185,6 +185,6 @@ def _counted_twice(of: Silo, count: int, total_kg: float, first_since: datetime)
             f"{of.device_id} told of feed itself for the first time, "
             f"at {first_since:%Y-%m-%d %H:%M}Z. {count} intakes of {total_kg:g} kg were derived "
             "from its weight since a day before and went to the cloud: they may be the same feed. "
-            "Nothing more is derived from it; see docs/feed.md"
+            "Nothing more is derived from it; see docs/operate/feed.md"
         ),
     )

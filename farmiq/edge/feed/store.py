@@ -72,7 +72,7 @@ async def _warn_of_repeats(tx: db.Connection, imported: Sequence[Intake]) -> Non
             severity="warning",
             message=(
                 f"{device_id} imported rows that it had imported before under another time; they "
-                "were recorded again. If it was the same file, see docs/feed.md"
+                "were recorded again. If it was the same file, see docs/operate/feed.md"
             ),
         )
         await alerts.raise_(tx, alert, count=count)

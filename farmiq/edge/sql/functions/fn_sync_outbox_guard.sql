@@ -1,4 +1,4 @@
--- The life of an outbox row (docs/outbox.md, edge/sync/states.py). Exactly these moves, whoever asks;
+-- The life of an outbox row (docs/operate/outbox.md, edge/sync/states.py). Exactly these moves, whoever asks;
 -- the payload never changes; updated_at always does.
 create or replace function fn_sync_outbox_guard() returns trigger
 language plpgsql
@@ -24,7 +24,7 @@ begin
   ) then
     raise exception 'sync_outbox: % → % is not a move of event %', old.status, new.status, old.id
       using errcode = 'integrity_constraint_violation',
-        hint = 'docs/outbox.md draws the moves; farmiq outbox redrive brings a dlq row back';
+        hint = 'docs/operate/outbox.md draws the moves; farmiq outbox redrive brings a dlq row back';
   end if;
   if new.updated_at = old.updated_at then
     new.updated_at := clock_timestamp();

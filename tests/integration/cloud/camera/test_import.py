@@ -161,7 +161,7 @@ def test_nothing_is_registered_if_the_logins_cannot_be_written(farm: Farm, tmp_p
 
 @pytest.mark.timeout(300)
 def test_two_thousand_are_registered_at_once(farm: Farm) -> None:
-    """How long ten thousand take stands in docs/camera-api.md."""
+    """How long ten thousand take stands in docs/integrate/camera-api.md."""
     rows = (f"farm,A0B1C2{n:06X},Device-{n:05},Barn,0 8 * * *,,\n" for n in range(2_000))
     printed = import_(text=HEADER + "".join(rows)).stdout
     assert len(printed.splitlines()) == 2_001
