@@ -1,7 +1,6 @@
-"""Pure: what the events of one weigh session come to, in whatever order and how often they came.
+"""Pure: the state of a weigh session from its events, whatever their order and repetition.
 
-A session is the set of its facts, and everything else is read off that set: the same facts give
-the same session. The rules where facts disagree (D-123):
+The same set of facts always gives the same session. The rules where facts disagree (D-123):
 
 - of several created, finalized or cancelled the earliest by (time, seq, id) counts;
 - finalized wins over cancelled, whichever came or happened first: no weighing is hidden;
@@ -18,13 +17,13 @@ from farmiq.messages import weighvision as words
 
 Status = Literal["created", "finalized", "cancelled"]
 Part = Literal["created", "weight", "image", "finalized"]
-# What a session needs to be valid, in the order in which it is told (SC-01).
+# What a session needs to be valid, in the order in which it is reported (SC-01).
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One event. `weight_kg` is the weighing's, or the one that created or finalized names."""
+    """One event. `weight_kg` is that of a weighing, or the one in created or finalized."""
 
     event_id: UUID
     event_type: str
@@ -38,7 +37,7 @@ class Fact:
 
     @property
     def order(self) -> tuple[datetime, int, int]:
-        """By the device's clock, then by its count (C-29); the id where both are silent."""
+        """By the device's clock, then by its seq (C-29), then by the id."""
         return self.occurred_at, -1 if self.seq is None else self.seq, self.event_id.int
 
 
@@ -77,12 +76,12 @@ class Session:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is waited for: given up by the device, or valid with every image it counted."""
+        """Nothing is awaited: cancelled by the device, or valid with every image it counted."""
         return self.status == "cancelled" or (self.valid and not self.counts_differ)
 
 
 def fold(facts: Iterable[Fact], *, stored: Collection[UUID] = ()) -> Session:
-    """What these facts come to; at least one. `stored` are the images uploaded for the session."""
+    """The session of these facts, at least one. `stored` are the images uploaded for it."""
     in_order = sorted(set(facts), key=lambda fact: fact.order)
     created = _first(in_order, words.SESSION_CREATED)
     finalized = _first(in_order, words.SESSION_FINALIZED)
@@ -90,6 +89,12 @@ def fold(facts: Iterable[Fact], *, stored: Collection[UUID] = ()) -> Session:
     weights = [fact for fact in in_order if fact.event_type == words.WEIGHT_RECORDED]
     announced = frozenset(fact.media_id for fact in in_order if fact.media_id)
     ended = finalized or cancelled
+    found: dict[Part, object] = {
+        "created": created,
+        "weight": weights,
+        "image": announced & frozenset(stored),
+        "finalized": finalized,
+    }
     return Session(
         status="finalized" if finalized else "cancelled" if cancelled else "created",
         start_at=(created or in_order[0]).occurred_at,
@@ -99,7 +104,7 @@ def fold(facts: Iterable[Fact], *, stored: Collection[UUID] = ()) -> Session:
         final_weight_kg=_weight(finalized, weights[-1:]) if finalized else None,
         image_count=finalized.image_count if finalized else None,
         reason=cancelled.reason if cancelled and not finalized else None,
-        parts=_parts(created, weights, announced & frozenset(stored), finalized),
+        parts=frozenset(part for part in PARTS if found[part]),
         announced=announced,
         stored=frozenset(stored),
     )
@@ -108,25 +113,25 @@ def fold(facts: Iterable[Fact], *, stored: Collection[UUID] = ()) -> Session:
 def overdue(
     session: Session, *, waited_s: float, quiet_s: float, patience_s: float
 ) -> tuple[str, ...]:
-    """What is missing for too long, in words; nothing of a session that is settled (SC-03, C-27).
+    """What is missing for too long, in words; nothing of a settled session (SC-03, C-27).
 
-    An image is waited for since the session's first event, everything else since its last: an
-    animal may stand on the scale for long. Both are the edge's time, not the device's.
+    An image is awaited since the session's first event, everything else since its last: an animal
+    may stand on the scale for long. Both are the edge's time, not the device's.
     """
     if session.is_settled:
         return ()
-    lacking = [
-        _named(part, session)
+    missing = [
+        _describe(part, session)
         for part in session.missing
         if (waited_s if part == "image" else quiet_s) > patience_s
     ]
     if session.counts_differ and "image" in session.parts and quiet_s > patience_s:
-        lacking.append(f"images: {len(session.images)} of {session.image_count}")
-    return tuple(lacking)
+        missing.append(f"images: {len(session.images)} of {session.image_count}")
+    return tuple(missing)
 
 
-def _named(part: Part, session: Session) -> str:
-    """An image says how far it got; the rest is the name of its event."""
+def _describe(part: Part, session: Session) -> str:
+    """The name of the missing event; for an image also how far it got."""
     if part != "image":
         return part
     if session.announced:
@@ -138,20 +143,8 @@ def _first(in_order: Iterable[Fact], event_type: str) -> Fact | None:
     return next((fact for fact in in_order if fact.event_type == event_type), None)
 
 
-def _weight(said: Fact | None, weighed: list[Fact]) -> float | None:
-    """What the device named itself counts, else its weighing (C-29)."""
-    if said is not None and said.weight_kg is not None:
-        return said.weight_kg
-    return weighed[0].weight_kg if weighed else None
-
-
-def _parts(
-    created: Fact | None, weights: list[Fact], images: frozenset[UUID], finalized: Fact | None
-) -> frozenset[Part]:
-    has: dict[Part, object] = {
-        "created": created,
-        "weight": weights,
-        "image": images,
-        "finalized": finalized,
-    }
-    return frozenset(part for part in PARTS if has[part])
+def _weight(fact: Fact | None, weighings: list[Fact]) -> float | None:
+    """The weight that the device named itself, else its weighing (C-29)."""
+    if fact is not None and fact.weight_kg is not None:
+        return fact.weight_kg
+    return weighings[0].weight_kg if weighings else None

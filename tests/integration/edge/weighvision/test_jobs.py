@@ -8,7 +8,7 @@ import pytest
 
 from farmiq.edge import alerts
 from farmiq.edge.ingress import transaction
-from farmiq.edge.weighvision import service, waiting
+from farmiq.edge.weighvision import jobs, service
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.test_quarantine import ahead, settings
@@ -20,7 +20,7 @@ FLAG = "select is_incomplete, incomplete_reason, incomplete_at is not null from 
 
 
 async def look(pool: db.Pool) -> dict[str, object]:
-    return await waiting.look(pool, patience_s=PATIENCE_S)
+    return await jobs.flag_incomplete(pool, patience_s=PATIENCE_S)
 
 
 def open_alert(*, seen: int = 1, is_open: bool = True) -> tuple[Any, ...]:
@@ -43,7 +43,7 @@ async def test_ten_minutes_without_an_image_and_a_second_more(
         )
         began_at = await db.fetch_value(tx, "select fn_now()")
         for _ in range(3):  # however often it is looked
-            await waiting.portion(tx, patience_s=PATIENCE_S, began_at=began_at)
+            await jobs.judge_portion(tx, patience_s=PATIENCE_S, began_at=began_at)
     assert rows(stations, FLAG) == [(True, "image", True) if late else (False, None, False)]
     assert rows(stations, ALERTS) == ([open_alert()] if late else [])
 
@@ -143,7 +143,7 @@ async def test_a_cancelled_session_lacks_nothing(pool: db.Pool, stations: Databa
 async def test_many_are_looked_at_in_portions_and_only_once_a_round(
     pool: db.Pool, stations: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "PORTION", 7)
+    monkeypatch.setattr(jobs, "PORTION", 7)
     await transaction.keep(pool, [Weighing().created() for _ in range(50)])
     assert await look(pool) == {"flagged": 0, "cleared": 0}
     ahead(stations, minutes=11)
@@ -182,8 +182,8 @@ async def test_an_incomplete_alert_that_a_person_closed_opens_again_only_for_a_n
     ahead(stations, minutes=11)
     await look(pool)
     async with db.transaction(pool) as tx:
-        await alerts.close_chosen(tx, alerts.Filter(waiting.INCOMPLETE, exact=True), by="Ann")
-    await waiting.count(pool)
+        await alerts.close_chosen(tx, alerts.Filter(jobs.INCOMPLETE, exact=True), by="Ann")
+    await jobs.count(pool)
     assert rows(stations, opened) == []
     await transaction.keep(pool, [Weighing().created()])
     ahead(stations, minutes=22)
@@ -202,9 +202,9 @@ async def test_alerts_of_single_sessions_as_older_versions_raised_them_become_on
         owner.execute(
             "insert into alerts (alert_id, kind, subject, severity, message) select "
             "gen_random_uuid(), %s, 't-1/' || id, 'warning', 'old' from weight_sessions",
-            (waiting.INCOMPLETE,),
+            (jobs.INCOMPLETE,),
         )
-    await waiting.count(pool)
+    await jobs.count(pool)
     opened = "select subject, seen_count from alerts where closed_at is null"
     assert rows(stations, opened) == [("t-1/f-1/b-1/st-1", 3)]
 
@@ -214,11 +214,11 @@ async def test_images_that_wait_for_their_session_are_counted(
 ) -> None:
     one = Weighing()
     upload(stations, one)
-    await waiting.count(pool)
-    assert waiting.UNBOUND._value.get() == 1
+    await jobs.count(pool)
+    assert jobs.UNBOUND._value.get() == 1
     await transaction.keep(pool, [one.created()])
-    await waiting.count(pool)
-    assert waiting.UNBOUND._value.get() == 0
+    await jobs.count(pool)
+    assert jobs.UNBOUND._value.get() == 0
 
 
 @pytest.mark.req("RT-12", "RT-13")
@@ -227,7 +227,7 @@ async def test_retention_takes_what_ended_and_the_cloud_has(
     pool: db.Pool, stations: Database, days: int
 ) -> None:
     more = {} if days == 400 else {"WEIGHVISION_RETENTION_DAYS": str(days)}
-    chores = {each.name: each for each in service.all_chores(pool, settings(stations, **more))}
+    chores = {each.name: each for each in service.all_jobs(pool, settings(stations, **more))}
     gone, owed, still_open, unsynced = (Weighing() for _ in range(4))
     upload(stations, unsynced)
     for each in (gone, unsynced):

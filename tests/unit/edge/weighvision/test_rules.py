@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.weighvision.session import PARTS, Fact, Session, fold, overdue
+from farmiq.edge.weighvision.rules import PARTS, Fact, Session, fold, overdue
 from farmiq.messages import weighvision as words
 
 START = datetime(2026, 11, 15, 6, 0, tzinfo=UTC)
