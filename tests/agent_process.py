@@ -16,7 +16,7 @@ from pathlib import Path
 
 from farmiq import config, crash
 from farmiq.device import service
-from farmiq.device.notebook import Full, Notebook
+from farmiq.device.buffer.recorder import BufferFullError, Recorder
 from farmiq.plumbing import ids, log, run
 from tests import station
 
@@ -31,7 +31,7 @@ class Notes:
         os.fsync(self._file.fileno())
 
 
-async def weigh(book: Notebook, notes: Notes, *, weights: int, pictures: int) -> None:
+async def weigh(book: Recorder, notes: Notes, *, weights: int, pictures: int) -> None:
     session_id, at = ids.new(), datetime.now(UTC)
     first = station.picture(session_id, at=at)
     await book.open(session_id, batch_id=None, initial_weight_kg=None, picture=first, at=at)
@@ -59,11 +59,11 @@ async def main(path: Path, *, sessions: int, weights: int, pictures: int) -> int
     log.configure("info")
     notes = Notes(path)
 
-    async def source(book: Notebook) -> None:
+    async def source(book: Recorder) -> None:
         for _ in range(sessions):
             try:
                 await weigh(book, notes, weights=weights, pictures=pictures)
-            except Full:
+            except BufferFullError:
                 notes.write(kept="full")
         notes.write(kept="done")
         await asyncio.Event().wait()

@@ -6,12 +6,11 @@ from pathlib import Path
 from uuid import UUID
 
 from farmiq.config import DeviceSettings
-from farmiq.device import buffer
-from farmiq.device.buffer import Buffer
-from farmiq.device.clock import Clock
-from farmiq.device.minting import Identity
-from farmiq.device.notebook import Notebook, Picture
-from farmiq.device.writing import Limits, Writer
+from farmiq.device.buffer import database
+from farmiq.device.buffer.database import Buffer, Clock
+from farmiq.device.buffer.recorder import Picture, Recorder
+from farmiq.device.buffer.rules import Identity
+from farmiq.device.buffer.writer import Limits, Writer
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids
 
@@ -51,15 +50,15 @@ def limits(
         patience_s=patience_s,
         picture_bytes=picture_bytes,
         disk_reserve_bytes=disk_reserve_bytes,
-        most_weight_kg=2000,
+        max_weight_kg=2000,
     )
 
 
-async def notebook(
+async def recorder(
     folder: Path, *, clock: Clock | None = None, within: Limits | None = None
-) -> Notebook:
-    opened: Buffer = await buffer.opened(folder, clock=clock or MovedClock())
-    return Notebook(opened, Writer(WHO, opened.boot_id, within or limits()))
+) -> Recorder:
+    opened: Buffer = await database.opened(folder, clock=clock or MovedClock())
+    return Recorder(opened, Writer(WHO, opened.boot_id, within or limits()))
 
 
 def picture(session_id: UUID | None, *, at: datetime = BEGAN, size: int = 400) -> Picture:
@@ -72,7 +71,7 @@ def picture(session_id: UUID | None, *, at: datetime = BEGAN, size: int = 400) -
 
 
 async def weighing(
-    book: Notebook, *, at: datetime = BEGAN, weights: int = 2, pictures: int = 1
+    book: Recorder, *, at: datetime = BEGAN, weights: int = 2, pictures: int = 1
 ) -> UUID:
     """A whole session, as the capture code writes it."""
     session_id = ids.new()

@@ -19,12 +19,12 @@ from typing import Any
 
 from PIL import Image
 
-from farmiq.device import buffer as buffers
-from farmiq.device import store
-from farmiq.device.clock import Clock
-from farmiq.device.minting import Identity
-from farmiq.device.notebook import Notebook, Picture
-from farmiq.device.writing import Writer
+from farmiq.device.buffer import database as buffers
+from farmiq.device.buffer import store
+from farmiq.device.buffer.database import Clock
+from farmiq.device.buffer.recorder import Picture, Recorder
+from farmiq.device.buffer.rules import Identity
+from farmiq.device.buffer.writer import Writer
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids
 from farmiq.plumbing.objects import Bucket
@@ -86,7 +86,7 @@ class Kept:
 
 def kept(folder: Path) -> Kept:
     """From the file of a station's buffer, beside the agent that runs on it."""
-    with contextlib.closing(buffers.look(folder / buffers.FILE)) as tx:
+    with contextlib.closing(buffers.connect_read_only(folder / buffers.FILE)) as tx:
         rows = tx.execute("select raw, session_id from events").fetchall()
         last_seq = int(store.meta(tx, "last_seq") or 0)
         (unsettled,) = tx.execute("select count(*) from sessions where settled = 0").fetchone()
@@ -255,7 +255,7 @@ async def fill(
     """Weighings in a station's buffer before its agent runs; the sha256 of their pictures."""
     buffer = await buffers.opened(each.buffer, clock=Clock())
     who = Identity(each.post.place, each.post.station_id)
-    book = Notebook(buffer, Writer(who, buffer.boot_id, station.limits(events=most_events)))
+    book = Recorder(buffer, Writer(who, buffer.boot_id, station.limits(events=most_events)))
     given = set()
     for _ in range(sessions):
         session_id, at = ids.new(), datetime.now(UTC)

@@ -46,8 +46,9 @@ def run() -> None:
     from farmiq import config, crash
     from farmiq.config import SettingsError
     from farmiq.crash import UnknownPointError
-    from farmiq.device import buffer as buffers
-    from farmiq.device import service, sources
+    from farmiq.device import service
+    from farmiq.device.buffer import database as buffers
+    from farmiq.device.capture import sources
     from farmiq.plumbing import log
     from farmiq.plumbing import run as running
 
@@ -81,7 +82,7 @@ def status(*, folder: Folder = None, as_json: AsJson = False) -> None:
     found = _ask_agent() if folder is None else None
     if found is None:
         with _looking(folder) as tx:
-            found = {**looking.looked(tx), "running": False, "alarms": {}}
+            found = {**looking.summary(tx), "running": False, "alarms": {}}
     terminal.tell(found, _told(found), as_json=as_json)
     if looking.needs_attention(found):
         raise typer.Exit(3)
@@ -100,12 +101,12 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List events in the order they were made; --after pages on."""
-    from farmiq.device import store
+    from farmiq.device.buffer import store
 
     if state is not None and state not in store.EVENT_STATES:
         terminal.fail(f"there is no state {state!r}: {', '.join(store.EVENT_STATES)}", code=2)
     with _looking(folder) as tx:
-        rows = store.page(tx, after_seq=after, most=limit, state=state)
+        rows = store.page(tx, after_seq=after, limit=limit, state=state)
     terminal.print_list(
         [_without_bytes(row) for row in rows],
         lambda row: (
@@ -129,10 +130,10 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print an event with its topic and its bytes."""
-    from farmiq.device import store
+    from farmiq.device.buffer import store
 
     with _looking(folder) as tx:
-        row = store.event_about(tx, event_id)
+        row = store.event(tx, event_id)
     if row is None:
         terminal.fail(f"the buffer holds no event {event_id}; `farmiq agent buffer ls` lists them")
     body = row.pop("raw").decode()
@@ -146,11 +147,11 @@ def verify(*, folder: Folder = None, as_json: AsJson = False) -> None:
 
     Exit code 3 if something is not as it was; nothing is changed.
     """
-    from farmiq.device import verifying
+    from farmiq.device.buffer import jobs
 
     path = _folder(folder)
     with _looking(path) as tx:
-        found = verifying.verify(tx, path)
+        found = jobs.verify(tx, path)
     line = "\n".join(found["problems"]) or (
         f"good: {found['events']} events, {found['pictures']} pictures"
     )
@@ -169,11 +170,11 @@ def export(
     """Write all events with topic, state and the bytes that are sent: for a dying machine."""
     import json
 
-    from farmiq.device import store
+    from farmiq.device.buffer import store
 
     count, after = 0, 0
     with _looking(folder) as tx, out.open("w", encoding="utf-8") as file:
-        while rows := store.page(tx, after_seq=after, most=_PAGE):
+        while rows := store.page(tx, after_seq=after, limit=_PAGE):
             after = rows[-1]["seq"]
             count += len(rows)
             for row in rows:
@@ -185,15 +186,15 @@ def export(
 @buffer.command()
 def redrive(*, folder: Folder = None, as_json: AsJson = False) -> None:
     """Try again what failed or was refused; a running agent takes it up at once."""
-    from farmiq.device import buffer as buffers
-    from farmiq.device import commands
+    from farmiq.device.buffer import database as buffers
+    from farmiq.device.uplink import commands
 
     path = _folder(folder) / buffers.FILE
     if not path.exists():
         terminal.fail(f"no buffer at {path}: AGENT_BUFFER_DIR names its folder")
     with closing(buffers.connect(path)) as tx:
         tx.execute("begin immediate")
-        said = commands.redriven(tx)
+        said = commands.redrive(tx)
         tx.execute("commit")
     terminal.tell({"done": said}, said, as_json=as_json)
 
@@ -214,7 +215,7 @@ def plan(
     """Will an outage fit? Rate by size by hours against the limits. Exit code 3: it will not."""
     from dataclasses import asdict
 
-    from farmiq.device import plan as planning
+    from farmiq.device.buffer import rules as planning
 
     settings = _settings()
     found = planning.plan(
@@ -256,10 +257,10 @@ def _folder(given: Path | None) -> Path:
 
 @contextmanager
 def _looking(folder: Path | None) -> Iterator[sqlite3.Connection]:
-    from farmiq.device import buffer as buffers
+    from farmiq.device.buffer import database as buffers
 
     try:
-        with closing(buffers.look(_folder(folder) / buffers.FILE)) as tx:
+        with closing(buffers.connect_read_only(_folder(folder) / buffers.FILE)) as tx:
             yield tx
     except sqlite3.DatabaseError as error:
         terminal.fail(f"the buffer cannot be read: {error}; a start of the agent salvages it")

@@ -13,8 +13,8 @@ from farmiq.cli.terminal import AsJson
 
 if TYPE_CHECKING:
     from farmiq.config import DeviceSettings
-    from farmiq.device.scale import Heard, Scale
-    from farmiq.device.stable import Limits
+    from farmiq.device.capture.scale import Received, Scale
+    from farmiq.device.capture.stable import Limits
 
 FormatName = Annotated[
     str | None,
@@ -44,7 +44,7 @@ def scale(
     import asyncio
 
     from farmiq.config import SettingsError
-    from farmiq.device import sources
+    from farmiq.device.capture import sources
 
     given = {
         "AGENT_SCALE_URL": url,
@@ -84,8 +84,8 @@ def camera(
     import asyncio
 
     from farmiq.config import SettingsError
-    from farmiq.device import sources
-    from farmiq.device.camera import CameraError
+    from farmiq.device.capture import sources
+    from farmiq.device.capture.camera import CameraError
 
     async def once() -> tuple[Any, float]:
         eye = sources.camera_of(settings)
@@ -132,13 +132,13 @@ class Watch:
     fitting: Counter[str] = field(default_factory=Counter)
     state: Any = None
 
-    def hear(self, heard: "Heard | None", *, now: float) -> None:
-        from farmiq.device import stable
-        from farmiq.device.indicator import Malformed
+    def hear(self, heard: "Received | None", *, now: float) -> None:
+        from farmiq.device.capture import stable
+        from farmiq.device.capture.indicator import Malformed
 
-        sample, said = None, heard.said if heard else None
+        sample, said = None, heard.reading if heard else None
         if heard is not None and isinstance(said, Malformed):
-            self.problems[said.why] += 1
+            self.problems[said.reason] += 1
             self._try_others(heard.frame)
         elif said is not None and not isinstance(said, Malformed):
             self.readings += 1
@@ -146,14 +146,14 @@ class Watch:
         state = self.state or stable.State()
         self.state, effects = stable.step(state, sample, heard.at if heard else now, self.limits)
         if heard is not None:
-            self.say(f"{_visible(heard.frame):<28} {_said(heard.said):<26} {self.state.phase}")
+            self.say(f"{_visible(heard.frame):<28} {_said(heard.reading):<26} {self.state.phase}")
         for effect in effects:
             if isinstance(effect, stable.Settled):
                 self.stable_weights.append(effect.weight_kg)
             self.say(f"  -> {effect}")
 
     def _try_others(self, frame: bytes) -> None:
-        from farmiq.device import indicator
+        from farmiq.device.capture import indicator
 
         for name in indicator.FORMATS[:-1]:
             if isinstance(indicator.parser(name)(frame), indicator.Reading):
@@ -199,10 +199,10 @@ def _summary(found: dict[str, Any]) -> str:
 
 
 def _said(said: Any) -> str:
-    from farmiq.device.indicator import Reading
+    from farmiq.device.capture.indicator import Reading
 
     if not isinstance(said, Reading):
-        return f"? {said.why}"
+        return f"? {said.reason}"
     if said.weight_kg is None:
         return "overload" if said.overload else "no weight"
     flag = {True: "stable", False: "moving", None: ""}[said.stable]

@@ -91,9 +91,9 @@ def status(*, stack: StackName = None, as_json: AsJson = False) -> None:
     """
     from dataclasses import asdict
 
-    from farmiq.edge.media import carried
+    from farmiq.edge.media import store
 
-    found = terminal.in_transaction(terminal.environment(stack), carried.progress)
+    found = terminal.in_transaction(terminal.environment(stack), store.progress)
     told = [asdict(each) for each in found]
     terminal.print_list(found, _progress, as_json=as_json, document=told)
     raise typer.Exit(3 if any(each.missing or each.failing for each in found) else 0)
@@ -113,16 +113,16 @@ def verify(
     gone: a stored image without its object. damaged: another size, or with --deep other bytes.
     unknown: an object that belongs to no image.
     """
-    from farmiq.edge.media import upkeep
+    from farmiq.edge.media import jobs
 
     found = _with_store(
-        terminal.environment(stack), lambda pool, bucket: upkeep.verify(pool, bucket, deep=deep)
+        terminal.environment(stack), lambda pool, bucket: jobs.verify(pool, bucket, deep=deep)
     )
     told = {
         "checked": found.checked,
         "gone": found.gone,
         "damaged": found.damaged,
-        "unknown": found.strangers,
+        "unknown": found.unknown,
     }
     if as_json:
         terminal.print_json(told)
@@ -131,9 +131,9 @@ def verify(
             for each in told[name]:  # type: ignore[attr-defined] # those are lists
                 typer.echo(f"{name:<8} {each}")
         typer.echo(
-            f"{found.checked} images looked at; {'all is well' if found.well else 'see above'}"
+            f"{found.checked} images looked at; {'all is well' if found.is_clean else 'see above'}"
         )
-    raise typer.Exit(0 if found.well else 3)
+    raise typer.Exit(0 if found.is_clean else 3)
 
 
 @app.command("export")

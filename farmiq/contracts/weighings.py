@@ -13,7 +13,7 @@ from farmiq.cloud.console.weighings import STATES
 from farmiq.contracts import schemas
 from farmiq.contracts.weighvision import ASKED
 from farmiq.edge.weighvision.ask import State
-from farmiq.edge.weighvision.session import Part, Status
+from farmiq.edge.weighvision.rules import Part, Status
 
 
 class Weighing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

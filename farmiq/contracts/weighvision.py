@@ -10,7 +10,7 @@ from farmiq.asked import LONGEST_CURSOR
 from farmiq.contracts import schemas
 from farmiq.edge.weighvision.api import SESSION, SESSIONS
 from farmiq.edge.weighvision.ask import MOST_ROWS, ROWS, STATES, State
-from farmiq.edge.weighvision.session import Part, Status
+from farmiq.edge.weighvision.rules import Part, Status
 from farmiq.messages.ids import ID_PATTERN
 
 

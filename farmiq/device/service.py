@@ -1,9 +1,9 @@
 """The agent: scale and camera in, sessions out over MQTT and HTTP, nothing lost in between.
 
-sources --> notebook --> [buffer] --> drain --iot/weighvision/…, iot/event/…--> edge-mqtt-broker
+sources --> recorder --> [buffer] --> drain --iot/weighvision/…, iot/event/…--> edge-mqtt-broker
                                   --> uploads --presign, PUT--> edge-media-store
 
-`run` takes the sources (see sources.py); they, the drain and the uploads meet in the buffer alone,
+`run` takes the sources (capture/sources.py). Sources, drain and uploads meet in the buffer alone,
 so each may be slow, gone or restarted without the others.
 """
 
@@ -17,21 +17,21 @@ from typing import Any
 import httpx2
 
 from farmiq.config.device import DeviceSettings
-from farmiq.device import buffer as buffers
-from farmiq.device import page, scaling, sources, status, store, telling
-from farmiq.device.buffer import Buffer, DamagedError, DiskFullError
-from farmiq.device.clock import Clock
-from farmiq.device.commands import Commands
-from farmiq.device.drain import Drain, StalledError
-from farmiq.device.gate import Gate
-from farmiq.device.minting import Identity
-from farmiq.device.notebook import Notebook
-from farmiq.device.telling import Teller
-from farmiq.device.upkeep import Upkeep
-from farmiq.device.uploads import Uploads
-from farmiq.device.writing import Limits, Writer
+from farmiq.device import page, status
+from farmiq.device.buffer import database, store
+from farmiq.device.buffer.database import Buffer, Clock, DamagedError, DiskFullError
+from farmiq.device.buffer.jobs import BufferJobs
+from farmiq.device.buffer.recorder import Picture, Recorder
+from farmiq.device.buffer.rules import Identity
+from farmiq.device.buffer.writer import Limits, Writer
+from farmiq.device.capture import camera, sources
+from farmiq.device.uplink.commands import Commands
+from farmiq.device.uplink.drain import Drain, SendGate, StalledError
+from farmiq.device.uplink.heartbeat import Heartbeat
+from farmiq.device.uplink.uploads import Uploads
 from farmiq.messages import topics
 from farmiq.messages.ids import broker_user
+from farmiq.messages.instants import rfc3339
 from farmiq.plumbing import log, mqtt
 from farmiq.plumbing.backoff import Backoff
 
@@ -47,7 +47,7 @@ _OLD_SESSION_ENDED = "old_session_ended"
 async def run(
     settings: DeviceSettings, hardware: Sequence[sources.Source], *, clock: Clock | None = None
 ) -> None:
-    """Until cancelled. A buffer that turns out to be damaged is salvaged, and the work goes on."""
+    """Run until cancelled. A buffer that turns out to be damaged is salvaged, and we go on."""
     clock, damage = clock or Clock(), None
     while True:
         try:
@@ -58,54 +58,56 @@ async def run(
             damage = str(_first(damaged))
             log.get(NAME).error("buffer.damaged", reason=damage)
         except* DiskFullError as full:
-            # Nothing can be promised now; what is in the buffer is safe and waits for room.
+            # What is in the buffer is safe and waits for room.
             log.get(NAME).error("buffer.disk_full", error=str(_first(full)))
             await asyncio.sleep(_AFTER_FULL_DISK_S)
 
 
 class Agent:
-    """The parts of one run, put together; `run` runs them side by side."""
+    """The parts of one run, wired together; `run` runs them side by side."""
 
     def __init__(self, settings: DeviceSettings, buffer: Buffer) -> None:
         self._settings, self._buffer = settings, buffer
-        who = Identity(settings.place, settings.station_id)
-        self._writer = Writer(who, buffer.boot_id, limits(settings))
-        gate = Gate(settings.per_second)
-        self.notebook = Notebook(buffer, self._writer, kept=self._kept, scale=_scale(settings))
-        self._teller = Teller(settings, buffer, self.notebook, gate)
+        identity = Identity(settings.place, settings.station_id)
+        writer = Writer(identity, buffer.boot_id, limits(settings))
+        gate = SendGate(settings.per_second)
+        self.recorder = Recorder(
+            buffer, writer, on_commit=self._wake, scale=_picture_scaler(settings)
+        )
+        self._heartbeat = Heartbeat(settings, buffer, self.recorder, gate)
         self._drain = Drain(
             buffer=buffer,
-            writer=self._writer,
-            alarm=self._teller.alarm,
+            writer=writer,
+            alarm=self._heartbeat.alarm,
             gate=gate,
             window=settings.window,
             receipt_s=settings.receipt_s,
             stalled_s=settings.stalled_s,
             by_puback=settings.ack_mode == "puback",
-            obey=Commands(buffer, self._writer, self._kept).obey,
+            handle_command=Commands(buffer, writer, self._wake).handle,
         )
         self._uploads = Uploads(
             buffer=buffer,
-            writer=self._writer,
-            who=who,
+            writer=writer,
+            identity=identity,
             edge_url=settings.edge_url,
             token=settings.token.get_secret_value(),
             attempts=settings.upload_attempts,
             backoff_s=settings.upload_backoff_s,
-            longest_s=settings.reconnect_s,
-            alarm=self._teller.alarm,
-            settled=self._kept,
+            max_backoff_s=settings.reconnect_s,
+            alarm=self._heartbeat.alarm,
+            on_settled=self._wake,
         )
-        self._upkeep = Upkeep(buffer, self._writer, self.notebook, self._kept)
+        self._jobs = BufferJobs(buffer, writer, self.recorder, self._wake)
 
-    def _kept(self) -> None:
+    def _wake(self) -> None:
         self._drain.wake()
         self._uploads.wake()
 
     async def run(self, hardware: Sequence[sources.Source]) -> None:
         """Raises an ExceptionGroup with DamagedError if the buffer is damaged."""
         settings = self._settings
-        await self._upkeep.begin()
+        await self._jobs.begin()
         async with (
             httpx2.AsyncClient(
                 timeout=settings.upload_timeout_s, verify=settings.tls.client()
@@ -114,15 +116,15 @@ class Agent:
         ):
             group.create_task(self._stay_connected())
             group.create_task(self._uploads.run(http))
-            group.create_task(self._upkeep.run())
+            group.create_task(self._jobs.run())
             group.create_task(self._buffer.check())
             if settings.status_port:
-                group.create_task(self._show())
+                group.create_task(self._serve_page())
             for source in hardware:
-                group.create_task(_tend(source, self.notebook))
+                group.create_task(_restarting(source, self.recorder))
 
     async def _stay_connected(self) -> None:
-        """The connection comes back by itself; it is made anew when nothing moves on it."""
+        """The client reconnects by itself; a connection on which nothing moves is replaced."""
         settings = self._settings
         # One backoff for all connections: it starts over only after a minute without a failure.
         backoff = Backoff(base_s=min(0.5, settings.reconnect_s), cap_s=settings.reconnect_s)
@@ -132,14 +134,14 @@ class Agent:
                 settings.mqtt_url.get_secret_value(),
                 client_id=client_id,
                 topics=[topics.receipts(settings.place), topics.command(settings.place, "#")],
-                will=mqtt.Will(topics.status(settings.place), self._teller.will),
+                will=mqtt.Will(topics.status(settings.place), self._heartbeat.will),
                 tls=settings.tls,
                 backoff=backoff,
             ) as broker:
                 try:
                     await self._use(broker)
                 except asyncio.CancelledError:
-                    await self._teller.take_leave(broker)
+                    await self._heartbeat.say_goodbye(broker)
                     raise
             await backoff.wait()
 
@@ -148,31 +150,31 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._drain.run(broker))
-                group.create_task(self._teller.run(broker))
+                group.create_task(self._heartbeat.run(broker))
                 group.create_task(self._end_session_of_old_version(broker))
         except* StalledError:
             log.get(NAME).error("drain.stalled")
 
     async def _client_id(self) -> str:
-        """Begins with our login, so the broker can tell that it is ours; the tail nobody guesses.
+        """Begins with our login, so the broker knows it as ours; its end cannot be guessed.
 
-        Another login is another station and begins anew. A full disk keeps no new name: this run's
-        is then its own.
+        Another login is another station and gets a new one. A full disk stores none: this run has
+        then its own.
         """
-        ours = f"{broker_user(self._settings.tenant_id, self._settings.device_id)}/agent-"
+        prefix = f"{broker_user(self._settings.tenant_id, self._settings.device_id)}/agent-"
         known = await self._buffer.do(lambda tx: store.meta(tx, _CLIENT_ID))
-        if isinstance(known, str) and known.startswith(ours):
+        if isinstance(known, str) and known.startswith(prefix):
             return known
-        made = ours + secrets.token_hex(8)
+        client_id = prefix + secrets.token_hex(8)
         with contextlib.suppress(DiskFullError):
-            await self._buffer.do(lambda tx: store.set_meta(tx, _CLIENT_ID, made))
-        return made
+            await self._buffer.do(lambda tx: store.set_meta(tx, _CLIENT_ID, client_id))
+        return client_id
 
     async def _end_session_of_old_version(self, broker: mqtt.Client) -> None:
-        """Once: the client id of versions before named no tenant, and its session holds receipts.
+        """Once: end the session of the client id of older versions, which named no tenant.
 
-        A clean session under its name ends it; else the broker keeps them for nobody. A broker that
-        lets nobody in under that name is not asked again. New buffers are made as done.
+        Its session holds receipts that nobody reads. A broker that refuses that name is not asked
+        again. New buffers are made with this done.
         """
         if await self._buffer.do(lambda tx: store.meta(tx, _OLD_SESSION_ENDED)):
             return
@@ -186,29 +188,29 @@ class Agent:
         with contextlib.suppress(DiskFullError):
             await self._buffer.do(lambda tx: store.set_meta(tx, _OLD_SESSION_ENDED, 1))
 
-    async def _show(self) -> None:
-        """The page; a port that is taken is no reason not to weigh."""
+    async def _serve_page(self) -> None:
+        """A port that is taken is no reason not to weigh."""
         host, port = self._settings.status_host, self._settings.status_port
         while True:
             try:
-                await page.serve(self.look, host=host, port=port)
+                await page.serve(self.status, host=host, port=port)
             except OSError as error:
                 log.get(NAME).error("page.failed", error=str(error), port=port)
                 await asyncio.sleep(_AFTER_FAILED_PAGE_S)
 
-    async def look(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """How the station is, for the page and the command."""
-        found = await self._buffer.do(status.looked)
+        summary = await self._buffer.do(status.summary)
         receipt_at = self._drain.last_receipt_at
         return {
-            **self._teller.said(),
-            **found,
+            **self._heartbeat.describe(),
+            **summary,
             "running": True,
-            "connected": self._teller.connected,
-            "on_their_way": self._drain.flying,
-            "last_receipt_at": None if receipt_at is None else telling.zulu(receipt_at),
-            # Of the last try; where nothing waits, nobody tries and nothing is wrong.
-            "uploads_away": self._uploads.away if found["pictures"]["waiting"] else None,
+            "connected": self._heartbeat.connected,
+            "on_their_way": self._drain.in_flight,
+            "last_receipt_at": None if receipt_at is None else rfc3339(receipt_at),
+            # Of the last attempt; while no picture waits, nothing is wrong.
+            "uploads_away": self._uploads.unavailable if summary["pictures"]["waiting"] else None,
         }
 
 
@@ -216,27 +218,27 @@ class Agent:
 async def _opened(
     settings: DeviceSettings, clock: Clock, damage: str | None
 ) -> AsyncIterator[Agent]:
-    path = settings.buffer_dir / buffers.FILE
-    with buffers.held(settings.buffer_dir):
-        found = None
+    path = settings.buffer_dir / database.FILE
+    with database.locked(settings.buffer_dir):
+        salvaged = None
         if damage is not None:
-            found = await asyncio.to_thread(buffers.salvaged, path, reason=damage)
-        buffer = await buffers.opened(settings.buffer_dir, clock=clock)
-        buffer.salvaged = found or buffer.salvaged
+            salvaged = await asyncio.to_thread(database.salvaged, path, reason=damage)
+        buffer = await database.opened(settings.buffer_dir, clock=clock)
+        buffer.salvaged = salvaged or buffer.salvaged
         try:
             yield Agent(settings, buffer)
         finally:
             await buffer.close()
 
 
-async def _tend(source: sources.Source, notebook: Notebook) -> None:
+async def _restarting(source: sources.Source, recorder: Recorder) -> None:
     """A source that ends or fails is started again; the rest of the agent goes on."""
     while True:
         try:
-            await source(notebook)
+            await source(recorder)
         except (DamagedError, asyncio.CancelledError):
             raise
-        except Exception as error:  # noqa: BLE001 - told, and tried again
+        except Exception as error:  # noqa: BLE001 - logged, and tried again
             log.get(NAME).error("source.failed", error=repr(error), exc_info=error)
         else:
             log.get(NAME).warning("source.ended")
@@ -251,15 +253,15 @@ def limits(settings: DeviceSettings) -> Limits:
         patience_s=settings.patience_s,
         picture_bytes=settings.picture_bytes,
         disk_reserve_bytes=settings.disk_reserve_bytes,
-        most_weight_kg=settings.most_weight_kg,
+        max_weight_kg=settings.most_weight_kg,
     )
 
 
-def _scale(settings: DeviceSettings) -> "Callable[[Any], Any] | None":
+def _picture_scaler(settings: DeviceSettings) -> "Callable[[Picture], Picture] | None":
     if settings.picture_side_px is None:
         return None
     return partial(
-        scaling.scaled, side_px=settings.picture_side_px, quality=settings.picture_quality
+        camera.scaled, side_px=settings.picture_side_px, quality=settings.picture_quality
     )
 
 

@@ -1,24 +1,66 @@
-"""How the station is: read from the buffer, for the status topic, the page and the command."""
+"""How the station is: its alarms, and what its buffer holds; for status topic, page and command."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from farmiq.device import store
-from farmiq.device.store import Tx
+from farmiq.device.buffer import store
+from farmiq.device.buffer.store import Tx
+from farmiq.messages.instants import rfc3339
 
-MOST_SHOWN = 20
+BUFFER_FULL = "buffer_full"
+DRAIN_STALLED = "drain_stalled"
+BUFFER_SALVAGED = "buffer_salvaged"
+TOKEN_REFUSED = "token_refused"  # noqa: S105 - a name
+LOGIN_REFUSED = "login_refused"
+DISK_FULL = "disk_full"
+UPLOADS_FAILED = "uploads_failed"
+EVENTS_REFUSED = "events_refused"
+
+# With one of these the station does not do its work; the others are for a person to look at.
+GRAVE = {BUFFER_FULL, DRAIN_STALLED, DISK_FULL, TOKEN_REFUSED, LOGIN_REFUSED}
+MAX_SHOWN = 20
 
 
-def looked(tx: Tx) -> dict[str, Any]:
-    """What the buffer holds: counts kept by triggers, and the first few of each trouble."""
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    since: datetime
+    text: str
+
+
+@dataclass
+class Alarms:
+    _raised: dict[str, Alarm] = field(default_factory=dict)
+
+    def set(self, name: str, text: str | None, *, now: datetime) -> bool:
+        """Raise with a text, or clear with None; True if that changed anything."""
+        known = self._raised.get(name)
+        if text is None:
+            return self._raised.pop(name, None) is not None
+        self._raised[name] = Alarm(known.since if known else now, text)
+        return known is None
+
+    @property
+    def raised(self) -> Mapping[str, Alarm]:
+        return self._raised
+
+    @property
+    def is_grave(self) -> bool:
+        return bool(GRAVE & self._raised.keys())
+
+
+def summary(tx: Tx) -> dict[str, Any]:
+    """What the buffer holds: counts kept by triggers, and the first few of each problem."""
     counts = store.tally(tx)
     oldest = store.oldest_waiting(tx)
     ran_s = float(store.meta(tx, "ran_s") or 0.0)
+    oldest_at = None if oldest is None else datetime.fromtimestamp(oldest[1] / 1e6, UTC)
     return {
-        "backlog": counts["waiting"] + counts["sending"] + counts["published"],
+        "backlog": store.backlog(counts),
         "events": {state: counts[state] for state in store.EVENT_STATES},
         "oldest_waiting_s": None if oldest is None else round(max(0.0, ran_s - oldest[0]), 1),
-        "oldest_waiting_at": None if oldest is None else _instant(oldest[1]),
+        "oldest_waiting_at": None if oldest_at is None else rfc3339(oldest_at),
         "pictures": {
             "waiting": counts["pictures"],
             "failed": counts["pictures_failed"],
@@ -27,17 +69,17 @@ def looked(tx: Tx) -> dict[str, Any]:
         "dropped_total": counts["dropped"],
         "last_seq": int(store.meta(tx, "last_seq") or 0),
         "boot_id": store.meta(tx, "boot_id"),
-        "failed_sessions": store.sessions_with_problem(tx, most=MOST_SHOWN),
-        "failed_pictures": store.failed_images(tx, most=MOST_SHOWN),
-        "refused_events": store.refusals(tx, most=MOST_SHOWN),
+        "failed_sessions": store.sessions_with_problem(tx, limit=MAX_SHOWN),
+        "failed_pictures": store.failed_images(tx, limit=MAX_SHOWN),
+        "refused_events": store.rejected_events(tx, limit=MAX_SHOWN),
     }
 
 
 def needs_attention(status: dict[str, Any]) -> bool:
-    away = status["running"] and (not status["connected"] or status["uploads_away"])
+    offline = status["running"] and (not status["connected"] or status["uploads_away"])
     return bool(
         not status["running"]
-        or away
+        or offline
         or status.get("scale_ok") is False
         or status.get("camera_ok") is False
         or status.get("alarms")
@@ -46,7 +88,3 @@ def needs_attention(status: dict[str, Any]) -> bool:
         or status["refused_events"]
         or status["events"]["failed"]
     )
-
-
-def _instant(order_us: int) -> str:
-    return datetime.fromtimestamp(order_us / 1e6, UTC).isoformat().replace("+00:00", "Z")

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import adapt, pq
 from psycopg.abc import Buffer
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, class_row, dict_row
 from psycopg.types.datetime import DatetimeDumper
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -20,6 +20,8 @@ from farmiq.plumbing import pg_binary
 
 Connection = psycopg.AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
+
+T = TypeVar("T")
 
 Meaning = Literal["data", "retry", "wait", "refuse", "bug"]
 
@@ -288,6 +290,19 @@ async def fetch_value(connection: Connection, sql: Any, *args: Any) -> Any:
     cursor = await connection.execute(sql, args or None)
     row = await cursor.fetchone()
     return row[0] if row else None
+
+
+async def fetch_as(connection: Connection, kind: type[T], sql: Any, args: Any = None) -> list[T]:
+    """The rows as objects of this class, by the names of the columns."""
+    async with connection.cursor(row_factory=class_row(kind)) as cursor:
+        await cursor.execute(sql, args)
+        return await cursor.fetchall()
+
+
+async def fetch_dicts(connection: Connection, sql: Any, args: Any = None) -> list[dict[str, Any]]:
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(sql, args)
+        return await cursor.fetchall()
 
 
 class _InUtc(DatetimeDumper):

@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from farmiq import config
-from farmiq.device import service, sources
-from farmiq.device.clock import Clock
+from farmiq.device import service
+from farmiq.device.buffer.database import Clock
+from farmiq.device.capture import sources
 from farmiq.plumbing import log
 from farmiq.plumbing import run as running
 

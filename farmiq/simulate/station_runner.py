@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from farmiq.device import buffer as buffers
-from farmiq.device import store
+from farmiq.device.buffer import database as buffers
+from farmiq.device.buffer import store
 from farmiq.messages.topics import Place
 from farmiq.plumbing import mqtt
 from farmiq.simulate import stations
@@ -159,7 +159,7 @@ async def _drain(herds: list[SimulatedStation], within_s: float, *, say: Say) ->
 def _waiting(station: SimulatedStation) -> int:
     """Events and pictures that the edge has not got; an agent that never ran has none."""
     try:
-        with contextlib.closing(buffers.look(station.buffer / buffers.FILE)) as tx:
+        with contextlib.closing(buffers.connect_read_only(station.buffer / buffers.FILE)) as tx:
             counts = store.tally(tx)
     except (FileNotFoundError, sqlite3.Error):
         return 0

@@ -3,8 +3,8 @@
 farmiq.media.exchange --store.queue--> [media] --media_events, media_objects-->
 edge-media-store --presign, PUT--> the cloud's bucket <-- [media] --pictures--> people
 
-The event of an image comes first, by the bus; its bytes follow by an address of the cloud's own
-bucket, and count as here when they were read back and are what the edge said (C-22).
+The event of an image comes first, by the bus; its bytes follow to an address of the cloud's own
+bucket, and count as stored when they were read back and are what the edge declared (C-22).
 """
 
 from datetime import timedelta
@@ -23,7 +23,7 @@ from farmiq.plumbing.gallery import Gallery
 
 NAME = "cloud-media-store"
 
-LANDING = Landing("media", bus.MEDIA, store.keep)
+LANDING = Landing("media", bus.MEDIA, store.apply_events)
 
 
 async def run(settings: CloudSettings, door: http.Door) -> None:

@@ -1,4 +1,4 @@
-"""The SQL of images in the cloud: told of, asked for, whole; shown as the person who looks."""
+"""The SQL of images in the cloud: announced, requested, stored; shown with the person's rights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from psycopg.rows import class_row, dict_row
 
 from farmiq.cloud import landing
 from farmiq.messages.bus import BusEvent
@@ -19,13 +18,13 @@ SHOWN = (
     "size_bytes", "sha256", "captured_at", "told_at", "stored_at",
 )  # fmt: skip
 
-_keep_events = landing.in_table("media_events")
+_store_events = landing.in_table("media_events")
 _payload = msgspec.json.Decoder(MediaStored)
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was said of an image before, and whether its bytes are here."""
+    """What is known of an image, and whether its bytes are here."""
 
     size_bytes: int | None
     sha256: str | None
@@ -34,20 +33,20 @@ class Known:
     stored_at: datetime | None
 
 
-async def keep(tx: db.Connection, events: Sequence[BusEvent]) -> int:
-    """The events as they are, and what they say of images."""
-    new = await _keep_events(tx, events)
-    told = {
-        (each.tenant_id, (said := _payload.decode(each.payload)).media_id): (each, said)
-        for each in events
+async def apply_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
+    """Store the events as they are, and what they say of images."""
+    new = await _store_events(tx, events)
+    by_image = {
+        (event.tenant_id, (image := _payload.decode(event.payload)).media_id): (event, image)
+        for event in events
     }
-    # In one order whoever calls: two consumers must not wait for each other's rows.
-    for _, (event, said) in sorted(told.items(), key=lambda each: (each[0][0], str(each[0][1]))):
-        await _tell(tx, event, said)
+    # Always in one order: two consumers must not wait for each other's rows.
+    for _, (event, image) in sorted(by_image.items(), key=lambda item: [*map(str, item[0])]):
+        await _announce(tx, event, image)
     return new
 
 
-async def _tell(tx: db.Connection, event: BusEvent, said: MediaStored) -> None:
+async def _announce(tx: db.Connection, event: BusEvent, image: MediaStored) -> None:
     await tx.execute(
         """
         insert into media_objects as m (tenant_id, media_id, farm_id, barn_id, device_id,
@@ -58,18 +57,18 @@ async def _tell(tx: db.Connection, event: BusEvent, said: MediaStored) -> None:
           told_at = coalesce(m.told_at, excluded.told_at)
         """,
         (
-            event.tenant_id, said.media_id, event.farm_id, event.barn_id, event.device_id or None,
-            event.session_id or None, said.mime_type, said.size_bytes,
-            said.sha256.lower() if said.sha256 else None, said.captured_at or event.occurred_at,
+            event.tenant_id, image.media_id, event.farm_id, event.barn_id, event.device_id or None,
+            event.session_id or None, image.mime_type, image.size_bytes,
+            image.sha256.lower() if image.sha256 else None, image.captured_at or event.occurred_at,
         ),
     )  # fmt: skip
-    await _know_own_camera(tx, event.tenant_id, said)
+    await _confirm_own_camera(tx, event.tenant_id, image)
 
 
-async def _know_own_camera(tx: db.Connection, tenant_id: str, said: MediaStored) -> None:
+async def _confirm_own_camera(tx: db.Connection, tenant_id: str, image: MediaStored) -> None:
     """An image of a battery camera is here already: the gateway has read it back (C-64, C-87).
 
-    Believed is what the accounts of the company's own cameras say, never the event.
+    The accounts of the company's own cameras decide that, never the event.
     """
     await tx.execute(
         """
@@ -81,7 +80,7 @@ async def _know_own_camera(tx: db.Connection, tenant_id: str, said: MediaStored)
           and c.tenant_id = m.tenant_id and i.image_id = m.media_id and i.status = 'complete'
           and i.image_url = %s and o.sha256 = m.sha256 and o.size_bytes = m.size_bytes
         """,
-        (tenant_id, said.media_id, said.path),
+        (tenant_id, image.media_id, image.path),
     )
 
 
@@ -92,16 +91,16 @@ async def is_company(tx: db.Connection, tenant_id: str) -> bool:
     return found
 
 
-async def ask(tx: db.Connection, said: ImageToUpload, *, object_key: str) -> Known:
-    """Note that an edge wants to bring this image; what was known of it before."""
-    key = said.tenant_id, said.media_id
-    async with tx.cursor(row_factory=class_row(Known)) as cursor:
-        await cursor.execute(
-            "select size_bytes, sha256, mime_type, object_key, stored_at from media_objects "
-            "where tenant_id = %s and media_id = %s for update",
-            key,
-        )
-        known = await cursor.fetchone()
+async def request(tx: db.Connection, image: ImageToUpload, *, object_key: str) -> Known:
+    """Note that an edge wants to upload this image; returns what was known of it before."""
+    key = image.tenant_id, image.media_id
+    known = await db.fetch_as(
+        tx,
+        Known,
+        "select size_bytes, sha256, mime_type, object_key, stored_at from media_objects "
+        "where tenant_id = %s and media_id = %s for update",
+        key,
+    )
     await tx.execute(
         """
         insert into media_objects as m (tenant_id, media_id, farm_id, barn_id, device_id,
@@ -117,16 +116,16 @@ async def ask(tx: db.Connection, said: ImageToUpload, *, object_key: str) -> Kno
         where m.stored_at is null
         """,
         (
-            *key, said.farm_id, said.barn_id, said.device_id, said.station_id or None,
-            said.session_id or None, said.content_type, said.content_length,
-            said.sha256.lower() if said.sha256 else None, said.captured_at, object_key,
+            *key, image.farm_id, image.barn_id, image.device_id, image.station_id or None,
+            image.session_id or None, image.content_type, image.content_length,
+            image.sha256.lower() if image.sha256 else None, image.captured_at, object_key,
         ),
     )  # fmt: skip
-    return known or Known(None, None, None, None, None)
+    return known[0] if known else Known(None, None, None, None, None)
 
 
 async def confirm(tx: db.Connection, tenant_id: str, media_id: UUID, *, etag: str) -> None:
-    """Its bytes are here, whole and verified."""
+    """Mark it as stored: its bytes are here and verified."""
     await tx.execute(
         "update media_objects set stored_at = clock_timestamp(), etag = %s "
         "where tenant_id = %s and media_id = %s and stored_at is null",
@@ -141,7 +140,7 @@ async def confirm(tx: db.Connection, tenant_id: str, media_id: UUID, *, etag: st
 
 
 async def page(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """As the person who looks: images that fit the question, newest capture first."""
+    """With the person's rights: images that fit the filter, newest capture first."""
     return await _shown(
         connection,
         """
@@ -158,13 +157,13 @@ async def page(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dic
 
 
 async def one(connection: db.Connection, media_id: UUID) -> dict[str, Any] | None:
-    """As the person who looks: another company's image is not there."""
+    """With the person's rights: another company's image does not exist."""
     rows = await _shown(connection, "where media_id = %(id)s", {"id": media_id})
     return rows[0] if rows else None
 
 
 async def timezone(connection: db.Connection) -> str:
-    """Of the company that the person looks at: its days are days there."""
+    """Of the company that the person looks at; its days are days there."""
     found: str | None = await db.fetch_value(connection, "select timezone from companies")
     return found or "UTC"
 
@@ -173,6 +172,4 @@ async def _shown(
     connection: db.Connection, where: str, args: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     columns = ", ".join([*SHOWN, "object_key"])
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(f"select {columns} from media_objects {where}".encode(), args)  # noqa: S608 - our own words
-        return await cursor.fetchall()
+    return await db.fetch_dicts(connection, f"select {columns} from media_objects {where}", args)  # noqa: S608 - our own words

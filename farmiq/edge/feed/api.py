@@ -80,7 +80,7 @@ class Api:
         try:
             async with db.transaction(self._pool) as tx:
                 await _require_tenant(tx, new.event.tenant_id)
-                is_new = await store.keep_lot(tx, new)
+                is_new = await store.add_lot(tx, new)
                 if is_new:
                     await _owe(tx, new)
                 row = await _same(tx, new)

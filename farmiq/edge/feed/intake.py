@@ -1,4 +1,4 @@
-"""Pure: intakes out of what devices said. One of a dispensing, one per row of an import (C-93)."""
+"""Pure: the intakes in events of devices: one of a dispensing, one per row of an import (C-93)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ _WITH_SOURCE = b'{"source":"' + DEFAULT_SOURCE.encode() + b'",'
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """One row of feed_intakes, and the event that the cloud is owed for it."""
+    """One row of feed_intakes, and its event for the cloud."""
 
     event: BusEvent
     source: Source
@@ -39,28 +39,28 @@ class Intake:
 
 
 def of(arrival: Arrival) -> list[Intake]:
-    """The intakes that a feed.dispensed or a feed.imported speaks of."""
+    """The intakes of a feed.dispensed or a feed.imported."""
     if isinstance(arrival.payload, FeedDispensed):
         return [_dispensed(arrival, arrival.payload)]
     return _imported(arrival, arrival.payload)
 
 
-def _dispensed(arrival: Arrival, said: FeedDispensed) -> Intake:
-    """Under the device's own id; the payload is what the device said, and its source (C-109)."""
+def _dispensed(arrival: Arrival, dispensed: FeedDispensed) -> Intake:
+    """Under the device's own id; the payload is the device's, and its source (C-109)."""
     raw = bytes(arrival.event.payload)
-    payload = _WITH_SOURCE + raw[1:] if said.source is msgspec.UNSET else raw
+    payload = _WITH_SOURCE + raw[1:] if dispensed.source is msgspec.UNSET else raw
     return Intake(
         event=msgspec.structs.replace(
             arrival.event, event_type=feed.INTAKE_RECORDED, payload=msgspec.Raw(payload)
         ),
-        source=DEFAULT_SOURCE if said.source is msgspec.UNSET else said.source,
-        quantity_kg=said.quantity_kg,
-        feed_lot_id=said.feed_lot_id or None,
+        source=DEFAULT_SOURCE if dispensed.source is msgspec.UNSET else dispensed.source,
+        quantity_kg=dispensed.quantity_kg,
+        feed_lot_id=dispensed.feed_lot_id or None,
         clock_suspect=arrival.clock_suspect,
     )
 
 
-def _imported(arrival: Arrival, said: FeedImported) -> list[Intake]:
+def _imported(arrival: Arrival, imported: FeedImported) -> list[Intake]:
     as_sent = msgspec.json.decode(arrival.event.payload, type=_Rows).rows
     return [
         Intake(
@@ -78,12 +78,12 @@ def _imported(arrival: Arrival, said: FeedImported) -> list[Intake]:
             import_ref=row.ref,
             clock_suspect=arrival.clock_suspect,
         )
-        for number, (row, raw) in enumerate(zip(said.rows, as_sent, strict=True), start=1)
+        for number, (row, raw) in enumerate(zip(imported.rows, as_sent, strict=True), start=1)
     ]
 
 
 def _row_id(parent: BusEvent, number: int) -> UUID:
-    """With the tenant: two tenants may give two imports one id."""
+    """With the tenant: two tenants may use one id for two imports."""
     return ids.derived(
         parent.occurred_at,
         parent.tenant_id,
@@ -94,7 +94,7 @@ def _row_id(parent: BusEvent, number: int) -> UUID:
 
 
 def _without_source(row: msgspec.Raw) -> bytes:
-    """A row may say a source, which it has no right to: a key must not stand there twice."""
+    """Remove a source that the row has no right to name: a key must not be there twice."""
     fields = msgspec.json.decode(row, type=dict[str, msgspec.Raw])
     if fields.pop("source", None) is None:
         return bytes(row)

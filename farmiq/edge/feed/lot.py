@@ -1,4 +1,4 @@
-"""Pure: a lot as a client says it, checked, and the event that the cloud is owed for it (C-95)."""
+"""Pure: a lot from the API, checked, and its event for the cloud (C-95)."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ _FIELDS = {field.encode_name for field in msgspec.structs.fields(LotReceived)}
 def read(raw: bytes) -> LotReceived:
     """The lot in these bytes. Raises check.Invalid with every problem, unknown fields too.
 
-    A person's typing error in the name of an optional field must not pass unseen.
+    A typing error in the name of an optional field must not pass unseen.
     """
     reasons = [*check.problems(raw, LotReceived), *_unknown(raw)]
     if reasons:
@@ -44,31 +44,31 @@ def read(raw: bytes) -> LotReceived:
 
 
 def event(
-    said: LotReceived, raw: bytes, *, event_id: UUID, trace_id: str, now: datetime
+    lot: LotReceived, raw: bytes, *, event_id: UUID, trace_id: str, now: datetime
 ) -> BusEvent:
-    """Under the client's id if it gave one, else under `event_id`. The number stays as written."""
+    """Under the client's id if it gave one, else `event_id`. The number stays as written."""
     quantity = msgspec.json.decode(raw, type=_Quantity).quantity_kg
-    payload = {"feed_lot_id": said.feed_lot_id, "quantity_kg": quantity}
+    payload = {"feed_lot_id": lot.feed_lot_id, "quantity_kg": quantity}
     return BusEvent(
-        event_id=event_id if said.event_id is msgspec.UNSET else said.event_id,
+        event_id=event_id if lot.event_id is msgspec.UNSET else lot.event_id,
         event_type=feed.LOT_RECEIVED,
-        tenant_id=said.tenant_id,
-        farm_id=said.farm_id,
-        barn_id=said.barn_id,
-        device_id=said.device_id or msgspec.UNSET,
-        occurred_at=now if said.occurred_at is msgspec.UNSET else said.occurred_at,
+        tenant_id=lot.tenant_id,
+        farm_id=lot.farm_id,
+        barn_id=lot.barn_id,
+        device_id=lot.device_id or msgspec.UNSET,
+        occurred_at=now if lot.occurred_at is msgspec.UNSET else lot.occurred_at,
         trace_id=trace_id,
         payload=msgspec.Raw(msgspec.json.encode(payload)),
     )
 
 
-def content_hash(said: LotReceived) -> bytes:
-    """Of what was said: a time that was left to us is not part of it."""
-    moment = said.occurred_at
+def content_hash(lot: LotReceived) -> bytes:
+    """Of the request: a time that was left to us is not part of it."""
+    moment = lot.occurred_at
     at = None if moment is msgspec.UNSET else moment.astimezone(UTC).isoformat()
-    place = (said.farm_id, said.barn_id, said.device_id or None)
-    given = None if said.event_id is msgspec.UNSET else str(said.event_id)
-    parts = (*place, said.feed_lot_id, said.quantity_kg, at, given)
+    place = (lot.farm_id, lot.barn_id, lot.device_id or None)
+    given = None if lot.event_id is msgspec.UNSET else str(lot.event_id)
+    parts = (*place, lot.feed_lot_id, lot.quantity_kg, at, given)
     return hashlib.sha256(msgspec.json.encode(parts)).digest()
 
 

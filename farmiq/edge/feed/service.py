@@ -1,9 +1,9 @@
-"""Feed at the edge: lots that people enter, intakes, and those that a silo's weight tells of.
+"""Feed at the edge: lots that people enter, intakes, and those derived from a silo's weight.
 
 ingress --record(tx, …)--> feed_intakes <--telemetry_raw-- [feed] --feed_lots, sync_outbox--> sync
 
-What devices say of feed is written by ingress inside its one transaction (C-81). This service
-derives intakes from silos' weights in its own time and answers for all of them over HTTP.
+Events of devices are written by ingress inside its one transaction (C-81). This service derives
+intakes from silos' weights in its own time and serves the HTTP routes.
 """
 
 import asyncio
@@ -25,24 +25,22 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
     ):
         door.ready("feed.database", lambda: db.problem(pool))
         Api(pool, service=NAME).add_to(door.app)
-        for chore in _chores(settings, pool):
-            group.create_task(keep_doing(chore))
+        for job in _jobs(settings, pool):
+            group.create_task(keep_doing(job))
 
 
-def _chores(settings: EdgeSettings, pool: db.Pool) -> list[Chore]:
+def _jobs(settings: EdgeSettings, pool: db.Pool) -> list[Chore]:
     return [
         Chore(
             "feed.derivation",
             settings.feed_derive_s,
             lambda: derivation.derive(pool, settle_s=settings.feed_settle_s),
         ),
-        diary.daily(
-            pool, settings, "feed.retention", lambda: forget(pool, days=settings.feed_days)
-        ),
+        diary.daily(pool, settings, "feed.retention", lambda: purge(pool, days=settings.feed_days)),
     ]
 
 
-async def forget(pool: db.Pool, *, days: float) -> dict[str, object]:
-    """Lots and intakes over their time; what the cloud has not got stays."""
-    lots = await retention.all_of(pool, store.forget_lots, days=days)
-    return {"count": lots + await retention.all_of(pool, store.forget_intakes, days=days)}
+async def purge(pool: db.Pool, *, days: float) -> dict[str, object]:
+    """Delete expired lots and intakes; what the cloud does not have stays."""
+    lots = await retention.all_of(pool, store.purge_lots, days=days)
+    return {"count": lots + await retention.all_of(pool, store.purge_intakes, days=days)}

@@ -1,11 +1,10 @@
-"""Which silos are derived from, as `farmiq silo` sets and shows it."""
+"""The settings of silos, as `farmiq silo` sets and shows them."""
 
 import re
 from datetime import datetime
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
 
 from farmiq.edge import audit
 from farmiq.edge.feed import store
@@ -19,9 +18,9 @@ async def change(
 ) -> dict[str, Any]:
     """Set derive_intake, noise_kg or refill_kg where given, keep the rest; returns all of it.
 
-    A silo that is switched on, or given a `since`, begins afresh from there. Raises ValueError
-    if the settings are odd, or if feed would be counted that was counted already; LookupError if
-    the device is not registered. What was set for such a one can still be switched off.
+    A silo that is switched on, or given a `since`, starts again from there. Raises ValueError if
+    the settings are wrong, or if feed would be counted twice; LookupError if the device is not
+    registered. The settings of such a one can still be switched off.
     """
     for name in (tenant_id, device_id):
         if not re.match(ID_PATTERN, name):
@@ -46,26 +45,16 @@ async def change(
 
 
 async def listed(url: str) -> list[dict[str, Any]]:
-    """Those that were set, and those registered with `--derive-intake`."""
-    async with await psycopg.AsyncConnection.connect(url, row_factory=dict_row) as connection:
-        cursor = await connection.execute(
-            """
+    """The silos that were set, and those registered with `--derive-intake`."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        return await db.fetch_dicts(
+            connection,
+            f"""
             select s.*, (t.state -> 'last' -> -1 ->> 'at')::timestamptz as derived_to
-            from (
-              select tenant_id, device_id, derive_intake, derive_since, noise_kg, refill_kg
-              from silo_settings
-              union all
-              select d.tenant_id, d.device_id, true, d.created_at, %s, %s
-              from devices d
-              where d.derive_intake and d.revoked_at is null and not exists (
-                select from silo_settings o
-                where o.tenant_id = d.tenant_id and o.device_id = d.device_id)
-            ) s left join silo_states t using (tenant_id, device_id)
+            from ({store.SILOS}) s left join silo_states t using (tenant_id, device_id)
             order by s.tenant_id, s.device_id
-            """,
-            (store.NOISE_KG, store.REFILL_KG),
+            """,  # noqa: S608 - our own words
         )
-        return await cursor.fetchall()
 
 
 async def _is_known(tx: db.Connection, tenant_id: str, device_id: str, *, off: bool) -> bool:
@@ -86,29 +75,25 @@ async def _is_known(tx: db.Connection, tenant_id: str, device_id: str, *, off: b
 
 
 async def _before(tx: db.Connection, tenant_id: str, device_id: str) -> dict[str, Any]:
-    """The settings as they are, the table's defaults if the silo is new; ours alone."""
+    """The settings as they are, the table's defaults if the silo is new; locked."""
     await tx.execute(
         "insert into silo_settings (tenant_id, device_id, derive_since) values (%s, %s, fn_now()) "
         "on conflict do nothing",
         (tenant_id, device_id),
     )
-    async with tx.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            """
-            select tenant_id, device_id, derive_intake, derive_since, noise_kg, refill_kg
-            from silo_settings where tenant_id = %s and device_id = %s for update
-            """,
-            (tenant_id, device_id),
-        )
-        row = await cursor.fetchone()
-    assert row is not None  # noqa: S101 - made above
+    (row,) = await db.fetch_dicts(
+        tx,
+        "select tenant_id, device_id, derive_intake, derive_since, noise_kg, refill_kg "
+        "from silo_settings where tenant_id = %s and device_id = %s for update",
+        (tenant_id, device_id),
+    )
     return row
 
 
 async def _begin(
     tx: db.Connection, tenant_id: str, device_id: str, since: datetime | None
 ) -> datetime:
-    """Forget how far the silo was read; returns from when on it is read again."""
+    """Reset how far the silo was read; returns from when on it is read again."""
     counted_to = await db.fetch_value(
         tx,
         """

@@ -1,4 +1,4 @@
-"""Pure: what the weight of a silo says about the feed taken out of it (C-47).
+"""Pure: the feed taken out of a silo, from its weight (C-47).
 
 (state, reading) → (state, intake or nothing). The state holds a mark, the weight up to which
 everything is accounted for:
@@ -11,9 +11,9 @@ everything is accounted for:
          └──────────────────────────────────► time
 
 Between the two nothing moves the mark, so noise cannot add up, and a slow drift there and back is
-counted once at most. What goes out telescopes: the sum of a silo's intakes is its first mark less
-its last, whatever the readings between them did. One reading that stands alone (a gust of wind, a
-knock) is no weight: each is taken as the median of itself and its two neighbours.
+counted once at most. The sum of a silo's intakes is its first mark less its last, whatever the
+readings between them did. Each reading is taken as the median of itself and its two neighbours, so
+a single odd one (a gust of wind, a knock) has no effect.
 """
 
 from collections.abc import Iterable
@@ -29,10 +29,10 @@ from farmiq.messages.kinds import MOST_KG
 METRIC = "silo.weight"
 # A weight in another unit is kept as telemetry, and nothing is derived from it.
 KG_OF = {"kg": 1.0, "t": 1000.0, "g": 0.001}
-# Half of what a quantity may be: from one end to the other is no more than that.
-MOST_WEIGHT_KG = MOST_KG / 2
-# A device that tells of its intakes itself may tell of a whole day at once, at its end.
-TELLS_OF = timedelta(hours=24)
+# Half of the largest quantity, which is the distance from one end to the other.
+MAX_WEIGHT_KG = MOST_KG / 2
+# A device that reports its intakes itself may report a whole day at once, at its end.
+REPORT_PERIOD = timedelta(hours=24)
 _WINDOW = 3
 _DECIMALS = 3
 
@@ -54,7 +54,7 @@ class Reading(msgspec.Struct, frozen=True):
     @property
     def is_sensible(self) -> bool:
         """False of what is not a number, too."""
-        return -MOST_WEIGHT_KG <= self.weight_kg <= MOST_WEIGHT_KG
+        return -MAX_WEIGHT_KG <= self.weight_kg <= MAX_WEIGHT_KG
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +67,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """`last` are the newest readings, which have no neighbours on both sides yet.
 
-    `told_since` is the first time that the device told of feed itself, as far as we know. `passed`
-    is the newest reading that took no part.
+    `told_since` is when the device first reported feed itself, as far as we know. `passed` is the
+    newest reading that was skipped. The names are stored as JSON.
     """
 
     mark: Reading | None = None
@@ -80,12 +80,12 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def read_to(self) -> Order | None:
         taken = self.last[-1].order if self.last else None
-        return max((each for each in (taken, self.passed) if each), default=None)
+        return max((order for order in (taken, self.passed) if order), default=None)
 
     @property
     def is_sensible(self) -> bool:
         held = (*self.last, self.mark) if self.mark else self.last
-        return all(each.is_sensible for each in held)
+        return all(reading.is_sensible for reading in held)
 
 
 class Fall(msgspec.Struct, frozen=True):
@@ -108,10 +108,12 @@ def derive(
 ) -> tuple[State, tuple[Fall, ...]]:
     """Take readings in the order of their time; those up to the last one taken are known.
 
-    A weight that no silo has is passed over.
+    A weight that no silo can have is skipped.
     """
     read_to = state.read_to
-    fresh = {each.order: each for each in readings if not read_to or each.order > read_to}
+    fresh = {
+        reading.order: reading for reading in readings if not read_to or reading.order > read_to
+    }
     falls: list[Fall] = []
     for order in sorted(fresh):
         if not fresh[order].is_sensible:
@@ -123,9 +125,9 @@ def derive(
 
 
 def read_state(raw: str) -> State:
-    """The state in this JSON. Of one whose weights are none, only how far it was read is left.
+    """The state in this JSON. If its weights are wrong, only how far it was read is left.
 
-    Raises msgspec.ValidationError if not even that can be told.
+    Raises msgspec.ValidationError if not even that can be read.
     """
     try:
         state = msgspec.json.decode(raw, type=State)
@@ -135,7 +137,7 @@ def read_state(raw: str) -> State:
         if state.is_sensible:
             return state
     rest = msgspec.json.decode(raw, type=_Rest)
-    orders = [(each.at, each.event_id) for each in rest.last]
+    orders = [(taken.at, taken.event_id) for taken in rest.last]
     orders += [rest.passed] if rest.passed else []
     return State(told_since=rest.told_since, passed=max(orders, default=None))
 
@@ -157,7 +159,7 @@ def step(state: State, reading: Reading, limits: Limits) -> tuple[State, Fall | 
     if len(window) < _WINDOW:
         return state, None
     middle = window[_WINDOW // 2]
-    weight_kg = median(each.weight_kg for each in window)
+    weight_kg = median(item.weight_kg for item in window)
     return _weigh(state, msgspec.structs.replace(middle, weight_kg=weight_kg), limits)
 
 
@@ -173,30 +175,29 @@ def _weigh(state: State, now: Reading, limits: Limits) -> tuple[State, Fall | No
     return state, None
 
 
-class Told(msgspec.Struct, frozen=True):
-    """When the device told of feed itself: last before the derivation began, first since then."""
+class Reported(msgspec.Struct, frozen=True):
+    """When the device reported feed itself: last before the derivation began, first since then."""
 
     last_before: datetime | None = None
     first_since: datetime | None = None
 
 
-def not_told(falls: Iterable[Fall], told: Told) -> tuple[Fall, ...]:
-    """Those that the device does not tell of itself: feed must not be counted twice.
+def not_reported(falls: Iterable[Fall], reported: Reported) -> tuple[Fall, ...]:
+    """Those that the device does not report itself: feed must not be counted twice.
 
-    What it told before somebody switched the derivation on counts for a day. What it told since
-    then counts for good, and for the day before: its first word may tell of falls that ended
-    before it.
+    A report before the derivation was switched on counts for a day. The first one since then
+    counts for good, and for the day before it, which it may cover.
     """
-    return tuple(fall for fall in falls if not _is_told(fall, told))
+    return tuple(fall for fall in falls if not _is_reported(fall, reported))
 
 
 def doubted_from(told_since: datetime) -> datetime:
-    """From when on an intake derived from the weight may be one that the device told of."""
-    return told_since - TELLS_OF
+    """From when on an intake derived from the weight may be one that the device reported."""
+    return told_since - REPORT_PERIOD
 
 
-def _is_told(fall: Fall, told: Told) -> bool:
-    lasting = told.last_before is not None and fall.begin.at <= told.last_before + TELLS_OF
-    return lasting or (
-        told.first_since is not None and fall.end.at >= doubted_from(told.first_since)
-    )
+def _is_reported(fall: Fall, reported: Reported) -> bool:
+    before, since = reported.last_before, reported.first_since
+    if before is not None and fall.begin.at <= before + REPORT_PERIOD:
+        return True
+    return since is not None and fall.end.at >= doubted_from(since)

@@ -1,4 +1,4 @@
-"""Feed's SQL at the edge: intakes, lots, silos."""
+"""The SQL of feed at the edge: intakes, lots, silos."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,93 +7,83 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from psycopg import sql
-from psycopg.rows import class_row, dict_row
 
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.feed import intake, silo
 from farmiq.edge.feed.intake import Intake
-from farmiq.edge.feed.silo import Limits, Order, Reading, State, Told
+from farmiq.edge.feed.silo import Limits, Order, Reading, Reported, State
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
 
 async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:
-    """Keep what devices dispensed or imported; returns the events of intakes that were new."""
-    intakes = [each for arrival in arrivals for each in intake.of(arrival)]
-    new = await keep(tx, intakes)
-    imported = [each for each in intakes if each.key in new and each.import_row]
+    """Store what devices dispensed or imported; returns the events of new intakes."""
+    intakes = [row for arrival in arrivals for row in intake.of(arrival)]
+    new = await add_intakes(tx, intakes)
+    imported = [row for row in intakes if row.key in new and row.import_row]
     if imported:
         await _warn_of_repeats(tx, imported)
-    return [each.event for each in intakes if each.key in new]
+    return [row.event for row in intakes if row.key in new]
 
 
-async def keep(tx: db.Connection, intakes: Sequence[Intake]) -> set[tuple[str, UUID]]:
-    """Write the intakes down; returns (tenant, id) of those that were new."""
+async def add_intakes(tx: db.Connection, intakes: Sequence[Intake]) -> set[tuple[str, UUID]]:
+    """Insert the intakes; returns (tenant, id) of those that were new."""
     rows = await db.fetch_all(
         tx,
-        sql.SQL("""
-            insert into feed_intakes (intake_id, tenant_id, farm_id, barn_id, device_id, source,
-              feed_lot_id, quantity_kg, occurred_at, parent_event_id, import_row, import_ref,
-              clock_suspect, recorded_at)
-            select i.*, clock.now
-            from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-              %s::text[], %s::float8[], %s::timestamptz[], %s::uuid[], %s::int[], %s::text[],
-              %s::bool[]) as i,
-              (select fn_now() as now) clock
-            on conflict do nothing
-            returning tenant_id, intake_id
-        """),
-        [each.event.event_id for each in intakes],
-        [each.event.tenant_id for each in intakes],
-        [each.event.farm_id for each in intakes],
-        [each.event.barn_id for each in intakes],
-        [each.event.device_id or None for each in intakes],
-        [each.source for each in intakes],
-        [each.feed_lot_id for each in intakes],
-        [each.quantity_kg for each in intakes],
-        [each.occurred_at for each in intakes],
-        [each.parent_event_id for each in intakes],
-        [each.import_row for each in intakes],
-        [each.import_ref for each in intakes],
-        [each.clock_suspect for each in intakes],
+        """
+        insert into feed_intakes (intake_id, tenant_id, farm_id, barn_id, device_id, source,
+          feed_lot_id, quantity_kg, occurred_at, parent_event_id, import_row, import_ref,
+          clock_suspect, recorded_at)
+        select i.*, clock.now
+        from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+          %s::text[], %s::float8[], %s::timestamptz[], %s::uuid[], %s::int[], %s::text[],
+          %s::bool[]) as i,
+          (select fn_now() as now) clock
+        on conflict do nothing
+        returning tenant_id, intake_id
+        """,
+        [row.event.event_id for row in intakes],
+        [row.event.tenant_id for row in intakes],
+        [row.event.farm_id for row in intakes],
+        [row.event.barn_id for row in intakes],
+        [row.event.device_id or None for row in intakes],
+        [row.source for row in intakes],
+        [row.feed_lot_id for row in intakes],
+        [row.quantity_kg for row in intakes],
+        [row.occurred_at for row in intakes],
+        [row.parent_event_id for row in intakes],
+        [row.import_row for row in intakes],
+        [row.import_ref for row in intakes],
+        [row.clock_suspect for row in intakes],
     )
     return {(tenant_id, intake_id) for tenant_id, intake_id in rows}
 
 
 async def _warn_of_repeats(tx: db.Connection, imported: Sequence[Intake]) -> None:
-    """The same rows under another time are kept, since they may be true; a person should look."""
-    for tenant_id, device_id, count in await _repeats(tx, imported):
-        alert = Alert(
-            kind="feed.import_repeated",
-            subject=f"{tenant_id}/{device_id}",
-            severity="warning",
-            message=(
-                f"{device_id} imported rows that it had imported before under another time; they "
-                "were recorded again. If it was the same file, see docs/operate/feed.md"
-            ),
-        )
-        await alerts.raise_(tx, alert, count=count)
-
-
-async def _repeats(tx: db.Connection, imported: Sequence[Intake]) -> list[tuple[Any, ...]]:
-    """(tenant, device, rows) of imports that say what an import of the last month said."""
-    return await db.fetch_all(
+    """Alert if rows equal those of an import of the last month; they stay, they may be true."""
+    repeats = await db.fetch_all(
         tx,
-        sql.SQL("""
-            select n.tenant_id, n.device_id, count(distinct n.intake_id)::int
-            from feed_intakes n
-            join feed_intakes o using (tenant_id, farm_id, barn_id, device_id, import_row,
-              import_ref, feed_lot_id, quantity_kg)
-            where n.intake_id = any(%s) and o.parent_event_id <> n.parent_event_id
-              and o.occurred_at between n.occurred_at - interval '31 days'
-                and n.occurred_at + interval '31 days'
-            group by n.tenant_id, n.device_id order by n.tenant_id, n.device_id
-        """),
-        [each.event.event_id for each in imported],
+        """
+        select n.tenant_id, n.device_id, count(distinct n.intake_id)::int
+        from feed_intakes n
+        join feed_intakes o using (tenant_id, farm_id, barn_id, device_id, import_row,
+          import_ref, feed_lot_id, quantity_kg)
+        where n.intake_id = any(%s) and o.parent_event_id <> n.parent_event_id
+          and o.occurred_at between n.occurred_at - interval '31 days'
+            and n.occurred_at + interval '31 days'
+        group by n.tenant_id, n.device_id order by n.tenant_id, n.device_id
+        """,
+        [row.event.event_id for row in imported],
     )
+    for tenant_id, device_id, count in repeats:
+        text = (
+            f"{device_id} imported rows that it had imported before under another time; they "
+            "were recorded again. If it was the same file, see docs/feed.md"
+        )
+        alert = Alert("feed.import_repeated", f"{tenant_id}/{device_id}", "warning", text)
+        await alerts.raise_(tx, alert, count=count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +99,7 @@ class Lot:
 
 
 async def is_known_tenant(tx: db.Connection, tenant_id: str) -> bool:
-    """Whether a device, be it revoked, or a farm of this edge is the tenant's."""
+    """Whether a device, even a revoked one, or a farm of this edge is the tenant's."""
     known: bool = await db.fetch_value(
         tx,
         "select exists (select from devices where tenant_id = %s) "
@@ -120,8 +110,8 @@ async def is_known_tenant(tx: db.Connection, tenant_id: str) -> bool:
     return known
 
 
-async def keep_lot(tx: db.Connection, lot: Lot) -> bool:
-    """False if its id or its key stands there already."""
+async def add_lot(tx: db.Connection, lot: Lot) -> bool:
+    """False if its id or its key is known already."""
     cursor = await tx.execute(
         """
         insert into feed_lots (event_id, tenant_id, farm_id, barn_id, device_id, feed_lot_id,
@@ -146,23 +136,6 @@ async def keep_lot(tx: db.Connection, lot: Lot) -> bool:
     return cursor.rowcount > 0
 
 
-async def known_lots(
-    tx: db.Connection, *, tenant_id: str, event_id: UUID, idempotency_key: str | None
-) -> list[dict[str, Any]]:
-    """What stands under this id or this key, with the hash of what was said."""
-    async with tx.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            """
-            select event_id, tenant_id, farm_id, barn_id, device_id, feed_lot_id, quantity_kg,
-              occurred_at, recorded_at, recorded_by, content_hash
-            from feed_lots
-            where tenant_id = %s and (event_id = %s or idempotency_key = %s)
-            """,
-            (tenant_id, event_id, idempotency_key),
-        )
-        return await cursor.fetchall()
-
-
 LOT = (
     "event_id", "tenant_id", "farm_id", "barn_id", "device_id", "feed_lot_id", "quantity_kg",
     "occurred_at", "recorded_at", "recorded_by",
@@ -173,54 +146,50 @@ INTAKE = (
 )  # fmt: skip
 
 
-async def lots(connection: db.Connection, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A page of lots, newest first; `asked` is an ask.Question."""
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            """
-            select event_id, tenant_id, farm_id, barn_id, device_id, feed_lot_id, quantity_kg,
-              occurred_at, recorded_at, recorded_by
-            from feed_lots
-            where (%(tenant)s::text is null or tenant_id = %(tenant)s)
-              and (%(farm)s::text is null or farm_id = %(farm)s)
-              and (%(barn)s::text is null or barn_id = %(barn)s)
-              and (%(device)s::text is null or device_id = %(device)s)
-              and (%(lot)s::text is null or feed_lot_id = %(lot)s)
-              and (%(begin)s::timestamptz is null or occurred_at >= %(begin)s)
-              and (%(end)s::timestamptz is null or occurred_at < %(end)s)
-              and (%(after_at)s::timestamptz is null
-                or (occurred_at, event_id) < (%(after_at)s, %(after_id)s))
-            order by occurred_at desc, event_id desc
-            limit %(limit)s
-            """,
-            asked,
-        )
-        return await cursor.fetchall()
+async def known_lots(
+    tx: db.Connection, *, tenant_id: str, event_id: UUID, idempotency_key: str | None
+) -> list[dict[str, Any]]:
+    """The lots under this id or this key, with the hash of their content."""
+    return await db.fetch_dicts(
+        tx,
+        f"select {', '.join(LOT)}, content_hash from feed_lots "  # noqa: S608 - our own words
+        "where tenant_id = %s and (event_id = %s or idempotency_key = %s)",
+        (tenant_id, event_id, idempotency_key),
+    )
 
 
-async def intakes(connection: db.Connection, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A page of intakes, newest first; `asked` as for lots."""
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            """
-            select intake_id, tenant_id, farm_id, barn_id, device_id, source, feed_lot_id,
-              quantity_kg, occurred_at, recorded_at, parent_event_id, clock_suspect
-            from feed_intakes
-            where (%(tenant)s::text is null or tenant_id = %(tenant)s)
-              and (%(farm)s::text is null or farm_id = %(farm)s)
-              and (%(barn)s::text is null or barn_id = %(barn)s)
-              and (%(device)s::text is null or device_id = %(device)s)
-              and (%(lot)s::text is null or feed_lot_id = %(lot)s)
-              and (%(begin)s::timestamptz is null or occurred_at >= %(begin)s)
-              and (%(end)s::timestamptz is null or occurred_at < %(end)s)
-              and (%(after_at)s::timestamptz is null
-                or (occurred_at, intake_id) < (%(after_at)s, %(after_id)s))
-            order by occurred_at desc, intake_id desc
-            limit %(limit)s
-            """,
-            asked,
-        )
-        return await cursor.fetchall()
+async def lots(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A page of lots, newest first."""
+    return await _page(connection, "feed_lots", LOT, wanted)
+
+
+async def intakes(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A page of intakes, newest first."""
+    return await _page(connection, "feed_intakes", INTAKE, wanted)
+
+
+async def _page(
+    connection: db.Connection, table: str, columns: Sequence[str], wanted: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    key = columns[0]
+    return await db.fetch_dicts(
+        connection,
+        f"""
+        select {", ".join(columns)} from {table}
+        where (%(tenant)s::text is null or tenant_id = %(tenant)s)
+          and (%(farm)s::text is null or farm_id = %(farm)s)
+          and (%(barn)s::text is null or barn_id = %(barn)s)
+          and (%(device)s::text is null or device_id = %(device)s)
+          and (%(lot)s::text is null or feed_lot_id = %(lot)s)
+          and (%(begin)s::timestamptz is null or occurred_at >= %(begin)s)
+          and (%(end)s::timestamptz is null or occurred_at < %(end)s)
+          and (%(after_at)s::timestamptz is null
+            or (occurred_at, {key}) < (%(after_at)s, %(after_id)s))
+        order by occurred_at desc, {key} desc
+        limit %(limit)s
+        """,  # noqa: S608 - our own words
+        wanted,
+    )
 
 
 # As the table silo_settings has them.
@@ -242,31 +211,28 @@ class Silo:
         return Limits(noise_kg=self.noise_kg, refill_kg=self.refill_kg)
 
 
-async def silos(tx: db.Connection) -> list[Silo]:
-    """Set by `farmiq silo set`, or registered with `--derive-intake` and the limits of the table.
+# The settings of all silos: set by `farmiq silo set`, which counts even when it says no, or
+# registered with `--derive-intake` and the limits of the table.
+SILOS = f"""
+  select tenant_id, device_id, derive_intake, derive_since, noise_kg, refill_kg from silo_settings
+  union all
+  select d.tenant_id, d.device_id, true, d.created_at, {NOISE_KG}, {REFILL_KG} from devices d
+  where d.derive_intake and d.revoked_at is null and not exists (
+    select from silo_settings o where o.tenant_id = d.tenant_id and o.device_id = d.device_id)
+"""  # noqa: S608 - our own words
 
-    What `farmiq silo set` says counts, also when it says no.
-    """
-    async with tx.cursor(row_factory=class_row(Silo)) as cursor:
-        await cursor.execute(
-            """
-            select tenant_id, device_id, derive_since, noise_kg, refill_kg
-            from silo_settings where derive_intake
-            union all
-            select d.tenant_id, d.device_id, d.created_at, %s, %s
-            from devices d
-            where d.derive_intake and d.revoked_at is null and not exists (
-              select from silo_settings s
-              where s.tenant_id = d.tenant_id and s.device_id = d.device_id)
-            order by tenant_id, device_id
-            """,
-            (NOISE_KG, REFILL_KG),
-        )
-        return await cursor.fetchall()
+
+async def silos(tx: db.Connection) -> list[Silo]:
+    return await db.fetch_as(
+        tx,
+        Silo,
+        "select tenant_id, device_id, derive_since, noise_kg, refill_kg "  # noqa: S608 - our own words
+        f"from ({SILOS}) s where derive_intake order by tenant_id, device_id",
+    )
 
 
 async def state(tx: db.Connection, of: Silo) -> State:
-    """The silo's state, ours alone until the transaction ends."""
+    """The silo's state, locked until the transaction ends."""
     await tx.execute(
         "insert into silo_states (tenant_id, device_id) values (%s, %s) on conflict do nothing",
         (of.tenant_id, of.device_id),
@@ -280,7 +246,7 @@ async def state(tx: db.Connection, of: Silo) -> State:
     return silo.read_state(found)
 
 
-async def keep_state(tx: db.Connection, of: Silo, now: State) -> None:
+async def set_state(tx: db.Connection, of: Silo, now: State) -> None:
     await tx.execute(
         "update silo_states set state = %s, derived_at = fn_now() "
         "where tenant_id = %s and device_id = %s",
@@ -289,13 +255,12 @@ async def keep_state(tx: db.Connection, of: Silo, now: State) -> None:
 
 
 async def settled_readings(
-    tx: db.Connection, of: Silo, *, after: Order | None, settle_s: float, most: int
+    tx: db.Connection, of: Silo, *, after: Order | None, settle_s: float, limit: int
 ) -> list[Reading]:
     """The next weights in the order of their time, up to the first that arrived just now.
 
-    One that arrived within `settle_s` holds itself and all later ones back: others of its time
-    may still be on the way. Only the first `most` are looked at: one behind them holds none of
-    them back. A time that cannot be right says nothing about order.
+    One that arrived within `settle_s` holds back itself and all later ones: others of its time may
+    still be on the way. Only the first `limit` are read. Suspect clocks are left out.
     """
     begin, after_id = after or (of.derive_since, None)
     cursor = await tx.execute(
@@ -308,7 +273,7 @@ async def settled_readings(
                 and lower(unit) = any(%(units)s)
                 and occurred_at >= %(begin)s
                 and (%(after_id)s::uuid is null or (occurred_at, id) > (%(begin)s, %(after_id)s))
-              order by occurred_at, id limit %(most)s
+              order by occurred_at, id limit %(limit)s
             )
             select id, occurred_at, metric_value, unit, farm_id, barn_id from unread
             where occurred_at < coalesce((
@@ -325,7 +290,7 @@ async def settled_readings(
             "begin": begin,
             "after_id": after_id,
             "settle_s": settle_s,
-            "most": most,
+            "limit": limit,
         },
     )
     return [
@@ -334,8 +299,8 @@ async def settled_readings(
     ]
 
 
-async def told(tx: db.Connection, of: Silo) -> Told:
-    """When the device itself told of feed; a clock that cannot be right counts as its arrival."""
+async def reported(tx: db.Connection, of: Silo) -> Reported:
+    """When the device itself reported feed; with a suspect clock its arrival counts."""
     rows = await db.fetch_all(
         tx,
         """
@@ -350,13 +315,13 @@ async def told(tx: db.Connection, of: Silo) -> Told:
         of.tenant_id,
         of.device_id,
     )
-    return Told(*rows[0])
+    return Reported(*rows[0])
 
 
 async def derived_between(
     tx: db.Connection, of: Silo, *, begin: datetime, end: datetime | None
 ) -> tuple[int, float]:
-    """(how many intakes were derived from the silo's weight in this time, how much that was)."""
+    """(number, kg) of the intakes derived from the silo's weight in this time."""
     rows = await db.fetch_all(
         tx,
         """
@@ -375,29 +340,20 @@ async def derived_between(
     return count, total_kg
 
 
-async def forget_lots(tx: db.Connection, *, days: float, most: int) -> int:
-    """Delete lots that were entered so many days ago and that the cloud has."""
-    cursor = await tx.execute(
-        """
-        delete from feed_lots where ctid = any(array(
-          select ctid from feed_lots
-          where recorded_at < (select fn_now()) - %s * interval '1 day'
-            and not fn_unsynced(event_id) limit %s))
-        """,
-        (days, most),
-    )
-    return cursor.rowcount
+async def purge_lots(tx: db.Connection, *, days: float, most: int) -> int:
+    return await _purge(tx, "feed_lots", "event_id", days, most)
 
 
-async def forget_intakes(tx: db.Connection, *, days: float, most: int) -> int:
-    """Delete intakes that were recorded so many days ago and that the cloud has."""
-    cursor = await tx.execute(
-        """
-        delete from feed_intakes where ctid = any(array(
-          select ctid from feed_intakes
+async def purge_intakes(tx: db.Connection, *, days: float, most: int) -> int:
+    return await _purge(tx, "feed_intakes", "intake_id", days, most)
+
+
+async def _purge(tx: db.Connection, table: str, key: str, days: float, limit: int) -> int:
+    """Delete rows that were recorded so many days ago and that the cloud has."""
+    statement = f"""
+        delete from {table} where ctid = any(array(
+          select ctid from {table}
           where recorded_at < (select fn_now()) - %s * interval '1 day'
-            and not fn_unsynced(intake_id) limit %s))
-        """,
-        (days, most),
-    )
-    return cursor.rowcount
+            and not fn_unsynced({key}) limit %s))
+        """  # noqa: S608 - our own words
+    return (await tx.execute(statement.encode(), (days, limit))).rowcount

@@ -15,9 +15,9 @@ from farmiq.asked import Wrong, cursor, uuid
 from farmiq.config import EdgeSettings
 from farmiq.edge import access
 from farmiq.edge.access import DeviceCaller
-from farmiq.edge.media import ask, presign, store, upload
-from farmiq.edge.media.keeping import Keeper
-from farmiq.edge.media.presign import Asked
+from farmiq.edge.media import ask, rules, store, upload
+from farmiq.edge.media.checker import ImageChecker
+from farmiq.edge.media.rules import UploadRequest
 from farmiq.edge.media.store import Image
 from farmiq.messages import media
 from farmiq.messages.check import Invalid
@@ -43,9 +43,9 @@ class Api:
         settings: EdgeSettings,
         pool: db.Pool,
         bucket: objects.Bucket | None,
-        keeper: Keeper | None,
+        checker: ImageChecker | None,
     ) -> None:
-        self._settings, self._pool, self._bucket, self._keeper = settings, pool, bucket, keeper
+        self._settings, self._pool, self._bucket, self._checker = settings, pool, bucket, checker
         self._gallery = Gallery(bucket) if bucket else None
         self._uploads = upload.Uploads(settings, pool, bucket) if bucket else None
         self._allowance = Allowance(settings.media_presigns_per_minute)
@@ -69,13 +69,13 @@ class Api:
             most_bytes=self._settings.media_max_bytes,
         )
         place = Place(caller.tenant_id, caller.farm_id, caller.barn_id, caller.device_id)
-        if foreign := presign.foreign(asked, place, caller.station_id):
+        if foreign := rules.not_its_own(asked, place, caller.station_id):
             raise HttpError(403, "a device asks for its own images", details=_details(foreign))
-        bucket, keeper = self._store()
+        bucket, checker = self._store()
         try:
             image = await self._image(asked, _request_id(request), caller, bucket.name)
             if asked.media_id is not None and not image.stored:
-                image = await self._settled(keeper, image)
+                image = await self._settled(checker, image)
             address = await self._address(request, bucket, asked, image)
         except db.UNAVAILABLE as error:
             raise self._away(error) from error
@@ -85,7 +85,7 @@ class Api:
         return _Encoded(body, headers=NO_STORE)
 
     async def _image(
-        self, asked: Asked, request_id: UUID | None, caller: DeviceCaller, bucket: str
+        self, asked: UploadRequest, request_id: UUID | None, caller: DeviceCaller, bucket: str
     ) -> Image:
         """The image that is meant: one that is known, or a new one. Raises HttpError 403, 409."""
         async with db.transaction(self._pool) as tx:
@@ -104,7 +104,7 @@ class Api:
             if image.declared_type is None:
                 await store.adopt(tx, asked, image.id, bucket=bucket)
                 image = await store.by_id(tx, image.id) or image
-            if differences := presign.differences(asked, image.declared):
+            if differences := rules.differences(asked, image.declared):
                 raise HttpError(
                     409,
                     "this mediaId or x-request-id was used for another image",
@@ -112,9 +112,9 @@ class Api:
                 )
         return image
 
-    async def _settled(self, keeper: Keeper, image: Image) -> Image:
+    async def _settled(self, checker: ImageChecker, image: Image) -> Image:
         """As it is after a look: perhaps it was uploaded and the answer got lost."""
-        await keeper.look(image)
+        await checker.check(image)
         async with db.transaction(self._pool) as tx:
             return await store.by_id(tx, image.id) or image
 
@@ -124,7 +124,7 @@ class Api:
         return await self._uploads.put(request)
 
     async def _address(
-        self, request: Request, bucket: objects.Bucket, asked: Asked, image: Image
+        self, request: Request, bucket: objects.Bucket, asked: UploadRequest, image: Image
     ) -> UploadAddress:
         lifetime_s = self._settings.media_presign_s
         expires_at = datetime.now(UTC) + timedelta(seconds=lifetime_s)
@@ -143,7 +143,7 @@ class Api:
             )
         if not image.stored:
             async with db.transaction(self._pool) as tx:
-                await store.presigned(tx, asked, image.id, look_after_s=lifetime_s + GRACE_S)
+                await store.presigned(tx, asked, image.id, check_after_s=lifetime_s + GRACE_S)
         whole: dict[str, Any] = {}
         if image.stored:
             whole = {"stored": True, "size_bytes": image.size_bytes, "sha256": image.sha256}
@@ -224,10 +224,10 @@ class Api:
             raise _no_store()
         return self._gallery
 
-    def _store(self) -> tuple[objects.Bucket, Keeper]:
-        if self._bucket is None or self._keeper is None:
+    def _store(self) -> tuple[objects.Bucket, ImageChecker]:
+        if self._bucket is None or self._checker is None:
             raise _no_store()
-        return self._bucket, self._keeper
+        return self._bucket, self._checker
 
     def _away(self, error: BaseException) -> HttpError:
         self._log.warning("media.database_away", error=db.first_line(error))
@@ -239,16 +239,16 @@ class _Encoded(JSONResponse):
         return bytes(content)
 
 
-async def _known(tx: db.Connection, asked: Asked, request_id: UUID | None) -> Image | None:
+async def _known(tx: db.Connection, asked: UploadRequest, request_id: UUID | None) -> Image | None:
     if asked.media_id is not None:
         return await store.by_id(tx, asked.media_id)
     return await store.by_request(tx, asked, request_id) if request_id else None
 
 
-def _read(raw: bytes, *, most_bytes: int) -> Asked:
+def _read(raw: bytes, *, most_bytes: int) -> UploadRequest:
     try:
-        return presign.read(raw, most_bytes=most_bytes)
-    except presign.TooLarge as large:
+        return rules.read(raw, max_bytes=most_bytes)
+    except rules.TooLargeError as large:
         raise HttpError(413, str(large)) from None
     except Invalid as invalid:
         details = [_detail(reason) for reason in invalid.reasons]

@@ -1,7 +1,7 @@
-"""Images that devices announce, recorded inside the door's one transaction (C-81).
+"""Record images that devices announce, inside ingress's one transaction (C-81).
 
-The store itself is never asked here: the media store's loop looks at once whether the bytes are
-there. Who presigned nothing, or announces another's image, loses nothing and harms nobody.
+The store is not asked here: the checker looks at once whether the bytes are there. An image that
+was never presigned, or that belongs to another device, changes nothing of others.
 """
 
 from collections.abc import Sequence
@@ -22,25 +22,16 @@ from farmiq.plumbing import db
 
 async def announced(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:
     """Note that these images should be here; media.stored follows when they are."""
-    # In one order whoever calls: two transactions must not wait for each other's rows.
-    for one in sorted(arrivals, key=lambda each: str(each.payload.media_id)):
-        await _announce(tx, one)
+    # Always in one order: two transactions must not wait for each other's rows.
+    for arrival in sorted(arrivals, key=lambda arrival: str(arrival.payload.media_id)):
+        await _announce(tx, arrival)
     return []
 
 
-async def _announce(tx: db.Connection, one: Arrival) -> None:
-    said: ImageCaptured = one.payload
-    place, station_id = one.place, _station(one)
-    kind: ImageType = said.content_type or "image/jpeg"
-    key = media.object_key(
-        tenant_id=place.tenant_id,
-        farm_id=place.farm_id,
-        barn_id=place.barn_id,
-        device_id=place.device_id,
-        media_id=said.media_id,
-        captured_at=one.event.occurred_at,
-        content_type=kind,
-    )
+async def _announce(tx: db.Connection, arrival: Arrival) -> None:
+    image: ImageCaptured = arrival.payload
+    place, event = arrival.place, arrival.event
+    mime_type: ImageType = image.content_type or "image/jpeg"
     rows = await db.fetch_all(
         tx,
         """
@@ -63,52 +54,52 @@ async def _announce(tx: db.Connection, one: Arrival) -> None:
         where m.tenant_id = excluded.tenant_id and m.device_id = excluded.device_id
         returning m.upload_status, m.session_id, m.mime_type, m.size_bytes, m.sha256
         """,
-        said.media_id,
+        image.media_id,
         place.tenant_id,
         place.farm_id,
         place.barn_id,
         place.device_id,
-        station_id,
-        one.event.session_id or None,
-        one.event.trace_id,
-        key,
-        kind,
-        one.event.occurred_at,
-        said.content_type or None,
-        _or_none(said.size_bytes),
-        said.sha256.lower() if said.sha256 else None,
+        arrival.where.station_id if isinstance(arrival.where, SessionTopic) else None,
+        event.session_id or None,
+        event.trace_id,
+        media.object_key(
+            tenant_id=place.tenant_id,
+            farm_id=place.farm_id,
+            barn_id=place.barn_id,
+            device_id=place.device_id,
+            media_id=image.media_id,
+            captured_at=event.occurred_at,
+            content_type=mime_type,
+        ),
+        mime_type,
+        event.occurred_at,
+        *_announced_content(image),
     )
-    for concern in _concerns(one, rows):
-        await alerts.raise_(tx, concern)
+    for alert in _alerts(arrival, rows):
+        await alerts.raise_(tx, alert)
 
 
-def _concerns(one: Arrival, rows: Sequence[tuple[Any, ...]]) -> list[Alert]:
-    said: ImageCaptured = one.payload
-    subject = f"{one.place.tenant_id}/{one.place.device_id}"
+def _alerts(arrival: Arrival, rows: Sequence[tuple[Any, ...]]) -> list[Alert]:
+    image: ImageCaptured = arrival.payload
+    subject = f"{arrival.place.tenant_id}/{arrival.place.device_id}"
     if not rows:
-        told = f"it announced image {said.media_id}, which is another device's; nothing was changed"
-        return [Alert("media.not_its_own", subject, "security", told)]
-    status, session_id, *kept = rows[0]
+        text = f"it announced image {image.media_id}, which is another device's; nothing changed"
+        return [Alert("media.not_its_own", subject, "security", text)]
+    status, session_id, *stored_content = rows[0]
     found = []
-    spoken = one.event.session_id or None
-    if spoken is not None and session_id != spoken:
-        told = f"image {said.media_id} was asked for session {session_id}, announced for {spoken}"
-        found.append(Alert("media.session_differs", subject, "warning", told))
-    if status == "stored" and _contradicts(said, kept):
-        told = f"image {said.media_id} was stored before it was announced with another content"
-        found.append(Alert("media.announcement_differs", subject, "warning", told))
+    announced_for = arrival.event.session_id or None
+    if announced_for is not None and session_id != announced_for:
+        text = f"image {image.media_id} was asked for session {session_id}, "
+        text += f"announced for {announced_for}"
+        found.append(Alert("media.session_differs", subject, "warning", text))
+    pairs = zip(_announced_content(image), stored_content, strict=True)
+    if status == "stored" and any(now not in (None, before) for now, before in pairs):
+        text = f"image {image.media_id} was stored before it was announced with another content"
+        found.append(Alert("media.announcement_differs", subject, "warning", text))
     return found
 
 
-def _contradicts(said: ImageCaptured, kept: Sequence[Any]) -> bool:
-    spoken = (said.content_type, said.size_bytes, said.sha256.lower() if said.sha256 else None)
-    pairs = zip(spoken, kept, strict=True)
-    return any(now not in (None, msgspec.UNSET, before) for now, before in pairs)
-
-
-def _station(one: Arrival) -> str | None:
-    return one.where.station_id if isinstance(one.where, SessionTopic) else None
-
-
-def _or_none(value: int | msgspec.UnsetType | None) -> int | None:
-    return None if value is msgspec.UNSET else value
+def _announced_content(image: ImageCaptured) -> tuple[str | None, int | None, str | None]:
+    """Type, size and sha256, without the difference between absent and null."""
+    size_bytes = None if image.size_bytes is msgspec.UNSET else image.size_bytes
+    return image.content_type or None, size_bytes, image.sha256.lower() if image.sha256 else None

@@ -1,24 +1,25 @@
-"""Media at the edge: where images may be put, whether they are whole, what the cloud has of them.
+"""Media at the edge: where images are uploaded to, whether they are whole, what the cloud has.
 
 station --presign--> [media] --address--> station --PUT--> the edge's bucket
 ingress --announced(tx, …)--> media_objects --> [media] --stored, sync_outbox--> sync
                                     bucket --> [media] --presign, PUT--> cloud-media-store
 
 An image's bytes do not pass through us on their way in: the station PUTs them into the store by an
-address that is signed for exactly these bytes, and the loop looks whether they came (C-25). Only an
-upload whose length was not said goes by an address of ours (upload.py), which ends it in time.
+address that is signed for exactly these bytes, and the checker looks whether they came (C-25). Only
+an upload of unknown length goes through an address of ours (upload.py), which limits it.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import httpx2
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import diary
-from farmiq.edge.media import upkeep
+from farmiq.edge.media import jobs
 from farmiq.edge.media.api import Api
-from farmiq.edge.media.carrying import Carrier
-from farmiq.edge.media.keeping import Keeper
+from farmiq.edge.media.checker import ImageChecker
+from farmiq.edge.media.cloud_upload import CloudUploader
 from farmiq.plumbing import chores, db, http, log, objects
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.chores import Chore
@@ -35,61 +36,50 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
     ):
         door.ready("media.database", lambda: db.problem(pool))
         bucket = bucket_of(settings)
-        keeper = Keeper(settings, pool, bucket) if bucket else None
-        Api(settings, pool, bucket, keeper).add_to(door.app)
-        if bucket is None or keeper is None:
+        checker = ImageChecker(settings, pool, bucket) if bucket else None
+        Api(settings, pool, bucket, checker).add_to(door.app)
+        if bucket is None or checker is None:
             door.note("media.store", lambda: "takes no images: FARMIQ_EDGE_S3_URL is not set")
             await asyncio.Event().wait()
             return
         door.ready("media.store", bucket.problem)
-        group.create_task(look_for_ever(keeper, every_s=settings.media_check_s))
+        every_s = settings.media_check_s
+        group.create_task(_repeat(checker.check_due, every_s, "media.away"))
         if settings.media_sync:
-            group.create_task(_carry(settings, pool, bucket))
-        for chore in _chores(settings, pool, bucket):
-            group.create_task(chores.keep_doing(chore))
+            group.create_task(_upload_to_cloud(settings, pool, bucket))
+        for job in _jobs(settings, pool, bucket):
+            group.create_task(chores.keep_doing(job))
 
 
-async def look_for_ever(keeper: Keeper, *, every_s: float) -> None:
-    backoff = Backoff(cap_s=10.0)
-    while True:
-        try:
-            if not await keeper.look_once():
-                await asyncio.sleep(every_s)
-        except* (*db.UNAVAILABLE, *objects.UNAVAILABLE) as errors:
-            log.get(NAME).warning("media.away", error=db.first_line(errors.exceptions[0]))
-            await backoff.wait()
-
-
-def _chores(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> list[Chore]:
+def _jobs(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> list[Chore]:
     return [
-        Chore("media.measure", MEASURE_S, lambda: upkeep.measure(pool)),
-        Chore("media.clock", MEASURE_S, lambda: upkeep.set_right(pool, settings)),
-        Chore("media.shed", SHED_S, lambda: upkeep.shed(pool, bucket, settings)),
-        diary.daily(
-            pool, settings, "media.retention", lambda: upkeep.forget(pool, bucket, settings)
-        ),
-        diary.daily(pool, settings, "media.verify", lambda: upkeep.watch(pool, bucket)),
+        Chore("media.measure", MEASURE_S, lambda: jobs.measure(pool)),
+        Chore("media.clock", MEASURE_S, lambda: jobs.reset_future_checks(pool, settings)),
+        Chore("media.shed", SHED_S, lambda: jobs.shed(pool, bucket, settings)),
+        diary.daily(pool, settings, "media.retention", lambda: jobs.purge(pool, bucket, settings)),
+        diary.daily(pool, settings, "media.verify", lambda: jobs.verify_and_alert(pool, bucket)),
     ]
 
 
-async def _carry(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> None:
+async def _upload_to_cloud(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> None:
     tls = settings.tls.client() if settings.cloud_url.startswith("https:") else False
 
     def connect() -> httpx2.AsyncClient:
         return httpx2.AsyncClient(timeout=settings.sync_timeout_s, verify=tls)
 
-    async with Carrier(settings, pool, bucket, connect) as carrier:
-        await carry_for_ever(carrier, every_s=settings.media_check_s)
+    async with CloudUploader(settings, pool, bucket, connect) as uploader:
+        await _repeat(uploader.upload_once, settings.media_check_s, "media.database_away")
 
 
-async def carry_for_ever(carrier: Carrier, *, every_s: float) -> None:
+async def _repeat(work: Callable[[], Awaitable[int]], every_s: float, event: str) -> None:
+    """Repeat at once while there is work, else every `every_s`; an outage only delays it."""
     backoff = Backoff(cap_s=10.0)
     while True:
         try:
-            if not await carrier.carry_once():
+            if not await work():
                 await asyncio.sleep(every_s)
-        except db.UNAVAILABLE as error:
-            log.get(NAME).warning("media.database_away", error=db.first_line(error))
+        except* (*db.UNAVAILABLE, *objects.UNAVAILABLE) as errors:
+            log.get(NAME).warning(event, error=db.first_line(errors.exceptions[0]))
             await backoff.wait()
 
 

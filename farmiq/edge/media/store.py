@@ -1,4 +1,4 @@
-"""The SQL of images: asked for, announced, found, set aside, shown."""
+"""The SQL of images: requested, announced, checked, rejected, uploaded to the cloud, purged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,19 +6,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row, dict_row
-
-from farmiq.edge.media.contents import Found, Said
-from farmiq.edge.media.presign import Asked, Declared
+from farmiq.edge.media.rules import Aged, Claim, Declared, StoredObject, UploadRequest
 from farmiq.plumbing import db
 
-_COLUMNS = """
-    m.id, m.tenant_id, m.farm_id, m.barn_id, m.device_id, m.station_id, m.session_id, m.trace_id,
-    m.object_key, m.mime_type, m.size_bytes, m.sha256, m.captured_at, m.created_at,
-    m.upload_status, m.announced_at, m.stored_at, m.synced_at, m.presigned_at, m.check_count,
-    m.declared_type, m.declared_size_bytes, m.declared_sha256, m.announced_type,
-    m.announced_size_bytes, m.announced_sha256, m.aside_key
-"""
+# A cloud that just started, or an address that expired meanwhile, needs no alert.
+ATTEMPTS_BEFORE_ALERT = 3
 SHOWN = (
     "media_id", "tenant_id", "farm_id", "barn_id", "device_id", "station_id", "session_id",
     "mime_type", "size_bytes", "sha256", "captured_at", "created_at", "upload_status",
@@ -28,7 +20,7 @@ SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A row of media_objects, as its loop needs it."""
+    """A row of media_objects, as the checker and the upload to the cloud need it."""
 
     id: UUID
     tenant_id: str
@@ -46,10 +38,8 @@ class Image:
     created_at: datetime
     upload_status: str
     announced_at: datetime | None
-    stored_at: datetime | None
-    synced_at: datetime | None
-    presigned_at: datetime | None
     check_count: int
+    sync_count: int
     declared_type: str | None
     declared_size_bytes: int | None
     declared_sha256: str | None
@@ -64,6 +54,7 @@ class Image:
 
     @property
     def owner(self) -> str:
+        """The subject of its device's alerts: one for all of its images."""
         return f"{self.tenant_id}/{self.device_id}"
 
     @property
@@ -77,51 +68,76 @@ class Image:
         )
 
     @property
-    def said(self) -> tuple[Said, Said]:
-        return (
-            Said(
-                "the request for its address",
-                self.declared_type,
-                self.declared_size_bytes,
-                self.declared_sha256,
-            ),
-            Said(
-                "its announcement",
-                self.announced_type,
-                self.announced_size_bytes,
-                self.announced_sha256,
-            ),
+    def claims(self) -> tuple[Claim, Claim]:
+        announced = self.announced_type, self.announced_size_bytes, self.announced_sha256
+        declared = self.declared_type, self.declared_size_bytes, self.declared_sha256
+        return Claim("the request for its address", *declared), Claim(
+            "its announcement", *announced
         )
 
 
-# --- asked for
+_COLUMNS = ", ".join(f"m.{name}" for name in Image.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a tenant's images are."""
+
+    tenant_id: str
+    presigned: int
+    missing: int
+    stored: int
+    stored_bytes: int
+    unsynced: int
+    unsynced_bytes: int
+    waiting_for_event: int
+    failing: int
+    oldest_unsynced_s: float | None
+    last_synced_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object of the bucket that belongs to an image."""
+
+    id: UUID
+    object_key: str
+    size_bytes: int
+    sha256: str | None
+
+
+# --- requested by devices
 
 
 async def by_id(tx: db.Connection, media_id: UUID) -> Image | None:
-    rows = await _images(tx, f"select {_COLUMNS} from media_objects m where m.id = %s", (media_id,))  # noqa: S608 - our own words
-    return rows[0] if rows else None
+    return await _image(tx, "m.id = %s", media_id)
 
 
-async def by_request(tx: db.Connection, asked: Asked, request_id: UUID) -> Image | None:
-    rows = await _images(
+async def by_request(tx: db.Connection, request: UploadRequest, request_id: UUID) -> Image | None:
+    where = "m.tenant_id = %s and m.device_id = %s and m.request_id = %s"
+    return await _image(tx, where, request.tenant_id, request.device_id, request_id)
+
+
+async def _image(tx: db.Connection, where: str, *args: Any) -> Image | None:
+    found = await db.fetch_as(
         tx,
-        f"select {_COLUMNS} from media_objects m "  # noqa: S608 - our own words
-        "where m.tenant_id = %s and m.device_id = %s and m.request_id = %s",
-        (asked.tenant_id, asked.device_id, request_id),
+        Image,
+        f"select {_COLUMNS} from media_objects m where {where}",  # noqa: S608 - our own words
+        args,
     )
-    return rows[0] if rows else None
+    return found[0] if found else None
 
 
 async def add(
     tx: db.Connection,
-    asked: Asked,
+    request: UploadRequest,
     *,
     media_id: UUID,
     request_id: UUID | None,
     station_id: str | None,
     bucket: str,
 ) -> bool:
-    """Remember an image that may be uploaded; False if the id or the request is known already."""
+    """Add an image that may be uploaded; False if the id or the request is known already."""
     cursor = await tx.execute(
         """
         insert into media_objects (id, tenant_id, farm_id, barn_id, device_id, station_id,
@@ -131,17 +147,17 @@ async def add(
         on conflict do nothing
         """,
         (
-            media_id, asked.tenant_id, asked.farm_id, asked.barn_id, asked.device_id, station_id,
-            asked.session_id, asked.trace_id, request_id, bucket, asked.object_key(media_id),
-            asked.content_type, asked.captured_at, asked.content_type, asked.size_bytes,
-            asked.sha256,
+            media_id, request.tenant_id, request.farm_id, request.barn_id, request.device_id,
+            station_id, request.session_id, request.trace_id, request_id, bucket,
+            request.object_key(media_id), request.content_type, request.captured_at,
+            request.content_type, request.size_bytes, request.sha256,
         ),
     )  # fmt: skip
     return cursor.rowcount > 0
 
 
-async def adopt(tx: db.Connection, asked: Asked, media_id: UUID, *, bucket: str) -> None:
-    """An image that was announced before anybody asked about it: now its device says what it is."""
+async def adopt(tx: db.Connection, request: UploadRequest, media_id: UUID, *, bucket: str) -> None:
+    """Take the device's declaration of an image that was announced before it was requested."""
     await tx.execute(
         """
         update media_objects set captured_at = %s, object_key = %s, mime_type = %s, bucket = %s,
@@ -149,16 +165,16 @@ async def adopt(tx: db.Connection, asked: Asked, media_id: UUID, *, bucket: str)
         where id = %s and declared_type is null and upload_status <> 'stored'
         """,
         (
-            asked.captured_at, asked.object_key(media_id), asked.content_type, bucket,
-            asked.content_type, asked.size_bytes, asked.sha256, media_id,
+            request.captured_at, request.object_key(media_id), request.content_type, bucket,
+            request.content_type, request.size_bytes, request.sha256, media_id,
         ),
     )  # fmt: skip
 
 
 async def presigned(
-    tx: db.Connection, asked: Asked, media_id: UUID, *, look_after_s: float
+    tx: db.Connection, request: UploadRequest, media_id: UUID, *, check_after_s: float
 ) -> None:
-    """An address is given now; when it has expired, it is looked what became of it."""
+    """Note that an address is given now; the image is checked when the address has expired."""
     await tx.execute(
         """
         update media_objects set presigned_at = fn_now(),
@@ -172,19 +188,20 @@ async def presigned(
         where id = %s
         """,
         (
-            asked.content_type, asked.size_bytes, asked.sha256, asked.session_id, look_after_s,
-            look_after_s, media_id,
+            request.content_type, request.size_bytes, request.sha256, request.session_id,
+            check_after_s, check_after_s, media_id,
         ),
     )  # fmt: skip
 
 
-# --- looked for
+# --- checked
 
 
-async def due(tx: db.Connection, *, most: int, again_s: float) -> list[Image]:
-    """Images to be looked for now; whoever takes one has so many seconds before others do."""
-    return await _images(
+async def claim_due(tx: db.Connection, *, limit: int, lease_s: float) -> list[Image]:
+    """Images to be checked now; others see them again after `lease_s`."""
+    return await db.fetch_as(
         tx,
+        Image,
         f"""
         update media_objects m set check_at = fn_now() + %s * interval '1 s'
         where m.id in (
@@ -192,132 +209,329 @@ async def due(tx: db.Connection, *, most: int, again_s: float) -> list[Image]:
           order by d.check_at limit %s for update skip locked)
         returning {_COLUMNS}
         """,  # noqa: S608 - our own words
-        (again_s, most),
+        (lease_s, limit),
     )
 
 
 async def release(tx: db.Connection, image_ids: Sequence[UUID]) -> None:
-    """Images that were taken by `due` and not looked for: they are due again."""
+    """Images that were claimed and not checked are due again."""
     await tx.execute(
         "update media_objects set check_at = fn_now() where id = any(%s) and check_at > fn_now()",
         (list(image_ids),),
     )
 
 
-async def set_right(tx: db.Connection, *, hours: float) -> int:
-    """Look now for what was put off longer than ever, by a clock that has been set back since."""
-    cursor = await tx.execute(
-        """
-        update media_objects set check_at = fn_now()
-        where check_at > (select fn_now()) + %s * interval '1 hour'
-        """,
-        (hours,),
+async def reset_future_checks(tx: db.Connection, *, hours: float) -> int:
+    """Check images now whose check_at is beyond any delay; the clock was set back."""
+    return await _count(
+        tx,
+        "update media_objects set check_at = fn_now() "
+        "where check_at > (select fn_now()) + %s * interval '1 hour'",
+        hours,
     )
-    return cursor.rowcount
 
 
-async def keep_stored(tx: db.Connection, image: Image, found: Found, *, event_id: UUID) -> bool:
+async def mark_stored(
+    tx: db.Connection, image: Image, found: StoredObject, *, event_id: UUID
+) -> bool:
     """The bytes are here and right; False if that was known already."""
-    cursor = await tx.execute(
+    changed = await _count(
+        tx,
         """
         update media_objects set upload_status = 'stored', stored_at = fn_now(), mime_type = %s,
           size_bytes = %s, sha256 = %s, etag = %s, stored_event_id = %s, check_at = null,
           check_count = 0, sync_at = fn_now()
         where id = %s and upload_status <> 'stored'
         """,
-        (found.mime_type, found.size_bytes, found.sha256, found.etag, event_id, image.id),
+        *(found.mime_type, found.size_bytes, found.sha256, found.etag, event_id, image.id),
     )
-    return cursor.rowcount > 0
+    return changed > 0
 
 
-async def keep_refused(
+async def mark_rejected(
     tx: db.Connection, image: Image, *, reason: str, aside_key: str, aside_bytes: int
 ) -> bool:
-    """What was uploaded is not what was said; the right bytes may still come."""
-    cursor = await tx.execute(
+    """The bytes are not the declared ones; the right ones may still come."""
+    changed = await _count(
+        tx,
         """
         update media_objects set upload_status = 'missing', refused_at = fn_now(),
           refused_reason = %s, aside_key = %s, aside_bytes = %s, check_at = null, check_count = 0
         where id = %s and upload_status <> 'stored'
         """,
-        (reason[:1000], aside_key, aside_bytes, image.id),
+        *(reason[:1000], aside_key, aside_bytes, image.id),
     )
-    return cursor.rowcount > 0
+    return changed > 0
 
 
-async def keep_missing(tx: db.Connection, image: Image, *, again_s: float) -> None:
-    await tx.execute(
-        """
-        update media_objects set upload_status = 'missing', check_count = check_count + 1,
-          check_at = fn_now() + %s * interval '1 s'
-        where id = %s and upload_status <> 'stored'
-        """,
-        (again_s, image.id),
-    )
-
-
-async def look_again(tx: db.Connection, image: Image, *, again_s: float) -> None:
+async def check_again(
+    tx: db.Connection, image: Image, *, after_s: float, missing: bool = False
+) -> None:
+    """Count a check that found nothing; `missing` after the last one that may be too early."""
     await tx.execute(
         "update media_objects set check_at = fn_now() + %s * interval '1 s', "
+        "upload_status = case when %s then 'missing' else upload_status end, "
         "check_count = check_count + 1 where id = %s and upload_status <> 'stored'",
-        (again_s, image.id),
+        (after_s, missing, image.id),
     )
 
 
 async def expire(tx: db.Connection, image: Image, *, hours: float) -> bool:
-    """Forget what was never uploaded nor announced; else look again when its time is over."""
-    cursor = await tx.execute(
+    """Delete what was never uploaded nor announced; check it later if it is too early for that."""
+    deleted = await _count(
+        tx,
         """
         delete from media_objects where id = %s and upload_status = 'presigned'
           and announced_at is null
           and coalesce(presigned_at, created_at) <= (select fn_now()) - %s * interval '1 hour'
         """,
-        (image.id, hours),
+        *(image.id, hours),
     )
-    if cursor.rowcount:
-        return True
-    await tx.execute(
-        """
-        update media_objects
-        set check_at = coalesce(presigned_at, created_at) + %s * interval '1 hour'
-        where id = %s and upload_status = 'presigned' and announced_at is null
-        """,
-        (hours, image.id),
-    )
-    return False
+    if not deleted:
+        await tx.execute(
+            """
+            update media_objects
+            set check_at = coalesce(presigned_at, created_at) + %s * interval '1 hour'
+            where id = %s and upload_status = 'presigned' and announced_at is null
+            """,
+            (hours, image.id),
+        )
+    return deleted > 0
 
 
-async def is_anything_missing(tx: db.Connection, image: Image) -> bool:
+async def others_missing(tx: db.Connection, image: Image) -> bool:
     """Whether this device announced other images that are not here."""
+    return await _has_other(tx, image, "upload_status = 'missing' and announced_at is not null")
+
+
+async def others_rejected(tx: db.Connection, image: Image) -> bool:
+    """Whether other images of this device were rejected and wait for the right bytes."""
+    return await _has_other(tx, image, "upload_status = 'missing' and refused_at is not null")
+
+
+async def others_not_accepted(tx: db.Connection, image: Image) -> bool:
+    """Whether the cloud rejects other images of this device for so long that an alert says so."""
+    where = "upload_status = 'stored' and synced_at is null and sync_count > "
+    return await _has_other(tx, image, f"{where}{ATTEMPTS_BEFORE_ALERT}")
+
+
+async def _has_other(tx: db.Connection, image: Image, where: str) -> bool:
     found: bool = await db.fetch_value(
         tx,
-        "select exists (select from media_objects where tenant_id = %s and device_id = %s "
-        "and upload_status = 'missing' and announced_at is not null and id <> %s)",
-        image.tenant_id,
-        image.device_id,
-        image.id,
+        "select exists (select from media_objects where tenant_id = %s and device_id = %s "  # noqa: S608 - our own words
+        f"and {where} and id <> %s)",
+        *(image.tenant_id, image.device_id, image.id),
     )
     return found
 
 
-async def is_another_refused(tx: db.Connection, image: Image) -> bool:
-    """Whether other images of this device were refused and wait for the right bytes."""
-    found: bool = await db.fetch_value(
+# --- uploaded to the cloud
+
+
+async def claim_unsynced(
+    tx: db.Connection, *, limit: int, lease_s: float, except_tenants: Sequence[str] = ()
+) -> list[Image]:
+    """The newest stored images whose event the cloud has (C-22), ours for `lease_s`.
+
+    New images are ahead of a backlog. An event that is gone from the outbox was delivered, or is
+    in its archive.
+    """
+    return await db.fetch_as(
         tx,
-        "select exists (select from media_objects where tenant_id = %s and device_id = %s "
-        "and upload_status = 'missing' and refused_at is not null and id <> %s)",
-        image.tenant_id,
-        image.device_id,
-        image.id,
+        Image,
+        f"""
+        update media_objects m set sync_at = fn_now() + %s * interval '1 s'
+        where m.id in (
+          select w.id from media_objects w
+          where w.upload_status = 'stored' and w.synced_at is null
+            and w.sync_at <= (select fn_now()) and w.tenant_id <> all(%s)
+            and not exists (
+              select from sync_outbox o
+              where o.id = w.stored_event_id and o.status <> 'acked')
+          order by w.stored_at desc limit %s for update skip locked)
+        returning {_COLUMNS}
+        """,  # noqa: S608 - our own words
+        (lease_s, list(except_tenants), limit),
+    )
+
+
+async def mark_synced(tx: db.Connection, image: Image) -> None:
+    await tx.execute(
+        "update media_objects set synced_at = fn_now(), sync_at = null, sync_error = null "
+        "where id = %s and synced_at is null",
+        (image.id,),
+    )
+
+
+async def mark_not_synced(
+    tx: db.Connection, image: Image, *, reason: str, after_s: float, counted: bool
+) -> None:
+    """Try again after so long; `counted` if the cloud rejected this image."""
+    await tx.execute(
+        "update media_objects set sync_at = fn_now() + %s * interval '1 s', "
+        "sync_count = sync_count + %s, sync_error = %s where id = %s and synced_at is null",
+        (after_s, int(counted), reason[:500], image.id),
+    )
+
+
+async def progress(connection: db.Connection) -> list[Progress]:
+    return await db.fetch_as(
+        connection,
+        Progress,
+        """
+        select m.tenant_id,
+          count(*) filter (where m.upload_status = 'presigned') as presigned,
+          count(*) filter (where m.upload_status = 'missing') as missing,
+          count(*) filter (where m.upload_status = 'stored') as stored,
+          (coalesce(sum(m.size_bytes) filter (where m.upload_status = 'stored'), 0)
+            + coalesce(sum(m.aside_bytes), 0))::bigint as stored_bytes,
+          count(*) filter (where u.waits) as unsynced,
+          coalesce(sum(m.size_bytes) filter (where u.waits), 0)::bigint as unsynced_bytes,
+          count(*) filter (where u.waits and o.id is not null) as waiting_for_event,
+          count(*) filter (where u.waits and m.sync_count > 0) as failing,
+          extract(epoch from
+            (select fn_now()) - min(m.stored_at) filter (where u.waits))::float8
+            as oldest_unsynced_s,
+          max(m.synced_at) as last_synced_at
+        from media_objects m
+        cross join lateral (
+          select m.upload_status = 'stored' and m.synced_at is null as waits) u
+        left join sync_outbox o on u.waits and o.id = m.stored_event_id and o.status <> 'acked'
+        group by m.tenant_id order by m.tenant_id
+        """,
+    )
+
+
+# --- retention and verification
+
+_SESSION_OPEN = """exists (
+  select from weight_sessions s
+  where s.id = m.session_id and s.tenant_id = m.tenant_id and s.status = 'created')"""
+
+
+async def aged(
+    tx: db.Connection, *, days: float, after: UUID, limit: int
+) -> tuple[datetime, list[Aged]]:
+    """(now, images that may have expired, by id); `rules.is_expired` decides."""
+    now: datetime = await db.fetch_value(tx, "select fn_now()")
+    return now, await db.fetch_as(
+        tx,
+        Aged,
+        f"""
+        select m.id, m.object_key, m.aside_key, m.captured_at, m.created_at,
+          m.upload_status = 'stored' as stored, m.synced_at is not null as synced,
+          {_SESSION_OPEN} as session_open
+        from media_objects m
+        where m.id > %s
+          and least(m.captured_at, m.created_at) < %s - %s * interval '1 day'
+          and (m.upload_status <> 'stored' or m.synced_at is not null)
+        order by m.id limit %s
+        """,  # noqa: S608 - our own words
+        (after, now, days, limit),
+    )
+
+
+async def purge(tx: db.Connection, image_ids: Sequence[UUID]) -> int:
+    """Delete rows whose objects are deleted; never one that the cloud does not have."""
+    return await _count(
+        tx,
+        "delete from media_objects where id = any(%s) "
+        "and (upload_status <> 'stored' or synced_at is not null)",
+        list(image_ids),
+    )
+
+
+async def oldest_synced(tx: db.Connection, *, open_sessions: bool, limit: int) -> list[Object]:
+    """The oldest that may go early: the cloud has them, and their session is not open."""
+    return await db.fetch_as(
+        tx,
+        Object,
+        f"""
+        select m.id, m.object_key, m.size_bytes, m.sha256 from media_objects m
+        where m.upload_status = 'stored' and m.synced_at is not null
+          and (%s or not {_SESSION_OPEN})
+        order by m.created_at, m.id limit %s
+        """,  # noqa: S608 - our own words
+        (open_sessions, limit),
+    )
+
+
+async def oldest_rejected(tx: db.Connection, *, limit: int) -> list[Object]:
+    """Rejected uploads, the oldest first, under the keys where they lie aside."""
+    return await db.fetch_as(
+        tx,
+        Object,
+        """
+        select id, aside_key as object_key, aside_bytes as size_bytes, null as sha256
+        from media_objects where aside_bytes is not null order by refused_at, id limit %s
+        """,
+        (limit,),
+    )
+
+
+async def purge_rejected(tx: db.Connection, image_ids: Sequence[UUID]) -> int:
+    """The rejected bytes are deleted; why they were rejected stays."""
+    return await _count(
+        tx,
+        "update media_objects set aside_key = null, aside_bytes = null where id = any(%s)",
+        list(image_ids),
+    )
+
+
+async def stored_bytes(tx: db.Connection) -> int:
+    """The size of all images in the bucket, stored and rejected."""
+    found: int = await db.fetch_value(
+        tx,
+        "select (coalesce(sum(size_bytes) filter (where upload_status = 'stored'), 0) "
+        "+ coalesce(sum(aside_bytes), 0))::bigint from media_objects",
     )
     return found
+
+
+async def has_older(tx: db.Connection, *, days: float) -> bool:
+    """Whether an image is still here that long after it was stored, as the bucket's rule counts."""
+    found: bool = await db.fetch_value(
+        tx,
+        "select exists (select from media_objects where upload_status = 'stored' "
+        "and stored_at < (select fn_now()) - %s * interval '1 day')",
+        days,
+    )
+    return found
+
+
+async def stored(connection: db.Connection, *, after: UUID, limit: int) -> list[Object]:
+    return await db.fetch_as(
+        connection,
+        Object,
+        "select id, object_key, size_bytes, sha256 from media_objects "
+        "where id > %s and upload_status = 'stored' order by id limit %s",
+        (after, limit),
+    )
+
+
+async def mark_lost(tx: db.Connection, image_ids: Sequence[UUID]) -> None:
+    """Their objects are gone; they are checked again in case somebody brings them back."""
+    await tx.execute(
+        "update media_objects set upload_status = 'missing', "
+        "announced_at = coalesce(announced_at, stored_at), "
+        "check_count = 12, check_at = fn_now() + interval '1 hour' "
+        "where id = any(%s) and upload_status = 'stored'",
+        (list(image_ids),),
+    )
+
+
+async def known_keys(connection: db.Connection, keys: Sequence[str]) -> set[str]:
+    rows = await db.fetch_all(
+        connection, "select object_key from media_objects where object_key = any(%s)", list(keys)
+    )
+    return {key for (key,) in rows}
 
 
 # --- shown
 
 
 async def page(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Images that fit the question, newest capture first."""
+    """Images that fit the filter, newest capture first."""
     return await _shown(
         connection,
         """
@@ -347,12 +561,8 @@ async def _shown(
     connection: db.Connection, where: str, args: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     columns = ", ".join(["id as media_id", *SHOWN[1:], "object_key", "bucket"])
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(f"select {columns} from media_objects {where}".encode(), args)  # noqa: S608 - our own words
-        return await cursor.fetchall()
+    return await db.fetch_dicts(connection, f"select {columns} from media_objects {where}", args)  # noqa: S608 - our own words
 
 
-async def _images(tx: db.Connection, statement: str, args: Sequence[Any]) -> list[Image]:
-    async with tx.cursor(row_factory=class_row(Image)) as cursor:
-        await cursor.execute(statement.encode(), args)
-        return await cursor.fetchall()
+async def _count(tx: db.Connection, statement: str, *args: Any) -> int:
+    return (await tx.execute(statement.encode(), args)).rowcount

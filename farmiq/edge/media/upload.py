@@ -1,7 +1,7 @@
-"""Uploads whose length nobody said: they come through us and end at the most that is taken.
+"""Uploads of unknown length: they pass through us, and the largest size accepted limits them.
 
-An address of the store that signs no length takes any number of bytes. Who leaves `contentLength`
-out gets an address of ours instead, signed as the store's own are; it answers as the store does.
+A store's address that signs no length accepts any number of bytes. A request without
+`contentLength` gets an address of ours instead, signed the same way; it answers as the store does.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ from farmiq.edge.media.store import Image
 from farmiq.plumbing import db, objects
 from farmiq.plumbing.http import HttpError
 
-# Not among the routes for programs: nobody makes such an address but we.
+# Not among the routes for programs: only we make such an address.
 ROUTE = "/media/uploads/{media_id}"
-# So many go to the store at once, and so many are in memory, each a whole image of another device.
-AT_ONCE = 4
-MOST_BODIES = 16
+# So many go to the store at once; so many are in memory, each a whole image of another device.
+MAX_CONCURRENT = 4
+MAX_BODIES = 16
 _SCHEMES = {"http", "https"}
 
 
 class Uploads:
     def __init__(self, settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> None:
-        self._most_bytes, self._pool, self._bucket = settings.media_max_bytes, pool, bucket
+        self._max_bytes, self._pool, self._bucket = settings.media_max_bytes, pool, bucket
         # All processes of an edge have the same secret, and nobody else has it.
         secret = settings.s3_url.get_secret_value() if settings.s3_url else ""
         self._key = hashlib.sha256(b"farmiq media upload " + secret.encode()).digest()
-        self._at_once = asyncio.Semaphore(AT_ONCE)
-        # Whose bodies are under way: who sends slowly keeps nobody else waiting.
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        # The devices whose bodies are under way: a slow sender delays nobody else.
         self._sending: set[str] = set()
 
     def address(
@@ -45,35 +45,29 @@ class Uploads:
     ) -> tuple[str, dict[str, str]]:
         """(address, headers) of one PUT, at the host by which the device has reached us."""
         expires = int(expires_at.timestamp())
-        said = request.headers.get("x-forwarded-proto", "")
-        scheme = said if said in _SCHEMES else request.url.scheme
+        forwarded = request.headers.get("x-forwarded-proto", "")
+        scheme = forwarded if forwarded in _SCHEMES else request.url.scheme
         path = ROUTE.format(media_id=image.id)
         signature = sign(self._key, image.id, content_type, expires)
         url = f"{scheme}://{request.url.netloc}{path}?expires={expires}&signature={signature}"
         return url, {"Content-Type": content_type, "If-None-Match": "*"}
 
     async def put(self, request: Request) -> Response:
-        """Store the body once: 403 for another address, 412 if one was stored, 413 if it is over.
+        """Store the body once: 403 for another address, 412 if one was stored, 413 if too large.
 
         Nothing of a body that is too large reaches the store. 429 while another image of the device
-        is under way, 503 while as many bodies are as memory has room for.
+        is under way, 503 while memory has no room for another body.
         """
-        media_id = self._allowed(request)
-        if _said_length(request) > self._most_bytes:
+        media_id = self._verify_address(request)
+        if int(request.headers.get("content-length") or 0) > self._max_bytes:
             raise self._too_large()
         try:
-            image = await self._image(media_id)
-            with self._place(image.owner):
-                if await self._bucket.head(image.object_key) is not None:
-                    raise _there_already()
-                data = await self._body(request)
-                if image.declared_sha256 not in (None, hashlib.sha256(data).hexdigest()):
-                    raise HttpError(400, "the bytes are not those of the sha256 that was said")
-                kind = request.headers["content-type"]
-                async with self._at_once:
-                    is_new = await self._bucket.put_new(image.object_key, data, content_type=kind)
-                if not is_new:
-                    raise _there_already()
+            async with db.transaction(self._pool) as tx:
+                image = await store.by_id(tx, media_id)
+            if image is None:
+                raise _not_ours()
+            with self._reserved(image.owner):
+                await self._put(request, image)
         except db.UNAVAILABLE as error:
             raise HttpError(503, "the edge's database is away", retry_after_s=5) from error
         except objects.UNAVAILABLE as error:
@@ -82,35 +76,44 @@ class Uploads:
             ) from error
         return Response(status_code=200)
 
-    def _allowed(self, request: Request) -> UUID:
-        """Which image the address is for, if we signed it and its time is not over."""
+    async def _put(self, request: Request, image: Image) -> None:
+        exists = HttpError(412, "an image was uploaded there already: ask again with mediaId")
+        if await self._bucket.head(image.object_key) is not None:
+            raise exists
+        data, mime_type = await self._body(request), request.headers["content-type"]
+        if image.declared_sha256 not in (None, hashlib.sha256(data).hexdigest()):
+            raise HttpError(400, "the bytes are not those of the declared sha256")
+        async with self._slots:
+            if not await self._bucket.put_new(image.object_key, data, content_type=mime_type):
+                raise exists
+
+    async def _body(self, request: Request) -> bytes:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > self._max_bytes:
+                raise self._too_large()
+        return bytes(body)
+
+    def _verify_address(self, request: Request) -> UUID:
+        """The image that the address is for, if we signed it and it has not expired."""
         try:
             media_id = uuid(request.path_params["media_id"])
             expires = int(request.query_params["expires"])
             given = request.query_params["signature"]
-            kind = request.headers["content-type"]
+            expected = sign(self._key, media_id, request.headers["content-type"], expires)
         except (KeyError, ValueError):
             raise _not_ours() from None
-        good = hmac.compare_digest(
-            sign(self._key, media_id, kind, expires).encode(), given.encode()
-        )
-        if not good or time.time() > expires:
+        if not hmac.compare_digest(expected.encode(), given.encode()) or time.time() > expires:
             raise _not_ours()
         return media_id
 
-    async def _image(self, media_id: UUID) -> Image:
-        async with db.transaction(self._pool) as tx:
-            image = await store.by_id(tx, media_id)
-        if image is None:
-            raise _not_ours()
-        return image
-
     @contextlib.contextmanager
-    def _place(self, device: str) -> Iterator[None]:
-        """One of the bodies in memory. Raises HttpError."""
+    def _reserved(self, device: str) -> Iterator[None]:
+        """Reserve memory for one body. Raises HttpError."""
         if device in self._sending:
             raise HttpError(429, "another image of this device is being sent", retry_after_s=5)
-        if len(self._sending) >= MOST_BODIES:
+        if len(self._sending) >= MAX_BODIES:
             raise HttpError(503, "too many images are being sent at once", retry_after_s=5)
         self._sending.add(device)
         try:
@@ -118,31 +121,14 @@ class Uploads:
         finally:
             self._sending.discard(device)
 
-    async def _body(self, request: Request) -> bytes:
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > self._most_bytes:
-                raise self._too_large()
-        return bytes(body)
-
     def _too_large(self) -> HttpError:
-        return HttpError(413, f"an image has at most {self._most_bytes} bytes")
+        return HttpError(413, f"an image has at most {self._max_bytes} bytes")
 
 
 def sign(key: bytes, media_id: UUID, content_type: str, expires: int) -> str:
-    said = f"{media_id} {content_type} {expires}"
-    return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()
-
-
-def _said_length(request: Request) -> int:
-    """What the header says; the server has refused what is no number."""
-    return int(request.headers.get("content-length") or 0)
+    text = f"{media_id} {content_type} {expires}"
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def _not_ours() -> HttpError:
     return HttpError(403, "this address is not good (any more): ask for another one")
-
-
-def _there_already() -> HttpError:
-    return HttpError(412, "an image was uploaded there already: ask again with mediaId")

@@ -1,12 +1,10 @@
-"""Weigh sessions' SQL for answers: a page of them, and one with all that is known of it."""
+"""The SQL of weigh sessions for the API and the command: a page of them, and one in full."""
 
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import dict_row
-
-from farmiq.edge.weighvision import session, store, waiting
+from farmiq.edge.weighvision import jobs, rules, store
 from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
 
@@ -15,7 +13,7 @@ SESSION = (
     "status", "start_at", "end_at", "initial_weight_kg", "final_weight_kg", "image_count",
     "stored_image_count", "cancel_reason", "incomplete_reason", "incomplete_at", "received_at",
 )  # fmt: skip
-MOST_EVENTS = 1000
+MAX_EVENTS = 1000
 
 _SESSION = """
 select id as session_id, tenant_id, farm_id, barn_id, device_id, station_id, batch_id,
@@ -30,16 +28,16 @@ from weight_sessions w
 
 
 async def page(
-    connection: db.Connection, asked: Mapping[str, Any], *, timezone: str
+    connection: db.Connection, wanted: Mapping[str, Any], *, timezone: str
 ) -> list[dict[str, Any]]:
-    """A page of sessions, newest first; `asked` is an ask.Question.
+    """A page of sessions, newest first.
 
     A day is the farm's own, or the edge's where the farm has none.
     """
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            _SESSION  # noqa: S608 - it stands above
-            + """
+    return await db.fetch_dicts(
+        connection,
+        _SESSION  # noqa: S608 - it stands above
+        + """
             left join lateral (
               select timezone from farms f
               where f.tenant_id = w.tenant_id and f.farm_id = w.farm_id) zone on true
@@ -61,34 +59,29 @@ async def page(
             order by start_at desc, id desc
             limit %(limit)s
             """,
-            {**asked, "zone": timezone},
-        )
-        return await cursor.fetchall()
+        {**wanted, "zone": timezone},
+    )
 
 
 async def one(connection: db.Connection, session_id: UUID) -> dict[str, Any] | None:
     """A session with its parts, its events in their order, and its images."""
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(_SESSION + "where id = %s", (session_id,))
-        found = await cursor.fetchone()
-        if found is None:
-            return None
-        facts = (await store.deciding_facts(connection, [session_id]))[session_id]
-        stored = (await waiting.stored_images(connection, [session_id]))[session_id]
-        state = session.fold(facts, stored=waiting.bound(stored))
-        await cursor.execute(_EVENTS, (session_id, MOST_EVENTS))
-        events = await cursor.fetchall()
-        await cursor.execute(_IMAGES, {"id": session_id})
-        images = await cursor.fetchall()
+    rows = await db.fetch_dicts(connection, _SESSION + "where id = %s", (session_id,))
+    if not rows:
+        return None
+    facts = (await store.deciding_facts(connection, [session_id]))[session_id]
+    stored = (await jobs.stored_images(connection, [session_id]))[session_id]
+    state = rules.fold(facts, stored=jobs.bound(stored))
+    events = await db.fetch_dicts(connection, _EVENTS, (session_id, MAX_EVENTS))
+    images = await db.fetch_dicts(connection, _IMAGES, {"id": session_id})
     return {
-        **found,
+        **rows[0],
         "valid": state.valid,
         "missing": list(state.missing),
         "events": events,
         "weights": [
-            {"occurred_at": each["occurred_at"], "weight_kg": each["weight_kg"]}
-            for each in events
-            if each["event_type"] == words.WEIGHT_RECORDED
+            {"occurred_at": event["occurred_at"], "weight_kg": event["weight_kg"]}
+            for event in events
+            if event["event_type"] == words.WEIGHT_RECORDED
         ],
         "images": images,
     }

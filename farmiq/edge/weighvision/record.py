@@ -1,10 +1,10 @@
-"""Weigh sessions inside the door's one transaction (C-81): facts kept, sessions made from them.
+"""Weigh sessions inside ingress's one transaction (C-81): store facts, update their sessions.
 
-`problems` says before anything is noted whose session an event would speak on (SC-02); `record`
-keeps the facts, makes the sessions they belong to and returns what the cloud is owed.
+`problems` tells before anything is stored which events speak on another device's session (SC-02);
+`record` stores the facts, updates their sessions and returns the events for the cloud.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +13,7 @@ import psycopg
 
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.weighvision import store
-from farmiq.edge.weighvision.session import Fact, Session, fold
+from farmiq.edge.weighvision.rules import Fact, Session, fold
 from farmiq.edge.weighvision.store import Owner
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
@@ -24,123 +24,118 @@ REFUSED = "FOREIGN_SESSION"
 
 
 async def problems(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[str | None]:
-    """For each message why it cannot speak of its session, or None.
+    """For each message why it may not speak of its session, or None.
 
-    A session belongs to the device that spoke of it first. Of two that begin the same id in one
-    batch, the first has it.
+    A session belongs to the device that spoke of it first; within one batch, to the first message.
     """
-    wanted = {one.where.session_id for one in arrivals if isinstance(one.where, SessionTopic)}
-    if not wanted:
+    session_ids = {
+        arrival.where.session_id for arrival in arrivals if isinstance(arrival.where, SessionTopic)
+    }
+    if not session_ids:
         return [None] * len(arrivals)
-    owners = await store.owners(tx, sorted(wanted))
-    return [_problem(one, owners) for one in arrivals]
+    owners = await store.owners(tx, sorted(session_ids))
+    return [_problem(arrival, owners) for arrival in arrivals]
 
 
 def _problem(arrival: Arrival, owners: dict[UUID, Owner]) -> str | None:
     if not isinstance(arrival.where, SessionTopic):
         return None
-    me = arrival.place.tenant_id, arrival.place.device_id
-    if owners.setdefault(arrival.where.session_id, me) == me:
+    sender = arrival.place.tenant_id, arrival.place.device_id
+    if owners.setdefault(arrival.where.session_id, sender) == sender:
         return None
-    # Whose it is stays unsaid: it may be another company's.
+    # The owner is not named: it may be another company's.
     return f"{REFUSED}: session {arrival.where.session_id} belongs to another device"
 
 
 async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:
-    """Keep what stations told; returns it as the cloud is owed it.
+    """Store what stations sent; returns the events for the cloud.
 
-    An image outside of a session has no fact here: it is owed as it was said.
+    An image outside of a session has no fact here: its event is passed on as it is.
     """
-    told = [(one, one.where) for one in arrivals if isinstance(one.where, SessionTopic)]
-    sessions = await _keep(tx, told) if told else {}
-    return [_owed(one, sessions) for one in arrivals]
+    of_sessions = [
+        (arrival, arrival.where) for arrival in arrivals if isinstance(arrival.where, SessionTopic)
+    ]
+    sessions = await _store(tx, of_sessions) if of_sessions else {}
+    return [_cloud_event(arrival, sessions) for arrival in arrivals]
 
 
-async def _keep(
-    tx: db.Connection, told: Sequence[tuple[Arrival, SessionTopic]]
+async def _store(
+    tx: db.Connection, arrivals: Sequence[tuple[Arrival, SessionTopic]]
 ) -> dict[UUID, Session]:
-    """The sessions of these arrivals as they stand with them."""
-    stubs = {where.session_id: _stub(one, where) for one, where in reversed(told)}
-    wanted = sorted(stubs)
-    owners = await store.begin(tx, [stubs[session_id] for session_id in wanted])
-    if any(_problem(one, owners) for one, _ in told):
-        # Another writer began it since we looked: the batch is tried again, and then it is seen.
+    """The sessions of these arrivals as they are with them."""
+    stubs = {
+        topic.session_id: store.Stub(
+            topic.session_id, arrival.place, topic.station_id, arrival.event.occurred_at
+        )
+        for arrival, topic in reversed(arrivals)
+    }
+    session_ids = sorted(stubs)
+    owners = await store.begin(tx, [stubs[session_id] for session_id in session_ids])
+    if any(_problem(arrival, owners) for arrival, _ in arrivals):
+        # Another writer began it since `problems` looked: the batch is tried again and sees it.
         raise psycopg.errors.SerializationFailure("a session was begun by another device meanwhile")
-    await store.keep_facts(
+    await store.add_facts(
         tx,
         [
-            (one.place.tenant_id, where.session_id, fact(one), one.clock_suspect)
-            for one, where in told
+            (arrival.place.tenant_id, topic.session_id, fact(arrival), arrival.clock_suspect)
+            for arrival, topic in arrivals
         ],
     )
-    facts = await store.deciding_facts(tx, wanted)
-    sessions = {session_id: fold(facts[session_id]) for session_id in wanted}
-    await store.keep_sessions(tx, sessions)
+    facts = await store.deciding_facts(tx, session_ids)
+    sessions = {session_id: fold(facts[session_id]) for session_id in session_ids}
+    await store.update_sessions(tx, sessions)
     return sessions
 
 
 def fact(arrival: Arrival) -> Fact:
     """What the message says of its session."""
-    said: Any = arrival.payload
+    payload: Any = arrival.payload
     event = arrival.event
     match arrival.kind:
         case words.SESSION_CREATED:
-            what = {"batch_id": said.batch_id, "weight_kg": _given(said.initial_weight_kg)}
+            weight_kg = _given(payload.initial_weight_kg)
+            values = {"batch_id": payload.batch_id, "weight_kg": weight_kg}
         case words.WEIGHT_RECORDED:
-            what = {"weight_kg": said.weight_kg}
+            values = {"weight_kg": payload.weight_kg}
         case words.IMAGE_CAPTURED:
-            what = {"media_id": said.media_id}
+            values = {"media_id": payload.media_id}
         case words.SESSION_FINALIZED:
-            what = {
-                "image_count": said.image_count,
-                "weight_kg": _given(said.final_weight_kg),
-            }
+            weight_kg = _given(payload.final_weight_kg)
+            values = {"image_count": payload.image_count, "weight_kg": weight_kg}
         case _:
-            what = {"reason": _given(said.reason)}
-    return Fact(event.event_id, arrival.kind, event.occurred_at, arrival.seq, **what)
+            values = {"reason": _given(payload.reason)}
+    return Fact(event.event_id, arrival.kind, event.occurred_at, arrival.seq, **values)
 
 
 def _given(value: Any) -> Any:
     return None if value is msgspec.UNSET else value
 
 
-def _stub(arrival: Arrival, where: SessionTopic) -> store.Stub:
-    return store.Stub(where.session_id, arrival.place, where.station_id, arrival.event.occurred_at)
-
-
-def _owed(arrival: Arrival, sessions: dict[UUID, Session]) -> BusEvent:
-    """Every key that the device sent, and what the edge knows beside it (C-96, C-109)."""
+def _cloud_event(arrival: Arrival, sessions: dict[UUID, Session]) -> BusEvent:
+    """Every key that the device sent, and what the edge adds (C-96, C-109)."""
     if not isinstance(arrival.where, SessionTopic):
         return arrival.event
-    session = sessions[arrival.where.session_id]
-    said = arrival.payload
+    session, payload = sessions[arrival.where.session_id], arrival.payload
     adds: dict[str, Any] = {words.STATION: arrival.where.station_id}
     match arrival.kind:
         case words.SESSION_CREATED:
-            weight = _weight(said.initial_weight_kg, session.initial_weight_kg)
-            adds |= {"status": "created", **weight("initial_weight_kg")}
+            weight = _weight(payload.initial_weight_kg, session.initial_weight_kg)
+            adds |= {"status": "created", "initial_weight_kg": weight[0], **weight[1]}
         case words.SESSION_FINALIZED:
-            weight = _weight(said.final_weight_kg, session.final_weight_kg)
-            adds |= {
-                "status": "finalized",
-                **weight("final_weight_kg"),
-                "inference_result_id": None,
-            }
+            weight = _weight(payload.final_weight_kg, session.final_weight_kg)
+            adds |= {"status": "finalized", "final_weight_kg": weight[0], **weight[1]}
+            adds |= {"inference_result_id": None}
         case words.SESSION_CANCELLED:
             adds |= {"status": "cancelled"}
-    payload = {**msgspec.json.decode(arrival.event.payload), **adds}
-    return msgspec.structs.replace(arrival.event, payload=msgspec.Raw(msgspec.json.encode(payload)))
+    body = {**msgspec.json.decode(arrival.event.payload), **adds}
+    return msgspec.structs.replace(arrival.event, payload=msgspec.Raw(msgspec.json.encode(body)))
 
 
-def _weight(named: Any, weighed: float | None) -> Callable[[str], dict[str, Any]]:
-    """The weight of an event: the device's own, else that of its weighings so far (C-29).
+def _weight(named: Any, weighed: float | None) -> tuple[Any, dict[str, Any]]:
+    """The device's own weight, else that of its weighings so far (C-29), and the mark of that.
 
-    The latter is marked, since more of them may come: whoever has them all looks there.
+    More weighings may come after a marked one.
     """
-
-    def under(name: str) -> dict[str, Any]:
-        if _given(named) is not None:
-            return {name: named}
-        return {name: weighed, **({words.DERIVED: True} if weighed is not None else {})}
-
-    return under
+    if _given(named) is not None:
+        return named, {}
+    return weighed, {words.DERIVED: True} if weighed is not None else {}

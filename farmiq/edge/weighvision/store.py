@@ -1,4 +1,4 @@
-"""Weigh sessions' SQL in the door's transaction: owners, stubs, facts, and what they come to."""
+"""The SQL of weigh sessions: owners, facts and states, retention, and what is shown of them."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from farmiq.edge.weighvision.session import Fact, Session
+from farmiq.edge.weighvision.rules import Fact, Session
 from farmiq.messages import weighvision as words
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db
@@ -16,7 +16,7 @@ Owner = tuple[str, str]  # tenant and device
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """A session of which no more is known than that somebody spoke of it (C-28)."""
+    """A session of which only one of its events is known (C-28)."""
 
     session_id: UUID
     place: Place
@@ -25,7 +25,7 @@ class Stub:
 
 
 async def owners(tx: db.Connection, sessions: Sequence[UUID]) -> dict[UUID, Owner]:
-    """Whose the sessions are that exist."""
+    """The owners of the sessions that exist."""
     rows = await db.fetch_all(
         tx,
         "select id, tenant_id, device_id from weight_sessions where id = any(%s::uuid[])",
@@ -35,10 +35,10 @@ async def owners(tx: db.Connection, sessions: Sequence[UUID]) -> dict[UUID, Owne
 
 
 async def begin(tx: db.Connection, stubs: Sequence[Stub]) -> dict[UUID, Owner]:
-    """Make the rows that are not there, and lock all until the transaction ends.
+    """Insert the rows that are missing, and lock all until the transaction ends.
 
-    Whoever else brings facts of them waits, and then sees ours. In the order of their ids, as
-    `stubs` stand: two writers wait for each other one way only.
+    Other writers of these sessions wait, and then see our facts. In the order of their ids, as
+    `stubs` are: so two writers cannot deadlock.
     """
     await tx.execute(
         """
@@ -51,26 +51,26 @@ async def begin(tx: db.Connection, stubs: Sequence[Stub]) -> dict[UUID, Owner]:
         on conflict on constraint weight_sessions_pkey do nothing
         """,
         (
-            [each.session_id for each in stubs],
-            [each.place.tenant_id for each in stubs],
-            [each.place.farm_id for each in stubs],
-            [each.place.barn_id for each in stubs],
-            [each.place.device_id for each in stubs],
-            [each.station_id for each in stubs],
-            [each.occurred_at for each in stubs],
+            [stub.session_id for stub in stubs],
+            [stub.place.tenant_id for stub in stubs],
+            [stub.place.farm_id for stub in stubs],
+            [stub.place.barn_id for stub in stubs],
+            [stub.place.device_id for stub in stubs],
+            [stub.station_id for stub in stubs],
+            [stub.occurred_at for stub in stubs],
         ),
     )
     rows = await db.fetch_all(
         tx,
         "select id, tenant_id, device_id from weight_sessions where id = any(%s::uuid[]) "
         "order by id for update",
-        [each.session_id for each in stubs],
+        [stub.session_id for stub in stubs],
     )
     return {id_: (tenant_id, device_id) for id_, tenant_id, device_id in rows}
 
 
-async def keep_facts(tx: db.Connection, facts: Sequence[tuple[str, UUID, Fact, bool]]) -> None:
-    """(tenant, session, fact, whether its clock is suspect); one that is there already stays."""
+async def add_facts(tx: db.Connection, facts: Sequence[tuple[str, UUID, Fact, bool]]) -> None:
+    """(tenant, session, fact, whether its clock is suspect); a known one stays as it is."""
     await tx.execute(
         """
         insert into weight_session_events (tenant_id, event_id, session_id, event_type, occurred_at,
@@ -83,16 +83,16 @@ async def keep_facts(tx: db.Connection, facts: Sequence[tuple[str, UUID, Fact, b
         """,
         (
             [tenant_id for tenant_id, _, _, _ in facts],
-            [each.event_id for _, _, each, _ in facts],
+            [fact.event_id for _, _, fact, _ in facts],
             [session_id for _, session_id, _, _ in facts],
-            [each.event_type for _, _, each, _ in facts],
-            [each.occurred_at for _, _, each, _ in facts],
-            [each.seq for _, _, each, _ in facts],
-            [each.batch_id for _, _, each, _ in facts],
-            [each.weight_kg for _, _, each, _ in facts],
-            [each.image_count for _, _, each, _ in facts],
-            [each.media_id for _, _, each, _ in facts],
-            [each.reason for _, _, each, _ in facts],
+            [fact.event_type for _, _, fact, _ in facts],
+            [fact.occurred_at for _, _, fact, _ in facts],
+            [fact.seq for _, _, fact, _ in facts],
+            [fact.batch_id for _, _, fact, _ in facts],
+            [fact.weight_kg for _, _, fact, _ in facts],
+            [fact.image_count for _, _, fact, _ in facts],
+            [fact.media_id for _, _, fact, _ in facts],
+            [fact.reason for _, _, fact, _ in facts],
             [suspect for _, _, _, suspect in facts],
         ),
     )
@@ -103,7 +103,7 @@ async def deciding_facts(
 ) -> dict[UUID, list[Fact]]:
     """The facts of each session without weighings between its first and its last.
 
-    These decide nothing, and a scale that was left on may have told thousands.
+    Those decide nothing, and a scale that was left on may have sent thousands.
     """
     rows = await db.fetch_all(
         connection,
@@ -131,9 +131,9 @@ async def deciding_facts(
     return found
 
 
-async def keep_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -> None:
-    """Write down what their facts come to now; the timer looks at them again."""
-    made = list(sessions.values())
+async def update_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -> None:
+    """Write the states that follow from the facts; the timer judges them again."""
+    states = list(sessions.values())
     await tx.execute(
         """
         update weight_sessions w set
@@ -149,13 +149,41 @@ async def keep_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -> 
         """,
         (
             list(sessions),
-            [each.status for each in made],
-            [each.start_at for each in made],
-            [each.end_at for each in made],
-            [each.batch_id for each in made],
-            [each.initial_weight_kg for each in made],
-            [each.final_weight_kg for each in made],
-            [each.image_count for each in made],
-            [each.reason for each in made],
+            [session.status for session in states],
+            [session.start_at for session in states],
+            [session.end_at for session in states],
+            [session.batch_id for session in states],
+            [session.initial_weight_kg for session in states],
+            [session.final_weight_kg for session in states],
+            [session.image_count for session in states],
+            [session.reason for session in states],
         ),
     )
+
+
+# --- retention
+
+
+async def purge(tx: db.Connection, *, days: float, most: int) -> int:
+    """Delete ended sessions that received nothing for so many days (003).
+
+    An open one stays whatever its age, as does one whose events or images the cloud does not have.
+    """
+    cursor = await tx.execute(
+        """
+        delete from weight_sessions where id = any(array(
+          select w.id from weight_sessions w
+          where w.status <> 'created'
+            and w.heard_at < (select fn_now()) - %(days)s * interval '1 day'
+            and not exists (
+              select from weight_session_events e
+              where e.session_id = w.id and fn_unsynced(e.event_id))
+            and not exists (
+              select from media_objects m
+              where m.tenant_id = w.tenant_id and m.session_id = w.id
+                and m.upload_status = 'stored' and m.synced_at is null)
+          limit %(most)s))
+        """,
+        {"days": days, "most": most},
+    )
+    return cursor.rowcount

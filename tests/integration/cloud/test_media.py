@@ -20,8 +20,9 @@ from farmiq.cloud import landing
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.cloud.media import service
 from farmiq.config import CloudSettings
-from farmiq.edge.media import carried, carrying
-from farmiq.edge.media.carrying import Carrier
+from farmiq.edge.media import cloud_upload
+from farmiq.edge.media import store as edge_store
+from farmiq.edge.media.cloud_upload import CloudUploader
 from farmiq.messages.media import STORED
 from farmiq.plumbing import db, http, ids, objects, tokens
 from tests.conftest import Database
@@ -48,7 +49,7 @@ class Cloud:
     pool: db.Pool
     bucket: objects.Bucket
     client: httpx2.AsyncClient
-    carrier: Carrier
+    uploader: CloudUploader
     edge: Edge
     # Answers the cloud gives instead of its own.
     instead: list[PlainTextResponse] = field(default_factory=list)
@@ -92,8 +93,8 @@ class Cloud:
             assert await landing.land(self.pool, bodies, service.LANDING) == {}
         acked(self.edge.database)
 
-    async def carry(self) -> int:
-        return await self.carrier.carry_once()
+    async def upload(self) -> int:
+        return await self.uploader.upload_once()
 
 
 def acked(database: Database) -> None:
@@ -135,11 +136,11 @@ async def cloud(
         httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=door.app), base_url="http://cloud.test"
         ) as client,
-        Carrier(edge.settings, edge.pool, edge.bucket, connect) as carrier,
+        CloudUploader(edge.settings, edge.pool, edge.bucket, connect) as uploader,
     ):
         service.add_routes(settings, door, opened)
         own = objects.Bucket(engines["FARMIQ_CLOUD_S3_URL"])
-        yield Cloud(settings, cloud_db, opened, own, client, carrier, edge, instead)
+        yield Cloud(settings, cloud_db, opened, own, client, uploader, edge, instead)
 
 
 def sign_in(cloud: Cloud, email: str) -> dict[str, str]:
@@ -152,19 +153,19 @@ def sign_in(cloud: Cloud, email: str) -> dict[str, str]:
 async def test_an_image_is_in_the_cloud_byte_for_byte_after_its_event(cloud: Cloud) -> None:
     data, session = jpeg(), ids.new()
     media_id = await cloud.edge.store(data, sessionId=str(session))
-    assert await cloud.carry() == 0, "the event goes first"
+    assert await cloud.upload() == 0, "the event goes first"
     await cloud.deliver()
     assert cloud.row(media_id)["stored_at"] is None
-    assert await cloud.carry() == 1
+    assert await cloud.upload() == 1
     found = cloud.row(media_id)
     assert found["stored_at"] is not None
     assert (found["session_id"], found["station_id"]) == (session, "st-1")
     assert found["object_key"] == cloud.edge.column("object_key", media_id)
     assert await cloud.bucket.get(found["object_key"]) == data
     assert cloud.edge.column("synced_at", media_id) is not None
-    assert await cloud.carry() == 0
+    assert await cloud.upload() == 0
     async with cloud.edge.pool.connection() as connection:
-        (progress,) = await carried.progress(connection)
+        (progress,) = await edge_store.progress(connection)
     assert (progress.stored, progress.unsynced, progress.stored_bytes) == (1, 0, len(data))
 
 
@@ -172,7 +173,7 @@ async def test_bytes_before_the_event_are_kept_all_the_same(cloud: Cloud) -> Non
     """An outbox that was archived or emptied: the image is not held back for ever."""
     media_id = await cloud.edge.store(jpeg())
     acked(cloud.edge.database)
-    assert await cloud.carry() == 1
+    assert await cloud.upload() == 1
     assert cloud.row(media_id)["told_at"] is None
     await cloud.deliver()
     assert cloud.edge.column("synced_at", media_id) is not None
@@ -184,29 +185,29 @@ async def test_the_newest_go_first(cloud: Cloud) -> None:
         for colour in ("red", "green", "blue", "black", "white")
     ]
     acked(cloud.edge.database)
-    assert await cloud.carry() == 4
+    assert await cloud.upload() == 4
     assert [cloud.edge.column("synced_at", each) is None for each in stored] == [
         True, False, False, False, False,
     ]  # fmt: skip
-    assert await cloud.carry() == 1
+    assert await cloud.upload() == 1
 
 
 async def test_a_cloud_that_is_away_costs_nothing_and_its_wait_is_kept(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr(carrying, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(cloud_upload, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     media_id = await cloud.edge.store(jpeg())
     acked(cloud.edge.database)
     cloud.instead += [PlainTextResponse("busy", 503, headers={"Retry-After": "1"})]
-    assert await cloud.carry() == 1
-    assert await cloud.carry() == 0, "it rests"
+    assert await cloud.upload() == 1
+    assert await cloud.upload() == 0, "it rests"
     assert cloud.edge.column("sync_count", media_id) == 0
     assert "503" in cloud.edge.column("sync_error", media_id)
     clock[0] += 3600
 
     async def there() -> bool:
-        await cloud.carry()
+        await cloud.upload()
         return cloud.edge.column("synced_at", media_id) is not None
 
     await until(there)
@@ -221,7 +222,7 @@ async def test_a_lost_answer_is_asked_about_again(cloud: Cloud) -> None:
     said = answer.json()
     assert "stored" not in said
     assert (await cloud.edge.put(said, jpeg())).status_code == 200
-    assert await cloud.carry() == 1
+    assert await cloud.upload() == 1
     assert cloud.edge.column("synced_at", media_id) is not None
     assert (await cloud.edge.put(said, jpeg())).status_code == 412
 
@@ -233,13 +234,13 @@ async def test_a_damaged_object_is_not_taken_to_the_cloud(cloud: Cloud) -> None:
     await cloud.edge.bucket.put(place, jpeg("blue"), content_type="image/jpeg")
     for count in range(1, 5):
         edges.later(cloud.edge.database, f"{count} hours")
-        assert await cloud.carry() == 1
+        assert await cloud.upload() == 1
     assert "damaged" in cloud.edge.column("sync_error", media_id)
     assert cloud.edge.alerts() == {("media.not_taken", "t-cam/cam-1")}
     assert cloud.edge.column("synced_at", media_id) is None
     await cloud.edge.bucket.put(place, jpeg(), content_type="image/jpeg")
     edges.later(cloud.edge.database, "2 days")
-    assert await cloud.carry() == 1
+    assert await cloud.upload() == 1
     assert cloud.edge.alerts() == set()
 
 
@@ -248,7 +249,7 @@ async def test_wrong_bytes_in_the_clouds_bucket_do_not_count(cloud: Cloud) -> No
     acked(cloud.edge.database)
     place = cloud.edge.column("object_key", media_id)
     await cloud.bucket.put(place, jpeg("blue"), content_type="image/jpeg")
-    assert await cloud.carry() == 1
+    assert await cloud.upload() == 1
     assert await cloud.bucket.get(place) == jpeg()
     assert [key for key, _ in await cloud.bucket.page(f"aside/{place}", after="")]
     assert cloud.edge.column("synced_at", media_id) is not None
@@ -290,7 +291,7 @@ async def test_people_see_the_pictures_of_their_company_and_no_others(cloud: Clo
     mine, others = sign_in(cloud, "p@cam.farm"), sign_in(cloud, "p@other.farm")
     early = await cloud.client.get(f"{IMAGES}/{media_id}", headers=mine)
     assert (early.status_code, "still at its edge" in early.text) == (404, True)
-    await cloud.carry()
+    await cloud.upload()
     whole = await cloud.client.get(f"{IMAGES}/{media_id}", headers=mine)
     assert (whole.status_code, whole.headers["content-type"]) == (200, "image/jpeg")
     assert b"a camera" in data

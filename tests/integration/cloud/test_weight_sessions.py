@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.weighvision import store
-from farmiq.edge.weighvision.session import Fact, fold
+from farmiq.edge.weighvision.rules import Fact, fold
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
-from tests.unit.edge.weighvision.test_session import facts
+from tests.unit.edge.weighvision.test_rules import facts
 
 START = datetime(2026, 11, 15, 6, 0, tzinfo=UTC)
 STATE = """

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from farmiq.device import buffer as buffers
-from farmiq.device.clock import Clock
-from farmiq.device.minting import Identity
-from farmiq.device.notebook import Notebook
-from farmiq.device.writing import Limits, Writer
+from farmiq.device.buffer import database as buffers
+from farmiq.device.buffer.database import Clock
+from farmiq.device.buffer.recorder import Recorder
+from farmiq.device.buffer.rules import Identity
+from farmiq.device.buffer.writer import Limits, Writer
 from farmiq.messages.topics import Place
 from tests.integration.device.pictures import picture
 
@@ -85,7 +85,7 @@ async def snapshots() -> AsyncIterator[Snapshots]:
 
 
 @contextlib.asynccontextmanager
-async def notebook(folder: Path, **limits: Any) -> AsyncIterator[Notebook]:
+async def recorder(folder: Path, **limits: Any) -> AsyncIterator[Recorder]:
     buffer = await buffers.opened(folder, clock=Clock())
     given = {
         "events": 10_000,
@@ -94,16 +94,16 @@ async def notebook(folder: Path, **limits: Any) -> AsyncIterator[Notebook]:
         "patience_s": 0.0,
         "picture_bytes": 2**30,
         "disk_reserve_bytes": 0,
-        "most_weight_kg": 2000.0,
+        "max_weight_kg": 2000.0,
         **limits,
     }
     try:
-        yield Notebook(buffer, Writer(Identity(PLACE, "scale-1"), buffer.boot_id, Limits(**given)))
+        yield Recorder(buffer, Writer(Identity(PLACE, "scale-1"), buffer.boot_id, Limits(**given)))
     finally:
         await buffer.close()
 
 
-async def rows(book: Notebook, query: str) -> list[Any]:
+async def rows(book: Recorder, query: str) -> list[Any]:
     def work(tx: Any) -> list[Any]:
         return [tuple(row) for row in tx.execute(query).fetchall()]
 

@@ -4,9 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from farmiq.device import service, store
-from farmiq.device.clock import Clock
-from farmiq.device.notebook import Notebook
+from farmiq.device import service
+from farmiq.device.buffer import store
+from farmiq.device.buffer.database import Clock
+from farmiq.device.buffer.recorder import Recorder
 from tests import station
 from tests.integration.device.conftest import Edge
 from tests.until import until
@@ -16,9 +17,9 @@ class Running:
     """An agent in this process; `book` is what its one source was given."""
 
     def __init__(self) -> None:
-        self.book: Notebook = None  # type: ignore[assignment]
+        self.book: Recorder = None  # type: ignore[assignment]
 
-    async def source(self, notebook: Notebook) -> None:
+    async def source(self, notebook: Recorder) -> None:
         self.book = notebook
         await asyncio.Event().wait()
 

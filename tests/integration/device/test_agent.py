@@ -48,7 +48,7 @@ async def test_a_weighing_arrives_in_the_documented_order(
         assert request.headers["x-request-id"]
         assert request.headers["x-trace-id"] == arrived[0].body["trace_id"]
     assert not (await agent.counts())["picture_bytes"]
-    assert [*agent.book.buffer.pictures.names()] == []
+    assert [*agent.book.buffer.pictures.ids()] == []
 
 
 @pytest.mark.req("WV-15")

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from farmiq.device import camera, folder
-from farmiq.device.camera import CameraError
-from farmiq.device.folder import Folder
+from farmiq.device.capture import camera, folder
+from farmiq.device.capture.camera import CameraError
+from farmiq.device.capture.folder import Folder
 from farmiq.plumbing import decoding
 from tests.integration.device.pictures import picture
 from tests.until import until
@@ -103,7 +103,7 @@ async def test_digest_login() -> None:
         (http("200 OK", picture()[:-20]), "damaged"),
         (http("200 OK", picture(kind="GIF")), "no jpeg"),
         (http("200 OK", b"<html>sign in</html>"), "no jpeg"),
-        (http("200 OK", b"\xff\xd8" + b"x" * camera.MOST_BYTES), "more than"),
+        (http("200 OK", b"\xff\xd8" + b"x" * camera.MAX_BYTES), "more than"),
         (http("503 Busy"), "503"),
         (http("302 Found", Location="http://127.0.0.1:1/"), "302"),
         (b"hello\r\n\r\n", "no answer"),
@@ -139,13 +139,13 @@ def test_any_bytes_are_a_picture_or_refused(rubbish: bytes, where: int, kind: st
     whole = picture(kind=kind)
     for data in (rubbish, whole[:where] + rubbish + whole[where:], whole[:where]):
         with contextlib.suppress(CameraError):
-            assert camera.look(data, captured_at=AT).width > 0
+            assert camera.decode(data, captured_at=AT).width > 0
 
 
 def test_a_picture_that_would_fill_the_memory_is_refused() -> None:
     huge = picture(kind="PNG", size=(9000, 6000))
     with pytest.raises(CameraError, match="pixels"):
-        camera.look(huge, captured_at=AT)
+        camera.decode(huge, captured_at=AT)
 
 
 def video(path: Path, frames: int) -> None:
@@ -190,16 +190,16 @@ async def test_a_folder_gives_each_picture_once_and_moves_it_after_it_was_kept(
         file = tmp_path / f"{number}.jpg"
         file.write_bytes(picture(number))
         os.utime(file, (1000 + number, 1000 + number))
-    there = Folder(tmp_path, look_s=0.005)
+    there = Folder(tmp_path, scan_s=0.005)
     for number in range(3):
         taken = await there.next()
         assert taken.data == picture(number)
         assert taken.captured_at.timestamp() == 1000 + number
         if number != 1:
-            await there.kept(taken)
+            await there.confirm(taken)
     assert sorted(each.name for each in (tmp_path / folder.DONE).iterdir()) == ["0.jpg", "2.jpg"]
     # What was taken and not kept, as by a power cut, is there for the next one.
-    assert (await Folder(tmp_path, look_s=0.005).next()).data == picture(1)
+    assert (await Folder(tmp_path, scan_s=0.005).next()).data == picture(1)
 
 
 def test_a_file_written_beyond_the_calendar_is_of_now() -> None:
@@ -209,7 +209,7 @@ def test_a_file_written_beyond_the_calendar_is_of_now() -> None:
 
 
 async def test_half_a_file_is_waited_for(tmp_path: Path) -> None:
-    there = Folder(tmp_path, look_s=0.005)
+    there = Folder(tmp_path, scan_s=0.005)
     data = picture(7, size=(640, 480))
     file = tmp_path / "a.jpg"
     waiting = asyncio.create_task(there.next())
@@ -228,9 +228,9 @@ async def test_a_file_that_never_becomes_a_picture_is_set_aside(tmp_path: Path) 
     (tmp_path / "empty.jpg").touch()
     (tmp_path / "notes.txt").write_text("not ours")
     (tmp_path / ".part.jpg").write_bytes(picture())
-    there = Folder(tmp_path, look_s=0.001)
+    there = Folder(tmp_path, scan_s=0.001)
     waiting = asyncio.create_task(there.next())
-    refused = tmp_path / folder.REFUSED
+    refused = tmp_path / folder.REJECTED
     await until(lambda: refused.is_dir() and len(list(refused.iterdir())) == 2)
     (tmp_path / "good.png").write_bytes(picture(kind="PNG"))
     assert (await waiting).content_type == "image/png"
@@ -250,16 +250,16 @@ async def test_poisonous_picture_is_set_aside_at_once_and_the_next_is_taken(
     monkeypatch.setattr(decoding, "decode", counted)
     Image.new("1", (8000, 8000)).save(tmp_path / "pixels.png")
     Image.new("RGB", (5300, 5300)).save(tmp_path / "memory.png", compress_level=1)
-    there = Folder(tmp_path, look_s=0.001)
+    there = Folder(tmp_path, scan_s=0.001)
     waiting = asyncio.create_task(there.next())
-    refused = tmp_path / folder.REFUSED
+    refused = tmp_path / folder.REJECTED
     await until(lambda: {path.name for path in refused.glob("*")} == {"pixels.png", "memory.png"})
     assert decoded == ["check", "check"], "each was tried once"
     (tmp_path / "good.png").write_bytes(picture(kind="PNG"))
     assert (await waiting).content_type == "image/png"
 
 
-@pytest.mark.parametrize("kills", [folder.PATIENCE_TRIES - 1, folder.PATIENCE_TRIES])
+@pytest.mark.parametrize("kills", [folder.MAX_DECODER_FAILURES - 1, folder.MAX_DECODER_FAILURES])
 def test_picture_whose_decoder_is_killed_waits_and_is_set_aside_after_a_few_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
 ) -> None:
@@ -275,15 +275,17 @@ def test_picture_whose_decoder_is_killed_waits_and_is_set_aside_after_a_few_time
     monkeypatch.setattr(decoding, "decode", killed)
     (tmp_path / "good.png").write_bytes(picture(kind="PNG"))
     there = Folder(tmp_path)
-    looks = folder.TRY_AGAIN_LOOKS * folder.PATIENCE_TRIES
-    found = [shot for _ in range(looks) if (shot := there._look({})) is not None]
-    assert len(found) == (kills < folder.PATIENCE_TRIES)
-    assert (tmp_path / folder.REFUSED / "good.png").exists() is (kills == folder.PATIENCE_TRIES)
+    looks = folder.RETRY_SCANS * folder.MAX_DECODER_FAILURES
+    found = [shot for _ in range(looks) if (shot := there._scan({})) is not None]
+    assert len(found) == (kills < folder.MAX_DECODER_FAILURES)
+    assert (tmp_path / folder.REJECTED / "good.png").exists() is (
+        kills == folder.MAX_DECODER_FAILURES
+    )
 
 
 async def test_who_asks_the_folder_for_now_gets_no_old_picture(tmp_path: Path) -> None:
     (tmp_path / "old.jpg").write_bytes(picture(1))
-    there = Folder(tmp_path, timeout_s=0.1, look_s=0.005)
+    there = Folder(tmp_path, timeout_s=0.1, scan_s=0.005)
     with pytest.raises(CameraError, match="no new picture"):
         await there.take()
     there.timeout_s, there._seen = 60.0, {}
@@ -295,20 +297,20 @@ async def test_who_asks_the_folder_for_now_gets_no_old_picture(tmp_path: Path) -
 
 async def test_a_camera_may_write_the_same_name_again(tmp_path: Path) -> None:
     file = tmp_path / "snapshot.jpg"
-    there = Folder(tmp_path, look_s=0.005)
+    there = Folder(tmp_path, scan_s=0.005)
     file.write_bytes(picture(1))
     first = await there.next()
     file.write_bytes(picture(2, size=(80, 60)))
-    await there.kept(first)
+    await there.confirm(first)
     assert file.exists()
     assert (await there.next()).data == picture(2, size=(80, 60))
 
 
 async def test_a_name_that_comes_again_overwrites_nothing(tmp_path: Path) -> None:
-    there = Folder(tmp_path, look_s=0.005)
+    there = Folder(tmp_path, scan_s=0.005)
     for number in range(3):
         (tmp_path / "snapshot.jpg").write_bytes(picture(number))
-        await there.kept(await there.next())
+        await there.confirm(await there.next())
     kept = sorted(each.name for each in (tmp_path / folder.DONE).iterdir())
     assert kept == ["snapshot.1.jpg", "snapshot.2.jpg", "snapshot.jpg"]
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from farmiq.device import camera, indicator, photographing, scale, stable, weighing
-from farmiq.device.capture import Station
-from farmiq.device.folder import DONE, Folder
-from farmiq.device.indicator import Reading
-from farmiq.device.scale import Heard, Scale
+from farmiq.device.capture import camera, indicator, scale, stable, weighing
+from farmiq.device.capture.folder import DONE, Folder
+from farmiq.device.capture.indicator import Reading
+from farmiq.device.capture.scale import Received, Scale
+from farmiq.device.capture.station import Station
 from tests.integration.device import barn
 from tests.integration.device.barn import Cable, Snapshots
 from tests.integration.device.pictures import picture
@@ -33,16 +33,16 @@ async def snapshots() -> AsyncIterator[Snapshots]:
 @contextlib.asynccontextmanager
 async def standing(tmp_path: Path, url: str, **limits: float) -> AsyncIterator[Station]:
     eye = camera.camera(url, timeout_s=60.0)
-    async with barn.notebook(tmp_path / "buffer", **limits) as book:
+    async with barn.recorder(tmp_path / "buffer", **limits) as book:
         yield Station(book, eye, limits=LIMITS, batch_id="batch-7")
     await eye.close()
 
 
 async def hear(station: Station, weights: Iterable[float], *, every_s: float = 0.05) -> None:
-    """As fast as the notebook keeps up; the scale's own clock says how long it took."""
+    """As fast as the recorder keeps up; the scale's own clock says how long it took."""
     for weight in weights:
         now = next(_clock) * every_s
-        await station.hear(Heard(now, b"", Reading(weight, stable=True)))
+        await station.handle(Received(now, b"", Reading(weight, stable=True)))
         if station._taking is not None:
             await asyncio.wait([station._taking])
 
@@ -76,30 +76,30 @@ async def test_an_animal_over_a_real_cable_becomes_a_session(
         async def closed() -> list[Any]:
             cable.weigh(61.5)
             return await barn.rows(
-                station.notebook, "select session_id from sessions where state = 'closed'"
+                station.recorder, "select session_id from sessions where state = 'closed'"
             )
 
         ((session_id,),) = await until(closed)
-        assert station.notebook.health.scale_ok
-        assert station.notebook.health.camera_ok
+        assert station.recorder.health.scale_ok
+        assert station.recorder.health.camera_ok
         await play(0.0, "empty")
         weighs.cancel()
         await asyncio.gather(weighs, return_exceptions=True)
-        images = await barn.rows(station.notebook, "select image_id, session_id from images")
+        images = await barn.rows(station.recorder, "select image_id, session_id from images")
         assert [each[1] for each in images] == [session_id, session_id]
-        kept = [station.notebook.buffer.pictures.read(each[0]) for each in images]
+        kept = [station.recorder.buffer.pictures.read(each[0]) for each in images]
         assert kept == snapshots.given
         sessions = await barn.rows(
-            station.notebook, "select batch_id, state, images, final_weight_kg from sessions"
+            station.recorder, "select batch_id, state, images, final_weight_kg from sessions"
         )
         assert sessions == [("batch-7", "closed", 2, 61.5)]
         # The first event is there at once; the others wait for the pictures.
-        events = await barn.rows(station.notebook, "select event_type from events order by seq")
+        events = await barn.rows(station.recorder, "select event_type from events order by seq")
         assert events[0] == ("weighvision.session.created",)
 
 
 async def cancelled(station: Station) -> str:
-    ((state, reason),) = await barn.rows(station.notebook, "select state, reason from sessions")
+    ((state, reason),) = await barn.rows(station.recorder, "select state, reason from sessions")
     assert state == "cancelled"
     return str(reason)
 
@@ -119,7 +119,7 @@ async def test_a_passer_by_makes_no_event(tmp_path: Path, snapshots: Snapshots) 
     async with standing(tmp_path, snapshots.url) as station:
         moving = (60.0 + 5 * (number % 3) for number in range(20))
         await hear(station, itertools.chain([0.0] * 5, moving, [0.0] * 5))
-        assert await barn.rows(station.notebook, "select 1 from events") == []
+        assert await barn.rows(station.recorder, "select 1 from events") == []
         assert station.current.passed == 1
 
 
@@ -130,8 +130,8 @@ async def test_a_camera_that_is_broken_cancels_and_keeps_the_weight(
     async with standing(tmp_path, snapshots.url) as station:
         await hear(station, [0.0] * 5 + [70.0] * 40 + [0.0] * 5)
         assert "no picture: it answers 503" in await cancelled(station)
-        assert station.notebook.health.camera_ok is False
-        kinds = await barn.rows(station.notebook, "select event_type from events order by seq")
+        assert station.recorder.health.camera_ok is False
+        kinds = await barn.rows(station.recorder, "select event_type from events order by seq")
         assert kinds == [
             ("weighvision.session.created",),
             ("weighvision.weight.recorded",),
@@ -155,10 +155,10 @@ async def test_a_full_buffer_refuses_sessions_and_the_station_goes_on(
 ) -> None:
     async with standing(tmp_path, snapshots.url, disk_reserve_bytes=2**62) as station:
         await hear(station, [0.0] * 5 + [60.0] * 60 + [0.0] * 5)
-        assert station.notebook.full is not None
-        assert await barn.rows(station.notebook, "select 1 from sessions") == []
-        limits = replace(station.notebook.writer.limits, disk_reserve_bytes=0)
-        station.notebook.writer = replace(station.notebook.writer, limits=limits)
+        assert station.recorder.full is not None
+        assert await barn.rows(station.recorder, "select 1 from sessions") == []
+        limits = replace(station.recorder.writer.limits, disk_reserve_bytes=0)
+        station.recorder.writer = replace(station.recorder.writer, limits=limits)
         await hear(station, [0.0] * 5 + [60.0] * 60 + [0.0] * 5)
         assert station.finished == 1
 
@@ -170,11 +170,11 @@ async def test_a_picture_that_comes_late_is_not_the_next_animals(
         snapshots.answers.clear()
         for weight in [0.0] * 5 + [60.0] * 8:
             now = next(_clock) * 0.05
-            await station.hear(Heard(now, b"", Reading(weight, stable=True)))
+            await station.handle(Received(now, b"", Reading(weight, stable=True)))
         assert station.current.phase == "reference"
         for _ in range(3):
             now = next(_clock) * 0.05
-            await station.hear(Heard(now, b"", Reading(0.0, stable=True)))
+            await station.handle(Received(now, b"", Reading(0.0, stable=True)))
         assert station._taking is None
         assert station._shot is None
         assert "before there was a picture" in await cancelled(station)
@@ -187,15 +187,15 @@ async def test_a_scheduled_picture_goes_on_the_topic_that_fits(
 ) -> None:
     async with standing(tmp_path, snapshots.url) as station:
         station.sessions = False
-        await photographing.once(station, with_weight=True)  # nobody is there
+        await station.photograph(with_weight=True)  # nobody is there
         await hear(station, [0.0] * 5 + [70.0] * 20)
-        await photographing.once(station, with_weight=False)  # weights are off
-        await photographing.once(station, with_weight=True)
-        images = await barn.rows(station.notebook, "select session_id from images order by id")
+        await station.photograph(with_weight=False)  # weights are off
+        await station.photograph(with_weight=True)
+        images = await barn.rows(station.recorder, "select session_id from images order by id")
         assert images[0] == images[1] == (None,)
         assert images[2][0] is not None
         sessions = await barn.rows(
-            station.notebook, "select state, final_weight_kg, images from sessions"
+            station.recorder, "select state, final_weight_kg, images from sessions"
         )
         assert sessions == [("closed", 70.0, 1)]
 
@@ -206,16 +206,18 @@ async def test_a_scheduled_picture_joins_the_session_that_is_open(
     async with standing(tmp_path, snapshots.url) as station:
         await hear(station, [0.0] * 5 + [70.0] * 12)
         assert station.session_id is not None
-        await photographing.once(station, with_weight=True)
+        await station.photograph(with_weight=True)
         ((count,),) = await barn.rows(
-            station.notebook, "select count(*) from images where session_id is not null"
+            station.recorder, "select count(*) from images where session_id is not null"
         )
         assert count == 2
 
 
 async def test_the_schedule_takes_pictures_by_itself(tmp_path: Path, snapshots: Snapshots) -> None:
     async with standing(tmp_path, snapshots.url) as station:
-        running = asyncio.create_task(photographing.run(station, every_s=0.05, with_weight=False))
+        running = asyncio.create_task(
+            station.photograph_on_schedule(every_s=0.05, with_weight=False)
+        )
         await until(lambda: len(snapshots.given) >= 3)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -228,9 +230,9 @@ async def test_every_picture_of_a_folder_is_kept_and_moved_after_the_commit(
     drop.mkdir()
     for number in range(3):
         (drop / f"{number}.jpg").write_bytes(picture(number))
-    async with barn.notebook(tmp_path / "buffer") as book:
-        station = Station(book, Folder(drop, look_s=0.005), limits=LIMITS)
-        running = asyncio.create_task(photographing.run(station, every_s=1, with_weight=False))
+    async with barn.recorder(tmp_path / "buffer") as book:
+        station = Station(book, Folder(drop, scan_s=0.005), limits=LIMITS)
+        running = asyncio.create_task(station.photograph_on_schedule(every_s=1, with_weight=False))
         done = drop / DONE
         await until(lambda: done.is_dir() and len(list(done.iterdir())) == 3)
         running.cancel()
@@ -247,8 +249,8 @@ async def test_nothing_from_the_scale_is_seen_as_time_passing(
         began = time.monotonic()
         for weight in [0.0] * 5 + [60.0] * 3:
             began += 0.05
-            await station.hear(Heard(began, b"", Reading(weight, stable=True)))
+            await station.handle(Received(began, b"", Reading(weight, stable=True)))
         assert station.watched.phase == "settling"
         station.watched = replace(station.watched, last_at=began - 10.0)
-        await station.hear(None)
+        await station.handle(None)
         assert "silent" in await cancelled(station)

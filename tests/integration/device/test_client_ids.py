@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 
-from farmiq.device import buffer, store
+from farmiq.device.buffer import database, store
 from farmiq.plumbing import mqtt
 from tests.integration.device.conftest import Edge
 from tests.integration.device.running import Running
@@ -43,7 +43,7 @@ async def test_agent_keeps_its_client_id_and_ends_the_session_of_the_old_version
         edge.mqtt_url, client_id="agent-d-1", topics=["iot/ack/t-1/f-1/b-1/d-1"]
     ) as old:
         await old.until_up()
-    with contextlib.closing(buffer.connect(tmp_path / buffer.FILE)) as made_before:
+    with contextlib.closing(database.connect(tmp_path / database.FILE)) as made_before:
         made_before.execute("delete from meta where name = 'old_session_ended'")
 
     async def agents() -> set[str]:
@@ -74,7 +74,7 @@ async def test_agent_keeps_its_client_id_and_ends_the_session_of_the_old_version
 
 
 async def test_new_buffer_has_no_session_of_an_old_version_to_end(tmp_path: Path) -> None:
-    with contextlib.closing(buffer.connect(tmp_path / buffer.FILE)) as made:
+    with contextlib.closing(database.connect(tmp_path / database.FILE)) as made:
         assert store.meta(made, "old_session_ended") == 1
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from farmiq.device import commands, service, store
-from farmiq.device.buffer import FILE, TakenError
-from farmiq.device.pace import Pace
+from farmiq.device import service
+from farmiq.device.buffer import store
+from farmiq.device.buffer.database import FILE, TakenError
+from farmiq.device.uplink import commands
+from farmiq.device.uplink.rules import RateLimiter
 from farmiq.messages import topics
 from farmiq.plumbing import ids
 from tests import station
@@ -64,14 +66,14 @@ async def test_a_backlog_leaves_in_order_and_never_more_than_twenty_in_a_second(
 ) -> None:
     """As it leaves: on a busy machine the arrivals of two seconds may fall into one."""
     left: list[float] = []
-    sent = Pace.sent
+    sent = RateLimiter.sent
 
-    def noted(own: Pace, at: float) -> None:
+    def noted(own: RateLimiter, at: float) -> None:
         left.append(at)
         sent(own, at)
 
-    monkeypatch.setattr(Pace, "sent", noted)
-    book = await station.notebook(tmp_path)
+    monkeypatch.setattr(RateLimiter, "sent", noted)
+    book = await station.recorder(tmp_path)
     for _ in range(10):
         await station.weighing(book, weights=6, pictures=0)
     await book.buffer.close()
@@ -122,14 +124,14 @@ async def test_what_the_edge_refuses_is_shown_not_sent_again_and_can_be_redriven
     await agent.until_stored(3)
     await agent.until_refused(1)
     ((shown,), counts) = await agent.book.buffer.do(
-        lambda tx: (store.sessions_with_problem(tx, most=9), store.tally(tx))
+        lambda tx: (store.sessions_with_problem(tx, limit=9), store.tally(tx))
     )
     assert (shown["session_id"], counts["refused"]) == (str(session_id), 1)
     assert "weighvision.session.created: odd" in shown["problem"]
     await until(lambda: _says(edge, "failed_sessions") == 1)
     assert _says(edge, "alarms") == ["events_refused"]
     edge.gateway.refuse = lambda _: None
-    await agent.book.buffer.do(commands.redriven)
+    await agent.book.buffer.do(commands.redrive)
     await agent.until_stored(4)
     await until(lambda: _says(edge, "failed_sessions") == 0)
 
@@ -322,11 +324,13 @@ async def test_a_picture_that_is_refused_three_times_has_failed_and_is_not_lost(
     await station.weighing(agent.book)
     await agent.until_stored(4)
     assert edge.gateway.types()["weighvision.image.captured"] == 0
-    (shown,) = await until(lambda: agent.book.buffer.do(lambda tx: store.failed_images(tx, most=9)))
+    (shown,) = await until(
+        lambda: agent.book.buffer.do(lambda tx: store.failed_images(tx, limit=9))
+    )
     assert shown["attempts"] == 3
     assert "VALIDATION_ERROR" in shown["problem"]
     await until(lambda: "uploads_failed" in (_says(edge, "alarms") or []))
-    await agent.book.buffer.do(commands.redriven)
+    await agent.book.buffer.do(commands.redrive)
     await agent.until_stored(5)
     assert len(edge.media.objects) == 1
 
@@ -364,9 +368,12 @@ async def test_a_picture_that_the_store_does_not_let_in_lets_the_others_pass(
         await agent.book.photograph(each)
     await until(lambda: set(edge.media.objects) == {str(each.image_id) for each in others})
     assert sum(stranger.image_id.hex in _hex(each.body) for each in edge.media.requests) == 1
-    kept = await agent.book.buffer.do(lambda tx: store.image(tx, str(stranger.image_id)))
-    assert kept is not None
-    assert kept.attempts == 0
+    (kept,) = await agent.book.buffer.do(
+        lambda tx: tx.execute(
+            "select attempts from images where image_id = ?", (str(stranger.image_id),)
+        ).fetchall()
+    )
+    assert kept == (0,)
 
 
 def _hex(body: bytes) -> str:
@@ -438,7 +445,7 @@ async def test_damage_that_shows_while_it_runs_is_salvaged_and_the_agent_goes_on
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     """A page of the file rots; the check in the background finds it; what can be read is sent."""
-    book = await station.notebook(tmp_path)
+    book = await station.recorder(tmp_path)
     for _ in range(12):
         await station.weighing(book, weights=4, pictures=0)
     await book.buffer.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from farmiq.config import DeviceSettings, SettingsError
-from farmiq.device import sources
+from farmiq.device.capture import sources
 from tests import station
 from tests.integration.device import barn
 from tests.integration.device.barn import Cable

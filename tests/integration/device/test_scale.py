@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.device import indicator, scale
-from farmiq.device.indicator import Malformed, Reading
-from farmiq.device.scale import Heard, Scale
+from farmiq.device.capture import indicator, scale
+from farmiq.device.capture.indicator import Malformed, Reading
+from farmiq.device.capture.scale import Received, Scale
 from farmiq.plumbing.backoff import Backoff
 from tests.integration.device.barn import Cable
 from tests.until import until
@@ -30,8 +30,8 @@ def cable(tmp_path: Path) -> Cable:
 
 
 @contextlib.asynccontextmanager
-async def hearing(what: Scale) -> AsyncIterator[list[Heard]]:
-    heard: list[Heard] = []
+async def hearing(what: Scale) -> AsyncIterator[list[Received]]:
+    heard: list[Received] = []
 
     async with what.listening() as following:
 
@@ -56,7 +56,7 @@ async def test_lines_over_a_serial_cable(cable: Cable) -> None:
         cable.send(b"2.30kg\r\nST,GS,+0012.34kg\r\n\xff\xfe\r\nUS,G")
         cable.send(b"S,+0012.50kg\r\n")
         await until(lambda: there.lines == 4)
-    assert [each.said for each in heard if isinstance(each.said, Reading)] == [
+    assert [each.reading for each in heard if isinstance(each.reading, Reading)] == [
         Reading(12.34, stable=True),
         Reading(12.50, stable=False),
     ]
@@ -77,7 +77,7 @@ async def test_an_adapter_pulled_and_put_back(cable: Cable) -> None:
         cable.send(b"ST,GS,+0002.00kg\r\n")
         await until(lambda: len(heard) == 2)
         assert there.away is None
-    assert heard[1].said == Reading(2.0, stable=True)
+    assert heard[1].reading == Reading(2.0, stable=True)
 
 
 async def test_a_port_that_is_not_there_is_said_and_waited_for(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_lines_over_tcp_and_a_server_that_restarts(free_port: Callable[[],
         await until(lambda: len(heard) == 2)
         await again.stop()
     # What was left of a line before the cut is not glued to the first one after it.
-    assert [each.said for each in heard] == [
+    assert [each.reading for each in heard] == [
         Reading(12.34, stable=True),
         Reading(13.0, stable=True),
     ]
@@ -157,22 +157,22 @@ async def test_noise_is_counted_and_the_next_weight_is_read(cable: Cable) -> Non
         for _ in range(20):
             cable.send(bytes(range(128, 250)))
         cable.send(b"\r\nST,GS,+0012.34kg\r\n")
-        await until(lambda: any(isinstance(each.said, Reading) for each in heard))
+        await until(lambda: any(isinstance(each.reading, Reading) for each in heard))
     assert there.dropped_bytes >= 20 * 122
-    assert all(isinstance(each.said, Malformed) for each in heard[:-1])
+    assert all(isinstance(each.reading, Malformed) for each in heard[:-1])
 
 
 async def test_who_lags_gets_the_newest_weights(cable: Cable) -> None:
     there = quick(scale.port(str(cable.path)))
     async with there.listening() as following:
         await until(lambda: there.connections)
-        for number in range(scale.MOST_WAITING + 50):
+        for number in range(scale.MAX_WAITING + 50):
             cable.send(f"ST,GS,{number:+08.2f}kg\r\n".encode())
             await asyncio.sleep(0)
-        await until(lambda: there.lines == scale.MOST_WAITING + 50)
+        await until(lambda: there.lines == scale.MAX_WAITING + 50)
         heard = await following()
         assert heard is not None
-        assert heard.said == Reading(50.0, stable=True)
+        assert heard.reading == Reading(50.0, stable=True)
         assert there.overrun == 50
 
 

@@ -9,9 +9,9 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from farmiq.device import drain
-from farmiq.device.gate import Gate
-from farmiq.device.pace import JITTER_S, Pace
+from farmiq.device.uplink import drain
+from farmiq.device.uplink.drain import SendGate
+from farmiq.device.uplink.rules import JITTER_S, RateLimiter
 from farmiq.plumbing import mqtt
 from tests import station
 from tests.integration.device.conftest import Edge
@@ -25,7 +25,7 @@ PER_SECOND = 20
 
 
 async def a_backlog(folder: Path) -> None:
-    book = await station.notebook(folder)
+    book = await station.recorder(folder)
     for _ in range(BACKLOG // 8):
         await station.weighing(book, weights=6, pictures=0)
     await book.buffer.close()
@@ -114,20 +114,20 @@ async def test_a_replay_leaves_with_a_jitter_and_what_is_live_without(
     """As the drain asks the gate; and the gate moves what it lets out by that much."""
     asked: list[float | None] = []
     moved: list[float] = []
-    wait, next_at = Gate.wait, Pace.next_at
+    wait, next_at = SendGate.wait, RateLimiter.next_at
 
-    async def noted(own: Gate, *, chance: float | None = None) -> None:
+    async def noted(own: SendGate, *, chance: float | None = None) -> None:
         asked.append(chance)
         await wait(own, chance=chance)
 
-    def shown(own: Pace, now: float, *, chance: float | None = None) -> float:
+    def shown(own: RateLimiter, now: float, *, chance: float | None = None) -> float:
         at = next_at(own, now, chance=chance)
         if chance is not None:
             moved.append(at - own._slot)
         return at
 
-    monkeypatch.setattr(Gate, "wait", noted)
-    monkeypatch.setattr(Pace, "next_at", shown)
+    monkeypatch.setattr(SendGate, "wait", noted)
+    monkeypatch.setattr(RateLimiter, "next_at", shown)
     # What is older than this when it leaves is a replay: all of the backlog.
     monkeypatch.setattr(drain, "LIVE_S", -1.0)
     await a_backlog(tmp_path)

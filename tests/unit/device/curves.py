@@ -3,8 +3,8 @@
 import random
 from collections.abc import Iterable, Iterator
 
-from farmiq.device import stable
-from farmiq.device.stable import Effect, Limits, Sample, State
+from farmiq.device.capture import stable
+from farmiq.device.capture.stable import Effect, Limits, Sample, State
 
 RATE = 10.0
 

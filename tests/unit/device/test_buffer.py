@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farmiq.device import store
-from farmiq.device.notebook import Full, Notebook, Refused
-from farmiq.device.store import Sending, Tx
+from farmiq.device.buffer import store
+from farmiq.device.buffer.recorder import BufferFullError, Recorder, RejectedError
+from farmiq.device.buffer.store import Sending, Tx
 from farmiq.plumbing import ids
 from tests import station
 from tests.station import BEGAN, MovedClock
@@ -30,39 +30,39 @@ def clock() -> MovedClock:
 
 
 @pytest.fixture
-async def small(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Notebook]:
+async def small(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Recorder]:
     """Room for forty events."""
-    book = await station.notebook(tmp_path, clock=clock, within=station.limits(events=40))
+    book = await station.recorder(tmp_path, clock=clock, within=station.limits(events=40))
     yield book
     await book.buffer.close()
 
 
-async def kept(book: Notebook) -> list[dict[str, Any]]:
-    return await book.buffer.do(lambda tx: store.page(tx, after_seq=0, most=100_000))
+async def kept(book: Recorder) -> list[dict[str, Any]]:
+    return await book.buffer.do(lambda tx: store.page(tx, after_seq=0, limit=100_000))
 
 
-async def dropped(book: Notebook) -> int:
-    lines = await book.buffer.do(store.untold_drops)
+async def dropped(book: Recorder) -> int:
+    lines = await book.buffer.do(store.unreported_drops)
     return sum(int(line["count"]) for line in lines)
 
 
-async def send_all(book: Notebook) -> list[Sending]:
+async def send_all(book: Recorder) -> list[Sending]:
     """As the drain does, page by page, with the receipt at once."""
     sent: list[Sending] = []
-    while page := await book.buffer.do(lambda tx: store.take(tx, most=20)):
+    while page := await book.buffer.do(lambda tx: store.take(tx, limit=20)):
         sent += page
         await book.buffer.do(lambda tx: settle(tx, book, page))
     return sent
 
 
-def settle(tx: Tx, book: Notebook, page: list[Sending]) -> None:
+def settle(tx: Tx, book: Recorder, page: list[Sending]) -> None:
     for each in page:
         store.settle(tx, each.event_id, state="stored", now_s=book.buffer.now_s(), reason=None)
 
 
 @pytest.mark.req("WV-19", "WV-20")
 async def test_middle_weights_give_way_and_what_says_there_was_a_session_stays(
-    small: Notebook,
+    small: Recorder,
 ) -> None:
     for number in range(8):
         at = BEGAN + timedelta(minutes=number)
@@ -84,13 +84,13 @@ async def test_middle_weights_give_way_and_what_says_there_was_a_session_stays(
 
 @pytest.mark.req("WV-20")
 async def test_full_of_what_must_stay_no_session_begins_and_one_that_is_open_comes_to_its_end(
-    small: Notebook,
+    small: Recorder,
 ) -> None:
     for number in range(9):
         await station.weighing(small, at=BEGAN + timedelta(minutes=number), pictures=0)
     session_id = ids.new()
     await small.open(session_id, batch_id=None, initial_weight_kg=None, picture=None, at=BEGAN)
-    with pytest.raises(Full, match="AGENT_BUFFER_EVENTS"):
+    with pytest.raises(BufferFullError, match="AGENT_BUFFER_EVENTS"):
         await station.weighing(small, pictures=0)
     assert small.full
     await small.weigh(session_id, weight_kg=50, at=BEGAN)
@@ -102,7 +102,7 @@ async def test_full_of_what_must_stay_no_session_begins_and_one_that_is_open_com
 
 
 @pytest.mark.req("WV-19")
-async def test_stored_events_give_way_first(small: Notebook) -> None:
+async def test_stored_events_give_way_first(small: Recorder) -> None:
     for number in range(4):
         await station.weighing(small, at=BEGAN + timedelta(minutes=number), pictures=0)
     await send_all(small)
@@ -133,31 +133,31 @@ def test_what_is_missing_is_what_the_ledger_says(script: list[tuple[str, int]]) 
 
 async def _play(script: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        book = await station.notebook(Path(folder), within=station.limits(events=40))
+        book = await station.recorder(Path(folder), within=station.limits(events=40))
         arrived: dict[int, bytes] = {}
         for what, number in script:
             if what == "weigh":
-                with contextlib.suppress(Full):
+                with contextlib.suppress(BufferFullError):
                     await station.weighing(book, weights=number, pictures=0)
             elif what == "lose":
                 await book.buffer.do(store.back_to_waiting)
             elif what == "tell":
-                await book.buffer.do(lambda tx: book.writer.tell_drops(tx, now=BEGAN, now_s=0))
+                await book.buffer.do(lambda tx: book.writer.report_drops(tx, now=BEGAN, now_s=0))
             else:
                 arrived |= await _send_some(book, number)
         await book.buffer.do(store.back_to_waiting)
         arrived |= {each.seq: each.raw for each in await send_all(book)}
         made = await book.buffer.do(lambda tx: store.meta(tx, "last_seq")) or 0
-        untold = await book.buffer.do(store.untold_drops)
+        untold = await book.buffer.do(store.unreported_drops)
         await book.buffer.close()
     lines = [msgspec.json.decode(raw) for raw in arrived.values()]
     told = [each["payload"]["count"] for each in lines if "dropped" in each["event_type"]]
     assert made - len(arrived) == sum(told) + sum(line["count"] for line in untold)
 
 
-async def _send_some(book: Notebook, most: int) -> dict[int, bytes]:
+async def _send_some(book: Recorder, most: int) -> dict[int, bytes]:
     """Half of the receipts get lost: those events come again."""
-    page = await book.buffer.do(lambda tx: store.take(tx, most=most))
+    page = await book.buffer.do(lambda tx: store.take(tx, limit=most))
     await book.buffer.do(lambda tx: settle(tx, book, page[::2]))
     return {each.seq: each.raw for each in page}
 
@@ -174,7 +174,7 @@ def test_a_session_leaves_in_the_order_it_was_made_whatever_the_clock_does(
 async def _clock_steps(steps: list[tuple[int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         clock = MovedClock()
-        book = await station.notebook(Path(folder), clock=clock)
+        book = await station.recorder(Path(folder), clock=clock)
         sessions = [ids.new() for _ in range(3)]
         for session_id in sessions:
             await book.open(
@@ -199,13 +199,13 @@ async def _clock_steps(steps: list[tuple[int, int]]) -> None:
 
 @pytest.mark.req("WV-19")
 async def test_age_drops_only_what_had_its_chance_and_is_not_critical(
-    small: Notebook, clock: MovedClock
+    small: Recorder, clock: MovedClock
 ) -> None:
     session = await station.weighing(small, weights=4, pictures=0)
     clock.move(80 * 3600)
     await compact(small)
     assert await dropped(small) == 0, "never sent: an outage of 72 h loses nothing"
-    await small.buffer.do(lambda tx: store.take(tx, most=20))
+    await small.buffer.do(lambda tx: store.take(tx, limit=20))
     await small.buffer.do(store.back_to_waiting)
     await compact(small)
     assert await dropped(small) == 2, "the two middle weights: sent, and no receipt in 72 h"
@@ -215,10 +215,10 @@ async def test_age_drops_only_what_had_its_chance_and_is_not_critical(
 
 @pytest.mark.req("WV-19", "WV-32")
 async def test_a_wall_clock_that_jumps_drops_and_forgets_nothing(
-    small: Notebook, clock: MovedClock
+    small: Recorder, clock: MovedClock
 ) -> None:
     await station.weighing(small, weights=4, pictures=0)
-    await small.buffer.do(lambda tx: store.take(tx, most=3))
+    await small.buffer.do(lambda tx: store.take(tx, limit=3))
     await send_all(small)
     clock.move(1, wall_s=400 * 24 * 3600)
     await compact(small)
@@ -228,7 +228,7 @@ async def test_a_wall_clock_that_jumps_drops_and_forgets_nothing(
 
 
 @pytest.mark.req("WV-25")
-async def test_stored_events_are_kept_for_a_day(small: Notebook, clock: MovedClock) -> None:
+async def test_stored_events_are_kept_for_a_day(small: Recorder, clock: MovedClock) -> None:
     await station.weighing(small, pictures=0)
     await send_all(small)
     clock.move(23 * 3600)
@@ -240,45 +240,45 @@ async def test_stored_events_are_kept_for_a_day(small: Notebook, clock: MovedClo
     assert await small.buffer.do(lambda tx: tx.execute("select * from sessions").fetchall()) == []
 
 
-async def compact(book: Notebook) -> None:
-    await book.buffer.do(lambda tx: book.writer.compact(tx, now_s=book.buffer.now_s()))
+async def compact(book: Recorder) -> None:
+    await book.buffer.do(lambda tx: book.writer.purge(tx, now_s=book.buffer.now_s()))
 
 
 async def test_pictures_of_no_session_give_way_to_those_that_have_one(tmp_path: Path) -> None:
-    book = await station.notebook(tmp_path, within=station.limits(picture_bytes=2000))
+    book = await station.recorder(tmp_path, within=station.limits(picture_bytes=2000))
     for _ in range(5):
         await book.photograph(station.picture(None))
     assert await dropped(book) == 1
     await station.weighing(book, pictures=4)
     assert await dropped(book) == 5
-    with pytest.raises(Full, match="AGENT_PICTURE_BYTES"):
+    with pytest.raises(BufferFullError, match="AGENT_PICTURE_BYTES"):
         await book.photograph(station.picture(None))
-    assert len([*book.buffer.pictures.names()]) == 4
+    assert len([*book.buffer.pictures.ids()]) == 4
     await book.buffer.close()
 
 
 async def test_a_picture_that_finds_no_room_takes_nobody_with_it(tmp_path: Path) -> None:
-    book = await station.notebook(tmp_path, within=station.limits(picture_bytes=2000))
+    book = await station.recorder(tmp_path, within=station.limits(picture_bytes=2000))
     for _ in range(2):
         await book.photograph(station.picture(None))
     await station.weighing(book, pictures=2)
-    with pytest.raises(Full, match="AGENT_PICTURE_BYTES"):
+    with pytest.raises(BufferFullError, match="AGENT_PICTURE_BYTES"):
         await book.photograph(station.picture(None, size=1900))
     assert (await book.buffer.do(store.tally))["pictures"] == 4
-    assert len([*book.buffer.pictures.names()]) == 4
+    assert len([*book.buffer.pictures.ids()]) == 4
     assert await dropped(book) == 0
     await book.buffer.close()
 
 
 @pytest.mark.req("WV-02")
-async def test_what_is_refused_leaves_nothing(small: Notebook) -> None:
+async def test_what_is_refused_leaves_nothing(small: Recorder) -> None:
     session_id = ids.new()
     for weight in (float("nan"), 0.0, -3.0, 1e6):
-        with pytest.raises(Refused):
+        with pytest.raises(RejectedError):
             await small.open(
                 session_id, batch_id=None, initial_weight_kg=weight, picture=None, at=BEGAN
             )
-    with pytest.raises(Refused, match="no session"):
+    with pytest.raises(RejectedError, match="no session"):
         await small.weigh(session_id, weight_kg=3, at=BEGAN)
     assert await kept(small) == []
 
@@ -286,12 +286,12 @@ async def test_what_is_refused_leaves_nothing(small: Notebook) -> None:
 async def test_a_second_boot_goes_on_counting_and_cancels_what_was_left_open(
     tmp_path: Path,
 ) -> None:
-    first = await station.notebook(tmp_path)
+    first = await station.recorder(tmp_path)
     session_id = ids.new()
     await first.open(session_id, batch_id=None, initial_weight_kg=None, picture=None, at=BEGAN)
     await first.weigh(session_id, weight_kg=50, at=BEGAN)
     await first.buffer.close()
-    second = await station.notebook(tmp_path)
+    second = await station.recorder(tmp_path)
     assert await second.cancel_left_open(at=BEGAN) == 1
     rows = await kept(second)
     envelopes = [msgspec.json.decode(row["raw"]) for row in rows]

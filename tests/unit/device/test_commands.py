@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from farmiq.cli import agent, app
-from farmiq.device import status, store
-from farmiq.device.store import Tx
+from farmiq.device import status
+from farmiq.device.buffer import store
+from farmiq.device.buffer.store import Tx
 from tests import station
 
 
@@ -27,11 +28,11 @@ def folder(tmp_path: Path) -> Path:
     """A weighing whose picture failed and whose first event was refused."""
 
     async def work() -> None:
-        book = await station.notebook(tmp_path)
+        book = await station.recorder(tmp_path)
         await station.weighing(book)
 
         def trouble(tx: Tx) -> None:
-            row = store.page(tx, after_seq=0, most=1)[0]
+            row = store.page(tx, after_seq=0, limit=1)[0]
             store.settle(tx, row["event_id"], state="refused", now_s=1, reason="odd")
             image = store.next_image(tx, now_s=1e9, fresh_after_s=1e9)
             assert image is not None
@@ -79,8 +80,8 @@ def test_status_of_a_running_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], line: str, code: int
 ) -> None:
     async def work() -> dict[str, Any]:
-        book = await station.notebook(tmp_path)
-        found = await book.buffer.do(status.looked)
+        book = await station.recorder(tmp_path)
+        found = await book.buffer.do(status.summary)
         await book.buffer.close()
         return found
 

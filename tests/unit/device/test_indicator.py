@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.device import indicator
-from farmiq.device.indicator import Frames, Malformed, Reading
+from farmiq.device.capture import indicator
+from farmiq.device.capture.indicator import Frames, Malformed, Reading
 
 
 def toledo(
@@ -76,7 +76,7 @@ def test_lines_of_common_indicators(name: str, line: bytes, expected: Reading) -
 def test_a_line_that_says_no_weight_says_why(name: str, line: bytes) -> None:
     found = indicator.parser(name)(line)
     assert isinstance(found, Malformed)
-    assert found.why
+    assert found.reason
 
 
 def test_the_settings_may_bring_their_own_format() -> None:
@@ -113,9 +113,9 @@ def test_noise_without_an_end_is_not_kept() -> None:
     frames = Frames()
     for _ in range(1000):
         assert frames.feed(b"\xff" * 4096) == []
-    assert len(frames._rest) <= indicator.LONGEST_FRAME
+    assert len(frames._rest) <= indicator.MAX_FRAME
     assert frames.feed(b"\r   1.0 kg\r") == [b"   1.0 kg"]
-    assert frames.dropped >= 4_096_000 - indicator.LONGEST_FRAME
+    assert frames.dropped >= 4_096_000 - indicator.MAX_FRAME
 
 
 @given(st.lists(st.binary(max_size=40)), st.sampled_from(indicator.FORMATS))

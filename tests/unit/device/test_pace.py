@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.device import pace
-from farmiq.device.pace import Pace, Progress
+from farmiq.device.uplink import rules
+from farmiq.device.uplink.rules import Progress, RateLimiter
 
 CHANCE = st.floats(0, 1, exclude_max=True)
 
 
 def sent(pauses: list[tuple[float, float | None]]) -> list[float]:
     """When each leaves if one comes after each pause, and is slept for until its time."""
-    own, now, left = Pace(20), 0.0, []
+    own, now, left = RateLimiter(20), 0.0, []
     for pause, chance in pauses:
         now = max(now + pause, own.next_at(now + pause, chance=chance))
         own.sent(now)
@@ -37,13 +37,13 @@ def test_no_second_holds_more_than_twenty(pauses: list[tuple[float, float | None
 @pytest.mark.req("WV-22")
 @given(st.lists(CHANCE, min_size=2, max_size=40, unique=True))
 def test_a_replay_gets_a_jitter_of_up_to_200_ms(chances: list[float]) -> None:
-    waits = [Pace(20).next_at(0.0, chance=chance) for chance in chances]
+    waits = [RateLimiter(20).next_at(0.0, chance=chance) for chance in chances]
     assert all(0 <= wait <= 0.2 for wait in waits)
     assert len(set(waits)) > 1 or max(chances) - min(chances) < 1e-9
 
 
 def test_what_is_live_leaves_at_once() -> None:
-    assert Pace(20).next_at(100.0) == 100.0
+    assert RateLimiter(20).next_at(100.0) == 100.0
 
 
 @pytest.mark.req("WV-24")
@@ -55,7 +55,7 @@ def test_a_backlog_is_not_slower_for_its_jitter() -> None:
 
 @pytest.mark.req("WV-30")
 def test_the_wait_for_a_receipt_doubles_up_to_ten_minutes() -> None:
-    waits = [pace.receipt_wait_s(attempts, base_s=30) for attempts in range(1, 8)]
+    waits = [rules.receipt_wait_s(attempts, base_s=30) for attempts in range(1, 8)]
     assert waits == [30, 60, 120, 240, 480, 600, 600]
 
 
@@ -82,4 +82,4 @@ def test_the_watchdog(
     barks: bool,
 ) -> None:
     progress = Progress(connected_at, settled_at, left, stalls)
-    assert pace.stalled(progress, now, limit_s=120) is barks
+    assert rules.is_stalled(progress, now, limit_s=120) is barks

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.device import store, verifying
-from farmiq.device.notebook import Full
+from farmiq.device.buffer import jobs, store
+from farmiq.device.buffer.recorder import BufferFullError
 from tests import station
 
 
@@ -28,26 +28,26 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.mark.req("WV-02", "WV-18")
 async def test_no_room_for_a_picture_is_a_clear_refusal_and_weights_go_on(folder: Path) -> None:
-    book = await station.notebook(folder)
+    book = await station.recorder(folder)
     begun = await station.weighing(book, pictures=1)
     kept = 1
-    with pytest.raises(Full):  # noqa: PT012 - which one is refused is the disk's affair
+    with pytest.raises(BufferFullError):  # noqa: PT012 - which one is refused is the disk's affair
         for _ in range(100):
             await book.photograph(station.picture(None, size=40_000))
             kept += 1
     assert 5 < kept < 20
-    assert len([*book.buffer.pictures.names()]) == kept
+    assert len([*book.buffer.pictures.ids()]) == kept
     assert not [*(folder / "pictures").glob("*.partial")]
     await station.weighing(book, pictures=0)
-    for name in [*book.buffer.pictures.names()][:2]:
+    for name in [*book.buffer.pictures.ids()][:2]:
         path = book.buffer.pictures.path(name)
         if path.stat().st_size > 10_000:
             await book.buffer.do(partial(store.remove_image, image_id=name))
-            book.buffer.pictures.forget(name)
+            book.buffer.pictures.delete(name)
             kept -= 1
     await station.weighing(book, pictures=1)
-    found = await book.buffer.do(lambda tx: verifying.verify(tx, folder))
+    found = await book.buffer.do(lambda tx: jobs.verify(tx, folder))
     assert found["problems"] == []
-    assert len([*book.buffer.pictures.names()]) == kept + 1
+    assert len([*book.buffer.pictures.ids()]) == kept + 1
     assert await book.buffer.do(lambda tx: store.session(tx, str(begun))) is not None
     await book.buffer.close()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.device import stable
-from farmiq.device.stable import (
+from farmiq.device.capture import stable
+from farmiq.device.capture.stable import (
     Arrived,
     Crowded,
     GaveUp,
@@ -128,7 +128,7 @@ def test_rubbish_between_the_samples_is_counted_and_nothing_else() -> None:
     for at, each in curve((3, 0), (4, 92.4), (3, 0)):
         mixed += [(at, each), (at, Sample(next(rubbish)))]
     state, effects = watch(mixed)
-    assert state.refused == len(mixed) / 2
+    assert state.rejected == len(mixed) / 2
     assert [type(each) for each in effects] == [
         type(each) for each in watch(curve((3, 0), (4, 92.4), (3, 0)))[1]
     ]
@@ -222,7 +222,7 @@ def test_whatever_comes_the_story_makes_sense(steps: list[tuple[float, Sample | 
                 case Settled():
                     assert here
                     assert each.again == weighed
-                    assert limits.present_kg <= each.weight_kg <= 2 * limits.most_kg
+                    assert limits.present_kg <= each.weight_kg <= 2 * limits.max_kg
                     weighed = True
                 case Crowded() | GaveUp():
                     assert here

@@ -12,25 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.device import buffer as buffers
-from farmiq.device import salvage, store, verifying
-from farmiq.device.buffer import FILE
-from farmiq.device.capture import Station
-from farmiq.device.gate import Gate
-from farmiq.device.notebook import Full, Notebook
-from farmiq.device.store import Tx
-from farmiq.device.telling import Teller
-from farmiq.device.upkeep import Upkeep
-from farmiq.device.weighing import Finish, Weigh
+from farmiq.device.buffer import database as buffers
+from farmiq.device.buffer import jobs, salvage, store
+from farmiq.device.buffer.database import FILE
+from farmiq.device.buffer.jobs import BufferJobs
+from farmiq.device.buffer.recorder import BufferFullError, Recorder
+from farmiq.device.buffer.store import Tx
+from farmiq.device.capture.station import Station
+from farmiq.device.capture.weighing import Finish, Weigh
+from farmiq.device.uplink.drain import SendGate
+from farmiq.device.uplink.heartbeat import Heartbeat
 from farmiq.plumbing import ids
 from tests import station
 
 STEP = 10
 
 
-async def many(folder: Path, count: int) -> Notebook:
+async def many(folder: Path, count: int) -> Recorder:
     """A buffer with so many waiting events, one session for ten of them."""
-    book = await station.notebook(folder, within=station.limits(events=count + 100))
+    book = await station.recorder(folder, within=station.limits(events=count + 100))
     await station.weighing(book, weights=3, pictures=0)
     await book.buffer.do(lambda tx: _multiply(tx, count))
     return book
@@ -69,9 +69,9 @@ async def steps_at_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         return connection
 
     monkeypatch.setattr(sqlite3, "connect", counted)
-    book = await station.notebook(folder)
+    book = await station.recorder(folder)
     await book.cancel_left_open(at=station.BEGAN)
-    page = await book.buffer.do(lambda tx: store.take(tx, most=20))
+    page = await book.buffer.do(lambda tx: store.take(tx, limit=20))
     await book.buffer.close()
     monkeypatch.undo()
     assert page
@@ -95,7 +95,8 @@ async def test_a_start_costs_the_same_with_ten_and_with_ten_thousand_events(
 LOOK = """
 import asyncio, sys
 from pathlib import Path
-from farmiq.device import service, store
+from farmiq.device import service
+from farmiq.device.buffer import store
 from tests import station
 
 async def main():
@@ -111,8 +112,8 @@ async def main():
     task = asyncio.create_task(service.run(settings, [source]))
     await ready.wait()
     # The full check of the file is part of what a start costs.
-    from farmiq.device import buffer
-    await asyncio.to_thread(buffer.integrity_problem, Path(sys.argv[1]) / buffer.FILE)
+    from farmiq.device.buffer import database
+    await asyncio.to_thread(database.integrity_problem, Path(sys.argv[1]) / database.FILE)
     words = Path("/proc/self/status").read_text().split()
     print(words[words.index("VmRSS:") + 1], words[words.index("VmHWM:") + 1])
     task.cancel()
@@ -171,22 +172,22 @@ async def test_every_question_of_the_loops_has_an_index(tmp_path: Path) -> None:
     def loops(tx: Tx) -> None:
         tx.set_trace_callback(statements.append)
         now_s = book.buffer.now_s()
-        page = store.take(tx, most=20)
+        page = store.take(tx, limit=20)
         store.published(tx, [each.seq for each in page])
         store.settle(tx, page[0].event_id, state="stored", now_s=now_s, reason=None)
         store.back_to_waiting(tx)
         store.oldest_waiting(tx)
-        store.droppable(tx, most=4)
-        store.drop_untried(tx, most=1)
+        store.count_droppable(tx, limit=4)
+        store.drop_untried(tx, limit=1)
         store.next_image(tx, now_s=now_s, fresh_after_s=0)
-        store.unsettled(tx, after="", most=10)
-        store.open_of_other_boots(tx, "x", most=10)
-        store.refusals(tx, most=10)
-        store.sessions_with_problem(tx, most=10)
+        store.unsettled(tx, after="", limit=10)
+        store.open_of_other_boots(tx, "x", limit=10)
+        store.rejected_events(tx, limit=10)
+        store.sessions_with_problem(tx, limit=10)
         store.count_sessions_with_problem(tx)
-        store.untold_drops(tx)
+        store.unreported_drops(tx)
         store.send_stored_again(tx, since_s=0)
-        book.writer.compact(tx, now_s=now_s)
+        book.writer.purge(tx, now_s=now_s)
         tx.set_trace_callback(None)
 
     await book.buffer.do(loops)
@@ -213,18 +214,18 @@ async def test_every_question_of_the_loops_has_an_index(tmp_path: Path) -> None:
 
 
 async def _filled(folder: Path) -> list[str]:
-    book = await station.notebook(folder)
+    book = await station.recorder(folder)
     for _ in range(60):
         await station.weighing(book, weights=4, pictures=0)
-    rows = await book.buffer.do(lambda tx: store.page(tx, after_seq=0, most=1000))
+    rows = await book.buffer.do(lambda tx: store.page(tx, after_seq=0, limit=1000))
     await book.buffer.close()
     assert len(rows) == 360
     return [row["event_id"] for row in rows]
 
 
-async def _left(folder: Path) -> tuple[Notebook, list[str]]:
-    book = await station.notebook(folder)
-    rows = await book.buffer.do(lambda tx: store.page(tx, after_seq=0, most=1000))
+async def _left(folder: Path) -> tuple[Recorder, list[str]]:
+    book = await station.recorder(folder)
+    rows = await book.buffer.do(lambda tx: store.page(tx, after_seq=0, limit=1000))
     return book, [row["event_id"] for row in rows]
 
 
@@ -269,7 +270,7 @@ async def test_a_file_that_is_none_is_set_aside_and_the_agent_goes_on(
 async def test_a_buffer_that_is_gone_is_damage_and_its_pictures_stay(
     tmp_path: Path, left: str
 ) -> None:
-    book = await station.notebook(tmp_path)
+    book = await station.recorder(tmp_path)
     await station.weighing(book, pictures=2)
     journal = (tmp_path / f"{FILE}-wal").read_bytes()
     await book.buffer.close()
@@ -278,11 +279,13 @@ async def test_a_buffer_that_is_gone_is_damage_and_its_pictures_stay(
         (tmp_path / FILE).touch()
     elif left == "its journal alone":
         (tmp_path / f"{FILE}-wal").write_bytes(journal)
-    book = await station.notebook(tmp_path)
-    await Upkeep(book.buffer, book.writer, book, lambda: None)._sweep_files()
-    assert len([*book.buffer.pictures.names()]) == 2
+    book = await station.recorder(tmp_path)
+    await BufferJobs(book.buffer, book.writer, book, lambda: None)._delete_unknown_files()
+    assert len([*book.buffer.pictures.ids()]) == 2
     settings = station.settings(tmp_path, mqtt_url="mqtt://127.0.0.1", edge_url="http://127.0.0.1")
-    said = Teller(settings, book.buffer, book, Gate(20)).said()["alarms"]["buffer_salvaged"]
+    said = Heartbeat(settings, book.buffer, book, SendGate(20)).describe()["alarms"][
+        "buffer_salvaged"
+    ]
     found = await book.buffer.do(store.tally)
     if left == "its journal alone":
         assert (found["pictures"], found["waiting"]) == (2, 1)
@@ -294,7 +297,7 @@ async def test_a_buffer_that_is_gone_is_damage_and_its_pictures_stay(
 
 
 async def test_a_first_start_is_no_damage(tmp_path: Path) -> None:
-    book = await station.notebook(tmp_path)
+    book = await station.recorder(tmp_path)
     assert book.buffer.salvaged is None
     await book.buffer.close()
 
@@ -336,7 +339,7 @@ async def test_out_of_a_damaged_file_every_readable_row_is_salvaged(tmp_path: Pa
     assert len(left) >= len(before) - 12, found
     assert found.aside.exists()
     assert await book.buffer.do(lambda tx: store.meta(tx, "last_seq")) == 360
-    good = await book.buffer.do(lambda tx: verifying.verify(tx, tmp_path))
+    good = await book.buffer.do(lambda tx: jobs.verify(tx, tmp_path))
     assert good["problems"] == []
     await station.weighing(book, pictures=0)
     assert (await book.buffer.do(store.tally))["waiting"] == len(left) + 4
@@ -348,7 +351,7 @@ async def test_a_journal_that_is_cut_off_costs_only_what_was_cut(
     tmp_path: Path, cut: float
 ) -> None:
     """SQLite's own journal, torn as by a power cut: the good part is there, in order."""
-    first = await station.notebook(tmp_path)
+    first = await station.recorder(tmp_path)
     for _ in range(10):
         await station.weighing(first, weights=4, pictures=0)
     torn = tmp_path / "torn"
@@ -357,8 +360,8 @@ async def test_a_journal_that_is_cut_off_costs_only_what_was_cut(
     wal = (tmp_path / f"{FILE}-wal").read_bytes()
     (torn / f"{FILE}-wal").write_bytes(wal[: int(len(wal) * cut)])
     await first.buffer.close()
-    book = await station.notebook(torn)
-    rows = await book.buffer.do(lambda tx: store.page(tx, after_seq=0, most=1000))
+    book = await station.recorder(torn)
+    rows = await book.buffer.do(lambda tx: store.page(tx, after_seq=0, limit=1000))
     numbers = [row["seq"] for row in rows]
     assert numbers == list(range(1, len(numbers) + 1))
     await station.weighing(book, pictures=0)
@@ -366,17 +369,17 @@ async def test_a_journal_that_is_cut_off_costs_only_what_was_cut(
 
 
 async def test_a_rotten_event_and_a_rotten_picture_are_found_by_verify(tmp_path: Path) -> None:
-    book = await station.notebook(tmp_path)
+    book = await station.recorder(tmp_path)
     await station.weighing(book, pictures=2)
 
     def rot(tx: Tx) -> None:
-        raw = store.page(tx, after_seq=0, most=1)[0]["raw"]
+        raw = store.page(tx, after_seq=0, limit=1)[0]["raw"]
         tx.execute("update events set raw = ? where seq = 1", (raw.replace(b"lot-1", b"lot-2"),))
 
     await book.buffer.do(rot)
-    name = next(book.buffer.pictures.names())
+    name = next(book.buffer.pictures.ids())
     book.buffer.pictures.path(name).write_bytes(b"rot")
-    found = await book.buffer.do(lambda tx: verifying.verify(tx, tmp_path))
+    found = await book.buffer.do(lambda tx: jobs.verify(tx, tmp_path))
     assert len(found["problems"]) == 2
     await book.buffer.close()
 
@@ -397,26 +400,26 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-async def until_full(book: Notebook, *, size: int) -> int:
+async def until_full(book: Recorder, *, size: int) -> int:
     """How many pictures were kept before one was refused."""
     for kept in range(500):
         try:
             await book.photograph(station.picture(None, size=size))
-        except Full:
+        except BufferFullError:
             return kept
     raise AssertionError("the disk took everything")
 
 
 @pytest.mark.req("WV-02", "WV-18")
 async def test_a_full_disk_is_a_clear_refusal_and_what_was_kept_stays(small_disk: Path) -> None:
-    book = await station.notebook(small_disk)
+    book = await station.recorder(small_disk)
     kept = await until_full(book, size=20_000)
     assert kept > 10
     assert "disk" in str(book.full) or "space" in str(book.full)
-    names = [*book.buffer.pictures.names()]
+    names = [*book.buffer.pictures.ids()]
     assert len(names) == kept
     for name in names[:10]:
-        book.buffer.pictures.forget(name)
+        book.buffer.pictures.delete(name)
     await book.photograph(station.picture(None, size=4_000))
     assert await book.buffer.do(store.tally) == {
         **await book.buffer.do(store.tally),
@@ -434,13 +437,13 @@ def fill(path: Path) -> None:
 
 
 async def test_a_disk_that_fills_stops_nothing_for_good(small_disk: Path) -> None:
-    book = await station.notebook(small_disk)
+    book = await station.recorder(small_disk)
     await station.weighing(book, pictures=0)
     fill(small_disk / "filler")
     await until_full(book, size=400)
     (small_disk / "filler").unlink()
     await station.weighing(book, pictures=0)
-    good = await book.buffer.do(lambda tx: verifying.verify(tx, small_disk))
+    good = await book.buffer.do(lambda tx: jobs.verify(tx, small_disk))
     assert good["problems"] == []
     await book.buffer.close()
 
@@ -451,7 +454,7 @@ async def test_a_session_that_ends_on_a_full_disk_is_closed_when_there_is_room(
     small_disk: Path, *, restarted: bool
 ) -> None:
     clock = station.MovedClock()
-    book = await station.notebook(small_disk, clock=clock)
+    book = await station.recorder(small_disk, clock=clock)
     session_id, there = ids.new(), Station(book, None)
     await book.open(session_id, batch_id=None, initial_weight_kg=50, picture=None, at=station.BEGAN)
     await book.weigh(session_id, weight_kg=50, at=station.BEGAN)
@@ -462,17 +465,17 @@ async def test_a_session_that_ends_on_a_full_disk_is_closed_when_there_is_room(
     await book.buffer.do(lambda tx: tx.execute("pragma max_page_count = 1").fetchall())
     await there._act(Weigh(51.0))
     await there._act(Finish(51.0))
-    assert await book.owing.pay() == 0
+    assert await book.pending.flush() == 0
     left = clock.now()
     clock.move(600)
     (small_disk / "filler").unlink()
     if restarted:
         await book.buffer.close()
-        book = await station.notebook(small_disk, clock=clock)
+        book = await station.recorder(small_disk, clock=clock)
         await book.cancel_left_open(at=clock.now())
     else:
         await book.buffer.do(lambda tx: tx.execute("pragma max_page_count = 1073741823").fetchall())
-        assert await book.owing.pay() == 1
+        assert await book.pending.flush() == 1
     session = await book.buffer.do(lambda tx: store.session(tx, str(session_id)))
     assert session is not None
     if restarted:
@@ -487,21 +490,21 @@ async def test_a_session_that_ends_on_a_full_disk_is_closed_when_there_is_room(
 
 
 async def test_full_ends_when_there_is_room_without_another_capture(small_disk: Path) -> None:
-    book = await station.notebook(small_disk)
+    book = await station.recorder(small_disk)
     fill(small_disk / "filler")
     await until_full(book, size=4000)
-    await book.look_for_room()
+    await book.check_room()
     assert book.full
     (small_disk / "filler").unlink()
-    await book.look_for_room()
+    await book.check_room()
     after: str | None = book.full
     assert after is None
     await book.buffer.close()
 
 
 async def test_the_reserve_keeps_room_for_what_was_begun(tmp_path: Path) -> None:
-    book = await station.notebook(tmp_path, within=station.limits(disk_reserve_bytes=2**60))
-    with pytest.raises(Full, match="AGENT_DISK_RESERVE_BYTES"):
+    book = await station.recorder(tmp_path, within=station.limits(disk_reserve_bytes=2**60))
+    with pytest.raises(BufferFullError, match="AGENT_DISK_RESERVE_BYTES"):
         await station.weighing(book)
     await book.buffer.close()
 
@@ -510,14 +513,14 @@ async def test_the_reserve_keeps_room_for_what_was_begun(tmp_path: Path) -> None
 async def test_files_of_nobody_go_but_not_after_a_salvage_which_may_have_lost_their_rows(
     tmp_path: Path, *, salvaged: bool
 ) -> None:
-    book = await station.notebook(tmp_path)
+    book = await station.recorder(tmp_path)
     await station.weighing(book)
-    book.buffer.pictures.keep("of-nobody", b"bytes")
+    book.buffer.pictures.store("of-nobody", b"bytes")
     await book.buffer.close()
     if salvaged:
         salvage.salvage(tmp_path / FILE, buffers.connect, reason="for the test")
-    book = await station.notebook(tmp_path)
-    upkeep = Upkeep(book.buffer, book.writer, book, lambda: None)
-    await upkeep._sweep_files()
-    assert len([*book.buffer.pictures.names()]) == (2 if salvaged else 1)
+    book = await station.recorder(tmp_path)
+    upkeep = BufferJobs(book.buffer, book.writer, book, lambda: None)
+    await upkeep._delete_unknown_files()
+    assert len([*book.buffer.pictures.ids()]) == (2 if salvaged else 1)
     await book.buffer.close()

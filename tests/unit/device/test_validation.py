@@ -6,7 +6,7 @@ import math
 import pytest
 from PIL import Image
 
-from farmiq.device import validation
+from farmiq.device.buffer import rules
 
 
 def made(kind: str) -> bytes:
@@ -24,22 +24,22 @@ def made(kind: str) -> bytes:
     ],
 )  # fmt: skip
 def test_weights(weight_kg: float, *, fits: bool) -> None:
-    assert (validation.weight_problem(weight_kg, most_kg=2000) is None) is fits
+    assert (rules.weight_problem(weight_kg, max_kg=2000) is None) is fits
 
 
 @pytest.mark.req("WV-02")
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])
 def test_pictures(kind: str) -> None:
     data, content_type = made(kind), f"image/{kind}"
-    assert validation.picture_problem(data, content_type) is None
-    assert "cut off" in (validation.picture_problem(data[:-20], content_type) or "")
-    assert validation.picture_problem(b"", content_type) == "an empty picture"
-    assert "no JPEG" in (validation.picture_problem(b"x" * 500, content_type) or "")
+    assert rules.picture_problem(data, content_type) is None
+    assert "cut off" in (rules.picture_problem(data[:-20], content_type) or "")
+    assert rules.picture_problem(b"", content_type) == "an empty picture"
+    assert "no JPEG" in (rules.picture_problem(b"x" * 500, content_type) or "")
     other = "image/png" if kind != "png" else "image/jpeg"
-    assert "was called" in (validation.picture_problem(data, other) or "")
-    assert "only image/jpeg" in (validation.picture_problem(data, "image/gif") or "")
-    assert "larger" in (validation.picture_problem(data + bytes(11 * 2**20), content_type) or "")
+    assert "was called" in (rules.picture_problem(data, other) or "")
+    assert "only image/jpeg" in (rules.picture_problem(data, "image/gif") or "")
+    assert "larger" in (rules.picture_problem(data + bytes(11 * 2**20), content_type) or "")
 
 
 def test_zeros_behind_the_end_of_a_jpeg_are_no_harm() -> None:
-    assert validation.picture_problem(made("jpeg") + bytes(512), "image/jpeg") is None
+    assert rules.picture_problem(made("jpeg") + bytes(512), "image/jpeg") is None

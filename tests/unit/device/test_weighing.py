@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.device import schedule, stable, weighing
-from farmiq.device.stable import Arrived, Crowded, GaveUp, Left, Occupied, Settled
-from farmiq.device.weighing import (
+from farmiq.device.capture import stable, weighing
+from farmiq.device.capture.stable import Arrived, Crowded, GaveUp, Left, Occupied, Settled
+from farmiq.device.capture.weighing import (
     Action,
     Begin,
     Cancel,
@@ -14,7 +14,7 @@ from farmiq.device.weighing import (
     Finish,
     Keep,
     NoPicture,
-    NotKept,
+    NotStored,
     Pictured,
     Rules,
     TakePicture,
@@ -116,7 +116,7 @@ def test_an_animal_that_stays_for_ever_is_weighed_once() -> None:
 
 
 def test_what_the_notebook_does_not_take_is_no_session() -> None:
-    state, _ = weighing.step(Weighing(phase="open"), NotKept(), 1.0, Rules())
+    state, _ = weighing.step(Weighing(phase="open"), NotStored(), 1.0, Rules())
     assert state.phase == "idle"
 
 
@@ -130,7 +130,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(Occupied, weights),
     st.just(Pictured()),
     st.builds(NoPicture, st.text(max_size=5)),
-    st.just(NotKept()),
+    st.just(NotStored()),
     st.just(TimePassed()),
 )
 
@@ -159,7 +159,7 @@ def test_whatever_happens_a_session_begins_once_and_ends_once(
                 case TakePicture():
                     assert not asked
                     asked = True
-        if isinstance(event, NotKept):
+        if isinstance(event, NotStored):
             is_open = False
         assert is_open == (state.phase == "open")
         if state.phase == "idle":
@@ -175,18 +175,18 @@ def test_slots_keep_their_distance_and_are_not_made_up(
 ) -> None:
     for passed in moments:
         now = began + passed
-        at = schedule.next_at(began, every_s, now)
+        at = weighing.next_slot(began, every_s, now)
         assert 0 <= at - now <= every_s * (1 + 1e-6) + 1e-6
 
 
 @pytest.mark.req("WV-15")
 def test_a_picture_goes_where_it_belongs() -> None:
     session_id = ids.new()
-    assert schedule.way(session_id, 60.0, with_weight=True) == "join"
-    assert schedule.way(session_id, None, with_weight=False) == "join"
-    assert schedule.way(None, 60.0, with_weight=True) == "weigh"
-    assert schedule.way(None, 60.0, with_weight=False) == "loose"
-    assert schedule.way(None, None, with_weight=True) == "loose"
+    assert weighing.placement(session_id, 60.0, with_weight=True) == "join"
+    assert weighing.placement(session_id, None, with_weight=False) == "join"
+    assert weighing.placement(None, 60.0, with_weight=True) == "weigh"
+    assert weighing.placement(None, 60.0, with_weight=False) == "loose"
+    assert weighing.placement(None, None, with_weight=True) == "loose"
 
 
 def test_a_step_is_larger_than_the_tolerance() -> None:

@@ -363,7 +363,7 @@ async def test_a_database_that_is_away_is_503_and_not_500(
     async def away(*_: Any, **__: Any) -> Any:
         raise psycopg.OperationalError("the database system is shutting down")
 
-    monkeypatch.setattr(store, "keep_lot", away)
+    monkeypatch.setattr(store, "add_lot", away)
     monkeypatch.setattr(store, "lots", away)
     posted = await api.post("/api/v1/feed/lots", json=LOT)
     listed = await api.get("/api/v1/feed/lots")

@@ -158,7 +158,7 @@ async def test_any_order_of_arrival_and_any_rounds_give_the_same_intakes(
 async def test_a_round_in_small_portions_is_the_same(
     pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(derivation, "MOST_READINGS", 7)
+    monkeypatch.setattr(derivation, "MAX_READINGS", 7)
     await switch_on(edge_db)
     await transaction.keep(pool, a_morning())
     assert await derivation.derive(pool, settle_s=0) == {"count": 3}
@@ -353,7 +353,7 @@ from farmiq.edge.feed import derivation
 from farmiq.plumbing import db
 
 async def main():
-    derivation.MOST_READINGS = 10
+    derivation.MAX_READINGS = 10
     async with db.pool(sys.argv[1], name="victim") as pool:
         await derivation.derive(pool, settle_s=0)
 

@@ -21,7 +21,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
     pool: db.Pool, api: httpx2.AsyncClient, edge_db: Database, days: int
 ) -> None:
     own = settings(edge_db, **({} if days == 400 else {"FEED_RETENTION_DAYS": str(days)}))
-    chores = {chore.name: chore for chore in service._chores(own, pool)}
+    chores = {chore.name: chore for chore in service._jobs(own, pool)}
     assert chores["feed.retention"].daily is not None
     await api.post("/api/v1/feed/lots", json=LOT)
     await transaction.keep(pool, [said("feed.dispensed", {"quantity_kg": 1}) for _ in range(2)])

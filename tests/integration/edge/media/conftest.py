@@ -19,7 +19,7 @@ from farmiq.edge import access
 from farmiq.edge.devices.desk import Credentials
 from farmiq.edge.ingress import transaction
 from farmiq.edge.media.api import Api
-from farmiq.edge.media.keeping import Keeper
+from farmiq.edge.media.checker import ImageChecker
 from farmiq.messages import topics
 from farmiq.messages.topics import Place, SessionTopic
 from farmiq.plumbing import db, http, ids, objects, tokens
@@ -110,7 +110,7 @@ class Edge:
     settings: EdgeSettings
     pool: db.Pool
     bucket: objects.Bucket
-    keeper: Keeper
+    checker: ImageChecker
     client: httpx2.AsyncClient
     web: httpx2.AsyncClient
     token: str
@@ -176,7 +176,7 @@ class Edge:
         """Uploaded, announced and found."""
         media_id = await self.upload(data, **over)
         await self.announce(media_id)
-        await self.keeper.look_once()
+        await self.checker.check_due()
         assert self.status(media_id) == "stored"
         return media_id
 
@@ -246,14 +246,17 @@ async def edge(  # noqa: PLR0917 - what a media store stands on
     edge_db: Database,
     web: httpx2.AsyncClient,
 ) -> AsyncIterator[Edge]:
-    keeper = Keeper(settings, pool, bucket)
-    async with served(settings, pool, bucket, keeper) as client:
-        yield Edge(settings, pool, bucket, keeper, client, web, login.token, key, edge_db)
+    checker = ImageChecker(settings, pool, bucket)
+    async with served(settings, pool, bucket, checker) as client:
+        yield Edge(settings, pool, bucket, checker, client, web, login.token, key, edge_db)
 
 
 def served(
-    settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket | None, keeper: Keeper | None
+    settings: EdgeSettings,
+    pool: db.Pool,
+    bucket: objects.Bucket | None,
+    checker: ImageChecker | None,
 ) -> httpx2.AsyncClient:
     door = http.Door(title="test", version="0")
-    Api(settings, pool, bucket, keeper).add_to(door.app)
+    Api(settings, pool, bucket, checker).add_to(door.app)
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=door.app), base_url="http://edge")

@@ -62,7 +62,7 @@ async def test_what_is_wrong_is_told_with_its_own_exit_code(
     said = (await edge.ask(edge.body())).json()
     await edge.put(said, b"no image")
     await edge.announce(said["media_id"])
-    await edge.keeper.look_once()
+    await edge.checker.check_due()
     farmiq("ls", code=3)
     farmiq("status", code=3)
     assert "refused_reason" in farmiq("show", said["media_id"], code=3)

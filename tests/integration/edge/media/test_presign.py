@@ -15,8 +15,8 @@ import psycopg
 import pytest
 from fastapi import Request
 
-from farmiq.device import uploads
-from farmiq.device.notebook import Picture
+from farmiq.device.buffer.recorder import Picture
+from farmiq.device.uplink import uploads
 from farmiq.edge.media import upload
 from farmiq.messages.media import UploadAddress
 from farmiq.messages.topics import Place
@@ -85,17 +85,17 @@ async def test_agent_that_is_refused_logs_the_code_and_the_trace_of_the_answer(
     """The agent's own uploads ask the edge's own media store, with the token of another device."""
     alarms: list[str | None] = []
     stream = io.StringIO()
-    async with barn.notebook(tmp_path) as book:
+    async with barn.recorder(tmp_path) as book:
         taken = Picture(ids.new(), None, "image/jpeg", jpeg(), datetime.now(UTC))
         await book.photograph(taken)
         agent = uploads.Uploads(
-            buffer=book.buffer, writer=book.writer, who=book.writer.who, edge_url="http://edge",
-            token=edge.token, attempts=3, backoff_s=0.01, longest_s=0.01,
-            alarm=lambda _, text: alarms.append(text), settled=lambda: None,
+            buffer=book.buffer, writer=book.writer, identity=book.writer.identity, edge_url="http://edge",
+            token=edge.token, attempts=3, backoff_s=0.01, max_backoff_s=0.01,
+            alarm=lambda _, text: alarms.append(text), on_settled=lambda: None,
         )  # fmt: skip
         log.configure("debug", stream=stream)
         running = asyncio.create_task(agent.run(edge.client))
-        await until(lambda: agent.away is not None)
+        await until(lambda: agent.unavailable is not None)
         running.cancel()
         await asyncio.wait([running])
         log.configure("warning")
@@ -103,7 +103,7 @@ async def test_agent_that_is_refused_logs_the_code_and_the_trace_of_the_answer(
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     said = next(line for line in lines if line["event"] == "presign.refused")
     assert (said["status"], said["code"], said["trace_id"]) == (403, "FORBIDDEN", trace_id)
-    assert str(agent.away).startswith("403 FORBIDDEN ")
+    assert str(agent.unavailable).startswith("403 FORBIDDEN ")
     assert "the media store answers 403" in str(alarms[0])
 
 
@@ -255,7 +255,7 @@ async def test_a_tampered_address_is_refused_by_the_store(edge: Edge) -> None:
 @pytest.mark.req("MD-04")
 async def test_an_address_ends(edge: Edge) -> None:
     hasty = edge.settings.model_copy(update={"media_presign_s": 1})
-    async with served(hasty, edge.pool, edge.bucket, edge.keeper) as client:
+    async with served(hasty, edge.pool, edge.bucket, edge.checker) as client:
         edge.client = client
         said = await edge.presigned(jpeg())
         over = datetime.fromisoformat(said["expires_at"]) + timedelta(seconds=1.1)
@@ -265,7 +265,7 @@ async def test_an_address_ends(edge: Edge) -> None:
 
 async def test_who_asks_too_often_waits(edge: Edge) -> None:
     slow = edge.settings.model_copy(update={"media_presigns_per_minute": 2})
-    async with served(slow, edge.pool, edge.bucket, edge.keeper) as client:
+    async with served(slow, edge.pool, edge.bucket, edge.checker) as client:
         edge.client = client
         answers = [await edge.ask(edge.body()) for _ in range(3)]
         assert [each.status_code for each in answers] == [200, 200, 429]
@@ -285,7 +285,7 @@ async def test_the_address_is_one_that_stations_reach(edge: Edge) -> None:
     url = edge.settings.s3_url
     assert url is not None
     outside = objects.Bucket(url.get_secret_value(), public_url="https://store.barn.example:9000")
-    async with served(edge.settings, edge.pool, outside, edge.keeper) as client:
+    async with served(edge.settings, edge.pool, outside, edge.checker) as client:
         edge.client = client
         said = await edge.presigned(jpeg())
         assert said["upload_url"].startswith("https://store.barn.example:9000/farmiq-edge/tenants/")
@@ -299,7 +299,7 @@ async def test_upload_without_a_length_is_taken_once_and_becomes_an_image(edge: 
     assert (await edge.put(said, data)).status_code == 200
     assert (await edge.put(said, jpeg("blue"))).status_code == 412
     await edge.announce(said["media_id"])
-    await edge.keeper.look_once()
+    await edge.checker.check_due()
     assert edge.status(said["media_id"]) == "stored"
     assert await edge.bucket.get(edge.column("object_key", said["media_id"])) == data
 
@@ -351,9 +351,9 @@ async def test_device_that_sends_slowly_has_one_upload_and_keeps_no_way_to_the_s
     )
     await began.wait()
     assert (await edge.put(other, jpeg())).status_code == 429
-    assert under_way[0]._at_once._value == upload.AT_ONCE
-    monkeypatch.setattr(upload, "MOST_BODIES", 1)
-    with pytest.raises(HttpError, match="too many images"), under_way[0]._place("t-2/another"):
+    assert under_way[0]._slots._value == upload.MAX_CONCURRENT
+    monkeypatch.setattr(upload, "MAX_BODIES", 1)
+    with pytest.raises(HttpError, match="too many images"), under_way[0]._reserved("t-2/another"):
         pass
     go_on.set()
     assert (await first).status_code == 200

@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from farmiq.edge.media.keeping import Keeper
+from farmiq.edge.media.checker import ImageChecker
 from farmiq.plumbing import ids, objects
 from tests.integration.edge.media.conftest import Edge, jpeg, picture, served
 
@@ -104,8 +104,8 @@ async def test_a_store_that_is_away_is_said_and_costs_nothing(edge: Edge) -> Non
     waiting = (await edge.presigned(jpeg("blue")))["media_id"]
     await edge.announce(waiting)
     away = objects.Bucket("http://key:secret@127.0.0.1:9/bucket")
-    keeper = Keeper(edge.settings, edge.pool, away)
-    async with served(edge.settings, edge.pool, away, keeper) as client:
+    checker = ImageChecker(edge.settings, edge.pool, away)
+    async with served(edge.settings, edge.pool, away, checker) as client:
         edge.client = client
         for path in (f"/{media_id}", f"/{media_id}/thumbnail"):
             answer = await edge.get(path)
@@ -113,8 +113,8 @@ async def test_a_store_that_is_away_is_said_and_costs_nothing(edge: Edge) -> Non
         again = await edge.ask(edge.body(jpeg("blue"), mediaId=waiting))
         assert (again.status_code, again.json()["error"]["code"]) == (503, "UNAVAILABLE")
         with pytest.raises(ExceptionGroup):
-            await keeper.look_once()
+            await checker.check_due()
     assert edge.status(waiting) == "presigned"
     assert edge.alerts() == set()
     # When the store is back nobody waits for the end of a lease.
-    assert await edge.keeper.look_once() == 1
+    assert await edge.checker.check_due() == 1

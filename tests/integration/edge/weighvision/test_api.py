@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from farmiq.cli import app
 from farmiq.edge import access
 from farmiq.edge.ingress import transaction
-from farmiq.edge.weighvision import waiting
+from farmiq.edge.weighvision import jobs
 from farmiq.edge.weighvision.api import Api
 from farmiq.plumbing import db, http, ids
 from tests.conftest import Database
@@ -97,7 +97,7 @@ async def test_sessions_are_listed_by_state_station_and_page(
         pool, [lacking.created(), lacking.weight(), given_up.cancelled(), beside.cancelled()]
     )
     ahead(stations, minutes=11)
-    await waiting.look(pool, patience_s=600)
+    await jobs.flag_incomplete(pool, patience_s=600)
 
     async def listed(**asked: str) -> set[str]:
         found = (await api.get(PATH, params=asked)).json()
@@ -174,7 +174,7 @@ async def test_on_the_command_line(pool: db.Pool, stations: Database) -> None:
     await transaction.keep(pool, [one.created(), one.weight(80.5)])
     assert farmiq("weighings", "ls").exit_code == 0
     ahead(stations, minutes=11)
-    await waiting.look(pool, patience_s=600)
+    await jobs.flag_incomplete(pool, patience_s=600)
     listed = farmiq("weighings", "ls", "--state", "incomplete")
     assert (listed.exit_code, "(image; finalized)" in listed.stdout) == (3, True)
     day = f"{one.at + timedelta(seconds=1):%Y-%m-%d}"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.feed import silo
-from farmiq.edge.feed.silo import Fall, Limits, Reading, State, Told
+from farmiq.edge.feed.silo import Fall, Limits, Reading, Reported, State
 
 BEGIN = datetime(2025, 6, 1, tzinfo=UTC)
 LIMITS = Limits(noise_kg=10, refill_kg=200)
@@ -153,15 +153,15 @@ def test_what_the_device_told_itself_is_not_counted() -> None:
     minute = timedelta(minutes=1)
     day = timedelta(days=1)
     for told, counts in (
-        (Told(), True),
-        (Told(first_since=begin.at), False),
-        (Told(first_since=begin.at - 30 * day), False),
-        (Told(first_since=end.at + day), False),
-        (Told(first_since=end.at + day + minute), True),
-        (Told(last_before=begin.at - day), False),
-        (Told(last_before=begin.at - day - minute), True),
+        (Reported(), True),
+        (Reported(first_since=begin.at), False),
+        (Reported(first_since=begin.at - 30 * day), False),
+        (Reported(first_since=end.at + day), False),
+        (Reported(first_since=end.at + day + minute), True),
+        (Reported(last_before=begin.at - day), False),
+        (Reported(last_before=begin.at - day - minute), True),
     ):
-        assert silo.not_told([fall], told) == ((fall,) if counts else ())
+        assert silo.not_reported([fall], told) == ((fall,) if counts else ())
 
 
 def _id(fall: Fall) -> UUID:

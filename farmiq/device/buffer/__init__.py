@@ -1,0 +1,1 @@
+"""The station's buffer: what was captured is on the disk until the edge has it."""

@@ -1,0 +1,1 @@
+"""The uplink: events over MQTT, pictures over HTTP, commands from the edge."""

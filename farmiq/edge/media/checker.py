@@ -1,0 +1,200 @@
+"""Check whether an image is in the store and is the declared one; then it counts as stored.
+
+media_objects --due--> [HEAD, bytes, sha256] --stored + media.stored, or rejected, or missing-->
+
+An image is checked when it is announced, when its address has expired (uploaded and never
+announced), and when its device asks again. Every check may be repeated: its result is one
+transaction, under an event id that is derived from the image's own.
+"""
+
+import asyncio
+import hashlib
+
+import msgspec
+import prometheus_client
+
+from farmiq import crash
+from farmiq.config import EdgeSettings
+from farmiq.edge import alerts, outbox
+from farmiq.edge.alerts import Alert
+from farmiq.edge.media import rules, store
+from farmiq.edge.media.rules import StoredObject
+from farmiq.edge.media.store import Image
+from farmiq.messages import ids
+from farmiq.messages.bus import BusEvent
+from farmiq.messages.media import STORED, MediaStored
+from farmiq.plumbing import db, log, objects, pictures
+
+MAX_CONCURRENT = 4
+MAX_DUE = 32
+# A store may need a moment until it shows a new object; only then an image counts as missing.
+CHECKS_BEFORE_MISSING = 3
+
+CHECKS = prometheus_client.Counter(
+    "farmiq_media_looked_total", "Looks for an image in the store", ["outcome"]
+)
+
+
+class ImageChecker:
+    def __init__(self, settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> None:
+        self._settings, self._pool, self._bucket = settings, pool, bucket
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        self._log = log.get("edge-media-store")
+
+    async def check_due(self) -> int:
+        """Check all images that are due; returns how many.
+
+        Raises objects.UNAVAILABLE or db.UNAVAILABLE; then they are checked again later.
+        """
+        async with db.transaction(self._pool) as tx:
+            images = await store.claim_due(tx, limit=MAX_DUE, lease_s=self._settings.media_lease_s)
+        unchecked = {image.id for image in images}
+
+        async def check(image: Image) -> None:
+            await self._check_isolated(image)
+            unchecked.discard(image.id)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for image in images:
+                    group.create_task(check(image))
+        except* objects.UNAVAILABLE:
+            # Nobody checks them now: they must not wait until the lease has ended.
+            async with db.transaction(self._pool) as tx:
+                await store.release(tx, list(unchecked))
+            raise
+        return len(images)
+
+    async def _check_isolated(self, image: Image) -> None:
+        """An image that breaks the check must not stop the others: it is logged and waits."""
+        try:
+            if not await self.check(image):
+                await self._not_found(image)
+        except (*db.UNAVAILABLE, *objects.UNAVAILABLE):
+            raise
+        except Exception as error:  # noqa: BLE001 - logged, and tried again
+            self._log.error("media.failed", media_id=str(image.id), exc_info=error)
+            CHECKS.labels(outcome="failed").inc()
+            after_s = 60 + rules.next_check_s(image.check_count)
+            async with db.transaction(self._pool) as tx:
+                await store.check_again(tx, image, after_s=after_s)
+
+    async def check(self, image: Image) -> bool:
+        """Whether anything is under its key: then it is stored now, or rejected."""
+        async with self._slots:
+            found = await self._read(image)
+        crash.here("media.after_look")
+        if found is None:
+            return False
+        problems = rules.problems(found, image.claims, max_bytes=self._settings.media_max_bytes)
+        if problems:
+            await self._reject(image, found, "; ".join(problems))
+        else:
+            await self._store(image, found)
+        return True
+
+    async def _read(self, image: Image) -> StoredObject | None:
+        """What is under its key; an object that is too large to be right is not read."""
+        head = await self._bucket.head(image.object_key)
+        if head is None:
+            return None
+        if not 0 < head.size_bytes <= self._settings.media_max_bytes:
+            return StoredObject(head.size_bytes, head.etag)
+        data = await self._bucket.find(image.object_key)
+        return None if data is None else await asyncio.to_thread(_inspect, data, head.etag)
+
+    async def _store(self, image: Image, found: StoredObject) -> None:
+        event = stored_event(image, found, bucket=self._bucket.name)
+        async with db.transaction(self._pool) as tx:
+            is_new = await store.mark_stored(tx, image, found, event_id=event.event_id)
+            if is_new:
+                await outbox.append(tx, [event])
+                if not await store.others_missing(tx, image):
+                    await alerts.close(tx, kind="media.missing", subject=image.owner)
+                if not await store.others_rejected(tx, image):
+                    await alerts.close(tx, kind="media.refused", subject=image.owner)
+            crash.here("media.before_stored_commit")
+        crash.here("media.after_stored_commit")
+        CHECKS.labels(outcome="stored" if is_new else "known").inc()
+        if is_new:
+            self._log.info("media.stored", media_id=str(image.id), trace_id=image.trace_id)
+
+    async def _reject(self, image: Image, found: StoredObject, reason: str) -> None:
+        """Move the wrong bytes aside: out of the way of the right ones, but not lost."""
+        aside_key = f"aside/{image.object_key}/{found.etag}"
+        await self._bucket.copy(image.object_key, aside_key)
+        crash.here("media.after_copy_aside")
+        text = (
+            f"image {image.id}: {reason}. The bytes lie aside (`farmiq media show {image.id}`); "
+            "the device may upload the right ones"
+        )
+        async with db.transaction(self._pool) as tx:
+            if not await store.mark_rejected(
+                tx, image, reason=reason, aside_key=aside_key, aside_bytes=found.size_bytes
+            ):
+                return
+            await alerts.raise_(tx, Alert("media.refused", image.owner, "warning", text))
+        crash.here("media.after_aside_commit")
+        await self._bucket.delete(image.object_key)
+        if image.aside_key not in (None, aside_key):
+            # Only the last one stays: repeated wrong uploads must not fill the store.
+            await self._bucket.delete(str(image.aside_key))
+        CHECKS.labels(outcome="refused").inc()
+        self._log.warning("media.refused", media_id=str(image.id), reason=reason)
+
+    async def _not_found(self, image: Image) -> None:
+        CHECKS.labels(outcome="absent").inc()
+        # Only checks that found nothing count: a store that is unavailable makes nothing missing.
+        checks = image.check_count + 1
+        missing = checks >= CHECKS_BEFORE_MISSING
+        async with db.transaction(self._pool) as tx:
+            if image.announced_at is None:
+                if await store.expire(tx, image, hours=self._settings.media_expire_hours):
+                    self._log.info("media.never_uploaded", media_id=str(image.id))
+                return
+            after_s = rules.next_check_s(checks)
+            await store.check_again(tx, image, after_s=after_s, missing=missing)
+            if missing:
+                text = (
+                    f"image {image.id} was announced and is not in the store; it is looked for "
+                    "again. If its device cannot upload it any more, close this (`farmiq media ls "
+                    "--status missing`)"
+                )
+                await alerts.raise_(tx, Alert("media.missing", image.owner, "warning", text))
+
+
+def stored_event(image: Image, found: StoredObject, *, bucket: str) -> BusEvent:
+    """The same image has one event, however often it is found (C-93)."""
+    payload = MediaStored(
+        media_id=image.id,
+        path=image.object_key,
+        mime_type=found.mime_type,  # type: ignore[arg-type] # the check lets only these pass
+        size_bytes=found.size_bytes,
+        bucket=bucket,
+        object_key=image.object_key,
+        sha256=found.sha256,
+        captured_at=image.captured_at,
+    )
+    event_id = ids.derived(image.created_at, STORED, image.tenant_id, str(image.id))
+    return BusEvent(
+        event_id=event_id,
+        event_type=STORED,
+        tenant_id=image.tenant_id,
+        farm_id=image.farm_id,
+        barn_id=image.barn_id,
+        device_id=image.device_id,
+        session_id=image.session_id,
+        # The edge's own clock: a station's may be years off (C-44).
+        occurred_at=image.announced_at or image.created_at,
+        trace_id=image.trace_id or f"edge-{event_id}",
+        payload=msgspec.Raw(msgspec.json.encode(payload)),
+    )
+
+
+def _inspect(data: bytes, etag: str) -> StoredObject:
+    digest = hashlib.sha256(data).hexdigest()
+    try:
+        picture = pictures.look(data)
+    except pictures.Unreadable as error:
+        return StoredObject(len(data), etag, digest, pictures.kind(data), str(error))
+    return StoredObject(len(data), etag, digest, picture.mime_type)

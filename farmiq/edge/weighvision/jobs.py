@@ -1,0 +1,276 @@
+"""Flag weigh sessions that wait too long for a part, by the edge's own clock (SC-03, C-27).
+
+A session that may have changed is judged again from its facts and its stored images, so a part
+that arrives clears it, whoever brought it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import prometheus_client
+
+from farmiq.edge import alerts
+from farmiq.edge.alerts import Alert
+from farmiq.edge.weighvision import rules, store
+from farmiq.plumbing import db
+
+INCOMPLETE = "weighvision.session_incomplete"
+PORTION = 500
+
+NOW_INCOMPLETE = prometheus_client.Gauge(
+    "farmiq_weighvision_incomplete_sessions", "Weigh sessions that lack a part for too long"
+)
+UNBOUND = prometheus_client.Gauge(
+    "farmiq_weighvision_unbound_media", "Stored images whose weigh session did not begin yet"
+)
+FLAGGED = prometheus_client.Counter(
+    "farmiq_weighvision_flagged_total", "Weigh sessions flagged or cleared", ["outcome"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    id: UUID
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    station_id: str
+    incomplete_reason: str | None
+    waited_s: float
+    quiet_s: float
+
+    @property
+    def subject(self) -> str:
+        """Of its station's alert."""
+        return f"{self.tenant_id}/{self.farm_id}/{self.barn_id}/{self.station_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`reason` is what is missing for too long; None if nothing is."""
+
+    waiting: Waiting
+    is_settled: bool
+    images: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    seen: int
+    flagged: int
+    cleared: int
+
+
+async def flag_incomplete(pool: db.Pool, *, patience_s: float) -> dict[str, object]:
+    """One round: flag what waits for too long, clear what does not any more."""
+    flagged = cleared = 0
+    async with pool.connection() as connection:
+        began_at: datetime = await db.fetch_value(connection, "select fn_now()")
+    while True:
+        async with db.transaction(pool) as tx:
+            counts = await judge_portion(tx, patience_s=patience_s, began_at=began_at)
+        flagged, cleared = flagged + counts.flagged, cleared + counts.cleared
+        if counts.seen < PORTION:
+            break
+    FLAGGED.labels(outcome="incomplete").inc(flagged)
+    FLAGGED.labels(outcome="cleared").inc(cleared)
+    return {"flagged": flagged, "cleared": cleared}
+
+
+async def judge_portion(tx: db.Connection, *, patience_s: float, began_at: datetime) -> Counts:
+    """The next sessions of a round that began then: judged, updated and alerted at once."""
+    waiting = await _next(tx, patience_s=patience_s, began_at=began_at)
+    judged = await _judge(tx, waiting, patience_s=patience_s)
+    await _update(tx, judged)
+    changed = [session for session in judged if session.reason != session.waiting.incomplete_reason]
+    if changed:
+        await update_alerts(tx, {session.waiting.subject for session in changed})
+    flagged = sum(session.waiting.incomplete_reason is None for session in changed)
+    return Counts(len(waiting), flagged, sum(session.reason is None for session in changed))
+
+
+async def count(pool: db.Pool) -> dict[str, object]:
+    """How many are incomplete, and how many images wait for their session (MD-06)."""
+    async with db.transaction(pool) as connection:
+        await update_alerts(connection)
+        NOW_INCOMPLETE.set(
+            await db.fetch_value(
+                connection, "select count(*) from weight_sessions where is_incomplete"
+            )
+        )
+        UNBOUND.set(
+            await db.fetch_value(
+                connection,
+                """
+                select count(*) from media_objects m
+                where m.session_id is not null and m.upload_status = 'stored' and not exists (
+                  select from weight_sessions w where w.id = m.session_id)
+                """,
+            )
+        )
+    return {}
+
+
+async def _next(tx: db.Connection, *, patience_s: float, began_at: datetime) -> list[Waiting]:
+    """Sessions that may have changed since they were last judged; once per round.
+
+    A session that was judged after all was quiet for long enough changes only by an event, which
+    resets it, or by an image. Images are counted, not timed: other transactions commit them, and
+    one that is older than our last look may not have been visible to it.
+    """
+    return await db.fetch_as(
+        tx,
+        Waiting,
+        """
+        select w.id, w.tenant_id, w.farm_id, w.barn_id, w.station_id, w.incomplete_reason,
+          extract(epoch from c.now - w.received_at)::float8 as waited_s,
+          extract(epoch from c.now - w.heard_at)::float8 as quiet_s
+        from weight_sessions w, (select fn_now() as now) c
+        where not w.is_settled and (
+          w.judged_at is null
+          or w.judged_at < %(began_at)s
+            and w.judged_at <= w.heard_at + %(patience_s)s * interval '1 second'
+          or w.stored_image_count <> (
+            select count(*) from media_objects m
+            where m.tenant_id = w.tenant_id and m.session_id = w.id
+              and m.upload_status = 'stored'))
+        order by w.received_at, w.id limit %(limit)s
+        for update of w skip locked
+        """,
+        {"patience_s": patience_s, "began_at": began_at, "limit": PORTION},
+    )
+
+
+async def _judge(
+    tx: db.Connection, sessions: Sequence[Waiting], *, patience_s: float
+) -> list[Judged]:
+    session_ids = [waiting.id for waiting in sessions]
+    facts = await store.deciding_facts(tx, session_ids)
+    stored = await stored_images(tx, session_ids)
+    judged = []
+    for waiting in sessions:
+        session = rules.fold(facts[waiting.id], stored=bound(stored[waiting.id]))
+        missing = rules.overdue(
+            session, waited_s=waiting.waited_s, quiet_s=waiting.quiet_s, patience_s=patience_s
+        )
+        reason = "; ".join(missing) or None
+        judged.append(Judged(waiting, session.is_settled, len(stored[waiting.id]), reason))
+    return judged
+
+
+async def stored_images(
+    connection: db.Connection, sessions: Sequence[UUID]
+) -> dict[UUID, dict[UUID, bool]]:
+    """The stored images under each session's id, and whether its own device stored them.
+
+    The device is no condition: of a station's thousands of images the session alone finds its few.
+    """
+    rows = await db.fetch_all(
+        connection,
+        """
+        select w.id, m.id, m.device_id = w.device_id from weight_sessions w
+        join media_objects m on m.tenant_id = w.tenant_id and m.session_id = w.id
+        where w.id = any(%s::uuid[]) and m.upload_status = 'stored'
+        """,
+        list(sessions),
+    )
+    found: dict[UUID, dict[UUID, bool]] = defaultdict(dict)
+    for session_id, media_id, is_own in rows:
+        found[session_id][media_id] = is_own
+    return found
+
+
+def bound(stored: Mapping[UUID, bool]) -> set[UUID]:
+    """Those that the session's own device stored (C-26, SC-02)."""
+    return {media_id for media_id, is_own in stored.items() if is_own}
+
+
+async def _update(tx: db.Connection, judged: Sequence[Judged]) -> None:
+    await tx.execute(
+        """
+        update weight_sessions w set
+          is_settled = j.is_settled, judged_at = c.now, stored_image_count = j.images,
+          is_incomplete = j.reason is not null, incomplete_reason = j.reason,
+          incomplete_at = case when j.reason is not null then coalesce(w.incomplete_at, c.now) end
+        from unnest(%s::uuid[], %s::bool[], %s::int8[], %s::text[])
+          as j(id, is_settled, images, reason), (select fn_now() as now) c
+        where w.id = j.id
+        """,
+        (
+            [session.waiting.id for session in judged],
+            [session.is_settled for session in judged],
+            [session.images for session in judged],
+            [session.reason for session in judged],
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Station:
+    """A station with incomplete sessions; `unseen` ones were flagged since its last alert."""
+
+    subject: str
+    farm_id: str
+    barn_id: str
+    station_id: str
+    sessions: int
+    unseen: int
+    newest_id: UUID
+    newest_reason: str
+
+    def alert(self) -> Alert:
+        count = self.sessions
+        sessions = "a weigh session" if count == 1 else f"{count:,} weigh sessions"
+        return Alert(
+            kind=INCOMPLETE,
+            subject=self.subject,
+            severity="warning",
+            message=(
+                f"{sessions} of station {self.station_id}, barn {self.barn_id} of farm "
+                f"{self.farm_id}, lack a part; of the newest ({self.newest_id}): "
+                f"{self.newest_reason}. It may still be on the station: look at it, and with "
+                f"`farmiq weighings ls --station {self.station_id} --state INCOMPLETE`. Closes by "
+                "itself when every part has arrived"
+            ),
+        )
+
+
+async def update_alerts(tx: db.Connection, subjects: Collection[str] | None = None) -> None:
+    """One alert per station while sessions of it lack a part, counted once for each of them.
+
+    It follows from the sessions, so it is right after any change; one that a person closed opens
+    again only for a session that was flagged since.
+    """
+    stations = await db.fetch_as(
+        tx,
+        _Station,
+        """
+        with lacking as (
+          select concat_ws('/', tenant_id, farm_id, barn_id, station_id) as subject,
+            farm_id, barn_id, station_id, id, incomplete_at, incomplete_reason
+          from weight_sessions where is_incomplete and not is_settled
+        ), raised as (
+          select subject, max(last_seen_at) as last_at from alerts where kind = %s group by subject
+        )
+        select subject, farm_id, barn_id, station_id, count(*) as sessions,
+          count(*) filter (where incomplete_at > coalesce(last_at, '-infinity')) as unseen,
+          (array_agg(id order by incomplete_at desc, id))[1] as newest_id,
+          (array_agg(incomplete_reason order by incomplete_at desc, id))[1] as newest_reason
+        from lacking left join raised using (subject)
+        where %s::text[] is null or subject = any(%s::text[])
+        group by subject, farm_id, barn_id, station_id order by subject
+        """,
+        (INCOMPLETE, *[None if subjects is None else sorted(subjects)] * 2),
+    )
+    for station in stations:
+        if station.unseen:
+            await alerts.raise_(tx, station.alert(), count=station.unseen)
+        else:
+            await alerts.restate(tx, station.alert())
+    known = await alerts.open_subjects(tx, INCOMPLETE) if subjects is None else subjects
+    for subject in sorted({*known}.difference(station.subject for station in stations)):
+        await alerts.close(tx, kind=INCOMPLETE, subject=subject)

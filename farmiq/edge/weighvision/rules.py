@@ -1,0 +1,150 @@
+"""Pure: the state of a weigh session from its events, whatever their order and repetition.
+
+The same set of facts always gives the same session. The rules where facts disagree (D-123):
+
+- of several created, finalized or cancelled the earliest by (time, seq, id) counts;
+- finalized wins over cancelled, whichever came or happened first: no weighing is hidden;
+- nothing that comes later undoes either of them.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+from uuid import UUID
+
+from farmiq.messages import weighvision as words
+
+Status = Literal["created", "finalized", "cancelled"]
+Part = Literal["created", "weight", "image", "finalized"]
+# What a session needs to be valid, in the order in which it is reported (SC-01).
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One event. `weight_kg` is that of a weighing, or the one in created or finalized."""
+
+    event_id: UUID
+    event_type: str
+    occurred_at: datetime
+    seq: int | None = None
+    batch_id: str | None = None
+    weight_kg: float | None = None
+    image_count: int | None = None
+    media_id: UUID | None = None
+    reason: str | None = None
+
+    @property
+    def order(self) -> tuple[datetime, int, int]:
+        """By the device's clock, then by its seq (C-29), then by the id."""
+        return self.occurred_at, -1 if self.seq is None else self.seq, self.event_id.int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """`images` were announced and are stored; `announced` may still be on the way."""
+
+    status: Status
+    start_at: datetime
+    end_at: datetime | None
+    batch_id: str | None
+    initial_weight_kg: float | None
+    final_weight_kg: float | None
+    image_count: int | None
+    reason: str | None
+    parts: frozenset[Part]
+    announced: frozenset[UUID]
+    stored: frozenset[UUID]
+
+    @property
+    def images(self) -> frozenset[UUID]:
+        return self.announced & self.stored
+
+    @property
+    def valid(self) -> bool:
+        """Created, weighed, photographed and finalized: the full set alone (SC-01)."""
+        return not self.missing
+
+    @property
+    def missing(self) -> tuple[Part, ...]:
+        return tuple(part for part in PARTS if part not in self.parts)
+
+    @property
+    def counts_differ(self) -> bool:
+        return self.image_count is not None and self.image_count != len(self.images)
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is awaited: cancelled by the device, or valid with every image it counted."""
+        return self.status == "cancelled" or (self.valid and not self.counts_differ)
+
+
+def fold(facts: Iterable[Fact], *, stored: Collection[UUID] = ()) -> Session:
+    """The session of these facts, at least one. `stored` are the images uploaded for it."""
+    in_order = sorted(set(facts), key=lambda fact: fact.order)
+    created = _first(in_order, words.SESSION_CREATED)
+    finalized = _first(in_order, words.SESSION_FINALIZED)
+    cancelled = _first(in_order, words.SESSION_CANCELLED)
+    weights = [fact for fact in in_order if fact.event_type == words.WEIGHT_RECORDED]
+    announced = frozenset(fact.media_id for fact in in_order if fact.media_id)
+    ended = finalized or cancelled
+    found: dict[Part, object] = {
+        "created": created,
+        "weight": weights,
+        "image": announced & frozenset(stored),
+        "finalized": finalized,
+    }
+    return Session(
+        status="finalized" if finalized else "cancelled" if cancelled else "created",
+        start_at=(created or in_order[0]).occurred_at,
+        end_at=ended.occurred_at if ended else None,
+        batch_id=created.batch_id if created else None,
+        initial_weight_kg=_weight(created, weights[:1]),
+        final_weight_kg=_weight(finalized, weights[-1:]) if finalized else None,
+        image_count=finalized.image_count if finalized else None,
+        reason=cancelled.reason if cancelled and not finalized else None,
+        parts=frozenset(part for part in PARTS if found[part]),
+        announced=announced,
+        stored=frozenset(stored),
+    )
+
+
+def overdue(
+    session: Session, *, waited_s: float, quiet_s: float, patience_s: float
+) -> tuple[str, ...]:
+    """What is missing for too long, in words; nothing of a settled session (SC-03, C-27).
+
+    An image is awaited since the session's first event, everything else since its last: an animal
+    may stand on the scale for long. Both are the edge's time, not the device's.
+    """
+    if session.is_settled:
+        return ()
+    missing = [
+        _describe(part, session)
+        for part in session.missing
+        if (waited_s if part == "image" else quiet_s) > patience_s
+    ]
+    if session.counts_differ and "image" in session.parts and quiet_s > patience_s:
+        missing.append(f"images: {len(session.images)} of {session.image_count}")
+    return tuple(missing)
+
+
+def _describe(part: Part, session: Session) -> str:
+    """The name of the missing event; for an image also how far it got."""
+    if part != "image":
+        return part
+    if session.announced:
+        return "image (announced, not uploaded)"
+    return "image (uploaded, not announced)" if session.stored else "image"
+
+
+def _first(in_order: Iterable[Fact], event_type: str) -> Fact | None:
+    return next((fact for fact in in_order if fact.event_type == event_type), None)
+
+
+def _weight(fact: Fact | None, weighings: list[Fact]) -> float | None:
+    """The weight that the device named itself, else its weighing (C-29)."""
+    if fact is not None and fact.weight_kg is not None:
+        return fact.weight_kg
+    return weighings[0].weight_kg if weighings else None
