@@ -10,7 +10,7 @@ Verdict = Literal["done", "away", "stranger", "refused", "new_address", "exists"
 
 _AWAY = {408, 425, 429, 502, 503, 504}
 _STRANGER = {401, 403, 404}
-LONGEST_WAIT_S = 3600.0
+MAX_WAIT_S = 3600.0
 
 
 def of_presign(status: int) -> Verdict:
@@ -31,12 +31,6 @@ def of_put(status: int) -> Verdict:
     if status == 412:  # noqa: PLR2004
         return "exists"
     return "away" if status in _AWAY else "refused"
-
-
-def wait_s(attempts: int, *, base_s: float, chance: float) -> float:
-    """Before the next try of a picture that was refused `attempts` times."""
-    whole = min(base_s * 2.0 ** min(attempts, 32), LONGEST_WAIT_S)
-    return whole * (0.5 + chance / 2)
 
 
 def failed(attempts: int, *, limit: int) -> bool:

@@ -5,7 +5,6 @@ images, files --> [uploads] --presign, PUT--> edge-media-store;  then image.capt
 
 import asyncio
 import hashlib
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,7 +20,8 @@ from farmiq.device.store import Image, Tx
 from farmiq.device.writing import Writer
 from farmiq.plumbing import asking, ids, log
 from farmiq.plumbing.asking import Said
-from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.backoff import Backoff, chance
+from farmiq.plumbing.retry import RetryPolicy
 
 NAME = "iot-weighvision-agent"
 LOOK_S = 1.0
@@ -235,8 +235,8 @@ class Uploads:
     async def _note_refusal(self, image: Image, outcome: Outcome) -> None:
         attempts = image.attempts + 1
         over = outcome.kind == "lost" or uploading.failed(attempts, limit=self.attempts)
-        chance = random.random()  # noqa: S311 - jitter, not a secret
-        wait_s = uploading.wait_s(image.attempts, base_s=self.backoff_s, chance=chance)
+        policy = RetryPolicy(self.backoff_s, uploading.MAX_WAIT_S)
+        wait_s = policy.delay_s(image.attempts, chance=chance())
         now_s = self.buffer.now_s()
 
         def work(tx: Tx) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from farmiq.plumbing import retry
+
 # A station may have been cut off for weeks; what claims to be older has a wrong clock (C-44).
 LONGEST_AWAY = timedelta(days=30)
 MOST_AHEAD = timedelta(days=1)
@@ -38,4 +40,4 @@ def is_over(kept: Kept, *, now: datetime, days: float, open_sessions: bool) -> b
 
 def look_again_s(count: int) -> float:
     """How long until an image that was announced is looked for again: soon, then hourly."""
-    return min(2.0 ** min(count, 12), 3600.0)
+    return retry.fixed_delay_s(count, base_s=1.0, cap_s=3600.0)

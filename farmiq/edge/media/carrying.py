@@ -9,7 +9,6 @@ there already is refused by the store. Any number of these may run.
 
 import asyncio
 import hashlib
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,7 +30,8 @@ from farmiq.edge.media.delivery import Answer, Away, Put, Refused, There
 from farmiq.messages import instants, media
 from farmiq.messages.text import storable
 from farmiq.plumbing import asking, db, ids, log, objects
-from farmiq.plumbing.backoff import retry_after_s
+from farmiq.plumbing.backoff import chance
+from farmiq.plumbing.retry import retry_after_s
 
 NOT_LET_IN = 401
 # After that many failures in a row the connection itself is suspected (peers 4).
@@ -159,7 +159,7 @@ class Carrier:
             crash.here("media.before_synced_commit")
 
     async def _refused(self, image: Waiting, why: str) -> None:
-        again_s = delivery.wait_s(image.sync_count, chance=random.random())  # noqa: S311 - jitter
+        again_s = delivery.IMAGE_RETRY.delay_s(image.sync_count, chance=chance())
         self._log.warning("media.not_taken", media_id=str(image.id), error=why)
         async with db.transaction(self._pool) as tx:
             await carried.keep_refused(tx, image, why=why, again_s=again_s)
@@ -174,12 +174,8 @@ class Carrier:
                 continue
             failures = self._rests.get(tenant_id, _Rest(0, 0.0)).failures + 1
             self._log.warning("media.cloud_away", tenant_id=tenant_id, error=outcome.why)
-            pause_s = delivery.pause_s(
-                failures,
-                retry_after_s=outcome.retry_after_s,
-                longest_s=self._settings.sync_breaker_s,
-                chance=random.random(),  # noqa: S311 - jitter
-            )
+            policy = delivery.outage_retry(cap_s=self._settings.sync_breaker_s)
+            pause_s = policy.delay_s(failures, chance=chance(), retry_after_s=outcome.retry_after_s)
             self._rests[tenant_id] = _Rest(failures, time.monotonic() + pause_s)
             if failures % REBUILD_AFTER == 0:
                 await self._client.aclose()

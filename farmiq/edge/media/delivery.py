@@ -9,6 +9,7 @@ from typing import Any
 
 from farmiq.messages.media import MOST_BYTES
 from farmiq.messages.text import storable
+from farmiq.plumbing.retry import RetryPolicy
 
 # No answer of our cloud about this image: an outage, or something on the way.
 AWAY_STATUSES = frozenset({401, 403, 404, 405, 408, 429, 500, 502, 503, 504})
@@ -16,7 +17,8 @@ OK = 200
 THERE_ALREADY = 412
 # An address that has ended, or clocks that differ: the next one may be good.
 NOT_ANY_MORE = 403
-LONGEST_WAIT_S = 3600.0
+# How long an image waits that the cloud rejected so often.
+IMAGE_RETRY = RetryPolicy(base_s=2.0, cap_s=3600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +86,9 @@ def put(answer: Answer) -> Away | Refused | None:
     return Away(why, answer.retry_after_s)
 
 
-def wait_s(count: int, *, chance: float) -> float:
-    """How long an image that was refused so often rests: growing, capped, never in step."""
-    whole = min(2.0 ** min(count, 16) * 2.0, LONGEST_WAIT_S)
-    return whole * (0.5 + chance / 2)
-
-
-def pause_s(
-    failures: int, *, retry_after_s: float | None, longest_s: float, chance: float
-) -> float:
-    """How long all rest after that many outages in a row; Retry-After is obeyed, within reason."""
-    own = min(2.0 ** min(failures, 16) * 0.5, longest_s) * (0.5 + chance / 2)
-    return max(own, min(retry_after_s or 0.0, LONGEST_WAIT_S))
+def outage_retry(*, cap_s: float) -> RetryPolicy:
+    """How long a tenant's images wait after so many outages in a row."""
+    return RetryPolicy(base_s=0.5, cap_s=cap_s, max_retry_after_s=IMAGE_RETRY.cap_s)
 
 
 def _address(body: Any, *, size_bytes: int, sha256: str) -> Verdict:

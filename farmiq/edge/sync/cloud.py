@@ -15,7 +15,7 @@ from farmiq.edge.sync.verdict import ACCEPTED, Answer
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.text import storable
 from farmiq.plumbing import asking
-from farmiq.plumbing.backoff import retry_after_s
+from farmiq.plumbing.retry import retry_after_s
 
 ROUTE = "/api/v1/ingestion/batch"
 HEARTBEAT = "/api/v1/edges/heartbeat"

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from farmiq.edge.sync.states import State
-from farmiq.plumbing import db
+from farmiq.plumbing import backoff, db
+from farmiq.plumbing.retry import RetryPolicy
 
 
 async def reap(
     tx: db.Connection,
     *,
     most_attempts: int,
-    base_s: float,
-    cap_s: float,
+    policy: RetryPolicy,
     outage_codes: Sequence[str],
     most: int,
 ) -> list[tuple[str, State]]:
@@ -20,41 +20,43 @@ async def reap(
     It counts as an attempt: an event that kills whoever sends it must not do so for ever. What was
     counted for outages before does not add to that (C-12).
     """
+    expired = await db.fetch_all(
+        tx,
+        """
+        select id, case when last_error_code = any(%s) then 1 else attempt_count + 1 end
+        from sync_outbox
+        where claimed_by is not null and status in ('claimed', 'sending')
+          and lease_expires_at < (select fn_now())
+        limit %s for update skip locked
+        """,
+        list(outage_codes),
+        most,
+    )
     cursor = await tx.execute(
         """
-            with expired as (
-              select id, case when last_error_code = any(%(outage_codes)s) then 1
-                else attempt_count + 1 end as attempts
-              from sync_outbox
-              where claimed_by is not null and status in ('claimed', 'sending')
-                and lease_expires_at < (select fn_now())
-              limit %(most)s
-              for update skip locked
-            )
-            update sync_outbox o set
-              status = case when attempts >= %(most_attempts)s then 'dlq' else 'pending' end,
-              attempt_count = attempts,
-              last_attempt_at = (select fn_now()),
-              next_attempt_at = case when attempts >= %(most_attempts)s then o.next_attempt_at
-                else (select fn_now()) + interval '1 second' * least(
-                  2.0 ^ least(attempts, 64) * %(base_s)s::float8 + random(), %(cap_s)s::float8) end,
-              last_error_code = 'LEASE_EXPIRED',
-              last_error_message = 'held by ' || o.claimed_by || ', which did not settle it',
-              failed_at = case when attempts >= %(most_attempts)s then (select fn_now()) end,
-              dlq_reason = case when attempts >= %(most_attempts)s
-                then 'max_attempts_exceeded' end,
-              claimed_by = null, claimed_at = null, lease_expires_at = null,
-              updated_at = (select fn_now())
-            from expired e where o.id = e.id
-            returning o.tenant_id, o.status
+        update sync_outbox o set
+          status = case when r.is_last then 'dlq' else 'pending' end,
+          attempt_count = r.attempts,
+          last_attempt_at = (select fn_now()),
+          next_attempt_at = case when r.is_last then o.next_attempt_at
+            else (select fn_now()) + r.delay_s * interval '1 second' end,
+          last_error_code = 'LEASE_EXPIRED',
+          last_error_message = 'held by ' || o.claimed_by || ', which did not settle it',
+          failed_at = case when r.is_last then (select fn_now()) end,
+          dlq_reason = case when r.is_last then 'max_attempts_exceeded' end,
+          claimed_by = null, claimed_at = null, lease_expires_at = null,
+          updated_at = (select fn_now())
+        from (select id, attempts, delay_s, attempts >= %s as is_last
+          from unnest(%s::uuid[], %s::int[], %s::float8[]) as e(id, attempts, delay_s)) r
+        where o.id = r.id
+        returning o.tenant_id, o.status
         """,
-        {
-            "outage_codes": list(outage_codes),
-            "most": most,
-            "most_attempts": most_attempts,
-            "base_s": base_s,
-            "cap_s": cap_s,
-        },
+        (
+            most_attempts,
+            [event_id for event_id, _ in expired],
+            [attempts for _, attempts in expired],
+            [policy.delay_s(attempts, chance=backoff.chance()) for _, attempts in expired],
+        ),
     )
     return [(tenant_id, status) for tenant_id, status in await cursor.fetchall()]
 

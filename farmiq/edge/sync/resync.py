@@ -147,7 +147,7 @@ async def _deliver(
                 await asyncio.sleep(
                     verdict.pause_s(
                         failures,
-                        longest_s=settings.sync_breaker_s,
+                        cap_s=settings.sync_breaker_s,
                         retry_after_s=away.retry_after_s,
                     )
                 )

@@ -1,6 +1,5 @@
 """Settling: what an answer of the cloud does to the rows that were sent, one transaction each."""
 
-import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +10,7 @@ from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
 from farmiq.edge.sync import store, tenants, verdict, watch
 from farmiq.edge.sync.store import Again, Sending
-from farmiq.plumbing import db, log
+from farmiq.plumbing import backoff, db, log, retry
 
 SETTLED = prometheus_client.Counter(
     "farmiq_sync_events_total", "Events settled by the forwarder", ["outcome"]
@@ -52,9 +51,9 @@ class Settling:
         async with db.transaction(self._pool) as tx:
             pause_s = verdict.pause_s(
                 await tenants.failures(tx, tenant_id),
-                longest_s=self._settings.sync_breaker_s,
+                cap_s=self._settings.sync_breaker_s,
                 retry_after_s=away.retry_after_s,
-                obeyed_s=self._settings.sync_cap_s,
+                max_retry_after_s=self._settings.sync_cap_s,
             )
             await tenants.note_outage(
                 tx, tenant_id, pause_s=pause_s, code=away.code, message=away.message
@@ -119,13 +118,8 @@ class Settling:
         if outage:
             # No longer than its tenant pauses: when the cloud is back, all is sent (BK-10).
             cap_s = min(cap_s, self._settings.sync_breaker_s)
-        delay_ms = verdict.backoff_ms(
-            attempts,
-            base_s=self._settings.sync_base_s,
-            cap_s=cap_s,
-            jitter_ms=random.random() * 1000,  # noqa: S311 - jitter, not a secret
-        )
-        return Again(attempts, delay_ms)
+        policy = retry.documented(base_s=self._settings.sync_base_s, cap_s=cap_s)
+        return Again(attempts, policy.delay_s(attempts, chance=backoff.chance()))
 
     def _attempts(self, row: Sending, *, outage: bool) -> int:
         return verdict.attempts_after(

@@ -78,7 +78,7 @@ class Again:
     """How a row that failed goes back."""
 
     attempts: int
-    delay_ms: float
+    delay_s: float
 
 
 Held = TypeVar("Held", Claimed, Sending)
@@ -246,10 +246,10 @@ async def retry(
         """
         update sync_outbox o set status = 'pending', attempt_count = r.attempts,
           last_attempt_at = (select fn_now()),
-          next_attempt_at = (select fn_now()) + r.delay_ms * interval '1 millisecond',
+          next_attempt_at = (select fn_now()) + r.delay_s * interval '1 second',
           last_error_code = %s, last_error_message = %s, updated_at = (select fn_now()),
           claimed_by = null, claimed_at = null, lease_expires_at = null
-        from unnest(%s::int[], %s::float8[], %s::uuid[]) as r(attempts, delay_ms, id)
+        from unnest(%s::int[], %s::float8[], %s::uuid[]) as r(attempts, delay_s, id)
         where o.id = r.id and o.claimed_by = %s and o.claimed_at = %s
           and o.status in ('claimed', 'sending')
         """,
@@ -257,7 +257,7 @@ async def retry(
             code,
             message,
             [again.attempts for again in rows.values()],
-            [again.delay_ms for again in rows.values()],
+            [again.delay_s for again in rows.values()],
             *_fence(list(rows), claimed_by),
         ),
     )

@@ -12,7 +12,7 @@ from farmiq.edge.sync import retention as store
 from farmiq.edge.sync.forwarder import RECLAIMED
 from farmiq.edge.sync.states import State
 from farmiq.edge.sync.verdict import MAX_ATTEMPTS
-from farmiq.plumbing import db
+from farmiq.plumbing import db, retry
 
 # Rows in one transaction: short enough that nobody waits for it.
 AT_ONCE = 2000
@@ -26,8 +26,7 @@ async def reap(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
             freed = await overdue.reap(
                 tx,
                 most_attempts=settings.sync_max_attempts,
-                base_s=settings.sync_base_s,
-                cap_s=settings.sync_cap_s,
+                policy=retry.documented(base_s=settings.sync_base_s, cap_s=settings.sync_cap_s),
                 outage_codes=verdict.OUTAGE_CODES,
                 most=AT_ONCE,
             )

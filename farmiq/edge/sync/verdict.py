@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farmiq.messages.text import storable
+from farmiq.plumbing.retry import RetryPolicy
 
 # No answer at all, or one that speaks of the way and not of the events. A bad key or clock (401,
 # 403) and a wrong address (404) belong here: they must not empty the outbox into the dlq.
@@ -105,11 +106,6 @@ def judge(answer: Answer, *, count: int) -> Verdict:
     return Failed(code, message)
 
 
-def backoff_ms(attempt: int, *, base_s: float, cap_s: float, jitter_ms: float) -> float:
-    """003's formula to the letter: min(2^attempt · base · 1000 + jitter, cap · 1000)."""
-    return float(min(2.0 ** min(attempt, 64) * base_s * 1000 + jitter_ms, cap_s * 1000))
-
-
 def attempts_after(attempts: int, *, most: int, outage: bool, last_code: str | None) -> int:
     """Failures so far, with this one.
 
@@ -132,15 +128,18 @@ def may_be_an_event(away: Away) -> bool:
 
 
 def pause_s(
-    failures: int, *, longest_s: float, retry_after_s: float | None, obeyed_s: float | None = None
+    failures: int,
+    *,
+    cap_s: float,
+    retry_after_s: float | None,
+    max_retry_after_s: float | None = None,
 ) -> float:
-    """How long a tenant rests after that many outages in a row.
+    """How long a tenant pauses after this many outages in a row.
 
-    What the cloud itself asks for (Retry-After) is obeyed, up to `obeyed_s`: a proxy's odd idea of
-    tomorrow must not silence a farm for a day.
+    Retry-After is obeyed up to a limit: an odd date from a proxy must not stop a farm for a day.
     """
-    own = min(2.0 ** min(failures, 16) * 0.5, longest_s)
-    return max(own, min(retry_after_s or 0.0, longest_s if obeyed_s is None else obeyed_s))
+    policy = RetryPolicy(0.5, cap_s, spread=0.0, max_retry_after_s=max_retry_after_s)
+    return policy.delay_s(failures, chance=0.0, retry_after_s=retry_after_s)
 
 
 _MEANING = {

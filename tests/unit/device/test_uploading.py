@@ -4,6 +4,7 @@ import pytest
 
 from farmiq.device import plan, uploading
 from farmiq.device.uploading import Verdict
+from farmiq.plumbing.retry import RetryPolicy
 
 
 @pytest.mark.req("WV-30", "WV-31")
@@ -34,7 +35,8 @@ def test_verdicts(status: int, presign: Verdict, put: Verdict) -> None:
 
 @pytest.mark.req("WV-30")
 def test_waits_grow_up_to_an_hour() -> None:
-    waits = [uploading.wait_s(attempts, base_s=2, chance=1) for attempts in range(14)]
+    policy = RetryPolicy(2, uploading.MAX_WAIT_S)
+    waits = [policy.delay_s(attempts, chance=1) for attempts in range(14)]
     assert waits[:4] == [2, 4, 8, 16]
     assert waits == sorted(waits)
     assert max(waits) == 3600

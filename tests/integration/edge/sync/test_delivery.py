@@ -442,7 +442,7 @@ async def test_leases_and_retries_end_by_the_clock_that_tests_move(
     (again,) = await claim()
     assert again.reclaimed
     async with db.transaction(pool) as tx:
-        await store.retry(tx, {again: Again(1, 7_200_000)}, claimed_by="one", code="x", message="x")
+        await store.retry(tx, {again: Again(1, 7_200)}, claimed_by="one", code="x", message="x")
     move(-27)
     assert await claim() == []
     move(-25)

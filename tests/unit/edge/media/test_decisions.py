@@ -208,9 +208,10 @@ def test_what_the_store_says_of_a_put(status: int | None, kind: Any) -> None:
 
 @given(st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1e9))
 def test_waits_grow_and_end(count: int, chance: float, asked: float) -> None:
-    assert 0 < delivery.wait_s(count, chance=chance) <= delivery.LONGEST_WAIT_S
-    pause = delivery.pause_s(count, retry_after_s=asked, longest_s=30, chance=chance)
-    assert min(asked, delivery.LONGEST_WAIT_S) <= pause <= max(30, delivery.LONGEST_WAIT_S)
+    assert 0 < delivery.IMAGE_RETRY.delay_s(count, chance=chance) <= 3600
+    policy = delivery.outage_retry(cap_s=30)
+    pause = policy.delay_s(count, chance=chance, retry_after_s=asked)
+    assert min(asked, 3600) <= pause <= 3600
 
 
 def test_a_page_goes_on_where_the_last_one_ended() -> None:
