@@ -15,8 +15,8 @@ from psycopg.rows import dict_row
 
 from farmiq.cloud import bus
 from farmiq.cloud.bus import Work
-from farmiq.cloud.deadletter import pile
-from farmiq.cloud.deadletter.letter import Letter, Wish
+from farmiq.cloud.deadletter import handlers
+from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter
 from farmiq.edge.sync import verdict
 from farmiq.messages import telemetry
 from farmiq.plumbing import amqp, db
@@ -349,16 +349,16 @@ async def _connected(url: str) -> "psycopg.AsyncConnection[dict[str, Any]]":
 
 async def _on_the_bus(
     amqp_url: str, work: Work, event_id: UUID
-) -> tuple[int | None, Letter | None]:
+) -> tuple[int | None, BusDeadLetter | None]:
     """(how many wait in its queue, itself as a dead letter); None for what cannot be seen."""
-    wish = Wish(work.dead_letters, event_ids=frozenset({str(event_id)}))
+    wish = BusFilter(work.dead_letters, event_ids=frozenset({str(event_id)}))
     try:
         depth = await amqp.depth(amqp_url, work.queue)
         async with (
             asyncio.timeout(DEAD_LETTERS_TIMEOUT_S),
             amqp.connection(amqp_url, name="farmiq-trace") as opened,
         ):
-            async for letter, _ in pile.look(opened, wish):
+            async for letter, _ in handlers.browse(opened, wish):
                 return depth[0] if depth else None, letter
     except (*amqp.UNAVAILABLE, TimeoutError):
         return None, None
@@ -502,7 +502,7 @@ def _cloud_hops(
     noted: dict[str, Any] | None,
     kept: dict[str, Any] | None,
     waiting: int | None,
-    dead: Letter | None,
+    dead: BusDeadLetter | None,
 ) -> list[Hop]:
     received = _at(noted, "received_at")
     unnoted = "no longer known at the door, or made in the cloud" if kept else "not received yet"

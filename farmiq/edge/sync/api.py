@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -14,11 +14,10 @@ from msgspec import Meta
 
 from farmiq.edge import access
 from farmiq.edge.sync import desk, states
-from farmiq.edge.sync.desk import Choice
 from farmiq.edge.sync.states import State
 from farmiq.edge.sync.watch import Watch
 from farmiq.messages.kinds import require_utc
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, deadletters, http
 from farmiq.plumbing.http import HttpError
 
 STATUS = "/api/v1/sync/status"
@@ -52,20 +51,13 @@ class OutboxChoice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         for moment in (self.created_after, self.created_before):
             require_utc(moment)
 
-    def choice(self) -> Choice:
+    def chosen(self) -> dict[str, Any]:
         """Raises HttpError 400 if nothing was chosen: everything has to be asked for by name."""
-        found = Choice(
-            ids=None if self.ids is None else tuple(self.ids),
-            tenant_id=self.tenant_id,
-            event_type=self.event_type,
-            dlq_reason=self.dlq_reason,
-            last_error_code=self.last_error_code,
-            created_after=self.created_after,
-            created_before=self.created_before,
-        )
-        if not self.all and not found.asks_for_something():
+        given = msgspec.structs.asdict(self)
+        chosen = {name: value for name, value in given.items() if name in desk.TABLE.conditions}
+        if not self.all and all(value is None for value in chosen.values()):
             raise HttpError(400, 'say which rows: ids, a filter, or "all": true')
-        return found
+        return chosen
 
 
 class OutboxMoved(msgspec.Struct, kw_only=True):
@@ -172,17 +164,16 @@ def add_to(app: FastAPI, pool: db.Pool, watch: Watch) -> None:
     async def get_outbox(request: Request) -> Response:
         caller = await access.require(request, pool, "viewer", by_tenant=True)
         asked = _query(request)
-        choice = Choice(
-            tenant_id=caller.tenant(asked.tenant_id),
-            event_type=asked.event_type,
-            dlq_reason=asked.dlq_reason,
-            last_error_code=asked.last_error_code,
-        )
-        statuses = (asked.status,) if asked.status else states.STATES
+        chosen = {
+            "statuses": [asked.status] if asked.status else list(states.STATES),
+            "tenant_id": caller.tenant(asked.tenant_id),
+            "event_type": asked.event_type,
+            "dlq_reason": asked.dlq_reason,
+            "last_error_code": asked.last_error_code,
+            "after": asked.after,
+        }
         async with _transaction(pool) as tx:
-            rows = await desk.ls(
-                tx, choice, statuses=statuses, limit=asked.limit, after=asked.after
-            )
+            rows = await deadletters.ls(tx, desk.TABLE, chosen, limit=asked.limit)
         found = [msgspec.convert(row, OutboxRow) for row in rows]
         return _json(
             OutboxPage(rows=found, next=found[-1].id if len(found) == asked.limit else None)
@@ -191,10 +182,10 @@ def add_to(app: FastAPI, pool: db.Pool, watch: Watch) -> None:
     async def move(request: Request, by: Move) -> Response:
         caller = await access.require(request, pool, "admin", by_tenant=True)
         asked = await _body(request)
-        choice = replace(asked.choice(), tenant_id=caller.tenant(asked.tenant_id))
+        chosen = asked.chosen() | {"tenant_id": caller.tenant(asked.tenant_id)}
         async with _transaction(pool) as tx:
             moved = await by(
-                tx, choice, limit=asked.limit, actor=caller.name, dry_run=asked.dry_run
+                tx, chosen, limit=asked.limit, actor=caller.name, dry_run=asked.dry_run
             )
         return _json(OutboxMoved(count=len(moved), ids=moved, dry_run=asked.dry_run))
 

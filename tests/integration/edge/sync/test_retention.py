@@ -11,7 +11,6 @@ import pytest
 from farmiq.config import EdgeSettings
 from farmiq.edge.sync import archive, desk, states, upkeep
 from farmiq.edge.sync import retention as store
-from farmiq.edge.sync.desk import Choice
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import force, move_clock, owe_many, rows
@@ -88,7 +87,7 @@ async def test_a_row_redriven_while_its_archive_is_written_stays(
         old = await store.undelivered(tx, days=30, most=10)
     written = await archive.write(settings.outbox_archive(), old)
     async with db.transaction(pool) as tx:
-        await desk.redrive(tx, Choice(ids=(old[0]["id"],)), limit=1, actor="me")
+        await desk.redrive(tx, {"ids": [old[0]["id"]]}, limit=1, actor="me")
     async with db.transaction(pool) as tx:
         assert await store.forget_archived(tx, old, written) == 1
     assert rows(edge_db, "select id, status from sync_outbox") == [(old[0]["id"], "pending")]
