@@ -17,7 +17,7 @@ from farmiq.cloud import bus
 from farmiq.cloud.bus import Work
 from farmiq.cloud.deadletter import handlers
 from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter
-from farmiq.edge.sync import verdict
+from farmiq.edge.sync import rules
 from farmiq.messages import telemetry
 from farmiq.plumbing import amqp, db
 
@@ -483,7 +483,7 @@ def delivery(owed: dict[str, Any], trouble: dict[str, Any] | None) -> tuple[str,
     until = trouble["paused_until"]
     pause = f"; paused until {until.astimezone():%Y-%m-%d %H:%M:%S %Z}" if until else ""
     failures = f"the last {trouble['consecutive_failures']} tries of tenant {owed['tenant_id']}"
-    if any(code in found for code in verdict.PERSON_CODES):
+    if any(code in found for code in rules.OPERATOR_CODES):
         mend = "check the edge's key, its clock, the tenant and FARMIQ_CLOUD_URL: "
         return (
             f"{said}; the cloud does not let {failures} in{found}{pause}",

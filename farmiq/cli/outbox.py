@@ -48,10 +48,10 @@ def stats(*, stack: StackName = None, as_json: AsJson = False) -> None:
     """How delivery goes, per tenant. Exit code 3: something is set aside or a tenant pauses."""
     from dataclasses import asdict
 
-    from farmiq.edge.sync import desk
+    from farmiq.edge.sync import handlers
 
-    async def look(tx: Any) -> tuple[list[desk.TenantStatus], int]:
-        return await desk.status(tx), await desk.delivered(tx)
+    async def look(tx: Any) -> tuple[list[handlers.TenantStatus], int]:
+        return await handlers.status(tx), await handlers.delivered(tx)
 
     tenants, delivered = terminal.in_transaction(terminal.environment(stack), look)
     if as_json:
@@ -87,16 +87,14 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List events, newest first; without --status those that are not delivered."""
-    from farmiq.edge.sync import desk, states
+    from farmiq.edge.sync import handlers, rules
     from farmiq.plumbing import deadletters
 
-    wanted = status or [state for state in states.STATES if state != "acked"]
-    if unknown := sorted(set(wanted) - set(states.STATES)):
-        terminal.fail(
-            f"{unknown[0]!r} is no status; choose from {', '.join(states.STATES)}", code=2
-        )
+    wanted = status or [state for state in rules.STATES if state != "acked"]
+    if unknown := sorted(set(wanted) - set(rules.STATES)):
+        terminal.fail(f"{unknown[0]!r} is no status; choose from {', '.join(rules.STATES)}", code=2)
     chosen = {
-        "statuses": [state for state in states.STATES if state in wanted],
+        "statuses": [state for state in rules.STATES if state in wanted],
         "tenant_id": tenant,
         "event_type": kind,
         "dlq_reason": reason,
@@ -105,8 +103,8 @@ def ls(
     }
 
     async def look(tx: Any) -> tuple[list[dict[str, Any]], int]:
-        rows = await deadletters.ls(tx, desk.TABLE, chosen, limit=limit)
-        return rows, await deadletters.count(tx, desk.TABLE, chosen)
+        rows = await deadletters.ls(tx, handlers.TABLE, chosen, limit=limit)
+        return rows, await deadletters.count(tx, handlers.TABLE, chosen)
 
     rows, total = terminal.in_transaction(terminal.environment(stack), look)
     terminal.print_list(
@@ -126,12 +124,12 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one event with everything known of it, its payload too."""
-    from farmiq.edge.sync import desk
+    from farmiq.edge.sync import handlers
     from farmiq.plumbing import deadletters
 
     row = terminal.in_transaction(
         terminal.environment(stack),
-        lambda tx: deadletters.show(tx, desk.TABLE, event_id, payload="payload_json"),
+        lambda tx: deadletters.show(tx, handlers.TABLE, event_id, payload="payload_json"),
     )
     if row is None:
         terminal.fail(
@@ -145,9 +143,9 @@ def show(
 
 def redrive(**given: Any) -> None:
     """Send events of the dlq again, with nothing held against them. It is audited."""
-    from farmiq.edge.sync import desk
+    from farmiq.edge.sync import handlers
 
-    _move(desk.redrive, "redriven", **given)
+    _move(handlers.redrive, "redriven", **given)
 
 
 def unclaim(**given: Any) -> None:
@@ -155,16 +153,16 @@ def unclaim(**given: Any) -> None:
 
     The forwarders do so by themselves within two leases; this is for those who cannot wait.
     """
-    from farmiq.edge.sync import desk
+    from farmiq.edge.sync import handlers
 
-    _move(desk.unclaim, "freed", **given)
+    _move(handlers.unclaim, "freed", **given)
 
 
 def discard(**given: Any) -> None:
     """Give events of the dlq up for good. They stay readable, then go to an archive file."""
-    from farmiq.edge.sync import desk
+    from farmiq.edge.sync import handlers
 
-    _move(desk.discard, "discarded", **given)
+    _move(handlers.discard, "discarded", **given)
 
 
 add(app, "redrive", redrive, {**ROWS, **WHY, **WHEN, **MOVE})
@@ -225,9 +223,9 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _trouble(each: Any) -> str:
     if each.consecutive_failures:
-        from farmiq.edge.sync import verdict
+        from farmiq.edge.sync import rules
 
-        why = verdict.told(each.last_error_code, each.last_error_message)
+        why = rules.describe_error(each.last_error_code, each.last_error_message)
         return f"  PAUSED, {each.consecutive_failures:,} times in a row: {why}"
     return (
         f"  draining, new events pass at priority {each.live_priority}"

@@ -74,7 +74,7 @@ DLQ: Filter = {"statuses": ["dlq"]}
 
 
 async def status(tx: db.Connection) -> list[TenantStatus]:
-    """Every tenant that is owed something, has something set aside, or was ever delivered to."""
+    """Every tenant with pending events or dead letters, or to whom something was delivered."""
     async with tx.cursor(row_factory=class_row(TenantStatus)) as cursor:
         await cursor.execute(
             """
@@ -108,7 +108,7 @@ async def status(tx: db.Connection) -> list[TenantStatus]:
 
 
 async def delivered(tx: db.Connection) -> int:
-    """How many delivered rows are still kept; it counts them all."""
+    """How many delivered rows are still stored; it counts them all."""
     found: int = await db.fetch_value(tx, "select count(*) from sync_outbox where status = 'acked'")
     return found
 
@@ -170,7 +170,7 @@ async def discard(
 
 
 async def _by_hand(tx: db.Connection, what: str) -> None:
-    """What the trigger asks for; it ends with the transaction."""
+    """Say which change by hand this is, as the trigger demands; it ends with the transaction."""
     await tx.execute("select set_config('farmiq.outbox_by_hand', %s, true)", (what,))
 
 
