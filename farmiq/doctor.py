@@ -24,7 +24,7 @@ from farmiq.config import CloudSettings, DeviceSettings, EdgeSettings, SettingsE
 from farmiq.device.status import needs_attention
 from farmiq.edge import broker, disk
 from farmiq.edge.ingress import quarantine
-from farmiq.edge.sync import desk
+from farmiq.edge.sync import handlers
 from farmiq.messages import topics
 from farmiq.plumbing import amqp, broker_store, cursor, db, migrations, mqtt, nats, stream
 from farmiq.plumbing.objects import Bucket
@@ -90,7 +90,7 @@ def _edge(settings: EdgeSettings) -> list[tuple[str, Probe]]:
 
     async def outbox() -> Check:
         async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
-            return judge_outbox(await desk.status(tx), stall_s=settings.sync_stall_s)
+            return judge_outbox(await handlers.status(tx), stall_s=settings.sync_stall_s)
 
     async def held() -> Check:
         async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
@@ -202,7 +202,7 @@ def _agent(settings: DeviceSettings) -> list[tuple[str, Probe]]:
     ]
 
 
-def judge_outbox(tenants: list[desk.TenantStatus], *, stall_s: float) -> Check:
+def judge_outbox(tenants: list[handlers.TenantStatus], *, stall_s: float) -> Check:
     """Pure: what waits is fine as long as it moves; what is set aside waits for a person."""
     waiting, aside = sum(each.waiting for each in tenants), sum(each.dlq for each in tenants)
     oldest_s = max((each.oldest_s for each in tenants), default=0.0)

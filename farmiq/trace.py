@@ -15,9 +15,9 @@ from psycopg.rows import dict_row
 
 from farmiq.cloud import bus
 from farmiq.cloud.bus import Work
-from farmiq.cloud.deadletter import pile
-from farmiq.cloud.deadletter.letter import Letter, Wish
-from farmiq.edge.sync import verdict
+from farmiq.cloud.deadletter import handlers
+from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter
+from farmiq.edge.sync import rules
 from farmiq.messages import telemetry
 from farmiq.plumbing import amqp, db
 
@@ -349,16 +349,16 @@ async def _connected(url: str) -> "psycopg.AsyncConnection[dict[str, Any]]":
 
 async def _on_the_bus(
     amqp_url: str, work: Work, event_id: UUID
-) -> tuple[int | None, Letter | None]:
+) -> tuple[int | None, BusDeadLetter | None]:
     """(how many wait in its queue, itself as a dead letter); None for what cannot be seen."""
-    wish = Wish(work.dead_letters, event_ids=frozenset({str(event_id)}))
+    wish = BusFilter(work.dead_letters, event_ids=frozenset({str(event_id)}))
     try:
         depth = await amqp.depth(amqp_url, work.queue)
         async with (
             asyncio.timeout(DEAD_LETTERS_TIMEOUT_S),
             amqp.connection(amqp_url, name="farmiq-trace") as opened,
         ):
-            async for letter, _ in pile.look(opened, wish):
+            async for letter, _ in handlers.browse(opened, wish):
                 return depth[0] if depth else None, letter
     except (*amqp.UNAVAILABLE, TimeoutError):
         return None, None
@@ -483,7 +483,7 @@ def delivery(owed: dict[str, Any], trouble: dict[str, Any] | None) -> tuple[str,
     until = trouble["paused_until"]
     pause = f"; paused until {until.astimezone():%Y-%m-%d %H:%M:%S %Z}" if until else ""
     failures = f"the last {trouble['consecutive_failures']} tries of tenant {owed['tenant_id']}"
-    if any(code in found for code in verdict.PERSON_CODES):
+    if any(code in found for code in rules.OPERATOR_CODES):
         mend = "check the edge's key, its clock, the tenant and FARMIQ_CLOUD_URL: "
         return (
             f"{said}; the cloud does not let {failures} in{found}{pause}",
@@ -502,7 +502,7 @@ def _cloud_hops(
     noted: dict[str, Any] | None,
     kept: dict[str, Any] | None,
     waiting: int | None,
-    dead: Letter | None,
+    dead: BusDeadLetter | None,
 ) -> list[Hop]:
     received = _at(noted, "received_at")
     unnoted = "no longer known at the door, or made in the cloud" if kept else "not received yet"

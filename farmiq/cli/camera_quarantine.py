@@ -1,13 +1,15 @@
-"""`farmiq camera-gateway quarantine`: what cameras sent and could not be taken."""
+"""`farmiq camera-gateway quarantine`: messages of cameras that the gateway rejected."""
 
-from typing import Annotated, Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farmiq.cli import held, terminal
-from farmiq.cli.held import All, DryRun, Id, Ids, Limit, OlderThan, Reason
+from farmiq.cli import deadletters, terminal
+from farmiq.cli.deadletters import Limit, OlderThan, Options, Reason, Source
 from farmiq.cli.terminal import AsJson, StackName
+
+if TYPE_CHECKING:
+    from farmiq.plumbing.deadletters import Quarantine, Result, Table
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -26,160 +28,89 @@ Kind = Annotated[
     ),
 ]
 Mac = Annotated[str | None, typer.Option("--mac", help="Of this camera.")]
-DATABASE = "FARMIQ_CLOUD_DB_URL"
-CHOICE = "--kind, --mac, --reason"
-_EMPTY = "no messages of cameras in quarantine"
+Unknown = Annotated[
+    bool, typer.Option("--unknown", help="Cameras that nobody registered, one line each.")
+]
+FILTERS: Options = {
+    "kind": (Kind, None),
+    "mac": (Mac, None),
+    "reason": (Reason, None),
+    "older_than_hours": (OlderThan, None),
+}
+REDRIVE = """Send messages through the gateway once more, in the order in which they came.
+
+    What is taken leaves quarantine together with its effect; what is refused again stays, with the
+    reasons of today. A HELLO of then says nothing of now: it only leaves. Exit code 3: some are
+    still refused.
+    """
 
 
 @app.callback()
 def default(ctx: typer.Context, *, stack: StackName = None, as_json: AsJson = False) -> None:
     """Without a further word it lists the newest."""
     if ctx.invoked_subcommand is None:
-        ls(stack=stack, as_json=as_json)
+        ls(unknown=False, limit=50, stack=stack, as_json=as_json, **dict.fromkeys(FILTERS))
 
 
-@app.command("ls")
-def ls(
-    *,
-    kind: Kind = None,
-    mac: Mac = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    unknown: Annotated[
-        bool, typer.Option("--unknown", help="Cameras that nobody registered, one line each.")
-    ] = False,
-    limit: Limit = 50,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the newest messages and how many there are by kind. Exit code 3: there are some."""
-    from farmiq.cloud.camera import registry
+def _table() -> "Table":
     from farmiq.cloud.camera.gateway import quarantine
 
-    which = _which(None, kind, mac, reason, older_than)
-
-    async def look(pool: Any) -> tuple[list[Any], list[dict[str, Any]]]:
-        async with pool.connection() as connection:
-            if unknown:
-                return await registry.unknown_cameras(connection, limit=limit), []
-            return (
-                await quarantine.newest(connection, which, most=limit),
-                await quarantine.counts(connection, which),
-            )
-
-    rows, counts = held.on_a_pool(stack, DATABASE, look)
-    if unknown:
-        terminal.print_list(rows, _stranger, as_json=as_json)
-    else:
-        held.print_rows(rows, counts, as_json=as_json)
-    raise typer.Exit(3 if rows else 0)
+    return quarantine.TABLE
 
 
-@app.command("show")
-def show(quarantine_id: Id, *, stack: StackName = None, as_json: AsJson = False) -> None:
-    """Show one message: topic, times, every reason, and its bytes."""
-    from farmiq.cloud.camera.gateway import quarantine
-
-    async def look(pool: Any) -> Any:
-        async with pool.connection() as connection:
-            return await quarantine.find(connection, quarantine_id)
-
-    found = held.on_a_pool(stack, DATABASE, look)
-    if found is None:
-        terminal.fail(f"there is no message {quarantine_id}; `… quarantine ls` shows them")
-    held.print_one(*found, as_json=as_json)
-
-
-@app.command("redrive")
-def redrive(
-    ids: Ids = None,
-    *,
-    kind: Kind = None,
-    mac: Mac = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    everything: All = False,
-    limit: Limit = 10_000,
-    dry_run: DryRun = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
-    """Send messages through the gateway's door once more, in the order in which they came.
-
-    What is taken leaves quarantine together with its effect; what is refused again stays, with the
-    reasons of today. A HELLO of then says nothing of now: it only leaves. Exit code 3: some are
-    still refused.
-    """
-    from farmiq.cloud.camera.gateway import quarantine as work
+def _by(actor: str) -> "Quarantine":
     from farmiq.cloud.camera.gateway.chunks import Pace
+    from farmiq.cloud.camera.gateway.quarantine import CameraQuarantine
 
-    which = _which(ids, kind, mac, reason, older_than)
-    held.careful(which, everything=everything, options=CHOICE)
-    result = held.on_a_pool(
-        stack,
-        DATABASE,
-        lambda pool: work.redrive(
-            pool, which, pace=Pace(), actor=terminal.actor(), most=limit, dry_run=dry_run
-        ),
-    )
-    cut = f"; {result.truncated} cannot be: their bytes were cut short" * bool(result.truncated)
-    if as_json:
-        terminal.print_json(held.plain([result])[0])
-    elif not result.chosen and not ids:
-        typer.echo(_EMPTY)
-    elif dry_run:
-        typer.echo(f"{result.chosen - result.truncated} of {result.chosen} would be tried{cut}")
-    else:
-        typer.echo(f"{result.accepted} accepted, {result.refused} refused again{cut}")
-    if ids and not result.chosen:
-        terminal.fail("no such message waits in quarantine; `… quarantine ls` shows the ids")
-    raise typer.Exit(3 if result.refused + result.truncated else 0)
+    return CameraQuarantine(Pace(), actor)
 
 
-@app.command("discard")
-def discard(
-    ids: Ids = None,
-    *,
-    kind: Kind = None,
-    mac: Mac = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    everything: All = False,
-    limit: Limit = 10_000,
-    dry_run: DryRun = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
-    """Give messages up for good; their bytes and who did it are kept among dead letters' deeds."""
-    from farmiq.cloud.camera.gateway import quarantine as work
-
-    which = _which(ids, kind, mac, reason, older_than)
-    held.careful(which, everything=everything, options=CHOICE)
-    result = held.on_a_pool(
-        stack,
-        DATABASE,
-        lambda pool: work.discard(pool, which, actor=terminal.actor(), most=limit, dry_run=dry_run),
-    )
-    held.print_discarded(result, dry_run=dry_run, as_json=as_json)
-
-
-def _which(
-    ids: list[UUID] | None,
-    kind: str | None,
-    mac: str | None,
-    reason: str | None,
-    older_than: float | None,
-) -> Any:
+async def _redrive(*arguments: Any, **options: Any) -> "Result":
     from farmiq.cloud.camera.gateway import quarantine
+
+    return await quarantine.redrive(*arguments, **options)
+
+
+def _check(chosen: dict[str, Any]) -> dict[str, Any]:
     from farmiq.cloud.camera.gateway.wire import REJECTION_KINDS
     from farmiq.cloud.camera.mac import normal
 
-    held.known_kind(kind, REJECTION_KINDS)
+    deadletters.known_kind(chosen["kind"], REJECTION_KINDS)
+    mac = chosen["mac"]
     try:
-        address = normal(mac) if mac else None
+        return chosen | {"mac": normal(mac) if mac else None}
     except ValueError as error:
         terminal.fail(f"{mac!r} {error}", code=2)
-    return quarantine.Which(tuple(ids) if ids else None, kind, address, reason, older_than)
+
+
+SOURCE = Source(
+    "farmiq camera-gateway quarantine",
+    "FARMIQ_CLOUD_DB_URL",
+    FILTERS,
+    _table,
+    _by,
+    _check,
+    REDRIVE,
+    "Give messages up for good; their bytes and who did it stay in dead_letter_actions.",
+    redrive=_redrive,
+    empty="no messages of cameras in quarantine",
+)
+
+
+def ls(*, unknown: bool, **given: Any) -> None:
+    """List the newest messages and how many there are by kind. Exit code 3: there are some."""
+    if not unknown:
+        deadletters.list_rows(SOURCE, **given)
+    from farmiq.cloud.camera import registry
+
+    async def look(pool: Any) -> Any:
+        async with pool.connection() as connection:
+            return await registry.unknown_cameras(connection, limit=given["limit"])
+
+    SOURCE.check(given)
+    rows = deadletters.on_a_pool(given["stack"], SOURCE.database, look)
+    terminal.print_list(rows, _stranger, as_json=given["as_json"])
+    raise typer.Exit(3 if rows else 0)
 
 
 def _stranger(row: dict[str, Any]) -> tuple[str, ...]:
@@ -190,3 +121,7 @@ def _stranger(row: dict[str, Any]) -> tuple[str, ...]:
         f"{terminal.local(first)} to {terminal.local(last)}",
         row["topic"][:120],
     )
+
+
+deadletters.add(app, "ls", ls, {**FILTERS, "unknown": (Unknown, False), "limit": (Limit, 50)})
+deadletters.add_quarantine(app, SOURCE)

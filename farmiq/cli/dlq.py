@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
+from farmiq.cli.deadletters import Options, add, require_choice
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
 
-    from farmiq.cloud.deadletter.letter import Wish
-    from farmiq.cloud.deadletter.pile import Order
+    from farmiq.cloud.deadletter.rules import BusFilter
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,63 +29,69 @@ app = typer.Typer(
     ),
 )
 Queue = Annotated[
-    str | None, typer.Option(help="One queue of dead letters, as `farmiq dlq ls` names it.")
+    str | None,
+    typer.Option("--queue", help="One queue of dead letters, as `farmiq dlq ls` names it."),
 ]
 Reason = Annotated[
-    str | None, typer.Option(help="Letters whose reason says this, or is of this group.")
+    str | None,
+    typer.Option("--reason", help="Letters whose reason says this, or is of this group."),
 ]
 EventType = Annotated[str | None, typer.Option("--type", help="Events of this type.")]
-Tenant = Annotated[str | None, typer.Option(help="Events of this tenant.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Events of this tenant.")]
 EventIds = Annotated[list[str] | None, typer.Option("--event-id", help="This event; repeatable.")]
-Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
-Rate = Annotated[float, typer.Option(min=0.1, max=5000, help="At most so many a second.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many.")]
+Rate = Annotated[float, typer.Option("--rate", min=0.1, max=5000, help="At most so many a second.")]
 All = Annotated[bool, typer.Option("--all", help="All there are, up to the limit.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; do nothing.")]
+Body = Annotated[bool, typer.Option("--body", help="With the event itself.")]
+WHOSE: Options = {"queue": (Queue, None), "tenant_id": (Tenant, None)}
+WHICH: Options = {
+    "queue": (Queue, None),
+    "reason": (Reason, None),
+    "event_type": (EventType, None),
+    "tenant_id": (Tenant, None),
+    "event_ids": (EventIds, None),
+}
 
 
-@app.command("ls")
-def ls(
-    *, queue: Queue = None, tenant: Tenant = None, stack: StackName = None, as_json: AsJson = False
-) -> None:
+def _move_options(rate_per_s: float) -> Options:
+    return {
+        **WHICH,
+        "everything": (All, False),
+        "limit": (Limit, 1000),
+        "rate_per_s": (Rate, rate_per_s),
+        "dry_run": (DryRun, False),
+    }
+
+
+def ls(*, stack: str | None, as_json: bool, **given: Any) -> None:
     """Count the dead letters by queue and reason. Exit code 3: there are some."""
-    from farmiq.cloud.deadletter import api, pile
+    from farmiq.cloud.deadletter import handlers
 
     async def count() -> list[dict[str, Any]]:
         async with _bus(terminal.environment(stack)) as opened:
-            found = await pile.groups(opened, _wish(queue=queue, tenant=tenant))
-            return [api.group_shown(each) for each in found]
+            groups = await handlers.groups(opened, _filter(**given))
+            return [group.described() for group in groups]
 
     found = asyncio.run(count())
     terminal.print_list(found, _cells, as_json=as_json)
     raise typer.Exit(3 if found else 0)
 
 
-@app.command("show")
-def show(
-    *,
-    queue: Queue = None,
-    reason: Reason = None,
-    event_type: EventType = None,
-    tenant: Tenant = None,
-    event_id: EventIds = None,
-    limit: Limit = 10,
-    body: Annotated[bool, typer.Option("--body", help="With the event itself.")] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+def show(*, limit: int, body: bool, stack: str | None, as_json: bool, **given: Any) -> None:
     """Show letters, oldest first: what, from where, why, how often it was tried.
 
     With --json one list of them.
     """
-    from farmiq.cloud.deadletter import api, pile
+    from farmiq.cloud.deadletter import handlers
 
-    wish = _wish(queue, reason, event_type, tenant, event_id)
+    chosen = _filter(**given)
 
     async def look() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         async with _bus(terminal.environment(stack)) as opened:
-            async for letter, raw in pile.look(opened, wish):
-                shown = api.letter_shown(letter)
+            async for letter, raw in handlers.browse(opened, chosen):
+                shown = letter.described()
                 found.append(shown | ({"body": raw.decode("utf-8", "replace")} if body else {}))
                 if len(found) > limit:
                     break
@@ -102,89 +107,62 @@ def show(
     )
 
 
-@app.command("redrive")
-def redrive(
-    *,
-    queue: Queue = None,
-    reason: Reason = None,
-    event_type: EventType = None,
-    tenant: Tenant = None,
-    event_id: EventIds = None,
-    every: All = False,
-    limit: Limit = 1000,
-    rate: Rate = 100.0,
-    dry_run: DryRun = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+def redrive(**given: Any) -> None:
     """Send letters back to the queues they came from, as if they were new. Safe to repeat.
 
     Say which. Properties that could not be read are left out, and it is said of which letters.
     With --json a line per letter and a summary at the end. Exit code 3: some could not be sent.
     """
-    wish = _chosen(_wish(queue, reason, event_type, tenant, event_id), every=every)
-    order = _order("redrive", wish, limit=limit, rate=rate, dry_run=dry_run)
-    _carry_out(order, stack, as_json=as_json)
+    _move("redrive", **given)
 
 
-@app.command("discard")
-def discard(
-    *,
-    queue: Queue = None,
-    reason: Reason = None,
-    event_type: EventType = None,
-    tenant: Tenant = None,
-    event_id: EventIds = None,
-    every: All = False,
-    limit: Limit = 1000,
-    rate: Rate = 1000.0,
-    dry_run: DryRun = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+def discard(**given: Any) -> None:
     """Take letters away for good. Say which; their bytes stay in the table of the audit.
 
     With --json a line per letter and a summary at the end.
     """
-    wish = _chosen(_wish(queue, reason, event_type, tenant, event_id), every=every)
-    order = _order("discard", wish, limit=limit, rate=rate, dry_run=dry_run)
-    _carry_out(order, stack, as_json=as_json)
+    _move("discard", **given)
 
 
-def _wish(
-    queue: str | None = None,
-    reason: str | None = None,
-    event_type: str | None = None,
-    tenant: str | None = None,
-    event_id: list[str] | None = None,
-) -> "Wish":
-    from farmiq.cloud.deadletter.letter import PILES, Wish
-
-    if queue is not None and queue not in PILES:
-        terminal.fail(f"{queue!r} holds no dead letters; choose one of {', '.join(PILES)}", code=2)
-    return Wish(queue, reason, event_type, tenant, frozenset(event_id or ()))
+add(app, "ls", ls, WHOSE)
+add(app, "show", show, {**WHICH, "limit": (Limit, 10), "body": (Body, False)})
+add(app, "redrive", redrive, _move_options(100.0))
+add(app, "discard", discard, _move_options(1000.0))
 
 
-def _chosen(wish: "Wish", *, every: bool) -> "Wish":
-    if not (every or wish.chooses or wish.tenant_id):
-        terminal.fail(
-            "say which letters: --queue, --reason, --type, --tenant, --event-id or --all", code=2
-        )
-    return wish
+def _filter(*, event_ids: list[str] | None = None, **given: Any) -> "BusFilter":
+    from farmiq.cloud.deadletter.rules import QUEUES, BusFilter
+
+    queue = given["queue"]
+    if queue is not None and queue not in QUEUES:
+        terminal.fail(f"{queue!r} holds no dead letters; choose one of {', '.join(QUEUES)}", code=2)
+    return BusFilter(**given, event_ids=frozenset(event_ids or ()))
 
 
-def _order(action: str, wish: "Wish", *, limit: int, rate: float, dry_run: bool) -> "Order":
-    from farmiq.cloud.deadletter.pile import Order
-
-    actor = f"{getpass.getuser()}@{socket.gethostname()}"
-    return Order(action, wish, actor, limit, rate, dry_run=dry_run)
-
-
-def _carry_out(order: "Order", stack: str | None, *, as_json: bool) -> None:
+def _move(
+    action: str,
+    *,
+    everything: bool,
+    limit: int,
+    rate_per_s: float,
+    dry_run: bool,
+    stack: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     from farmiq import config, crash
-    from farmiq.cloud.deadletter import api, pile
+    from farmiq.cloud.deadletter import handlers
     from farmiq.plumbing import db
 
+    require_choice(
+        {name: value or None for name, value in given.items()},
+        everything=everything,
+        text="say which letters: --queue, --reason, --type, --tenant, --event-id or --all",
+    )
+    actor = f"{getpass.getuser()}@{socket.gethostname()}"
+    order = handlers.Order(
+        action, _filter(**given), actor, limit, rate_per_s=rate_per_s, dry_run=dry_run
+    )
     environment = terminal.environment(stack)
     url = terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")
     crash.arm(config.crash_at())
@@ -192,10 +170,10 @@ def _carry_out(order: "Order", stack: str | None, *, as_json: bool) -> None:
 
     async def work() -> None:
         async with _bus(environment) as opened, db.pool(url, name="farmiq-dlq", least=0) as pool:
-            async for outcome in pile.carry_out(opened, pool, order):
+            async for outcome in handlers.move(opened, pool, order):
                 counts[outcome.done] += 1
                 if as_json:
-                    typer.echo(json.dumps(api.outcome_shown(outcome)))
+                    typer.echo(json.dumps(outcome.described()))
                 elif said := outcome.why or outcome.note:
                     typer.echo(f"{outcome.done}  {outcome.letter.event_id}  {said}")
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import typer
 
 from farmiq.cli import terminal
+from farmiq.cli.deadletters import Options, add, require_choice
 from farmiq.cli.terminal import AsJson, StackName
 
 app = typer.Typer(
@@ -36,6 +37,10 @@ Until = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All there are, up to the limit.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, oldest first.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which they would be.")]
+ROWS: Options = {"ids": (Ids, None), "tenant_id": (Tenant, None), "event_type": (Kind, None)}
+WHY: Options = {"dlq_reason": (Reason, None), "last_error_code": (Code, None)}
+WHEN: Options = {"created_after": (Since, None), "created_before": (Until, None)}
+MOVE: Options = {"everything": (All, False), "limit": (Limit, 1000), "dry_run": (DryRun, False)}
 
 
 @app.command()
@@ -43,10 +48,10 @@ def stats(*, stack: StackName = None, as_json: AsJson = False) -> None:
     """How delivery goes, per tenant. Exit code 3: something is set aside or a tenant pauses."""
     from dataclasses import asdict
 
-    from farmiq.edge.sync import desk
+    from farmiq.edge.sync import handlers
 
-    async def look(tx: Any) -> tuple[list[desk.TenantStatus], int]:
-        return await desk.status(tx), await desk.delivered(tx)
+    async def look(tx: Any) -> tuple[list[handlers.TenantStatus], int]:
+        return await handlers.status(tx), await handlers.delivered(tx)
 
     tenants, delivered = terminal.in_transaction(terminal.environment(stack), look)
     if as_json:
@@ -82,19 +87,24 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List events, newest first; without --status those that are not delivered."""
-    from farmiq.edge.sync import desk, states
+    from farmiq.edge.sync import handlers, rules
+    from farmiq.plumbing import deadletters
 
-    wanted = status or [state for state in states.STATES if state != "acked"]
-    if unknown := sorted(set(wanted) - set(states.STATES)):
-        terminal.fail(
-            f"{unknown[0]!r} is no status; choose from {', '.join(states.STATES)}", code=2
-        )
-    choice = desk.Choice(tenant_id=tenant, event_type=kind, dlq_reason=reason, last_error_code=code)
-    chosen = [state for state in states.STATES if state in wanted]
+    wanted = status or [state for state in rules.STATES if state != "acked"]
+    if unknown := sorted(set(wanted) - set(rules.STATES)):
+        terminal.fail(f"{unknown[0]!r} is no status; choose from {', '.join(rules.STATES)}", code=2)
+    chosen = {
+        "statuses": [state for state in rules.STATES if state in wanted],
+        "tenant_id": tenant,
+        "event_type": kind,
+        "dlq_reason": reason,
+        "last_error_code": code,
+        "after": after,
+    }
 
     async def look(tx: Any) -> tuple[list[dict[str, Any]], int]:
-        rows = await desk.ls(tx, choice, statuses=chosen, limit=limit, after=after)
-        return rows, await desk.count(tx, choice, statuses=chosen, after=after)
+        rows = await deadletters.ls(tx, handlers.TABLE, chosen, limit=limit)
+        return rows, await deadletters.count(tx, handlers.TABLE, chosen)
 
     rows, total = terminal.in_transaction(terminal.environment(stack), look)
     terminal.print_list(
@@ -114,9 +124,13 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one event with everything known of it, its payload too."""
-    from farmiq.edge.sync import desk
+    from farmiq.edge.sync import handlers
+    from farmiq.plumbing import deadletters
 
-    row = terminal.in_transaction(terminal.environment(stack), lambda tx: desk.show(tx, event_id))
+    row = terminal.in_transaction(
+        terminal.environment(stack),
+        lambda tx: deadletters.show(tx, handlers.TABLE, event_id, payload="payload_json"),
+    )
     if row is None:
         terminal.fail(
             f"the outbox has no event {event_id}; it may be in an archive, see sync_archived"
@@ -127,117 +141,56 @@ def show(
     terminal.print_fields(row)
 
 
-@app.command()
-def redrive(
-    ids: Ids = None,
-    *,
-    tenant: Tenant = None,
-    kind: Kind = None,
-    reason: Reason = None,
-    code: Code = None,
-    since: Since = None,
-    until: Until = None,
-    everything: All = False,
-    limit: Limit = 1000,
-    dry_run: DryRun = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+def redrive(**given: Any) -> None:
     """Send events of the dlq again, with nothing held against them. It is audited."""
-    from farmiq.edge.sync import desk
+    from farmiq.edge.sync import handlers
 
-    choice = _choice(ids, tenant, kind, reason, code, since, until, everything=everything)
-    _move(desk.redrive, "redriven", choice, limit, stack, dry_run=dry_run, as_json=as_json)
+    _move(handlers.redrive, "redriven", **given)
 
 
-@app.command()
-def unclaim(
-    ids: Ids = None,
-    *,
-    tenant: Tenant = None,
-    kind: Kind = None,
-    everything: All = False,
-    limit: Limit = 1000,
-    dry_run: DryRun = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+def unclaim(**given: Any) -> None:
     """Free events that a forwarder holds although its lease ended; live leases are left alone.
 
     The forwarders do so by themselves within two leases; this is for those who cannot wait.
     """
-    from farmiq.edge.sync import desk
+    from farmiq.edge.sync import handlers
 
-    choice = _choice(ids, tenant, kind, None, None, None, None, everything=everything)
-    _move(desk.unclaim, "freed", choice, limit, stack, dry_run=dry_run, as_json=as_json)
+    _move(handlers.unclaim, "freed", **given)
 
 
-@app.command()
-def discard(
-    ids: Ids = None,
-    *,
-    tenant: Tenant = None,
-    kind: Kind = None,
-    reason: Reason = None,
-    code: Code = None,
-    since: Since = None,
-    until: Until = None,
-    everything: All = False,
-    limit: Limit = 1000,
-    dry_run: DryRun = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+def discard(**given: Any) -> None:
     """Give events of the dlq up for good. They stay readable, then go to an archive file."""
-    from farmiq.edge.sync import desk
+    from farmiq.edge.sync import handlers
 
-    choice = _choice(ids, tenant, kind, reason, code, since, until, everything=everything)
-    _move(desk.discard, "discarded", choice, limit, stack, dry_run=dry_run, as_json=as_json)
+    _move(handlers.discard, "discarded", **given)
 
 
-def _choice(  # noqa: PLR0917 - the options of a command, in their order
-    ids: list[UUID] | None,
-    tenant: str | None,
-    kind: str | None,
-    reason: str | None,
-    code: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    *,
-    everything: bool,
-) -> Any:
-    from datetime import UTC
-
-    from farmiq.edge.sync import desk
-
-    choice = desk.Choice(
-        ids=tuple(ids) if ids else None,
-        tenant_id=tenant,
-        event_type=kind,
-        dlq_reason=reason,
-        last_error_code=code,
-        created_after=since and since.replace(tzinfo=since.tzinfo or UTC),
-        created_before=until and until.replace(tzinfo=until.tzinfo or UTC),
-    )
-    if not everything and not choice.asks_for_something():
-        terminal.fail("say which: ids, one of the options, or --all (see --help)", code=2)
-    return choice
+add(app, "redrive", redrive, {**ROWS, **WHY, **WHEN, **MOVE})
+add(app, "unclaim", unclaim, {**ROWS, **MOVE})
+add(app, "discard", discard, {**ROWS, **WHY, **WHEN, **MOVE})
 
 
 def _move(
     by: Callable[..., Awaitable[list[UUID]]],
     word: str,
-    choice: Any,
-    limit: int,
-    stack: str | None,
     *,
+    everything: bool,
+    limit: int,
     dry_run: bool,
+    stack: str | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
+    chosen = {name: _in_utc(value) for name, value in given.items() if value}
+    require_choice(
+        chosen,
+        everything=everything,
+        text="say which: ids, one of the options, or --all (see --help)",
+    )
     actor = terminal.actor()
     moved = terminal.in_transaction(
         terminal.environment(stack),
-        lambda tx: by(tx, choice, limit=limit, actor=actor, dry_run=dry_run),
+        lambda tx: by(tx, chosen, limit=limit, actor=actor, dry_run=dry_run),
     )
     if as_json:
         terminal.print_json({"count": len(moved), "ids": moved, "dry_run": dry_run})
@@ -246,6 +199,14 @@ def _move(
     if dry_run:
         for event_id in moved:
             typer.echo(str(event_id))
+
+
+def _in_utc(value: Any) -> Any:
+    from datetime import UTC
+
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or UTC)
+    return value
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -262,9 +223,9 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _trouble(each: Any) -> str:
     if each.consecutive_failures:
-        from farmiq.edge.sync import verdict
+        from farmiq.edge.sync import rules
 
-        why = verdict.told(each.last_error_code, each.last_error_message)
+        why = rules.describe_error(each.last_error_code, each.last_error_message)
         return f"  PAUSED, {each.consecutive_failures:,} times in a row: {why}"
     return (
         f"  draining, new events pass at priority {each.live_priority}"

@@ -36,22 +36,22 @@ def resync(
     from datetime import UTC
 
     from farmiq.config import EdgeSettings
-    from farmiq.edge.sync.resync import StoppedError, Wish
+    from farmiq.edge.sync.resync import ResyncFilter, StoppedError
 
     environment = terminal.environment(stack)
     for name in ("FARMIQ_EDGE_DB_URL", "FARMIQ_CLOUD_URL", "FARMIQ_EDGE_KEY_FILE"):
         terminal.needed(environment, name)
-    wish = Wish(
+    chosen = ResyncFilter(
         since.replace(tzinfo=since.tzinfo or UTC),
         until.replace(tzinfo=until.tzinfo or UTC),
         tenant,
         device,
     )
-    if wish.since >= wish.until:
+    if chosen.since >= chosen.until:
         terminal.fail("--from has to be before --to", code=2)
     settings = EdgeSettings.load_some(environment)
     try:
-        found = asyncio.run(_run(settings, wish, rate=rate, dry_run=dry_run, quiet=as_json))
+        found = asyncio.run(_run(settings, chosen, rate=rate, dry_run=dry_run, quiet=as_json))
     except StoppedError as error:
         terminal.fail(str(error))
     if as_json:
@@ -64,7 +64,7 @@ def resync(
 
 
 async def _run(
-    settings: Any, wish: Any, *, rate: float, dry_run: bool, quiet: bool
+    settings: Any, chosen: Any, *, rate: float, dry_run: bool, quiet: bool
 ) -> dict[str, Any]:
     import httpx2
 
@@ -80,14 +80,14 @@ async def _run(
     async with db.pool(url, name="farmiq resync", most=2) as pool:
         if dry_run:
             async with db.transaction(pool) as tx:
-                meant = await history.counted(tx, wish)
+                meant = await history.count_events(tx, chosen)
             return {"meant": sum(meant.values()), "tenants": meant, "sent": 0, "refused": 0}
         async with Cloud(connect, settings) as cloud:
             done = await history.resync(
                 pool,
                 cloud,
                 settings,
-                wish,
+                chosen,
                 rate_per_s=rate,
                 actor=f"cli:{getpass.getuser()}",
                 say=(lambda _: None) if quiet else typer.echo,

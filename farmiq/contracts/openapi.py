@@ -13,7 +13,7 @@ import msgspec
 from farmiq import __version__
 from farmiq.cloud.deadletter.api import ROOT as DEAD_LETTERS
 from farmiq.cloud.deadletter.api import DeadLetterOrder
-from farmiq.cloud.deadletter.letter import PILES
+from farmiq.cloud.deadletter.rules import QUEUES
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.edges.api import EdgeEnrolment, EdgeKeyReplaced, EdgeRegistered, EdgeRotation
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
@@ -717,7 +717,7 @@ def _dead_letters() -> dict[str, Any]:
         "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
     }
     which = [
-        _choice("queue", *PILES),
+        _choice("queue", *QUEUES),
         *(_query(name) for name in ("reason", "event_type", "event_id")),
     ]
     found: dict[str, Any] = {}

@@ -1,37 +1,16 @@
-"""How long to wait before trying again: growing, capped, never in step with others."""
+"""Waits between attempts, longer after each failure; see retry.py for the formula."""
 
 import asyncio
 import random
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
-MAX_RETRY_AFTER_S = 86_400.0
+from farmiq.plumbing.retry import RetryPolicy
 
 
-def delay_s(attempt: int, *, base_s: float, cap_s: float, chance: float) -> float:
-    """Full jitter: between half and the whole of base·2^attempt, at most cap."""
-    whole = min(base_s * 2.0 ** min(attempt, 32), cap_s)
-    return whole * (0.5 + chance / 2)
-
-
-def retry_after_s(header: str | None, *, now: datetime) -> float | None:
-    """Retry-After in either of its forms, seconds or a date; between 0 and MAX_RETRY_AFTER_S.
-
-    None if it says neither.
-    """
-    if not header:
-        return None
-    if header.isdecimal():
-        return min(float(header[:9]), MAX_RETRY_AFTER_S)
-    try:
-        until = parsedate_to_datetime(header)
-    except (ValueError, OverflowError, IndexError, TypeError):
-        return None
-    # Subtracted as it stands: in another zone a date at the calendar's end may not exist.
-    at = until if until.tzinfo else until.replace(tzinfo=UTC)
-    return min(max(0.0, (at - now).total_seconds()), MAX_RETRY_AFTER_S)
+def chance() -> float:
+    """A random number for the jitter of a policy."""
+    return random.random()  # noqa: S311 - jitter, not a secret
 
 
 @dataclass
@@ -49,14 +28,9 @@ class Backoff:
         if now - self._last_failure_at > self.stable_s:
             self._attempt = 0
         self._last_failure_at = now
-        wait = delay_s(
-            self._attempt,
-            base_s=self.base_s,
-            cap_s=self.cap_s,
-            chance=random.random(),  # noqa: S311 - jitter, not a secret
-        )
+        delay_s = RetryPolicy(self.base_s, self.cap_s).delay_s(self._attempt, chance=chance())
         self._attempt += 1
-        return wait
+        return delay_s
 
     async def wait(self) -> None:
         await asyncio.sleep(self.next_s())

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from farmiq.plumbing import retry
+
 FIRST_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 60.0
 # Whoever was calm for so long begins again with the shortest pause.
@@ -28,7 +30,8 @@ def following(before: Pause | None, *, now: datetime) -> Pause:
     """The next pause: twice as long as the last, up to a bound, unless that is long ago."""
     recent = before is not None and now - before.until_at < timedelta(seconds=CALM_S)
     in_a_row = before.in_a_row + 1 if before is not None and recent else 1
-    return Pause(now + timedelta(seconds=lasts_s(in_a_row)), in_a_row)
+    lasts_s = retry.fixed_delay_s(in_a_row - 1, base_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S)
+    return Pause(now + timedelta(seconds=lasts_s), in_a_row)
 
 
 def told(flow: "Flow", pause: Pause | None) -> str:
@@ -41,10 +44,6 @@ def told(flow: "Flow", pause: Pause | None) -> str:
         f"burst of {flow.burst:,.10g}: its login at the broker {held}. What it has sent is taken; "
         "the rest it can send later"
     )
-
-
-def lasts_s(in_a_row: int) -> float:
-    return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(in_a_row - 1, 16)))
 
 
 @dataclass

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import httpx2
 
 from farmiq.plumbing import asking, ids, log, upload_rules
-from farmiq.plumbing.backoff import retry_after_s
+from farmiq.plumbing.retry import retry_after_s
 from farmiq.plumbing.upload_rules import (
     Asking,
     Outcome,

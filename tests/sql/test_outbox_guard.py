@@ -5,16 +5,16 @@ import itertools
 import psycopg
 import pytest
 
-from farmiq.edge.sync import states
-from farmiq.edge.sync.states import State
+from farmiq.edge.sync import rules
+from farmiq.edge.sync.rules import State
 from farmiq.plumbing import ids
 from tests.conftest import Database
 
-PAIRS = list(itertools.product(states.STATES, repeat=2))
+PAIRS = list(itertools.product(rules.STATES, repeat=2))
 
 
 def insert(connection: psycopg.Connection, status: str) -> None:
-    held = status in states.HELD
+    held = status in rules.HELD
     connection.execute(
         """
         insert into sync_outbox (id, tenant_id, event_type, payload_json, status, claimed_by,
@@ -30,9 +30,9 @@ def insert(connection: psycopg.Connection, status: str) -> None:
 @pytest.mark.parametrize("by_hand", [None, "redrive", "discard"])
 @pytest.mark.parametrize("owner", [False, True])
 def test_all_36_pairs_of_states(edge_db: Database, by_hand: str | None, *, owner: bool) -> None:
-    """Exactly the moves of states.py; the table's owner is no exception."""
+    """Exactly the moves of rules.py; the table's owner is no exception."""
     allowed = {pair for pair in PAIRS if _moves(edge_db, *pair, by_hand=by_hand, owner=owner)}
-    assert allowed == {pair for pair in PAIRS if states.may(*pair, by_hand=by_hand)}
+    assert allowed == {pair for pair in PAIRS if rules.may_move(*pair, by_hand=by_hand)}
     assert len(PAIRS) == 36
 
 
@@ -71,7 +71,7 @@ def test_a_row_being_sent_keeps_its_holder(edge_db: Database) -> None:
 
 
 @pytest.mark.req("RT-11")
-@pytest.mark.parametrize("status", states.STATES)
+@pytest.mark.parametrize("status", rules.STATES)
 @pytest.mark.parametrize("archived", [False, True])
 def test_only_what_is_delivered_or_archived_can_be_deleted(
     edge_db: Database, status: State, *, archived: bool

@@ -6,7 +6,7 @@ Who calls is a sign-in of the console: its cookie, or its token as `Authorizatio
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -14,9 +14,9 @@ from aio_pika.abc import AbstractConnection
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from farmiq.cloud.deadletter import pile, store
-from farmiq.cloud.deadletter.letter import PILES, Group, Letter, Wish
-from farmiq.cloud.deadletter.pile import Order, Outcome
+from farmiq.cloud.deadletter import handlers, store
+from farmiq.cloud.deadletter.handlers import Order
+from farmiq.cloud.deadletter.rules import QUEUES, BusFilter
 from farmiq.cloud.identity.desk import Desk
 from farmiq.plumbing import amqp, db, http
 from farmiq.plumbing.http import HttpError
@@ -39,7 +39,7 @@ class DeadLetterOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     Which: by queue, reason, event_type or event_ids, or `all` of them.
     """
 
-    queue: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [*PILES]})] | None = None
+    queue: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [*QUEUES]})] | None = None
     reason: str | None = None
     event_type: str | None = None
     event_ids: Annotated[list[str], msgspec.Meta(max_length=1000)] = msgspec.field(
@@ -81,42 +81,42 @@ class Api:
             app.add_route(path, endpoint, methods=[method])
 
     async def groups(self, request: Request) -> Response:
-        wish = await self._wish(request)
+        chosen = await self._filter(request)
         async with self._connection() as opened:
-            found = await pile.groups(opened, wish)
-        return JSONResponse({"groups": [group_shown(each) for each in found]}, headers=NO_STORE)
+            found = await handlers.groups(opened, chosen)
+        return JSONResponse({"groups": [each.described() for each in found]}, headers=NO_STORE)
 
     async def messages(self, request: Request) -> Response:
         """The first letters that are meant, without their bodies."""
-        wish = await self._wish(request)
+        chosen = await self._filter(request)
         found: list[dict[str, Any]] = []
         async with self._connection() as opened:
-            async for letter, _ in pile.look(opened, wish):
-                found.append(letter_shown(letter))
+            async for letter, _ in handlers.browse(opened, chosen):
+                found.append(letter.described())
                 if len(found) >= MOST_SHOWN:
                     break
         return JSONResponse({"letters": found}, headers=NO_STORE)
 
     async def redrive(self, request: Request) -> Response:
-        return await self._carry_out(request, "redrive")
+        return await self._move(request, "redrive")
 
     async def discard(self, request: Request) -> Response:
-        return await self._carry_out(request, "discard")
+        return await self._move(request, "discard")
 
-    async def _carry_out(self, request: Request, action: str) -> Response:
+    async def _move(self, request: Request, action: str) -> Response:
         caller = await self._caller(request)
         asked = await _order(request)
-        wish = Wish(
-            pile=_pile(asked.queue),
+        chosen = BusFilter(
+            queue=_queue(asked.queue),
             reason=asked.reason,
             event_type=asked.event_type,
             tenant_id=caller.tenant_id,
             event_ids=frozenset(asked.event_ids),
         )
-        if not (asked.all or wish.chooses):
+        if not (asked.all or chosen.is_given):
             raise HttpError(400, "the order does not say which letters", details=[SAY_WHICH])
         order = Order(
-            action, wish, caller.email, asked.limit, asked.rate_per_s, dry_run=asked.dry_run
+            action, chosen, caller.email, asked.limit, asked.rate_per_s, dry_run=asked.dry_run
         )
         if self._busy.locked():
             raise HttpError(409, "letters are being moved already; try again when that is done")
@@ -138,24 +138,24 @@ class Api:
         counts: dict[str, int] = {}
         async with stack:
             try:
-                async for outcome in pile.carry_out(opened, self.pool, order):
+                async for outcome in handlers.move(opened, self.pool, order):
                     counts[outcome.done] = counts.get(outcome.done, 0) + 1
-                    yield _line(outcome_shown(outcome))
+                    yield _line(outcome.described())
             except (*amqp.UNAVAILABLE, *db.UNAVAILABLE) as error:
                 yield _line({"summary": counts, "error": db.first_line(error)})
                 return
         yield _line({"summary": counts})
 
-    async def _wish(self, request: Request) -> Wish:
+    async def _filter(self, request: Request) -> BusFilter:
         caller = await self._caller(request)
         query = request.query_params
-        wish = Wish(
-            pile=_pile(query.get("queue")),
+        chosen = BusFilter(
+            queue=_queue(query.get("queue")),
             reason=query.get("reason"),
             event_type=query.get("event_type"),
             event_ids=frozenset(query.getlist("event_id")),
         )
-        return replace(wish, tenant_id=caller.tenant_id)
+        return replace(chosen, tenant_id=caller.tenant_id)
 
     async def _caller(self, request: Request) -> Caller:
         """Raises HttpError 401, 403, 503 if nobody can be asked, or 429 if they ask too often.
@@ -191,12 +191,12 @@ class Api:
             raise HttpError(503, why, retry_after_s=5) from error
 
 
-def _pile(queue: str | None) -> str | None:
-    if queue is not None and queue not in PILES:
+def _queue(queue: str | None) -> str | None:
+    if queue is not None and queue not in QUEUES:
         raise HttpError(
             400,
             "there is no such queue of dead letters",
-            details=[{"field": "queue", "reason": f"one of {', '.join(PILES)}"}],
+            details=[{"field": "queue", "reason": f"one of {', '.join(QUEUES)}"}],
         )
     return queue
 
@@ -215,26 +215,3 @@ async def _order(request: Request) -> DeadLetterOrder:
 
 def _line(value: dict[str, Any]) -> bytes:
     return msgspec.json.encode(value) + b"\n"
-
-
-def group_shown(group: Group) -> dict[str, Any]:
-    return {
-        "queue": group.pile,
-        "reason": group.kind,
-        "count": group.count,
-        "oldest": group.oldest,
-        "newest": group.newest,
-        "event_types": sorted(group.event_types),
-    }
-
-
-def letter_shown(letter: Letter) -> dict[str, Any]:
-    shown = asdict(letter)
-    return {"queue": shown.pop("pile"), **shown}
-
-
-def outcome_shown(outcome: Outcome) -> dict[str, Any]:
-    letter = outcome.letter
-    shown = {"outcome": outcome.done, "queue": letter.pile, "event_id": letter.event_id}
-    said = {"why": outcome.why, "note": outcome.note}
-    return shown | {name: text for name, text in said.items() if text}

@@ -5,23 +5,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from farmiq.cloud.deadletter.letter import Letter
+from farmiq.cloud.deadletter.rules import BusDeadLetter
 from farmiq.plumbing import db, ids
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """One letter and what was done with it. `body` is kept where it would be gone otherwise."""
+class AuditEntry:
+    """One letter and what was done with it; `with_body` stores the bytes too."""
 
     actor: str
     action: str
-    letter: Letter
+    letter: BusDeadLetter
     outcome: str
     body: bytes
-    keep_body: bool
+    with_body: bool
 
 
-async def note(tx: db.Connection, deeds: Sequence[Deed]) -> None:
+async def audit(tx: db.Connection, entries: Sequence[AuditEntry]) -> None:
     await tx.execute(
         """
         insert into dead_letter_actions (action_id, actor, action, queue, tenant_id, event_id,
@@ -30,17 +30,17 @@ async def note(tx: db.Connection, deeds: Sequence[Deed]) -> None:
           %s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::bytea[])
         """,
         (
-            [ids.new() for _ in deeds],
-            [each.actor for each in deeds],
-            [each.action for each in deeds],
-            [each.letter.pile for each in deeds],
-            [each.letter.tenant_id for each in deeds],
-            [each.letter.event_id for each in deeds],
-            [each.letter.event_type for each in deeds],
-            [each.letter.reason for each in deeds],
-            [each.outcome for each in deeds],
-            [hashlib.sha256(each.body).digest() for each in deeds],
-            [each.body if each.keep_body else None for each in deeds],
+            [ids.new() for _ in entries],
+            [each.actor for each in entries],
+            [each.action for each in entries],
+            [each.letter.queue for each in entries],
+            [each.letter.tenant_id for each in entries],
+            [each.letter.event_id for each in entries],
+            [each.letter.event_type for each in entries],
+            [each.letter.reason for each in entries],
+            [each.outcome for each in entries],
+            [hashlib.sha256(each.body).digest() for each in entries],
+            [each.body if each.with_body else None for each in entries],
         ),
     )
 

@@ -6,11 +6,13 @@ Live events and the backlog share one queue and one limit (C-32). Time and chanc
 from collections import deque
 from dataclasses import dataclass, field
 
+from farmiq.plumbing import retry
+
 # A second as the receiver measures it: packets may arrive a little closer than they left.
 _SECOND_S = 1.02
-JITTER_S = 0.2
+JITTER_S = retry.REPLAY.cap_s
 MAX_RECEIPT_WAIT_S = 600.0
-_MAX_DOUBLINGS = 3
+MAX_STALL_FACTOR = 8
 
 
 @dataclass
@@ -30,7 +32,8 @@ class RateLimiter:
         following = self._slot + 1 / self.per_second
         # Late by no more than a jitter is not late: the slots keep their rate.
         self._slot = following if following > now - JITTER_S else now
-        at = max(now, self._slot + (JITTER_S * chance if chance is not None else 0.0))
+        jitter_s = 0.0 if chance is None else retry.REPLAY.delay_s(0, chance=chance)
+        at = max(now, self._slot + jitter_s)
         if self._sent:
             at = max(at, self._sent[-1])
         if len(self._sent) >= self.per_second:
@@ -45,7 +48,8 @@ class RateLimiter:
 
 def receipt_wait_s(attempts: int, *, base_s: float) -> float:
     """How long to wait for the receipt of an event that was sent so many times."""
-    return min(base_s * 2.0 ** min(attempts - 1, 32), max(MAX_RECEIPT_WAIT_S, base_s))
+    cap_s = max(MAX_RECEIPT_WAIT_S, base_s)
+    return retry.fixed_delay_s(attempts - 1, base_s=base_s, cap_s=cap_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +67,5 @@ def is_stalled(progress: Progress, now: float, *, limit_s: float) -> bool:
     if progress.connected_at is None or progress.left == 0:
         return False
     quiet_s = now - max(progress.connected_at, progress.settled_at)
-    return quiet_s > limit_s * 2.0 ** min(progress.stalls, _MAX_DOUBLINGS)
+    cap_s = limit_s * MAX_STALL_FACTOR
+    return quiet_s > retry.fixed_delay_s(progress.stalls, base_s=limit_s, cap_s=cap_s)

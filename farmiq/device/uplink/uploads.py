@@ -5,7 +5,6 @@ images, files --> [uploads] --presign, PUT--> edge-media-store;  then image.capt
 
 import asyncio
 import hashlib
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,8 +21,9 @@ from farmiq.device.buffer.rules import Identity
 from farmiq.device.buffer.store import Image, Tx
 from farmiq.device.buffer.writer import Writer
 from farmiq.messages import media
-from farmiq.plumbing import backoff, log, upload
-from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing import log, upload
+from farmiq.plumbing.backoff import Backoff, chance
+from farmiq.plumbing.retry import RetryPolicy
 from farmiq.plumbing.upload import Outcome, Policy, Receiver, Rejected, Stored, Unavailable
 
 NAME = "iot-weighvision-agent"
@@ -186,9 +186,8 @@ class Uploads:
     async def _count_failure(self, image: Image, reason: str, *, final: bool) -> None:
         attempts = image.attempts + 1
         failed = final or attempts >= self.attempts
-        chance = random.random()  # noqa: S311 - jitter, not a secret
         now_s = self.buffer.now_s()
-        retry_s = now_s + retry_delay_s(image.attempts, base_s=self.backoff_s, chance=chance)
+        retry_s = now_s + retry_delay_s(image.attempts, base_s=self.backoff_s, chance=chance())
 
         def work(tx: Tx) -> None:
             state = "failed" if failed else "waiting"
@@ -225,4 +224,4 @@ class Lost:
 
 def retry_delay_s(attempts: int, *, base_s: float, chance: float) -> float:
     """The delay before a picture that was rejected `attempts` times is tried again."""
-    return backoff.delay_s(attempts, base_s=base_s, cap_s=MAX_DELAY_S, chance=chance)
+    return RetryPolicy(base_s, MAX_DELAY_S).delay_s(attempts, chance=chance)

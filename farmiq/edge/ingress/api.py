@@ -2,7 +2,7 @@
 
 import math
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -13,12 +13,11 @@ from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse
 
 from farmiq.edge import access, alerts, losses
-from farmiq.edge.ingress import gaps, quarantine, redrive, refusals, store, upkeep
-from farmiq.edge.ingress.quarantine import Which
-from farmiq.edge.ingress.redrive import Effect, Redriver, Result
+from farmiq.edge.ingress import gaps, quarantine, refusals, store, upkeep
+from farmiq.edge.ingress.quarantine import Effect, Quarantine
 from farmiq.edge.ingress.store import Boot
 from farmiq.messages import check, instants
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, deadletters, http
 
 MOST_ON_A_PAGE = 1000
 MOST_GAPS_OF_A_DEVICE = 64
@@ -71,24 +70,20 @@ class Desk:
     async def quarantine(self, request: Request) -> JSONResponse:
         await access.require(request, self._pool, "viewer")
         asked = Asked(request.query_params)
-        which = Which(
-            kind=asked.one_of("kind", refusals.KINDS),
-            reason=asked.text("reason"),
-            topic=asked.text("topic"),
-            older_than_hours=asked.hours("older_than_hours"),
-            newer_than_hours=asked.hours("newer_than_hours"),
-        )
-        before, most = asked.uuid("before"), asked.limit()
+        chosen = _filter(asked)
+        before, limit = asked.uuid("before"), asked.limit()
         asked.done()
+        table = quarantine.TABLE
         async with self._pool.connection(timeout=5.0) as connection:
-            rows = await quarantine.page(connection, which, before=before, most=most)
-            counts = await quarantine.counts(connection, which)
+            rows = await deadletters.ls(
+                connection, table, {**chosen, "before": before}, limit=limit
+            )
+            counts = await deadletters.counts(connection, table, chosen)
             total, size = await quarantine.size(connection)
-        following = rows[-1].quarantine_id if len(rows) == most else None
         return _json(
             {
-                "rows": [asdict(row) for row in rows],
-                "next": following,
+                "rows": rows,
+                "next": rows[-1]["quarantine_id"] if len(rows) == limit else None,
                 "counts": counts,
                 "total_rows": total,
                 "total_bytes": size,
@@ -101,30 +96,28 @@ class Desk:
         wanted = asked.uuid("quarantine_id")
         asked.done()
         async with self._pool.connection(timeout=5.0) as connection:
-            found = await quarantine.find(connection, wanted) if wanted else None
-        if found is None:
+            row = wanted and await deadletters.show(
+                connection, quarantine.TABLE, wanted, payload="raw"
+            )
+        if not row:
             raise http.HttpError(404, f"there is no message {wanted} in quarantine")
-        return _json({**asdict(found[0]), "raw_base64": b64encode(found[1]).decode()})
+        raw = row.pop("raw")
+        return _json({**row, "raw_base64": b64encode(raw).decode()})
 
     async def redrive(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "operator")
-        which, chosen = await _chosen(request)
-        by = Redriver(self._pool, self._effect, f"key {caller.name}")
-        result = await redrive.redrive(by, which, most=chosen.limit, dry_run=chosen.dry_run)
-        return _json(_said(result))
+        return await self._move(request, deadletters.redrive)
 
     async def discard(self, request: Request) -> JSONResponse:
+        return await self._move(request, deadletters.discard)
+
+    async def _move(
+        self, request: Request, move: Callable[..., Awaitable[deadletters.Result]]
+    ) -> JSONResponse:
         caller = await access.require(request, self._pool, "operator")
-        which, chosen = await _chosen(request)
-        result = await redrive.discard(
-            self._pool,
-            which,
-            actor=f"key {caller.name}",
-            reason=f"discarded by {caller.name}",
-            most=chosen.limit,
-            dry_run=chosen.dry_run,
-        )
-        return _json(_said(result))
+        chosen, order = await _chosen(request)
+        by = Quarantine(self._effect, f"key {caller.name}", f"discarded by {caller.name}")
+        result = await move(self._pool, by, chosen, limit=order.limit, dry_run=order.dry_run)
+        return _json(result.described())
 
     async def alerts(self, request: Request) -> JSONResponse:
         await access.require(request, self._pool, "viewer")
@@ -246,33 +239,32 @@ async def _body(request: Request, decoder: Any, kind: Any) -> Any:
         raise http.HttpError(400, "the request is not valid", details=details) from None
 
 
-async def _chosen(request: Request) -> tuple[Which, Chosen]:
-    chosen: Chosen = await _body(request, _choosing, Chosen)
-    asked = Asked(_given(chosen))
-    which = Which(
-        ids=tuple(chosen.ids) if chosen.ids else None,
-        kind=asked.one_of("kind", refusals.KINDS),
-        reason=asked.text("reason"),
-        topic=asked.text("topic"),
-        older_than_hours=asked.hours("older_than_hours"),
-        newer_than_hours=asked.hours("newer_than_hours"),
-    )
+def _filter(asked: Asked) -> dict[str, Any]:
+    return {
+        "kind": asked.one_of("kind", refusals.KINDS),
+        "reason": asked.text("reason"),
+        "topic": asked.text("topic"),
+        "older_than_hours": asked.hours("older_than_hours"),
+        "newer_than_hours": asked.hours("newer_than_hours"),
+    }
+
+
+async def _chosen(request: Request) -> tuple[deadletters.Filter, Chosen]:
+    order: Chosen = await _body(request, _choosing, Chosen)
+    asked = Asked(_given(order))
+    chosen = {"ids": order.ids or None, **_filter(asked)}
     asked.done()
-    if not 1 <= chosen.limit <= MOST_PER_REQUEST:
+    if not 1 <= order.limit <= MOST_PER_REQUEST:
         raise http.HttpError(400, f"limit: a number from 1 to {MOST_PER_REQUEST}")
-    if which.everything and not chosen.all:
+    if not order.all and all(value is None for value in chosen.values()):
         raise http.HttpError(400, 'choose some by ids or a filter, or say "all": true')
-    return which, chosen
+    return chosen, order
 
 
 def _given(chosen: Chosen) -> dict[str, str]:
     names = ("kind", "reason", "topic", "older_than_hours", "newer_than_hours")
     values = {name: getattr(chosen, name) for name in names}
     return {name: str(value) for name, value in values.items() if value is not msgspec.UNSET}
-
-
-def _said(result: Result) -> dict[str, Any]:
-    return asdict(result)
 
 
 def _device(boots: list[Boot], found: list[gaps.Gap]) -> dict[str, Any]:

@@ -1,25 +1,26 @@
-"""Quarantine: messages that could not be taken, kept with every reason until somebody acts.
+"""Quarantine: messages that were rejected, stored with every reason until somebody acts.
 
-Its SQL, and the alerts that go with a row in the same transaction. Which kind a refusal is and who
-must hear of it is decided in refusals.py.
+Its SQL, the alerts that go with a row in the same transaction, and what redrive and discard do
+(plumbing/deadletters.py). refusals.py decides of which kind a rejection is and who must see it.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import prometheus_client
-from psycopg.rows import class_row
 
-from farmiq.edge import alerts
+from farmiq.edge import alerts, audit, losses
 from farmiq.edge.alerts import Alert
+from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress import refusals
 from farmiq.edge.ingress.store import Refused
-from farmiq.plumbing import db, ids, log
+from farmiq.plumbing import db, deadletters, ids, log
+from farmiq.plumbing.deadletters import DeadLetter
 
 MOST_RAW_BYTES = 256 * 1024
 # Open alerts of one kind that name a device; whoever comes after is counted under OTHERS.
@@ -28,62 +29,21 @@ OTHERS = "other devices"
 # A NUL cannot stand in a PostgreSQL text; the topic is shown with it spelled out.
 _NUL = "\x00"
 _MOST_TOPIC = 1024
+# The outbox knows the id, nobody knows any more with which content: it must not just vanish.
+_TAKEN = "EVENT_ID_CONFLICT: this event_id was taken long ago, perhaps with another content"
 
 ALERTS = prometheus_client.Counter(
     "farmiq_ingress_alerts_total", "Messages that raised or repeated an alert", ["kind"]
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One message, without its bytes."""
-
-    quarantine_id: UUID
-    topic: str
-    kind: str
-    gist: str
-    reasons: list[str]
-    raw_size_bytes: int
-    truncated: bool
-    received_count: int
-    first_received_at: datetime
-    last_received_at: datetime
-    redriven_count: int
-    last_redriven_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Which:
-    """Which rows are meant; what is None does not choose. Times are by the database's clock."""
-
-    ids: tuple[UUID, ...] | None = None
-    kind: str | None = None
-    reason: str | None = None
-    topic: str | None = None
-    older_than_hours: float | None = None
-    newer_than_hours: float | None = None
-
-    @property
-    def everything(self) -> bool:
-        return self == Which()
-
-
-_CHOSEN = """
-  (%(ids)s::uuid[] is null or q.quarantine_id = any(%(ids)s::uuid[]))
-  and (%(kind)s::text is null or q.kind = %(kind)s)
-  and (%(reason)s::text is null
-    or position(lower(%(reason)s) in lower(array_to_string(q.reasons, e'\\n'))) > 0)
-  and (%(topic)s::text is null or starts_with(q.topic, %(topic)s))
-  and (%(older)s::float8 is null
-    or q.last_received_at < (select fn_now()) - %(older)s * interval '1 hour')
-  and (%(newer)s::float8 is null
-    or q.last_received_at >= (select fn_now()) - %(newer)s * interval '1 hour')
-"""
-_ROW = """
-  q.quarantine_id, q.topic, q.kind, q.gist, q.reasons, q.raw_size_bytes,
-  q.raw_size_bytes > octet_length(q.raw) as truncated, q.received_count,
-  q.first_received_at, q.last_received_at, q.redriven_count, q.last_redriven_at
-"""
+TABLE = deadletters.quarantine_table(
+    "quarantine",
+    columns="quarantine_id, topic, kind, gist",
+    filters={"topic": "starts_with(topic, %(topic)s)"},
+    newest_first="quarantine_id desc",
+    groups=("kind", "gist"),
+)
 
 
 async def put(tx: db.Connection, refused: Sequence[Refused]) -> None:
@@ -160,124 +120,76 @@ async def _bounded(tx: db.Connection, counted: Counter[Alert]) -> Counter[Alert]
     return bounded
 
 
-async def page(
-    connection: db.Connection, which: Which, *, before: UUID | None, most: int
-) -> list[Row]:
-    """The rows, newest first, of which the ids stand before `before`."""
-    async with connection.cursor(row_factory=class_row(Row)) as cursor:
-        await cursor.execute(
-            f"""
-            select {_ROW} from quarantine q
-            where {_CHOSEN} and (%(before)s::uuid is null or q.quarantine_id < %(before)s)
-            order by q.quarantine_id desc limit %(most)s
-            """,  # noqa: S608 - both parts stand above
-            {**_choice(which), "before": before, "most": most},
-        )
-        return await cursor.fetchall()
+class Effected(Protocol):
+    @property
+    def refused(self) -> Sequence[Refused]: ...
+    @property
+    def absorbed(self) -> Sequence[Arrival]: ...
 
 
-async def find(connection: db.Connection, quarantine_id: UUID) -> tuple[Row, bytes] | None:
-    """One row and its bytes."""
-    found = await page(connection, Which(ids=(quarantine_id,)), before=None, most=1)
-    raw = await db.fetch_value(
-        connection, "select raw from quarantine where quarantine_id = %s", quarantine_id
-    )
-    return (found[0], bytes(raw)) if found and raw is not None else None
-
-
-async def counts(connection: db.Connection, which: Which) -> list[dict[str, Any]]:
-    """Rows and messages by kind and gist, most rows first."""
-    rows = await _fetch(
-        connection,
-        f"""
-        select q.kind, q.gist, count(*), sum(q.received_count)::bigint
-        from quarantine q where {_CHOSEN} group by 1, 2 order by 3 desc, 1, 2 limit 1000
-        """,  # noqa: S608
-        which,
-    )
-    return [
-        {"kind": kind, "reason": gist, "rows": number, "messages": messages}
-        for kind, gist, number, messages in rows
-    ]
-
-
-async def chosen(connection: db.Connection, which: Which, *, most: int) -> list[UUID]:
-    """The ids of the rows, oldest first."""
-    rows = await _fetch(
-        connection,
-        f"""
-        select q.quarantine_id from quarantine q
-        where {_CHOSEN} order by q.quarantine_id limit %(most)s
-        """,  # noqa: S608
-        which,
-        most=most,
-    )
-    return [row[0] for row in rows]
-
-
-async def fit(connection: db.Connection, ids_: Sequence[UUID]) -> tuple[list[UUID], int, int]:
-    """(those that can be redriven, how many were cut short, how many are conflicts)."""
-    rows = await db.fetch_all(
-        connection,
-        """
-        select quarantine_id, raw_size_bytes > octet_length(raw), kind = 'conflict'
-        from quarantine where quarantine_id = any(%s) order by quarantine_id
-        """,
-        list(ids_),
-    )
-    good = [row[0] for row in rows if not row[1] and not row[2]]
-    return good, sum(row[1] for row in rows), sum(row[2] and not row[1] for row in rows)
+# The gateway's own `effect`: messages and when each was first received.
+Effect = Callable[
+    [db.Connection, Sequence[tuple[str, bytes]], Sequence[datetime]], Awaitable[Effected]
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A row whose lock is ours until the transaction ends."""
+class Quarantine:
+    """Redrives through the gateway's own `effect`; discards to the loss ledger; both are audited.
 
-    quarantine_id: UUID
-    topic: str
-    raw: bytes
-    received_at: datetime
+    `reason` stands in the ledger.
+    """
 
+    effect: Effect
+    actor: str
+    reason: str = "discarded by hand"
+    table: deadletters.Table = TABLE
+    batch: int = deadletters.BATCH
+    # Their id is taken by another content, and would be in the cloud too.
+    conflict: str = "kind = 'conflict'"
 
-async def hold(tx: db.Connection, wanted: Sequence[UUID]) -> list[Held]:
-    """Lock the rows that are still there, fit, and nobody else's just now."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select quarantine_id, topic, raw, first_received_at from quarantine
-        where quarantine_id = any(%s) and raw_size_bytes = octet_length(raw) and kind <> 'conflict'
-        order by quarantine_id for update skip locked
-        """,
-        list(wanted),
-    )
-    return [Held(id_, topic, bytes(raw), at) for id_, topic, raw, at in rows]
+    async def apply(
+        self, tx: db.Connection, letters: Sequence[DeadLetter]
+    ) -> dict[UUID, dict[str, Any]]:
+        messages = [(letter.topic, letter.payload) for letter in letters]
+        outcome = await self.effect(tx, messages, [letter.received_at for letter in letters])
+        reasons = {
+            **{(each.topic, each.raw): [_TAKEN] for each in outcome.absorbed},
+            **{(each.topic, each.raw): each.reasons for each in outcome.refused},
+        }
+        return {
+            letter.id: self.rejection(reasons[message])
+            for letter, message in zip(letters, messages, strict=True)
+            if message in reasons
+        }
 
+    def rejection(self, reasons: Sequence[str]) -> dict[str, Any]:
+        return _described(reasons)
 
-async def drop(tx: db.Connection, wanted: Sequence[UUID]) -> list[str]:
-    """Delete the rows; returns the topics of those that were there."""
-    rows = await db.fetch_all(
-        tx,
-        "delete from quarantine where quarantine_id = any(%s) returning topic",
-        list(wanted),
-    )
-    return [row[0] for row in rows]
+    async def audit(
+        self, tx: db.Connection, *, accepted: Sequence[UUID], rejected: Sequence[UUID]
+    ) -> None:
+        await audit.note(
+            tx,
+            actor=self.actor,
+            action="quarantine.redrive",
+            subject=f"{len(accepted) + len(rejected)} messages",
+            accepted=accepted,
+            refused=rejected,
+        )
 
-
-async def still(tx: db.Connection, quarantine_id: UUID, reasons: Sequence[str]) -> None:
-    """It was tried again and refused again: it stays, with the reasons of today."""
-    await tx.execute(
-        """
-        update quarantine set reasons = %s, kind = %s, gist = %s,
-          redriven_count = redriven_count + 1, last_redriven_at = fn_now()
-        where quarantine_id = %s
-        """,
-        (
-            [_storable(reason) for reason in reasons],
-            refusals.kind(reasons),
-            _storable(refusals.gist(reasons)),
-            quarantine_id,
-        ),
-    )
+    async def discard(self, tx: db.Connection, ids: Sequence[UUID]) -> int:
+        topics = await deadletters.delete(tx, self.table, ids)
+        await losses.of_quarantine(tx, map(refusals.place, topics), reason=self.reason)
+        await audit.note(
+            tx,
+            actor=self.actor,
+            action="quarantine.discard",
+            subject=f"{len(topics)} messages",
+            ids=ids,
+            reason=self.reason,
+        )
+        return len(topics)
 
 
 # What a row takes: its bytes and, since a message may be wrong in many places, its reasons.
@@ -329,22 +241,6 @@ async def beyond(connection: db.Connection, *, most_bytes: int, most: int) -> li
     return [row[0] for row in rows]
 
 
-async def _fetch(connection: db.Connection, query: str, which: Which, **more: Any) -> list[Any]:
-    cursor = await connection.execute(query.encode(), {**_choice(which), **more})
-    return await cursor.fetchall()
-
-
-def _choice(which: Which) -> dict[str, Any]:
-    return {
-        "ids": list(which.ids) if which.ids is not None else None,
-        "kind": which.kind,
-        "reason": which.reason,
-        "topic": which.topic,
-        "older": which.older_than_hours,
-        "newer": which.newer_than_hours,
-    }
-
-
 def _columns(message: Refused) -> dict[str, Any]:
     sent = f"{message.topic}\0".encode(errors="replace") + message.raw
     return {
@@ -353,9 +249,15 @@ def _columns(message: Refused) -> dict[str, Any]:
         "raw": message.raw[:MOST_RAW_BYTES],
         "sha256": hashlib.sha256(sent).digest(),
         "size": len(message.raw),
-        "reasons": [_storable(reason) for reason in message.reasons],
-        "kind": refusals.kind(message.reasons),
-        "gist": _storable(refusals.gist(message.reasons)),
+        **_described(message.reasons),
+    }
+
+
+def _described(reasons: Sequence[str]) -> dict[str, Any]:
+    return {
+        "reasons": [_storable(reason) for reason in reasons],
+        "kind": refusals.kind(reasons),
+        "gist": _storable(refusals.gist(reasons)),
     }
 
 

@@ -16,7 +16,7 @@ from farmiq.edge.disk import Levels, Usage
 from farmiq.edge.ingress import gaps, quarantine, refusals, store
 from farmiq.edge.ingress.store import Boot
 from farmiq.edge.telemetry import jobs as telemetry
-from farmiq.plumbing import db, log
+from farmiq.plumbing import db, deadletters, log
 from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.clock import NO_AGE_DAYS, AgeGuard
 
@@ -161,7 +161,7 @@ async def drop_oldest(pool: db.Pool, *, days: float, most_bytes: int, reason: st
             # Adding up row by row is only worth it when the sum is known to be too much.
             if not old and (await quarantine.size(tx))[1] > most_bytes:
                 old = await quarantine.beyond(tx, most_bytes=most_bytes, most=QUARANTINE_PORTION)
-            topics = await quarantine.drop(tx, old) if old else []
+            topics = await deadletters.delete(tx, quarantine.TABLE, old) if old else []
             if topics:
                 await losses.of_quarantine(tx, map(refusals.place, topics), reason=reason)
         gone += len(topics)

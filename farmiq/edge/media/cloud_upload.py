@@ -9,7 +9,6 @@ these may run.
 
 import asyncio
 import hashlib
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,7 +27,9 @@ from farmiq.edge.media import store
 from farmiq.edge.media.store import Image
 from farmiq.messages import media
 from farmiq.messages.text import storable
-from farmiq.plumbing import backoff, db, log, objects, upload
+from farmiq.plumbing import db, log, objects, upload
+from farmiq.plumbing.backoff import chance
+from farmiq.plumbing.retry import RetryPolicy
 from farmiq.plumbing.upload import Outcome, Policy, Receiver, Rejected, Stored, Unavailable
 
 # No answer of our cloud about this image: an outage, or something on the way.
@@ -41,6 +42,7 @@ POLICY = Policy(
 # After that many failures in a row the connection itself is suspected (peers 4).
 RECONNECT_AFTER = 5
 MAX_DELAY_S = 3600.0
+IMAGE_RETRY = RetryPolicy(base_s=2.0, cap_s=MAX_DELAY_S)
 
 UPLOADS = prometheus_client.Counter(
     "farmiq_media_carried_total", "Images taken to the cloud", ["outcome"]
@@ -175,12 +177,7 @@ class CloudUploader:
         return data
 
     async def _reject(self, tx: db.Connection, image: Image, reason: str) -> None:
-        after_s = backoff.delay_s(
-            image.sync_count,
-            base_s=2.0,
-            cap_s=MAX_DELAY_S,
-            chance=random.random(),  # noqa: S311 - jitter
-        )
+        after_s = IMAGE_RETRY.delay_s(image.sync_count, chance=chance())
         self._log.warning("media.not_taken", media_id=str(image.id), error=reason)
         await store.mark_not_synced(tx, image, reason=reason, after_s=after_s, counted=True)
         if image.sync_count >= store.ATTEMPTS_BEFORE_ALERT:
@@ -196,19 +193,14 @@ class CloudUploader:
                 continue
             failures = self._pauses.get(tenant_id, _Pause(0, 0.0)).failures + 1
             self._log.warning("media.cloud_away", tenant_id=tenant_id, error=outcome.reason)
-            pause_s = pause_of(
-                failures,
-                retry_after_s=outcome.retry_after_s,
-                cap_s=self._settings.sync_breaker_s,
-                chance=random.random(),  # noqa: S311 - jitter
-            )
+            policy = outage_retry(cap_s=self._settings.sync_breaker_s)
+            pause_s = policy.delay_s(failures, chance=chance(), retry_after_s=outcome.retry_after_s)
             self._pauses[tenant_id] = _Pause(failures, time.monotonic() + pause_s)
             if failures % RECONNECT_AFTER == 0:
                 await self._client.aclose()
                 self._client = self._connect()
 
 
-def pause_of(failures: int, *, retry_after_s: float | None, cap_s: float, chance: float) -> float:
-    """How long a tenant pauses after that many outages; Retry-After counts up to MAX_DELAY_S."""
-    own_s = backoff.delay_s(failures, base_s=0.5, cap_s=cap_s, chance=chance)
-    return max(own_s, min(retry_after_s or 0.0, MAX_DELAY_S))
+def outage_retry(*, cap_s: float) -> RetryPolicy:
+    """How long a tenant's images wait after so many outages; Retry-After counts to MAX_DELAY_S."""
+    return RetryPolicy(base_s=0.5, cap_s=cap_s, max_retry_after_s=MAX_DELAY_S)

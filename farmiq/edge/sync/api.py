@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -13,12 +13,11 @@ from fastapi.responses import Response
 from msgspec import Meta
 
 from farmiq.edge import access
-from farmiq.edge.sync import desk, states
-from farmiq.edge.sync.desk import Choice
-from farmiq.edge.sync.states import State
-from farmiq.edge.sync.watch import Watch
+from farmiq.edge.sync import handlers, rules
+from farmiq.edge.sync.monitor import Monitor
+from farmiq.edge.sync.rules import State
 from farmiq.messages.kinds import require_utc
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, deadletters, http
 from farmiq.plumbing.http import HttpError
 
 STATUS = "/api/v1/sync/status"
@@ -37,7 +36,7 @@ Moment = Annotated[datetime, Meta(tz=True)]
 class OutboxChoice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Which rows: by ids, by what they have in common, or `all`. At most `limit`, oldest first."""
 
-    ids: Annotated[list[UUID], Meta(min_length=1, max_length=desk.MOST)] | None = None
+    ids: Annotated[list[UUID], Meta(min_length=1, max_length=handlers.MOST)] | None = None
     tenant_id: Word | None = None
     event_type: Word | None = None
     dlq_reason: Word | None = None
@@ -45,27 +44,20 @@ class OutboxChoice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     created_after: Moment | None = None
     created_before: Moment | None = None
     all: bool = False
-    limit: Annotated[int, Meta(ge=1, le=desk.MOST)] = 1000
+    limit: Annotated[int, Meta(ge=1, le=handlers.MOST)] = 1000
     dry_run: bool = False
 
     def __post_init__(self) -> None:
         for moment in (self.created_after, self.created_before):
             require_utc(moment)
 
-    def choice(self) -> Choice:
+    def chosen(self) -> dict[str, Any]:
         """Raises HttpError 400 if nothing was chosen: everything has to be asked for by name."""
-        found = Choice(
-            ids=None if self.ids is None else tuple(self.ids),
-            tenant_id=self.tenant_id,
-            event_type=self.event_type,
-            dlq_reason=self.dlq_reason,
-            last_error_code=self.last_error_code,
-            created_after=self.created_after,
-            created_before=self.created_before,
-        )
-        if not self.all and not found.asks_for_something():
+        given = msgspec.structs.asdict(self)
+        chosen = {name: value for name, value in given.items() if name in handlers.TABLE.conditions}
+        if not self.all and all(value is None for value in chosen.values()):
             raise HttpError(400, 'say which rows: ids, a filter, or "all": true')
-        return found
+        return chosen
 
 
 class OutboxMoved(msgspec.Struct, kw_only=True):
@@ -160,29 +152,28 @@ class SyncStatus(msgspec.Struct, kw_only=True):
 Move = Callable[..., Awaitable[list[UUID]]]
 
 
-def add_to(app: FastAPI, pool: db.Pool, watch: Watch) -> None:
+def add_to(app: FastAPI, pool: db.Pool, monitor: Monitor) -> None:
     """The four routes; each asks who calls before it reads anything."""
 
     async def get_status(request: Request) -> Response:
         caller = await access.require(request, pool, "viewer", by_tenant=True)
         async with _transaction(pool) as tx:
-            tenants = [each for each in await desk.status(tx) if caller.reaches(each.tenant_id)]
-        return _json(_status(tenants, rate=watch.rate, eta_s=watch.eta_s))
+            tenants = [each for each in await handlers.status(tx) if caller.reaches(each.tenant_id)]
+        return _json(_status(tenants, rate=monitor.rate, eta_s=monitor.eta_s))
 
     async def get_outbox(request: Request) -> Response:
         caller = await access.require(request, pool, "viewer", by_tenant=True)
         asked = _query(request)
-        choice = Choice(
-            tenant_id=caller.tenant(asked.tenant_id),
-            event_type=asked.event_type,
-            dlq_reason=asked.dlq_reason,
-            last_error_code=asked.last_error_code,
-        )
-        statuses = (asked.status,) if asked.status else states.STATES
+        chosen = {
+            "statuses": [asked.status] if asked.status else list(rules.STATES),
+            "tenant_id": caller.tenant(asked.tenant_id),
+            "event_type": asked.event_type,
+            "dlq_reason": asked.dlq_reason,
+            "last_error_code": asked.last_error_code,
+            "after": asked.after,
+        }
         async with _transaction(pool) as tx:
-            rows = await desk.ls(
-                tx, choice, statuses=statuses, limit=asked.limit, after=asked.after
-            )
+            rows = await deadletters.ls(tx, handlers.TABLE, chosen, limit=asked.limit)
         found = [msgspec.convert(row, OutboxRow) for row in rows]
         return _json(
             OutboxPage(rows=found, next=found[-1].id if len(found) == asked.limit else None)
@@ -191,18 +182,18 @@ def add_to(app: FastAPI, pool: db.Pool, watch: Watch) -> None:
     async def move(request: Request, by: Move) -> Response:
         caller = await access.require(request, pool, "admin", by_tenant=True)
         asked = await _body(request)
-        choice = replace(asked.choice(), tenant_id=caller.tenant(asked.tenant_id))
+        chosen = asked.chosen() | {"tenant_id": caller.tenant(asked.tenant_id)}
         async with _transaction(pool) as tx:
             moved = await by(
-                tx, choice, limit=asked.limit, actor=caller.name, dry_run=asked.dry_run
+                tx, chosen, limit=asked.limit, actor=caller.name, dry_run=asked.dry_run
             )
         return _json(OutboxMoved(count=len(moved), ids=moved, dry_run=asked.dry_run))
 
     async def post_redrive(request: Request) -> Response:
-        return await move(request, desk.redrive)
+        return await move(request, handlers.redrive)
 
     async def post_unclaim(request: Request) -> Response:
-        return await move(request, desk.unclaim)
+        return await move(request, handlers.unclaim)
 
     app.add_route(STATUS, get_status, methods=["GET"])
     app.add_route(OUTBOX, get_outbox, methods=["GET"])
@@ -210,7 +201,9 @@ def add_to(app: FastAPI, pool: db.Pool, watch: Watch) -> None:
     app.add_route(UNCLAIM, post_unclaim, methods=["POST"])
 
 
-def _status(tenants: list[desk.TenantStatus], *, rate: float, eta_s: float | None) -> SyncStatus:
+def _status(
+    tenants: list[handlers.TenantStatus], *, rate: float, eta_s: float | None
+) -> SyncStatus:
     return SyncStatus(
         waiting=sum(tenant.waiting for tenant in tenants),
         dlq=sum(tenant.dlq for tenant in tenants),
@@ -224,7 +217,7 @@ def _status(tenants: list[desk.TenantStatus], *, rate: float, eta_s: float | Non
     )
 
 
-def _state(tenant: desk.TenantStatus) -> Literal["idle", "delivering", "draining", "paused"]:
+def _state(tenant: handlers.TenantStatus) -> Literal["idle", "delivering", "draining", "paused"]:
     if not tenant.waiting:
         return "idle"
     if tenant.consecutive_failures:

@@ -1,4 +1,4 @@
-"""The way to the cloud: one POST per batch, compressed, signed with a short-lived token."""
+"""The client of the cloud: one POST per batch, compressed, with a short-lived token."""
 
 import asyncio
 import gzip
@@ -11,27 +11,27 @@ import msgspec
 
 from farmiq.config import EdgeSettings
 from farmiq.edge.identity import Identity
-from farmiq.edge.sync.verdict import ACCEPTED, Answer
+from farmiq.edge.sync.rules import ACCEPTED, CloudResponse
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.text import storable
 from farmiq.plumbing import asking
-from farmiq.plumbing.backoff import retry_after_s
+from farmiq.plumbing.retry import retry_after_s
 
 ROUTE = "/api/v1/ingestion/batch"
 HEARTBEAT = "/api/v1/edges/heartbeat"
-MOST_BYTES = 5 * 1024 * 1024
+MAX_BATCH_BYTES = 5 * 1024 * 1024
 # Compressing less than this costs more than it saves; more than that would hold the loop up.
 _WORTH_COMPRESSING = 1024
 _TOO_LONG_FOR_THE_LOOP = 256 * 1024
 # After that many failures in a row the connection itself is suspected (peers 4).
 _REBUILD_AFTER = 5
-NOT_LET_IN = 401
+ACCESS_DENIED = 401
 
 Connect = Callable[[], httpx2.AsyncClient]
 
 
 class Cloud:
-    """Keeps one connection alive, and makes a new one if the old does not get through."""
+    """Keeps one connection alive, and opens a new one after failures in a row."""
 
     def __init__(self, connect: Connect, settings: EdgeSettings) -> None:
         self._connect = connect
@@ -49,15 +49,15 @@ class Cloud:
 
     async def send(
         self, batch_id: str, tenant_id: str, events: list[BusEvent], *, republish: bool = False
-    ) -> Answer:
-        """Whatever happens on the way becomes an Answer; nothing is raised.
+    ) -> CloudResponse:
+        """Send a batch; every failure becomes a CloudResponse, nothing is raised.
 
         With `republish` the cloud hands the events on although it has them (C-99).
         """
         marked = {"republish": True} if republish else {}
         body = msgspec.json.encode({"batchId": batch_id, "events": events, **marked})
-        if len(body) > MOST_BYTES:
-            return Answer(413, problem=f"{len(body)} bytes are more than a batch may have")
+        if len(body) > MAX_BATCH_BYTES:
+            return CloudResponse(413, problem=f"{len(body)} bytes are more than a batch may have")
         token = self._identity.token(tenant_id, role="admin" if republish else None)
         headers = {"Authorization": f"Bearer {token}", "x-request-id": batch_id}
         if not self._compress or len(body) < _WORTH_COMPRESSING:
@@ -72,8 +72,8 @@ class Cloud:
             self._compress = False
         return answer
 
-    async def tell(self, tenant_id: str, heartbeat: dict[str, Any]) -> Answer:
-        """Say how this edge is, to one tenant's cloud; nothing is raised."""
+    async def send_heartbeat(self, tenant_id: str, heartbeat: dict[str, Any]) -> CloudResponse:
+        """Send one tenant's heartbeat; nothing is raised."""
         headers = {"Authorization": f"Bearer {self._identity.token(tenant_id)}"}
         return await self._post(HEARTBEAT, msgspec.json.encode(heartbeat), headers)
 
@@ -84,21 +84,21 @@ class Cloud:
         self._identity.forget()
         return True
 
-    async def _post(self, route: str, body: bytes, headers: dict[str, str]) -> Answer:
+    async def _post(self, route: str, body: bytes, headers: dict[str, str]) -> CloudResponse:
         url = self._settings.cloud_url.rstrip("/") + route
         sent = {**headers, "Content-Type": "application/json"}
         try:
-            said = await asking.ask(self._client, "POST", url, content=body, headers=sent)
+            answer = await asking.ask(self._client, "POST", url, content=body, headers=sent)
         except asking.FAILED as error:
             await self._unreached()
-            return Answer(None, problem=storable(asking.why(error)))
+            return CloudResponse(None, problem=storable(asking.why(error)))
         self._unanswered = 0
-        if said.status == NOT_LET_IN:
+        if answer.status == ACCESS_DENIED:
             self._identity.forget()
-        return Answer(
-            said.status,
-            body=said.json(),
-            retry_after_s=retry_after_s(said.headers.get("Retry-After"), now=datetime.now(UTC)),
+        return CloudResponse(
+            answer.status,
+            body=answer.json(),
+            retry_after_s=retry_after_s(answer.headers.get("Retry-After"), now=datetime.now(UTC)),
         )
 
     async def _unreached(self) -> None:

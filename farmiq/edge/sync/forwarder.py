@@ -1,4 +1,4 @@
-"""The forwarder: claim, mark, send and settle, one tenant's batch at a time."""
+"""The forwarder: claims, sends and settles one batch of one tenant at a time."""
 
 import asyncio
 import contextlib
@@ -6,20 +6,20 @@ import os
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
 import prometheus_client
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync import pace, store, tenants, verdict
-from farmiq.edge.sync.cloud import MOST_BYTES, Cloud
-from farmiq.edge.sync.pace import Pace, Plan
-from farmiq.edge.sync.settling import LOST, Settling
-from farmiq.edge.sync.store import Claimed, Sending
-from farmiq.edge.sync.tenants import Tenant
-from farmiq.plumbing import db, ids, log
+from farmiq.edge import alerts
+from farmiq.edge.sync import monitor, rules, store
+from farmiq.edge.sync.cloud import MAX_BATCH_BYTES, Cloud
+from farmiq.edge.sync.rules import BatchSizer, Plan
+from farmiq.edge.sync.store import Claimed, NextAttempt, Sending, Tenant
+from farmiq.plumbing import backoff, db, ids, log, retry
 
 NAME = "edge-sync-forwarder"
 # How much of a lease may pass before it is renewed (003).
@@ -28,18 +28,143 @@ RENEW_AT = 0.6
 # after an outage that nothing has ended yet.
 BROKEN_AFTER = 2
 
+SETTLED = prometheus_client.Counter(
+    "farmiq_sync_events_total", "Events settled by the forwarder", ["outcome"]
+)
+LOST = prometheus_client.Counter(
+    "farmiq_sync_leases_lost_total", "Events whose lease ended before they were settled"
+)
 RECLAIMED = prometheus_client.Counter(
     "farmiq_sync_reclaimed_total", "Events claimed again or freed because a lease had ended"
 )
 RENEWED = prometheus_client.Counter("farmiq_sync_leases_renewed_total", "Leases renewed")
 
 
-@dataclass(slots=True)
-class Trip:
-    """A tenant's turn, and what it has shown of the cloud.
+class Settler:
+    """Writes what a response means for the rows of one forwarder, one transaction each.
 
-    `reached` if it answered for an event; `working` if it took one, or said why not; `failed`
-    counts the events on which alone it failed.
+    Every write names the claim: rows whose lease was lost are not changed.
+    """
+
+    def __init__(self, settings: EdgeSettings, pool: db.Pool, *, me: str) -> None:
+        self._settings, self._pool, self._me = settings, pool, me
+        self._log = log.get(NAME)
+
+    async def acked(self, tenant_id: str, rows: Sequence[Sending], batch_id: str) -> int:
+        """Mark the rows as delivered; returns how many were still claimed by us."""
+        async with db.transaction(self._pool) as tx:
+            count = await store.acked(tx, rows, claimed_by=self._me)
+            ended = await store.record_success(
+                tx,
+                tenant_id,
+                last=rows[-1],
+                batch_id=batch_id,
+                outage_codes=rules.OUTAGE_CODES,
+            )
+            if ended:
+                await alerts.close(tx, kind=monitor.ACCESS_DENIED, subject=tenant_id, by=NAME)
+            crash.here("sync.before_settle_commit")
+        named = ((row.id, row.event_type, row.trace_id) for row in rows)
+        log.events(self._log, "sync.delivered", named, batch_id=batch_id)
+        SETTLED.labels(outcome="acked").inc(count)
+        LOST.inc(len(rows) - count)
+        return count
+
+    async def unavailable(
+        self, tenant_id: str, rows: Sequence[Sending], outage: rules.Unavailable
+    ) -> None:
+        async with db.transaction(self._pool) as tx:
+            pause_s = rules.pause_s(
+                await store.failures(tx, tenant_id),
+                cap_s=self._settings.sync_breaker_s,
+                retry_after_s=outage.retry_after_s,
+                max_retry_after_s=self._settings.sync_cap_s,
+            )
+            await store.record_outage(
+                tx, tenant_id, pause_s=pause_s, code=outage.code, message=outage.message
+            )
+            if rules.needs_operator(outage.code):
+                await alerts.raise_(tx, monitor.access_denied_alert(tenant_id, outage))
+        await self._retry(rows, outage.code, outage.message, outage=True)
+        self._log.warning(
+            "sync.cloud_away",
+            code=outage.code,
+            error=outage.message,
+            wait_s=pause_s,
+            count=len(rows),
+        )
+
+    async def rejected(
+        self, tenant_id: str, rows: Sequence[Sending], reasons: dict[int, str]
+    ) -> None:
+        blamed = {rows[index]: reason for index, reason in reasons.items()}
+        await self._dead_letter(tenant_id, blamed, reason=rules.REJECTED, code="HTTP_400")
+
+    async def failed(self, tenant_id: str, row: Sending, failed: rules.Transient) -> None:
+        if self._attempts(row, outage=False) < self._settings.sync_max_attempts:
+            await self._retry([row], failed.code, failed.message, outage=False)
+            return
+        await self._dead_letter(
+            tenant_id, {row: failed.message}, reason=rules.MAX_ATTEMPTS, code=failed.code
+        )
+
+    async def _dead_letter(
+        self, tenant_id: str, rows: dict[Sending, str], *, reason: str, code: str
+    ) -> None:
+        async with db.transaction(self._pool) as tx:
+            count = await store.dead_letter(tx, rows, claimed_by=self._me, reason=reason, code=code)
+            if count:
+                await alerts.raise_(tx, monitor.dead_letter_alert(tenant_id, reason), count=count)
+        SETTLED.labels(outcome="dlq").inc(count)
+        for row in rows:
+            self._log.error(
+                "sync.set_aside",
+                event_id=str(row.id),
+                event_type=row.event_type,
+                trace_id=row.trace_id,
+                code=code,
+            )
+
+    async def _retry(
+        self, rows: Iterable[Sending], code: str, message: str, *, outage: bool
+    ) -> None:
+        # An event that failed alone keeps that code until it is delivered.
+        named: defaultdict[str, dict[Sending, NextAttempt]] = defaultdict(dict)
+        for row in rows:
+            alone = outage and rules.is_alone(row.last_error_code)
+            name = (row.last_error_code if alone else None) or code
+            named[name][row] = self._next_attempt(row, outage=outage)
+        async with db.transaction(self._pool) as tx:
+            counts = [
+                await store.retry(tx, some, claimed_by=self._me, code=name, message=message)
+                for name, some in named.items()
+            ]
+        SETTLED.labels(outcome="again").inc(sum(counts))
+
+    def _next_attempt(self, row: Sending, *, outage: bool) -> NextAttempt:
+        attempts = self._attempts(row, outage=outage)
+        cap_s = self._settings.sync_cap_s
+        if outage:
+            # Not longer than its tenant pauses: when the cloud is back, all is sent (BK-10).
+            cap_s = min(cap_s, self._settings.sync_breaker_s)
+        policy = retry.documented(base_s=self._settings.sync_base_s, cap_s=cap_s)
+        return NextAttempt(attempts, policy.delay_s(attempts, chance=backoff.chance()))
+
+    def _attempts(self, row: Sending, *, outage: bool) -> int:
+        return rules.attempts_after(
+            row.attempt_count,
+            most=self._settings.sync_max_attempts,
+            outage=outage,
+            last_code=row.last_error_code,
+        )
+
+
+@dataclass(slots=True)
+class DeliveryRun:
+    """One claim of one tenant, and what it has shown about the cloud.
+
+    `reached`: the cloud answered for an event. `working`: it accepted one, or said why not.
+    `failed` counts the events that failed when they were sent alone.
     """
 
     tenant: Tenant
@@ -56,30 +181,30 @@ class Trip:
         return time.monotonic() < self.search_until
 
 
-# What could not be settled, and the outage that is why.
-Left = tuple[list[Sending], verdict.Away | None]
+# The rows that could not be settled, and the outage that is the reason.
+Unsettled = tuple[list[Sending], rules.Unavailable | None]
 
 
 class Forwarder:
-    """One of any number: what it holds is its own by lease, what it lost it leaves alone."""
+    """One of any number of forwarders; it changes only rows that it holds under a lease."""
 
     def __init__(self, settings: EdgeSettings, pool: db.Pool, cloud: Cloud) -> None:
         self._settings, self._pool, self._cloud = settings, pool, cloud
         self._me = f"{socket.gethostname()}:{os.getpid()}:{ids.new()}"
-        self._settling = Settling(settings, pool, me=self._me, name=NAME)
-        self._paces: dict[str, Pace] = {}
+        self._settler = Settler(settings, pool, me=self._me)
+        self._sizers: dict[str, BatchSizer] = {}
         self._log = log.get(NAME)
         self.delivered = 0
-        # Set while whole batches go out: then a second lane claims while the first one's travels.
+        # Set while batches are full: a second lane then claims while the first one sends.
         self.draining = asyncio.Event()
 
     async def forward_once(self) -> int:
-        """Once for every tenant that is owed something; returns how many events were claimed."""
+        """Send one batch of every tenant with pending events; returns how many were claimed."""
         async with db.transaction(self._pool) as tx:
-            owing = await tenants.owing(tx)
-        # Replicas start with different tenants, so that none waits for all the others'.
-        random.shuffle(owing)
-        forwarded = [await self._forward(tenant) for tenant in owing]
+            pending = await store.pending_tenants(tx)
+        # Replicas start with different tenants, so that no tenant waits for all others.
+        random.shuffle(pending)
+        forwarded = [await self._forward(tenant) for tenant in pending]
         if any(whole for _, whole in forwarded):
             self.draining.set()
         else:
@@ -87,38 +212,38 @@ class Forwarder:
         return sum(count for count, _ in forwarded)
 
     async def _forward(self, tenant: Tenant) -> tuple[int, bool]:
-        """(events claimed, whether that was a whole batch and was delivered)."""
-        asked = self._pace(tenant).now
+        """(events claimed, whether that was a full batch and was delivered)."""
+        asked = self._sizer(tenant).size
         async with db.transaction(self._pool) as tx:
             rows = await store.claim(
                 tx,
                 tenant.tenant_id,
                 claimed_by=self._me,
                 most=asked,
-                few=pace.SUSPECTS,
+                few=rules.SUSPECTS,
                 lease_s=self._settings.sync_lease_s,
             )
-            plan = pace.plan(rows, most_bytes=MOST_BYTES, outage_codes=verdict.OUTAGE_CODES)
-            first = await store.contents(tx, plan.at_once)
+            plan = rules.plan(rows, most_bytes=MAX_BATCH_BYTES, outage_codes=rules.OUTAGE_CODES)
+            first = await store.contents(tx, plan.first)
             if tenant.level and len(rows) < asked:
-                await tenants.set_level(tx, tenant.tenant_id, before=tenant.level, level=0)
+                await store.set_level(tx, tenant.tenant_id, before=tenant.level, level=0)
         if not rows:
             return 0, False
         crash.here("sync.after_claim")
         RECLAIMED.inc(sum(row.reclaimed for row in rows))
         async with self._renewing(rows):
-            trip = Trip(tenant, search_until=time.monotonic() + self._settings.sync_timeout_s)
-            whole = await self._send_all(trip, plan, first) and len(rows) == asked
+            run = DeliveryRun(tenant, search_until=time.monotonic() + self._settings.sync_timeout_s)
+            whole = await self._send_all(run, plan, first) and len(rows) == asked
             if whole:
-                await self._let_pass(tenant)
+                await self._prioritise_live(tenant)
         return len(rows), whole
 
-    async def _send_all(self, trip: Trip, plan: Plan[Claimed], first: list[Sending]) -> bool:
-        """Whether the cloud could be reached; if not, what was not sent yet is handed back."""
-        await self._hand_back(plan.back)
-        away = await self._deliver(trip, first) if first else None
+    async def _send_all(self, run: DeliveryRun, plan: Plan[Claimed], first: list[Sending]) -> bool:
+        """Whether the cloud was reached; if not, what was not sent yet is released."""
+        await self._release(plan.release)
+        outage = await self._deliver(run, first) if first else None
         waiting = list(plan.parts)
-        while waiting and away is None:
+        while waiting and outage is None:
             part = waiting.pop(0)
             async with db.transaction(self._pool) as tx:
                 mine = await store.start_sending(
@@ -126,149 +251,151 @@ class Forwarder:
                 )
             LOST.inc(len(part) - len(mine))
             crash.here("sync.after_sending")
-            away = await self._deliver(trip, mine) if mine else None
-        if away is not None:
-            await self._hand_back([row for part in waiting for row in part])
-        return away is None
+            outage = await self._deliver(run, mine) if mine else None
+        if outage is not None:
+            await self._release([row for part in waiting for row in part])
+        return outage is None
 
-    async def _hand_back(self, rows: Sequence[Claimed]) -> None:
+    async def _release(self, rows: Sequence[Claimed]) -> None:
         if rows:
             async with db.transaction(self._pool) as tx:
-                await store.hand_back(tx, rows, claimed_by=self._me)
+                await store.release(tx, rows, claimed_by=self._me)
 
-    async def _deliver(self, trip: Trip, rows: Sequence[Sending]) -> verdict.Away | None:
-        """Send and settle; an outage ends it, and is returned."""
-        search = trip.tenant.failures == 0
-        left, away = await self._try(trip, rows, search=search)
-        if away is not None and away.code == verdict.CLOUD_BROKEN:
-            left, away = await self._compare(trip, left, away, search=search)
-        if away is not None:
-            await self._settling.away(trip.tenant_id, left, away)
-            self._paces[trip.tenant_id] = self._paces[trip.tenant_id].slower()
-        return away
+    async def _deliver(self, run: DeliveryRun, rows: Sequence[Sending]) -> rules.Unavailable | None:
+        """Send and settle; returns the outage that ended it, or None."""
+        search = run.tenant.failures == 0
+        left, outage = await self._try(run, rows, search=search)
+        if outage is not None and outage.code == rules.CLOUD_BROKEN:
+            left, outage = await self._confirm_broken(run, left, outage, search=search)
+        if outage is not None:
+            await self._settler.unavailable(run.tenant_id, left, outage)
+            self._sizers[run.tenant_id] = self._sizers[run.tenant_id].shrink()
+        return outage
 
-    async def _try(self, trip: Trip, rows: Sequence[Sending], *, search: bool) -> Left:
-        """Send, and settle all but what meets an outage: that is returned, with the outage.
+    async def _try(self, run: DeliveryRun, rows: Sequence[Sending], *, search: bool) -> Unsettled:
+        """Send and settle; returns what met an outage, with the outage.
 
-        With `search` an outage is doubted first: it may be about one event.
+        With `search` the batch is split first: the outage may be about one event.
         """
         batch_id = f"batch-{ids.new()}"
-        answer = await self._cloud.send(batch_id, trip.tenant_id, [row.event() for row in rows])
-        match verdict.judge(answer, count=len(rows)):
-            case verdict.Delivered():
+        answer = await self._cloud.send(batch_id, run.tenant_id, [row.event() for row in rows])
+        match rules.classify_response(answer, count=len(rows)):
+            case rules.Delivered():
                 crash.here("sync.after_answer")
-                self.delivered += await self._settling.acked(trip.tenant_id, rows, batch_id)
-                self._paces[trip.tenant_id] = self._paces[trip.tenant_id].faster()
-                trip.reached = trip.working = True
+                self.delivered += await self._settler.acked(run.tenant_id, rows, batch_id)
+                self._sizers[run.tenant_id] = self._sizers[run.tenant_id].grow()
+                run.reached = run.working = True
                 return [], None
-            case verdict.Away() as away:
-                return await self._doubted(trip, rows, away, search=search)
-            case verdict.Refused(reasons):
-                await self._settling.refused(trip.tenant_id, rows, reasons)
-                trip.reached = trip.working = True
+            case rules.Unavailable() as outage:
+                return await self._suspect(run, rows, outage, search=search)
+            case rules.Permanent(reasons):
+                await self._settler.rejected(run.tenant_id, rows, reasons)
+                run.reached = run.working = True
                 rest = [row for index, row in enumerate(rows) if index not in reasons]
-                return await self._try(trip, rest, search=search) if rest else ([], None)
-            case verdict.Failed() as failed if len(rows) == 1:
-                await self._settling.failed(trip.tenant_id, rows[0], failed)
-                trip.reached = True
-                trip.failed += 1
-                return [], None if trip.working else failed.of_all()
-            case verdict.Failed():
-                return await self._halved(trip, rows, search=search)
+                return await self._try(run, rest, search=search) if rest else ([], None)
+            case rules.Transient() as failed if len(rows) == 1:
+                await self._settler.failed(run.tenant_id, rows[0], failed)
+                run.reached = True
+                run.failed += 1
+                return [], None if run.working else failed.as_outage()
+            case rules.Transient():
+                return await self._bisect(run, rows, search=search)
 
-    async def _compare(
-        self, trip: Trip, left: list[Sending], away: verdict.Away, *, search: bool
-    ) -> Left:
-        """The cloud failed on one event: on one from the other end too? Then it is broken.
+    async def _confirm_broken(
+        self, run: DeliveryRun, left: list[Sending], outage: rules.Unavailable, *, search: bool
+    ) -> Unsettled:
+        """The cloud failed on one event: try one from the other end; if it fails too, it is broken.
 
-        Else halving goes on. So a cloud that fails on everything costs a dozen requests and a
-        pause, and events of which neighbours are as bad still do not count as an outage.
+        Otherwise bisecting goes on. So a cloud that fails on everything costs a dozen requests and
+        a pause, and several bad events next to each other do not count as an outage.
         """
         if not left:
-            enough = BROKEN_AFTER if trip.tenant.failures == 0 else 1
-            return [], away if trip.failed >= enough else None
+            enough = BROKEN_AFTER if run.tenant.failures == 0 else 1
+            return [], outage if run.failed >= enough else None
         *others, last = left
-        again, met = await self._try(trip, [last], search=search)
-        if not trip.working:
-            return [*others, *again], met or away
-        return await self._try(trip, others, search=search) if others else (again, met)
+        again, met = await self._try(run, [last], search=search)
+        if not run.working:
+            return [*others, *again], met or outage
+        return await self._try(run, others, search=search) if others else (again, met)
 
-    async def _doubted(
-        self, trip: Trip, rows: Sequence[Sending], away: verdict.Away, *, search: bool
-    ) -> Left:
+    async def _suspect(
+        self, run: DeliveryRun, rows: Sequence[Sending], outage: rules.Unavailable, *, search: bool
+    ) -> Unsettled:
         if len(rows) == 1:
-            return await self._alone(trip, rows[0], away)
-        if search and verdict.may_be_an_event(away) and trip.has_time():
-            return await self._search(trip, rows)
-        return list(rows), away
+            return await self._single(run, rows[0], outage)
+        if search and rules.may_blame_event(outage) and run.has_time():
+            return await self._isolate(run, rows)
+        return list(rows), outage
 
-    async def _halved(self, trip: Trip, rows: Sequence[Sending], *, search: bool) -> Left:
-        first, second = pace.halves(rows)
-        left, away = await self._try(trip, first, search=search)
-        if away is not None:
-            return [*left, *second], away
-        return await self._try(trip, second, search=search)
+    async def _bisect(
+        self, run: DeliveryRun, rows: Sequence[Sending], *, search: bool
+    ) -> Unsettled:
+        first, second = rules.halves(rows)
+        left, outage = await self._try(run, first, search=search)
+        if outage is not None:
+            return [*left, *second], outage
+        return await self._try(run, second, search=search)
 
-    async def _search(self, trip: Trip, rows: Sequence[Sending]) -> Left:
-        """If one half gets through, the other holds what the way minds; if none, it is away."""
-        first, second = pace.halves(rows)
-        left, away = await self._try(trip, first, search=trip.reached)
-        rest, gone = await self._try(trip, second, search=away is None or trip.reached)
-        if away is not None and gone is None:
-            left, away = await self._try(trip, left, search=True)
-        return [*left, *rest], away or gone
+    async def _isolate(self, run: DeliveryRun, rows: Sequence[Sending]) -> Unsettled:
+        """If one half is delivered, the other has the bad event; if none is, the cloud is away."""
+        first, second = rules.halves(rows)
+        left, outage = await self._try(run, first, search=run.reached)
+        rest, gone = await self._try(run, second, search=outage is None or run.reached)
+        if outage is not None and gone is None:
+            left, outage = await self._try(run, left, search=True)
+        return [*left, *rest], outage or gone
 
-    async def _alone(self, trip: Trip, row: Sending, away: verdict.Away) -> Left:
-        """One event meets an outage: its own if others get through, else everybody's."""
-        own = verdict.may_be_an_event(away) and (trip.reached or await self._passed_by(trip, row))
+    async def _single(self, run: DeliveryRun, row: Sending, outage: rules.Unavailable) -> Unsettled:
+        """One event meets an outage: its own fault if others are delivered, else not."""
+        own = rules.may_blame_event(outage) and (run.reached or await self._others_passed(run, row))
         if not own:
-            return [row], away
-        # The next one has to show again that the cloud is there: an outage may begin any moment.
-        trip.reached = False
-        failed = verdict.Failed(f"{verdict.ALONE}{away.code}", away.message)
-        await self._settling.failed(trip.tenant_id, row, failed)
+            return [row], outage
+        # The next one has to show again that the cloud is there: an outage may begin any time.
+        run.reached = False
+        failed = rules.Transient(f"{rules.ALONE}{outage.code}", outage.message)
+        await self._settler.failed(run.tenant_id, row, failed)
         return [], None
 
-    async def _passed_by(self, trip: Trip, row: Sending) -> bool:
-        """It has failed alone before, and others have got through since."""
-        if not verdict.is_alone(row.last_error_code):
+    async def _others_passed(self, run: DeliveryRun, row: Sending) -> bool:
+        """Whether it has failed alone before, and others were delivered since."""
+        if not rules.is_alone(row.last_error_code):
             return False
         async with db.transaction(self._pool) as tx:
-            return await tenants.acked_since(tx, trip.tenant_id, row.last_attempt_at)
+            return await store.acked_since(tx, run.tenant_id, row.last_attempt_at)
 
-    def _pace(self, tenant: Tenant) -> Pace:
-        """A forwarder that has just started does not know better than the breaker."""
+    def _sizer(self, tenant: Tenant) -> BatchSizer:
+        """The size of the next batch; small after an outage, also after a restart."""
         most = self._settings.sync_batch
-        known = self._paces.get(tenant.tenant_id, Pace(most, most))
+        known = self._sizers.get(tenant.tenant_id, BatchSizer(most, most))
         if tenant.failures:
-            known = Pace(most, min(known.now, pace.PROBE_EVENTS))
-        self._paces[tenant.tenant_id] = known
+            known = BatchSizer(most, min(known.size, rules.PROBE_EVENTS))
+        self._sizers[tenant.tenant_id] = known
         return known
 
-    async def _let_pass(self, tenant: Tenant) -> None:
-        """While a backlog drains, what is new gets a priority above it (C-92).
+    async def _prioritise_live(self, tenant: Tenant) -> None:
+        """Give new events a priority above a backlog that drains (C-92).
 
-        So does what came while we paused and could not know that the cloud was back (D-290).
+        And those of the last pause, in which nobody knew that the cloud was back (D-290).
         """
         async with db.transaction(self._pool) as tx:
-            waiting = await tenants.waiting_at(
-                tx, tenant.tenant_id, level=tenant.level, most=pace.BACKLOG_ROWS + 1
+            waiting = await store.waiting_at(
+                tx, tenant.tenant_id, level=tenant.level, most=rules.BACKLOG_ROWS + 1
             )
-            level = pace.next_level(tenant.level, waiting_at_level=waiting)
+            level = rules.next_level(tenant.level, waiting_at_level=waiting)
             if level != tenant.level:
-                await tenants.set_level(tx, tenant.tenant_id, before=tenant.level, level=level)
+                await store.set_level(tx, tenant.tenant_id, before=tenant.level, level=level)
             if level > tenant.level == 0:
-                await tenants.raise_recent(
+                await store.raise_recent(
                     tx,
                     tenant.tenant_id,
                     level=level,
                     recent_s=self._settings.sync_breaker_s,
-                    limit=pace.RECENT_ROWS,
+                    limit=rules.RECENT_ROWS,
                 )
 
     @contextlib.asynccontextmanager
     async def _renewing(self, rows: Sequence[Claimed]) -> AsyncIterator[None]:
-        """What takes longer than most of a lease keeps it (OB-20)."""
+        """Renew the lease while the block runs (OB-20)."""
         renewal = asyncio.create_task(self._renew_for_ever(rows))
         try:
             yield
@@ -285,7 +412,7 @@ class Forwarder:
                 async with db.transaction(self._pool) as tx:
                     count = await store.renew(tx, rows, claimed_by=self._me, lease_s=lease_s)
             except db.UNAVAILABLE as error:
-                # The fence holds without us: what we lose, another forwarder delivers.
+                # Nothing is lost: another forwarder delivers rows whose lease ends.
                 self._log.warning("sync.not_renewed", error=db.first_line(error))
                 continue
             RENEWED.inc(count)

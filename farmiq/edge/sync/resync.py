@@ -1,7 +1,7 @@
 """Resync: history that the cloud has acknowledged, sent once more on purpose (C-99).
 
 For a cloud that lost something, or a consumer that is new. Events keep their ids; what is there is
-not stored twice. The outbox is only read: whatever lives in it goes on as it does.
+not stored twice. The outbox is only read.
 """
 
 import asyncio
@@ -15,16 +15,14 @@ from psycopg.rows import class_row
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import audit
-from farmiq.edge.sync import pace, verdict
-from farmiq.edge.sync.cloud import MOST_BYTES, Cloud
-from farmiq.edge.sync.store import Owed
+from farmiq.edge.sync import rules
+from farmiq.edge.sync.cloud import MAX_BATCH_BYTES, Cloud
+from farmiq.edge.sync.store import PendingEvent
 from farmiq.plumbing import db, ids
 
-# A cloud that is away for longer than these tries is told to the person who waits.
+# After so many attempts the person who waits learns that the cloud is away.
 TRIES = 6
-
-
-# So many events in a row on which alone the cloud fails: it is broken, not they.
+# After so many events in a row that fail alone, the cloud is broken and not the events.
 BROKEN_AFTER = 10
 
 
@@ -33,7 +31,7 @@ class StoppedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ResyncFilter:
     """Delivered events that happened from `since` until before `until`."""
 
     since: datetime
@@ -43,8 +41,8 @@ class Wish:
 
 
 @dataclass(slots=True)
-class Done:
-    """How far it came: what the cloud took, and what it did not."""
+class ResyncResult:
+    """How many events the cloud accepted, and how many it rejected."""
 
     sent: int = 0
     refused: int = 0
@@ -52,7 +50,7 @@ class Done:
 
 @dataclass(slots=True)
 class _Streak:
-    """Events in a row on which alone the cloud failed."""
+    """Events in a row that failed when they were sent alone."""
 
     failed: int = 0
 
@@ -64,13 +62,13 @@ _CHOSEN = """
 """
 
 
-async def counted(tx: db.Connection, wish: Wish) -> dict[str, int]:
-    """How many events are meant, by tenant."""
+async def count_events(tx: db.Connection, chosen: ResyncFilter) -> dict[str, int]:
+    """How many events match, by tenant."""
     cursor = await tx.execute(
         f"""
         select tenant_id, count(*) from sync_outbox where {_CHOSEN} group by 1 order by 1
         """.encode(),  # noqa: S608 - the text is this file's
-        _values(wish),
+        _values(chosen),
     )
     return dict(await cursor.fetchall())
 
@@ -79,37 +77,41 @@ async def resync(
     pool: db.Pool,
     cloud: Cloud,
     settings: EdgeSettings,
-    wish: Wish,
+    chosen: ResyncFilter,
     *,
     rate_per_s: float,
     actor: str,
     say: Callable[[str], None] = lambda _: None,
-) -> Done:
+) -> ResyncResult:
     """Send them, oldest first, tenant by tenant. Raises StoppedError; what was sent stays sent."""
     async with db.transaction(pool) as tx:
-        meant = await counted(tx, wish)
-        await _note(tx, "sync.resync", wish, actor, meant=meant)
-    done, streak = Done(), _Streak()
+        counts = await count_events(tx, chosen)
+        await _audit(tx, "sync.resync", chosen, actor, meant=counts)
+    done, streak = ResyncResult(), _Streak()
     try:
-        for tenant_id, count in meant.items():
+        for tenant_id, count in counts.items():
             say(f"{tenant_id}: {count} events")
-            async for rows in _batches(pool, replace(wish, tenant_id=tenant_id), settings):
+            async for rows in _batches(pool, replace(chosen, tenant_id=tenant_id), settings):
                 refused = await _deliver(cloud, settings, rows, streak)
                 done.sent += len(rows) - refused
                 done.refused += refused
-                # Live events have the right of way.
+                # Live events go first.
                 await asyncio.sleep(len(rows) / rate_per_s)
     finally:
         async with db.transaction(pool) as tx:
-            await _note(tx, "sync.resync.ended", wish, actor, sent=done.sent, refused=done.refused)
+            await _audit(
+                tx, "sync.resync.ended", chosen, actor, sent=done.sent, refused=done.refused
+            )
     return done
 
 
-async def _batches(pool: db.Pool, wish: Wish, settings: EdgeSettings) -> AsyncIterator[list[Owed]]:
+async def _batches(
+    pool: db.Pool, chosen: ResyncFilter, settings: EdgeSettings
+) -> AsyncIterator[list[PendingEvent]]:
     after: tuple[datetime, UUID] | None = None
     while True:
         async with db.transaction(pool) as tx:
-            rows = await _next(tx, wish, after, most=settings.sync_batch)
+            rows = await _next(tx, chosen, after, most=settings.sync_batch)
         if not rows:
             return
         yield rows
@@ -117,56 +119,56 @@ async def _batches(pool: db.Pool, wish: Wish, settings: EdgeSettings) -> AsyncIt
 
 
 async def _deliver(
-    cloud: Cloud, settings: EdgeSettings, rows: Sequence[Owed], streak: _Streak
+    cloud: Cloud, settings: EdgeSettings, rows: Sequence[PendingEvent], streak: _Streak
 ) -> int:
-    """Send some; returns how many the cloud will never take."""
+    """Send a batch; returns how many events the cloud rejects for good."""
     for failures in range(TRIES):
         answer = await cloud.send(
             f"resync-{ids.new()}", rows[0].tenant_id, [row.event() for row in rows], republish=True
         )
-        match verdict.judge(answer, count=len(rows)):
-            case verdict.Delivered():
+        match rules.classify_response(answer, count=len(rows)):
+            case rules.Delivered():
                 streak.failed = 0
                 return 0
-            case verdict.Refused(reasons):
+            case rules.Permanent(reasons):
                 rest = [row for index, row in enumerate(rows) if index not in reasons]
                 return len(reasons) + (await _deliver(cloud, settings, rest, streak) if rest else 0)
-            case verdict.Failed() as failed if len(rows) == 1:
+            case rules.Transient() as failed if len(rows) == 1:
                 streak.failed += 1
                 if streak.failed >= BROKEN_AFTER:
-                    raise _stopped(failed.of_all(), rows[0])
+                    raise _stopped(failed.as_outage(), rows[0])
                 return 1
-            case verdict.Failed():
-                first, second = pace.halves(rows)
+            case rules.Transient():
+                first, second = rules.halves(rows)
                 return await _deliver(cloud, settings, first, streak) + await _deliver(
                     cloud, settings, second, streak
                 )
-            case verdict.Away() as away:
-                if verdict.needs_a_person(away.code) or failures == TRIES - 1:
-                    raise _stopped(away, rows[0])
+            case rules.Unavailable() as outage:
+                if rules.needs_operator(outage.code) or failures == TRIES - 1:
+                    raise _stopped(outage, rows[0])
                 await asyncio.sleep(
-                    verdict.pause_s(
+                    rules.pause_s(
                         failures,
-                        longest_s=settings.sync_breaker_s,
-                        retry_after_s=away.retry_after_s,
+                        cap_s=settings.sync_breaker_s,
+                        retry_after_s=outage.retry_after_s,
                     )
                 )
     raise AssertionError("the last try returns or raises")
 
 
-def _stopped(away: verdict.Away, row: Owed) -> StoppedError:
+def _stopped(outage: rules.Unavailable, row: PendingEvent) -> StoppedError:
     at = row.occurred_at.astimezone(UTC)
     return StoppedError(
-        f"{away.code}: {away.message or 'no reason given'}. Go on later with "
+        f"{outage.code}: {outage.message or 'no reason given'}. Go on later with "
         f"--tenant {row.tenant_id} --from {at:%Y-%m-%dT%H:%M:%S}, and with the tenants behind it"
     )
 
 
 async def _next(
-    tx: db.Connection, wish: Wish, after: tuple[datetime, UUID] | None, *, most: int
-) -> list[Owed]:
+    tx: db.Connection, chosen: ResyncFilter, after: tuple[datetime, UUID] | None, *, most: int
+) -> list[PendingEvent]:
     """The next events in their order, as many as fit into one batch."""
-    async with tx.cursor(row_factory=class_row(Owed)) as cursor:
+    async with tx.cursor(row_factory=class_row(PendingEvent)) as cursor:
         await cursor.execute(
             f"""
             select id, tenant_id, farm_id, barn_id, device_id, session_id, event_type, occurred_at,
@@ -178,7 +180,7 @@ async def _next(
             order by occurred_at, id limit %(most)s
             """.encode(),  # noqa: S608 - the text is this file's
             {
-                **_values(wish),
+                **_values(chosen),
                 "after_at": after[0] if after else None,
                 "after_id": after[1] if after else None,
                 "most": most,
@@ -187,24 +189,26 @@ async def _next(
         return _fitting(await cursor.fetchall())
 
 
-def _fitting(rows: list[Owed]) -> list[Owed]:
-    room = MOST_BYTES
+def _fitting(rows: list[PendingEvent]) -> list[PendingEvent]:
+    room = MAX_BATCH_BYTES
     for index, row in enumerate(rows):
-        room -= len(row.payload.encode()) + pace.ENVELOPE_BYTES
+        room -= len(row.payload.encode()) + rules.ENVELOPE_BYTES
         if room < 0 and index:
             return rows[:index]
     return rows
 
 
-def _values(wish: Wish) -> dict[str, Any]:
+def _values(chosen: ResyncFilter) -> dict[str, Any]:
     return {
-        "since": wish.since,
-        "until": wish.until,
-        "tenant_id": wish.tenant_id,
-        "device_id": wish.device_id,
+        "since": chosen.since,
+        "until": chosen.until,
+        "tenant_id": chosen.tenant_id,
+        "device_id": chosen.device_id,
     }
 
 
-async def _note(tx: db.Connection, action: str, wish: Wish, actor: str, **more: Any) -> None:
-    asked = {name: value for name, value in _values(wish).items() if value is not None}
+async def _audit(
+    tx: db.Connection, action: str, chosen: ResyncFilter, actor: str, **more: Any
+) -> None:
+    asked = {name: value for name, value in _values(chosen).items() if value is not None}
     await audit.note(tx, actor=actor, action=action, subject="sync_outbox", asked=asked, **more)

@@ -2,8 +2,8 @@
 
 sync_outbox --claim--> [sync] --POST /api/v1/ingestion/batch--> cloud-ingestion
 
-A claimed row is ours for the length of its lease. If we die, the lease ends and the row is freed;
-if the cloud had it already, the cloud knows it by its id. Any number of forwarders may run.
+A claimed row is ours for the length of its lease. If we crash, the lease ends and the row is
+released; if the cloud has it already, the cloud knows its id. Any number of forwarders may run.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ import httpx2
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import diary
-from farmiq.edge.sync import api, heartbeat, upkeep
+from farmiq.edge.sync import api, jobs
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
-from farmiq.edge.sync.watch import Watch
+from farmiq.edge.sync.monitor import Monitor, send_heartbeats
 from farmiq.plumbing import chores, db, http, log
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.chores import Chore
@@ -36,27 +36,27 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME, most=6) as pool,
         Cloud(connect, settings) as cloud,
-        Cloud(connect, settings) as told,
+        Cloud(connect, settings) as heartbeat_cloud,
         asyncio.TaskGroup() as group,
     ):
         forwarder = Forwarder(settings, pool, cloud)
-        watch = Watch(settings, pool, delivered=lambda: forwarder.delivered)
+        monitor = Monitor(settings, pool, delivered=lambda: forwarder.delivered)
         door.ready("sync.database", lambda: db.problem(pool))
-        api.add_to(door.app, pool, watch)
+        api.add_to(door.app, pool, monitor)
         group.create_task(forward_for_ever(forwarder, poll_s=settings.sync_poll_ms / 1000))
         group.create_task(help_for_ever(forwarder))
-        group.create_task(_later(watch.look_for_ever()))
+        group.create_task(_later(monitor.run()))
         beat = Chore(
             "sync.heartbeat",
             settings.sync_heartbeat_s,
-            lambda: heartbeat.beat(pool, told, settings, seen=watch.seen),
+            lambda: send_heartbeats(pool, heartbeat_cloud, settings, seen=monitor.seen),
         )
         for chore in (*_chores(settings, pool), beat):
             group.create_task(_later(chores.keep_doing(chore)))
 
 
 async def _later(what: Coroutine[Any, Any, None]) -> None:
-    """What looks over the whole outbox waits a moment: first of all, events go out."""
+    """Start a moment later what scans the whole outbox: events are sent first."""
     await asyncio.sleep(SETTLE_S)
     await what
 
@@ -71,7 +71,7 @@ async def forward_for_ever(forwarder: Forwarder, *, poll_s: float) -> None:
 
 
 async def help_for_ever(forwarder: Forwarder) -> None:
-    """The second lane: while a backlog drains, one batch is claimed as another travels."""
+    """The second lane: while a backlog drains, it claims one batch while another is sent."""
     backoff = Backoff(cap_s=5.0)
     while True:
         await forwarder.draining.wait()
@@ -89,8 +89,8 @@ async def _forward(forwarder: Forwarder, backoff: Backoff) -> int:
 
 def _chores(settings: EdgeSettings, pool: db.Pool) -> list[Chore]:
     return [
-        Chore("sync.reap", settings.sync_lease_s / 2, lambda: upkeep.reap(pool, settings)),
-        Chore("sync.clock", 30.0, lambda: upkeep.set_right(pool, settings)),
-        Chore("sync.sweep", 60.0, lambda: upkeep.sweep(pool, settings)),
-        diary.daily(pool, settings, "sync.retention", lambda: upkeep.forget(pool, settings)),
+        Chore("sync.reap", settings.sync_lease_s / 2, lambda: jobs.reap(pool, settings)),
+        Chore("sync.clock", 30.0, lambda: jobs.reset_clock(pool, settings)),
+        Chore("sync.sweep", 60.0, lambda: jobs.sweep(pool, settings)),
+        diary.daily(pool, settings, "sync.retention", lambda: jobs.purge(pool, settings)),
     ]

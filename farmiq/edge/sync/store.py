@@ -1,16 +1,19 @@
-"""The outbox as the forwarder sees it: claim, send, settle. Every write is fenced (C-51)."""
+"""The SQL of the outbox: claim, settle, tenants, leases, retention. Writes are fenced (C-51)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TypeVar
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
-from psycopg.rows import class_row
+from psycopg.rows import class_row, dict_row
 
+from farmiq.edge.sync.rules import State
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import db
+from farmiq.plumbing import backoff, db
+from farmiq.plumbing.retry import RetryPolicy
 
 _LEAVE_OUT = ("feed.", "barn.")
 _LAST = datetime.max.replace(tzinfo=UTC)
@@ -18,7 +21,7 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A row that is ours until its lease ends; `claimed_at` is the fence."""
+    """A row that is ours until its lease ends; `claimed_at` is the fencing token."""
 
     id: UUID
     tenant_id: str
@@ -30,8 +33,8 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
-    """A row with its content."""
+class PendingEvent:
+    """An event of the outbox with its content."""
 
     id: UUID
     tenant_id: str
@@ -46,7 +49,7 @@ class Owed:
     clock_suspect: bool
 
     def event(self) -> BusEvent:
-        """Feed and barn leave out what they do not have (002); all others say null (001)."""
+        """Feed and barn leave absent fields out (002); all others send null (001)."""
         absent = msgspec.UNSET if self.event_type.startswith(_LEAVE_OUT) else None
         return BusEvent(
             event_id=self.id,
@@ -64,7 +67,7 @@ class Owed:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending(Owed):
+class Sending(PendingEvent):
     """A claimed row with its content, ready to go."""
 
     attempt_count: int
@@ -74,11 +77,21 @@ class Sending(Owed):
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """How a row that failed goes back."""
+class NextAttempt:
+    """When a row that failed is tried again."""
 
     attempts: int
-    delay_ms: float
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A file that is on the disk for good."""
+
+    archive_id: UUID
+    file: Path
+    sha256: bytes
+    row_count: int
 
 
 Held = TypeVar("Held", Claimed, Sending)
@@ -183,7 +196,7 @@ async def contents(tx: db.Connection, rows: Sequence[Claimed]) -> list[Sending]:
 async def start_sending(
     tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str, lease_s: float
 ) -> list[Sending]:
-    """Mark the rows as on their way, with a whole lease; returns those that are still ours."""
+    """Mark the rows as `sending` with a new lease; returns those that are still ours."""
     async with tx.cursor(row_factory=class_row(Sending)) as cursor:
         await cursor.execute(
             f"""
@@ -205,7 +218,7 @@ def _in_order(found: list[Sending], rows: Sequence[Claimed]) -> list[Sending]:
 async def renew(
     tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str, lease_s: float
 ) -> int:
-    """A whole lease again on what is still ours and not settled; returns how many that are."""
+    """Renew the lease of what is still ours and not settled; returns how many."""
     cursor = await tx.execute(
         """
         update sync_outbox set updated_at = (select fn_now()),
@@ -219,7 +232,7 @@ async def renew(
 
 
 async def acked(tx: db.Connection, rows: Sequence[Held], *, claimed_by: str) -> int:
-    """The cloud has them; returns how many were still ours to settle."""
+    """Mark the rows as delivered; returns how many were still ours."""
     cursor = await tx.execute(
         """
         update sync_outbox set status = 'acked', last_attempt_at = (select fn_now()),
@@ -235,21 +248,21 @@ async def acked(tx: db.Connection, rows: Sequence[Held], *, claimed_by: str) -> 
 
 async def retry(
     tx: db.Connection,
-    rows: Mapping[Held, Again],
+    rows: Mapping[Held, NextAttempt],
     *,
     claimed_by: str,
     code: str,
     message: str,
 ) -> int:
-    """Pending again, each after its own delay; returns how many were still ours to settle."""
+    """Make the rows pending again, each after its delay; returns how many were still ours."""
     cursor = await tx.execute(
         """
         update sync_outbox o set status = 'pending', attempt_count = r.attempts,
           last_attempt_at = (select fn_now()),
-          next_attempt_at = (select fn_now()) + r.delay_ms * interval '1 millisecond',
+          next_attempt_at = (select fn_now()) + r.delay_s * interval '1 second',
           last_error_code = %s, last_error_message = %s, updated_at = (select fn_now()),
           claimed_by = null, claimed_at = null, lease_expires_at = null
-        from unnest(%s::int[], %s::float8[], %s::uuid[]) as r(attempts, delay_ms, id)
+        from unnest(%s::int[], %s::float8[], %s::uuid[]) as r(attempts, delay_s, id)
         where o.id = r.id and o.claimed_by = %s and o.claimed_at = %s
           and o.status in ('claimed', 'sending')
         """,
@@ -257,15 +270,15 @@ async def retry(
             code,
             message,
             [again.attempts for again in rows.values()],
-            [again.delay_ms for again in rows.values()],
+            [again.delay_s for again in rows.values()],
             *_fence(list(rows), claimed_by),
         ),
     )
     return cursor.rowcount
 
 
-async def hand_back(tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str) -> None:
-    """Claimed and not sent: as if it had not been claimed."""
+async def release(tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str) -> None:
+    """Give a claim back that was not sent."""
     await tx.execute(
         """
         update sync_outbox set status = 'pending', updated_at = (select fn_now()),
@@ -276,7 +289,7 @@ async def hand_back(tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: s
     )
 
 
-async def set_aside(
+async def dead_letter(
     tx: db.Connection,
     rows: Mapping[Held, str],
     *,
@@ -284,7 +297,7 @@ async def set_aside(
     reason: str,
     code: str,
 ) -> int:
-    """To the dlq, each with its own message; only an operator's redrive brings it back."""
+    """Move rows to the dlq, each with its message; only a redrive by a person brings them back."""
     cursor = await tx.execute(
         """
         update sync_outbox o set status = 'dlq', attempt_count = attempt_count + 1,
@@ -303,3 +316,365 @@ async def set_aside(
 
 def _fence(rows: Sequence[Held], claimed_by: str) -> tuple[list[UUID], str, datetime]:
     return [row.id for row in rows], claimed_by, rows[0].claimed_at
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant with pending events that is not paused."""
+
+    tenant_id: str
+    failures: int
+    level: int
+
+
+PENDING_TENANTS = """
+with recursive fresh as (
+  (select tenant_id from sync_outbox
+   where status in ('pending', 'claimed') and attempt_count = 0
+   order by tenant_id limit 1)
+  union all
+  select (select o.tenant_id from sync_outbox o
+    where o.status in ('pending', 'claimed') and o.attempt_count = 0
+      and o.tenant_id > fresh.tenant_id
+    order by o.tenant_id limit 1)
+  from fresh where fresh.tenant_id is not null
+), again as (
+  (select tenant_id from sync_outbox
+   where status in ('pending', 'claimed') and attempt_count > 0
+   order by tenant_id limit 1)
+  union all
+  select (select o.tenant_id from sync_outbox o
+    where o.status in ('pending', 'claimed') and o.attempt_count > 0
+      and o.tenant_id > again.tenant_id
+    order by o.tenant_id limit 1)
+  from again where again.tenant_id is not null
+)
+select t.tenant_id, coalesce(s.consecutive_failures, 0) as failures,
+  coalesce(d.level, 0) as level
+from (select tenant_id from fresh union select tenant_id from again) t
+left join sync_state s on s.tenant_id = t.tenant_id
+left join sync_drain d on d.tenant_id = t.tenant_id
+where t.tenant_id is not null
+  and (s.paused_until is null or s.paused_until <= (select fn_now()))
+"""
+
+
+async def pending_tenants(tx: db.Connection) -> list[Tenant]:
+    """The tenants with unsent rows that are not paused; costs by tenants, not by rows (C-21)."""
+    async with tx.cursor(row_factory=class_row(Tenant)) as cursor:
+        await cursor.execute(PENDING_TENANTS)
+        return await cursor.fetchall()
+
+
+async def record_success(
+    tx: db.Connection,
+    tenant_id: str,
+    *,
+    last: Held,
+    batch_id: str,
+    outage_codes: Sequence[str],
+) -> int:
+    """End an outage: what waited because of it is due now, with no attempts counted.
+
+    Returns how many failures in a row this ends.
+    """
+    before = await failures(tx, tenant_id)
+    await tx.execute(
+        """
+        insert into sync_state as s (tenant_id, last_acked_event_id, last_acked_at,
+          last_sent_batch_id)
+        values (%s, %s, fn_now(), %s)
+        on conflict on constraint sync_state_pkey do update set
+          last_acked_event_id = excluded.last_acked_event_id,
+          last_acked_at = excluded.last_acked_at,
+          last_sent_batch_id = excluded.last_sent_batch_id,
+          consecutive_failures = 0, paused_until = null, last_error_code = null,
+          last_error_message = null
+        """,
+        (tenant_id, last.id, batch_id),
+    )
+    if before:
+        # Rows that another forwarder is settling are skipped: waiting could end in a deadlock.
+        await tx.execute(
+            """
+            update sync_outbox set attempt_count = 0, next_attempt_at = (select fn_now()),
+              updated_at = (select fn_now())
+            where id in (select id from sync_outbox
+              where tenant_id = %s and status = 'pending' and attempt_count > 0
+                and last_error_code = any(%s)
+              for update skip locked)
+            """,
+            (tenant_id, list(outage_codes)),
+        )
+    return before
+
+
+async def acked_since(tx: db.Connection, tenant_id: str, at: datetime | None) -> bool:
+    """Whether an event of the tenant was delivered after that moment."""
+    found = await db.fetch_value(
+        tx, "select last_acked_at > %s from sync_state where tenant_id = %s", at, tenant_id
+    )
+    return bool(found)
+
+
+async def failures(tx: db.Connection, tenant_id: str) -> int:
+    found = await db.fetch_value(
+        tx, "select consecutive_failures from sync_state where tenant_id = %s", tenant_id
+    )
+    return int(found or 0)
+
+
+async def record_outage(
+    tx: db.Connection, tenant_id: str, *, pause_s: float, code: str, message: str
+) -> None:
+    await tx.execute(
+        """
+        insert into sync_state as s (tenant_id, consecutive_failures, paused_until,
+          last_error_code, last_error_message)
+        values (%s, 1, fn_now() + %s * interval '1 second', %s, %s)
+        on conflict on constraint sync_state_pkey do update set
+          consecutive_failures = s.consecutive_failures + 1,
+          paused_until = excluded.paused_until,
+          last_error_code = excluded.last_error_code,
+          last_error_message = excluded.last_error_message
+        """,
+        (tenant_id, pause_s, code, message),
+    )
+
+
+# In the order of the claim's index: without it everything that was ever delivered is read.
+WAITING_AT = """
+select count(*) from (
+  select from sync_outbox
+  where status in ('pending', 'claimed') and attempt_count = 0
+    and tenant_id = %s and priority::bigint >= %s
+  order by priority::bigint desc limit %s) waiting
+"""
+
+
+async def waiting_at(tx: db.Connection, tenant_id: str, *, level: int, most: int) -> int:
+    """How many rows wait at this priority or above, counted up to `most`."""
+    return int(await db.fetch_value(tx, WAITING_AT, tenant_id, level, most))
+
+
+async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: int) -> None:
+    """Give new events this priority (C-92), unless it was changed in between."""
+    if level == 0:
+        await tx.execute(
+            "delete from sync_drain where tenant_id = %s and level = %s", (tenant_id, before)
+        )
+        return
+    await tx.execute(
+        """
+        insert into sync_drain as d (tenant_id, level, since) values (%s, %s, fn_now())
+        on conflict on constraint sync_drain_pkey do update set level = excluded.level
+        where d.level = %s
+        """,
+        (tenant_id, level, before),
+    )
+
+
+async def raise_recent(
+    tx: db.Connection, tenant_id: str, *, level: int, recent_s: float, limit: int
+) -> int:
+    """Give events of the last seconds this priority too, newest first; returns how many.
+
+    They came before the first batch got through, so nobody knew that a backlog would drain.
+    """
+    cursor = await tx.execute(
+        """
+        update sync_outbox set priority = %(level)s, updated_at = (select fn_now())
+        where id = any(array(
+          select id from sync_outbox
+          where tenant_id = %(tenant_id)s and occurred_at <= (select fn_now())
+            and occurred_at > (select fn_now()) - make_interval(secs => %(recent_s)s)
+            and status = 'pending' and attempt_count = 0 and priority < %(level)s
+          order by occurred_at desc limit %(limit)s
+          for update skip locked))
+        """,
+        {"tenant_id": tenant_id, "level": level, "recent_s": recent_s, "limit": limit},
+    )
+    return cursor.rowcount
+
+
+async def release_expired(
+    tx: db.Connection,
+    *,
+    most_attempts: int,
+    policy: RetryPolicy,
+    outage_codes: Sequence[str],
+    most: int,
+) -> list[tuple[str, State]]:
+    """Release rows whose lease ended (C-15); returns (tenant, pending or dlq) of each.
+
+    It counts as an attempt: an event that kills its forwarder must not do so for ever. Outages that
+    were counted before do not add to that (C-12).
+    """
+    expired = await db.fetch_all(
+        tx,
+        """
+        select id, case when last_error_code = any(%s) then 1 else attempt_count + 1 end
+        from sync_outbox
+        where claimed_by is not null and status in ('claimed', 'sending')
+          and lease_expires_at < (select fn_now())
+        limit %s for update skip locked
+        """,
+        list(outage_codes),
+        most,
+    )
+    cursor = await tx.execute(
+        """
+        update sync_outbox o set
+          status = case when r.is_last then 'dlq' else 'pending' end,
+          attempt_count = r.attempts,
+          last_attempt_at = (select fn_now()),
+          next_attempt_at = case when r.is_last then o.next_attempt_at
+            else (select fn_now()) + r.delay_s * interval '1 second' end,
+          last_error_code = 'LEASE_EXPIRED',
+          last_error_message = 'held by ' || o.claimed_by || ', which did not settle it',
+          failed_at = case when r.is_last then (select fn_now()) end,
+          dlq_reason = case when r.is_last then 'max_attempts_exceeded' end,
+          claimed_by = null, claimed_at = null, lease_expires_at = null,
+          updated_at = (select fn_now())
+        from (select id, attempts, delay_s, attempts >= %s as is_last
+          from unnest(%s::uuid[], %s::int[], %s::float8[]) as e(id, attempts, delay_s)) r
+        where o.id = r.id
+        returning o.tenant_id, o.status
+        """,
+        (
+            most_attempts,
+            [event_id for event_id, _ in expired],
+            [attempts for _, attempts in expired],
+            [policy.delay_s(attempts, chance=backoff.chance()) for _, attempts in expired],
+        ),
+    )
+    return [(tenant_id, status) for tenant_id, status in await cursor.fetchall()]
+
+
+async def reset_clock(
+    tx: db.Connection, *, wait_s: float, pause_s: float, lease_s: float
+) -> tuple[int, int, int]:
+    """Reset rows, pauses and leases that end too late; the clock was set back since.
+
+    Returns how many of each there were.
+    """
+    put_off = await tx.execute(
+        """
+        update sync_outbox set next_attempt_at = (select fn_now()), updated_at = (select fn_now())
+        where status = 'pending'
+          and next_attempt_at > (select fn_now()) + %s * interval '1 second'
+        """,
+        (wait_s,),
+    )
+    paused = await tx.execute(
+        """
+        update sync_state set paused_until = null
+        where paused_until > (select fn_now()) + %s * interval '1 second'
+        """,
+        (pause_s,),
+    )
+    held = await tx.execute(
+        """
+        update sync_outbox set lease_expires_at = (select fn_now()), updated_at = (select fn_now())
+        where claimed_by is not null and status in ('claimed', 'sending')
+          and lease_expires_at > (select fn_now()) + %s * interval '1 second'
+        """,
+        (lease_s,),
+    )
+    return put_off.rowcount, paused.rowcount, held.rowcount
+
+
+async def dead_letter_exhausted(
+    tx: db.Connection, *, most_attempts: int, outage_codes: Sequence[str], most: int
+) -> list[str]:
+    """Move pending rows that failed too often to the dlq (C-14); returns the tenant of each."""
+    cursor = await tx.execute(
+        """
+        update sync_outbox set status = 'dlq', failed_at = (select fn_now()),
+          dlq_reason = 'max_attempts_exceeded', updated_at = (select fn_now())
+        where id in (select id from sync_outbox
+          where status = 'pending' and attempt_count > 0 and attempt_count >= %s
+            and (last_error_code is null or last_error_code <> all(%s))
+          limit %s for update skip locked)
+        returning tenant_id
+        """,
+        (most_attempts, list(outage_codes), most),
+    )
+    return [row[0] for row in await cursor.fetchall()]
+
+
+_STEP = timedelta(microseconds=1)
+
+
+async def purge_acked(
+    tx: db.Connection, *, days: float, after: datetime | None, most: int
+) -> tuple[int, datetime | None]:
+    """Delete some acked rows beyond their days; returns (how many, where to go on or None).
+
+    A row is due before it is acked, so the documented index of due times finds them in order; rows
+    that were due long ago and acked lately are stepped over once and not looked at again.
+    """
+    cursor = await tx.execute(
+        """
+        with looked as (
+          select id, next_attempt_at, updated_at from sync_outbox
+          where status = 'acked'
+            and next_attempt_at < (select fn_now()) - %(days)s * interval '1 day'
+            and next_attempt_at >= coalesce(%(after)s::timestamptz, '-infinity')
+          order by next_attempt_at limit %(most)s
+        ), gone as (
+          delete from sync_outbox o using looked l
+          where o.id = l.id and o.status = 'acked'
+            and o.updated_at < (select fn_now()) - %(days)s * interval '1 day'
+          returning o.id
+        )
+        select (select count(*) from gone), count(*), max(next_attempt_at) from looked
+        """,
+        {"days": days, "after": after, "most": most},
+    )
+    row = await cursor.fetchone()
+    deleted, looked, last = row or (0, 0, None)
+    if looked < most:
+        return deleted, None
+    # An instant with more young rows than one look holds: step over it, else we never get further.
+    return deleted, last + _STEP if last == after and not deleted else last
+
+
+async def undelivered(tx: db.Connection, *, days: float, most: int) -> list[dict[str, Any]]:
+    """Rows in dlq or failed beyond their days, whole."""
+    async with tx.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            """
+            select * from sync_outbox
+            where status in ('dlq', 'failed')
+              and updated_at < (select fn_now()) - %s * interval '1 day'
+            order by updated_at, id limit %s
+            """,
+            (days, most),
+        )
+        return await cursor.fetchall()
+
+
+async def purge_archived(
+    tx: db.Connection, rows: Sequence[dict[str, Any]], archive: Archive
+) -> int:
+    """Record the file, then delete the rows in it that have not changed since."""
+    await tx.execute(
+        "insert into sync_archives (archive_id, file_name, sha256, row_count, made_at) "
+        "values (%s, %s, %s, %s, fn_now())",
+        (archive.archive_id, archive.file.name, archive.sha256, archive.row_count),
+    )
+    await tx.execute(
+        "insert into sync_archived (tenant_id, event_id, archive_id) "
+        "select *, %s::uuid from unnest(%s::text[], %s::uuid[])",
+        (archive.archive_id, [row["tenant_id"] for row in rows], [row["id"] for row in rows]),
+    )
+    cursor = await tx.execute(
+        """
+        delete from sync_outbox o
+        using unnest(%s::uuid[], %s::timestamptz[]) as r(id, updated_at)
+        where o.id = r.id and o.updated_at = r.updated_at and o.status in ('dlq', 'failed')
+        """,
+        ([row["id"] for row in rows], [row["updated_at"] for row in rows]),
+    )
+    return cursor.rowcount

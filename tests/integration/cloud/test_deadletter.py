@@ -22,8 +22,8 @@ import pytest
 import structlog
 
 from farmiq.cloud import bus, landing
-from farmiq.cloud.deadletter import pile, service, watch
-from farmiq.cloud.deadletter.letter import Wish
+from farmiq.cloud.deadletter import handlers, service, watch
+from farmiq.cloud.deadletter.rules import BusFilter
 from farmiq.cloud.feed import service as feed
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.plumbing import amqp, consume, db, http
@@ -180,11 +180,11 @@ async def test_a_slow_order_does_not_begin_with_a_burst(
     cloud: CloudSite, bury: Callable[..., Awaitable[None]]
 ) -> None:
     await bury(*(written(sample("feed.lot.received")) for _ in range(10)))
-    order = pile.Order("redrive", Wish(), "test", 10, rate_per_s=2.0, dry_run=False)
+    order = handlers.Order("redrive", BusFilter(), "test", 10, rate_per_s=2.0, dry_run=False)
     async with (
         amqp.connection(url_of(cloud), name="test") as opened,
         db.pool(cloud.database.url, name="test") as pool,
-        aclosing(pile.carry_out(opened, pool, order)) as outcomes,
+        aclosing(handlers.move(opened, pool, order)) as outcomes,
     ):
         assert (await anext(outcomes)).done == "redriven"
     await until(partial(has, url_of(cloud), PILE, 8))

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from farmiq.cloud import bus, landing
-from farmiq.cloud.deadletter import pile, store
-from farmiq.cloud.deadletter.letter import Wish
+from farmiq.cloud.deadletter import handlers, store
+from farmiq.cloud.deadletter.rules import BusFilter
 from farmiq.cloud.feed import service as feed
 from farmiq.plumbing import amqp, consume, db, http
 from farmiq.plumbing.delivery import Properties
@@ -77,8 +77,8 @@ async def test_letters_that_the_broker_moved_as_they_are_can_be_discarded(
         amqp.connection(url_of(cloud), name="test") as opened,
         db.pool(cloud.database.url, name="test") as pool,
     ):
-        order = pile.Order("discard", Wish(pile=PILE), "test", 100, 1000.0, dry_run=False)
-        async with aclosing(pile.carry_out(opened, pool, order)) as outcomes:
+        order = handlers.Order("discard", BusFilter(queue=PILE), "test", 100, 1000.0, dry_run=False)
+        async with aclosing(handlers.move(opened, pool, order)) as outcomes:
             found = [each async for each in outcomes]
     assert {each.done for each in found} == {"discarded"}
     assert sum(each.letter.unreadable is not None for each in found) == len(odd)
@@ -111,20 +111,20 @@ async def test_a_letter_that_the_audit_cannot_take_stays_and_holds_no_other(
     cloud: CloudSite, bury: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bury(b"1", b"2", b"3")
-    note = store.note
+    audit = store.audit
 
-    async def refusing(tx: db.Connection, deeds: list[store.Deed]) -> None:
-        await note(tx, deeds)
-        if any(each.body == b"2" for each in deeds):
+    async def refusing(tx: db.Connection, entries: list[store.AuditEntry]) -> None:
+        await audit(tx, entries)
+        if any(each.body == b"2" for each in entries):
             await tx.execute("select convert_from('\\x00', 'UTF8')")
 
-    monkeypatch.setattr(store, "note", refusing)
+    monkeypatch.setattr(store, "audit", refusing)
     async with (
         amqp.connection(url_of(cloud), name="test") as opened,
         db.pool(cloud.database.url, name="test") as pool,
     ):
-        order = pile.Order("discard", Wish(pile=PILE), "test", 10, 1000.0, dry_run=False)
-        async with aclosing(pile.carry_out(opened, pool, order)) as outcomes:
+        order = handlers.Order("discard", BusFilter(queue=PILE), "test", 10, 1000.0, dry_run=False)
+        async with aclosing(handlers.move(opened, pool, order)) as outcomes:
             found = [each async for each in outcomes]
     assert [each.done for each in found] == ["discarded", "failed", "discarded"]
     assert "the audit cannot take it" in (found[1].why or "")

@@ -17,7 +17,7 @@ from farmiq.cloud.weighvision import service as weighvision
 from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.edge.identity import read_key
 from farmiq.edge.ingress import transaction
-from farmiq.edge.sync import heartbeat
+from farmiq.edge.sync import monitor
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.messages.bus import BusEvent
@@ -144,7 +144,7 @@ async def test_an_edge_whose_key_somebody_else_replaced_raises_a_security_alert(
         connection.execute("insert into sync_state (tenant_id) values ('t-001')")
 
     async def alerted() -> bool:
-        await heartbeat.beat(edge.pool, edge.cloud, edge.settings, seen=None)
+        await monitor.send_heartbeats(edge.pool, edge.cloud, edge.settings, seen=None)
         return ("sync.key_replaced", CLUSTER) in rows(edge.database, ALERTS)
 
     assert not await alerted()
@@ -158,7 +158,7 @@ async def test_an_edge_whose_key_somebody_else_replaced_raises_a_security_alert(
 
 async def test_the_edge_says_how_it_is_and_keeps_nothing_of_it(desk: Desk, edge: Edge) -> None:
     await owe(edge.pool, event(), event())
-    await heartbeat.beat(edge.pool, edge.cloud, edge.settings, seen=None)
+    await monitor.send_heartbeats(edge.pool, edge.cloud, edge.settings, seen=None)
     ((waiting, percent, versions, offset),) = desk.site.rows(
         "select waiting, disk_percent, versions, clock_offset_s from edge_heartbeats"
     )
@@ -179,7 +179,7 @@ async def test_an_edge_with_nothing_to_send_hears_that_it_is_not_let_in(
         connection.execute("insert into sync_state (tenant_id) values ('t-001')")
 
     async def alerted() -> bool:
-        await heartbeat.beat(edge.pool, edge.cloud, edge.settings, seen=None)
+        await monitor.send_heartbeats(edge.pool, edge.cloud, edge.settings, seen=None)
         return ("sync.not_let_in", "t-001") in rows(edge.database, ALERTS)
 
     assert not await alerted()

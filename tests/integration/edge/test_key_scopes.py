@@ -13,7 +13,7 @@ from farmiq.edge import access
 from farmiq.edge.devices import api as devices
 from farmiq.edge.feed.api import Api as Feed
 from farmiq.edge.sync import api as sync
-from farmiq.edge.sync.watch import Watch
+from farmiq.edge.sync.monitor import Monitor
 from farmiq.edge.telemetry import api as telemetry
 from farmiq.edge.weighvision.api import Api as Weighvision
 from farmiq.plumbing import db, http, ids
@@ -31,7 +31,7 @@ async def edge(
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """An edge on which two tenants have devices and events set aside, and one a weighing."""
     door = http.Door(title="edge", version="0")
-    sync.add_to(door.app, pool, Watch(settings, pool, delivered=lambda: 0))
+    sync.add_to(door.app, pool, Monitor(settings, pool, delivered=lambda: 0))
     telemetry.add_to(door.app, pool)
     devices.add_to(door.app, pool)
     Feed(pool, service="test").add_to(door.app)

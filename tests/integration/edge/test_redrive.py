@@ -18,18 +18,18 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.edge.ingress import quarantine, redrive, transaction
-from farmiq.edge.ingress.quarantine import Which
-from farmiq.edge.ingress.redrive import Redriver, Result
+from farmiq.edge.ingress import quarantine, transaction
+from farmiq.edge.ingress.quarantine import Quarantine
 from farmiq.messages import topics
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import db, ids
+from farmiq.plumbing import db, deadletters, ids
+from farmiq.plumbing.deadletters import Filter, Result
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead
 from tests.until import until
 
-ALL = Which()
+ALL: Filter = {}
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ async def put_aside(pool: db.Pool, count: int) -> list[UUID]:
     return events
 
 
-async def again(pool: db.Pool, which: Which = ALL, **options: Any) -> Result:
-    by = Redriver(pool, transaction.effect, "test")
-    return await redrive.redrive(by, which, **{"most": 10_000, **options})
+async def again(pool: db.Pool, chosen: Filter = ALL, **options: Any) -> Result:
+    by = Quarantine(transaction.effect, "test")
+    return await deadletters.redrive(pool, by, chosen, **{"limit": 10_000, **options})
 
 
 def stored(database: Database) -> set[UUID]:
@@ -157,7 +157,7 @@ async def test_one_whose_data_break_the_transaction_stays_and_the_rest_goes(
 
 async def test_a_limit_takes_the_oldest(pool: db.Pool, edge_db: Database) -> None:
     events = [event for _ in range(4) for event in await put_aside(pool, 1)]
-    assert (await again(pool, most=2)).accepted == 2
+    assert (await again(pool, limit=2)).accepted == 2
     assert stored(edge_db) == set(events[:2])
 
 
@@ -165,9 +165,9 @@ async def test_filters_choose(pool: db.Pool, edge_db: Database) -> None:
     await put_aside(pool, 2)
     ahead(edge_db, hours=3)
     await put_aside(pool, 3)
-    assert (await again(pool, Which(older_than_hours=1))).accepted == 2
-    assert (await again(pool, Which(topic="iot/event/"))).chosen == 0
-    assert (await again(pool, Which(reason="not recorded"))).accepted == 3
+    assert (await again(pool, {"older_than_hours": 1})).accepted == 2
+    assert (await again(pool, {"topic": "iot/event/"})).chosen == 0
+    assert (await again(pool, {"reason": "not recorded"})).accepted == 3
 
 
 async def test_many_at_once_and_the_gateway_beside_them_have_one_effect_each(
@@ -250,11 +250,11 @@ class TestCommand:
     async def test_killed_in_redrive_nothing_is_lost_and_nothing_doubled(
         self, pool: db.Pool, edge_db: Database, passes: int
     ) -> None:
-        events = await put_aside(pool, 2 * redrive.PORTION + 50)
+        events = await put_aside(pool, 2 * deadletters.BATCH + 50)
         before = rows(edge_db, "select count(*) from quarantine")[0][0]
         died = self.run(edge_db, "redrive", "--all", crash_at=f"quarantine.in_redrive:{passes}")
         assert died.returncode == -signal.SIGKILL, died.stderr
-        done = (passes - 1) * redrive.PORTION
+        done = (passes - 1) * deadletters.BATCH
         assert len(stored(edge_db)) == done
         assert rows(edge_db, "select count(*) from quarantine") == [(before - done,)]
         finished = self.run(edge_db, "redrive", "--all", "--json")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.plumbing import backoff
+from farmiq.plumbing import retry
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
+from farmiq.plumbing.retry import RetryPolicy
 
 
 @given(
@@ -22,7 +23,7 @@ from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 def test_a_delay_lies_between_half_and_the_whole(
     attempt: int, base_s: float, cap_s: float, chance: float
 ) -> None:
-    delay = backoff.delay_s(attempt, base_s=base_s, cap_s=cap_s, chance=chance)
+    delay = RetryPolicy(base_s, cap_s).delay_s(attempt, chance=chance)
     whole = min(base_s * 2.0 ** min(attempt, 32), cap_s)
 
     assert whole / 2 <= delay <= whole <= cap_s
@@ -30,7 +31,7 @@ def test_a_delay_lies_between_half_and_the_whole(
 
 @given(chance=st.floats(0, 1))
 def test_a_delay_doubles_until_its_cap(chance: float) -> None:
-    delays = [backoff.delay_s(n, base_s=0.2, cap_s=10, chance=chance) for n in range(40)]
+    delays = [RetryPolicy(0.2, 10).delay_s(n, chance=chance) for n in range(40)]
 
     assert delays == sorted(delays)
     assert delays[3] == pytest.approx(delays[0] * 8)
@@ -44,11 +45,11 @@ NOW = datetime(2026, 3, 10, 5, 0, tzinfo=UTC)
     ("header", "wait_s"),
     [
         ("7", 7),
-        ("99999999999999999999", backoff.MAX_RETRY_AFTER_S),
+        ("99999999999999999999", retry.MAX_RETRY_AFTER_S),
         ("Tue, 10 Mar 2026 05:01:00 GMT", 60),
         ("Tue, 10 Mar 2026 05:01:00 -0000", 60),
         ("Tue, 10 Mar 2020 05:01:00 GMT", 0),
-        ("Fri, 31 Dec 9999 23:59:59 -2300", backoff.MAX_RETRY_AFTER_S),
+        ("Fri, 31 Dec 9999 23:59:59 -2300", retry.MAX_RETRY_AFTER_S),
         ("Mon, 01 Jan 0001 00:00:00 +2300", 0),
         ("Fri, 31 Dec 99999 23:59:59 GMT", None),
         ("soon", None),
@@ -59,7 +60,7 @@ NOW = datetime(2026, 3, 10, 5, 0, tzinfo=UTC)
 def test_retry_after_beyond_the_calendar_is_clamped(
     header: str | None, wait_s: float | None
 ) -> None:
-    assert backoff.retry_after_s(header, now=NOW) == wait_s
+    assert retry.retry_after_s(header, now=NOW) == wait_s
 
 
 _PART = st.sampled_from(["Fri, ", "31 ", "Dec ", "9999 ", "23:59:59 ", "-2359", "GMT", "", "0001 "])
@@ -67,9 +68,9 @@ _PART = st.sampled_from(["Fri, ", "31 ", "Dec ", "9999 ", "23:59:59 ", "-2359", 
 
 @given(header=st.text() | st.lists(_PART).map("".join) | st.integers().map(str))
 def test_any_retry_after_is_a_wait_within_bounds_or_none(header: str) -> None:
-    wait_s = backoff.retry_after_s(header, now=NOW)
+    wait_s = retry.retry_after_s(header, now=NOW)
 
-    assert wait_s is None or 0 <= wait_s <= backoff.MAX_RETRY_AFTER_S
+    assert wait_s is None or 0 <= wait_s <= retry.MAX_RETRY_AFTER_S
 
 
 class Clock:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from farmiq.device.uplink.uploads import POLICY as DEVICE
 from farmiq.device.uplink.uploads import retry_delay_s
-from farmiq.edge.media.cloud_upload import MAX_DELAY_S, pause_of
+from farmiq.edge.media.cloud_upload import IMAGE_RETRY, MAX_DELAY_S, outage_retry
 from farmiq.edge.media.cloud_upload import POLICY as EDGE
-from farmiq.plumbing import backoff, upload_rules
+from farmiq.plumbing import upload_rules
 from farmiq.plumbing.upload_rules import (
     Asking,
     Policy,
@@ -127,7 +127,7 @@ def test_delays_of_a_device_grow_up_to_an_hour() -> None:
 
 @given(st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1e9))
 def test_delays_of_an_edge_grow_and_end(count: int, chance: float, asked: float) -> None:
-    delay = backoff.delay_s(count, base_s=2.0, cap_s=MAX_DELAY_S, chance=chance)
+    delay = IMAGE_RETRY.delay_s(count, chance=chance)
     assert 0 < delay <= MAX_DELAY_S
-    pause = pause_of(count, retry_after_s=asked, cap_s=30, chance=chance)
+    pause = outage_retry(cap_s=30).delay_s(count, chance=chance, retry_after_s=asked)
     assert min(asked, MAX_DELAY_S) <= pause <= max(30, MAX_DELAY_S)

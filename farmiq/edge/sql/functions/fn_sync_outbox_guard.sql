@@ -1,4 +1,4 @@
--- The life of an outbox row (docs/operate/outbox.md, edge/sync/states.py). Exactly these moves, whoever asks;
+-- The life of an outbox row (docs/operate/outbox.md, edge/sync/rules.py). Exactly these moves, whoever asks;
 -- the payload never changes; updated_at always does.
 create or replace function fn_sync_outbox_guard() returns trigger
 language plpgsql

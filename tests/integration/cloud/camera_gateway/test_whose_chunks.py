@@ -11,7 +11,7 @@ import pytest
 
 from farmiq.cloud.camera.gateway import handlers, wire
 from farmiq.cloud.camera.gateway.chunks import Pace
-from farmiq.cloud.camera.gateway.quarantine import Which, redrive
+from farmiq.cloud.camera.gateway.quarantine import CameraQuarantine, redrive
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
@@ -92,7 +92,7 @@ class Nameless:
 
     async def redriven(self) -> tuple[int, int]:
         """(messages in quarantine, those of them that were taken)."""
-        done = await redrive(self.pool, Which(), pace=Pace(), actor="t", most=10)
+        done = await redrive(self.pool, CameraQuarantine(Pace(), "t"), {}, limit=10)
         return done.chosen, done.accepted
 
     async def begins_two(self) -> None:

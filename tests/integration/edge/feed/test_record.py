@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from farmiq.edge.ingress import transaction
+from farmiq.edge.sync import store
 from farmiq.edge.sync import store as sync
-from farmiq.edge.sync import tenants
 from farmiq.messages import bus
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
@@ -34,7 +34,7 @@ async def delivered(pool: db.Pool) -> list[dict[str, Any]]:
     """What the forwarder would send, as JSON."""
     found = []
     async with db.transaction(pool) as tx:
-        for owed in await tenants.owing(tx):
+        for owed in await store.pending_tenants(tx):
             rows_ = await sync.claim(tx, owed.tenant_id, claimed_by="test", most=500, lease_s=30)
             found += await sync.start_sending(tx, rows_, claimed_by="test", lease_s=30)
     return [json.loads(bus.write(row.event())) for row in found]

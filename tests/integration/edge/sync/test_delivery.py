@@ -11,7 +11,7 @@ import pytest
 
 from farmiq.config import EdgeSettings
 from farmiq.edge.sync import store
-from farmiq.edge.sync.store import Again
+from farmiq.edge.sync.store import NextAttempt
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import (
@@ -442,7 +442,9 @@ async def test_leases_and_retries_end_by_the_clock_that_tests_move(
     (again,) = await claim()
     assert again.reclaimed
     async with db.transaction(pool) as tx:
-        await store.retry(tx, {again: Again(1, 7_200_000)}, claimed_by="one", code="x", message="x")
+        await store.retry(
+            tx, {again: NextAttempt(1, 7_200)}, claimed_by="one", code="x", message="x"
+        )
     move(-27)
     assert await claim() == []
     move(-25)

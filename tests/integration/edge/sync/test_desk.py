@@ -12,7 +12,7 @@ import pytest
 from farmiq.config import EdgeSettings
 from farmiq.edge import access
 from farmiq.edge.sync import api
-from farmiq.edge.sync.watch import Watch
+from farmiq.edge.sync.monitor import Monitor
 from farmiq.plumbing import db, http, ids
 from tests import typed
 from tests.conftest import Database
@@ -42,7 +42,7 @@ def keys(edge_db: Database) -> dict[str, str]:
 @pytest.fixture
 async def ask(pool: db.Pool, settings: EdgeSettings, keys: dict[str, str]) -> AsyncIterator[Ask]:
     door = http.Door(title="edge", version="0")
-    api.add_to(door.app, pool, Watch(settings, pool, delivered=lambda: 0))
+    api.add_to(door.app, pool, Monitor(settings, pool, delivered=lambda: 0))
     transport = httpx2.ASGITransport(app=door.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:
 
@@ -76,7 +76,7 @@ async def test_a_key_that_acts_too_often_is_told_to_wait_and_others_are_not(
     pool: db.Pool, settings: EdgeSettings, keys: dict[str, str], edge_db: Database
 ) -> None:
     door = http.Door(title="edge", version="0", actions_per_minute=2)
-    api.add_to(door.app, pool, Watch(settings, pool, delivered=lambda: 0))
+    api.add_to(door.app, pool, Monitor(settings, pool, delivered=lambda: 0))
     owe_many(edge_db, 1, status="dlq")
     transport = httpx2.ASGITransport(app=door.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:

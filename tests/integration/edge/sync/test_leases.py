@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync import store, upkeep
+from farmiq.edge.sync import jobs, store
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import (
@@ -75,17 +75,18 @@ async def test_a_lease_that_ends_during_a_slow_send_leaves_the_zombie_nothing(
     move_clock(edge_db, timedelta(seconds=LEASE_S + 1))
     async with db.transaction(pool) as tx:
         assert await claim(tx, "b") == []
-    assert await upkeep.reap(pool, settings) == {"freed": 1, "set_aside": 0}
+    assert await jobs.reap(pool, settings) == {"freed": 1, "set_aside": 0}
     move_clock(edge_db, timedelta(seconds=LEASE_S + 5))
     async with db.transaction(pool) as tx:
         (of_b,) = await claim(tx, "b")
     async with db.transaction(pool) as tx:
         assert await store.renew(tx, of_a, claimed_by="a", lease_s=LEASE_S) == 0
         assert await store.acked(tx, sending, claimed_by="a") == 0
-        again = {sending[0]: store.Again(1, 0)}
+        again = {sending[0]: store.NextAttempt(1, 0)}
         assert await store.retry(tx, again, claimed_by="a", code="x", message="x") == 0
         assert (
-            await store.set_aside(tx, {sending[0]: "x"}, claimed_by="a", reason="x", code="x") == 0
+            await store.dead_letter(tx, {sending[0]: "x"}, claimed_by="a", reason="x", code="x")
+            == 0
         )
     assert rows(edge_db, "select status, claimed_by from sync_outbox") == [("claimed", "b")]
     async with db.transaction(pool) as tx:
@@ -190,7 +191,7 @@ async def test_a_batch_that_takes_long_keeps_its_lease(
 
         async def renewed_three_times() -> bool:
             seen.update(rows(edge_db, ends))
-            assert await upkeep.reap(pool, short) == {"freed": 0, "set_aside": 0}
+            assert await jobs.reap(pool, short) == {"freed": 0, "set_aside": 0}
             async with db.transaction(pool) as tx:
                 assert await claim(tx, "other") == []
             return len(seen) > 3
@@ -215,7 +216,7 @@ async def test_the_reaper_frees_what_is_held_beyond_its_lease_and_counts_it(
         "lease_expires_at = now() - interval '1 s' where status = 'pending'",
         (status,),
     )
-    assert await upkeep.reap(pool, settings) == {"freed": 3, "set_aside": 0}
+    assert await jobs.reap(pool, settings) == {"freed": 3, "set_aside": 0}
     found = rows(
         edge_db,
         """select status, attempt_count, last_error_code, claimed_by, lease_expires_at,
@@ -247,7 +248,7 @@ async def test_an_event_that_kills_its_forwarders_ends_in_the_dlq(  # noqa: PLR0
     owe_many(edge_db, 1, attempts=attempts, code=code)
     force(edge_db, "update sync_outbox set status = 'sending', claimed_by = 'gone', "
           "claimed_at = now(), lease_expires_at = now() - interval '1 s'")  # fmt: skip
-    await upkeep.reap(pool, settings)
+    await jobs.reap(pool, settings)
     found = rows(edge_db, "select status, attempt_count, dlq_reason from sync_outbox")
     assert found == [after]
     alerts = rows(edge_db, "select kind, subject from alerts")
@@ -263,7 +264,7 @@ async def test_the_sweep_takes_what_has_failed_too_often_but_no_victim_of_an_out
     owe_many(edge_db, 2, attempts=5, code="HTTP_503", due=timedelta(hours=1))
     owe_many(edge_db, 2, attempts=4, code="HTTP_500", due=timedelta(hours=1))
     lower = settings.model_copy(update={"sync_max_attempts": 5})
-    assert await upkeep.sweep(pool, lower) == {"set_aside": 2}
+    assert await jobs.sweep(pool, lower) == {"set_aside": 2}
     found = rows(edge_db, "select attempt_count, last_error_code, dlq_reason from sync_outbox "
                  "where status = 'dlq'")  # fmt: skip
     assert found == [(5, "HTTP_500", "max_attempts_exceeded")] * 2
@@ -294,7 +295,7 @@ async def test_one_event_that_kills_whoever_sends_it_takes_none_with_it(
                 ahead += timedelta(seconds=LEASE_S + 1)
         ahead += timedelta(seconds=300)
         move_clock(edge_db, ahead)
-        await upkeep.reap(pool, settings)
+        await jobs.reap(pool, settings)
         if not rows(edge_db, "select from sync_outbox where status not in ('acked', 'dlq')"):
             break
     assert rows(edge_db, "select id::text from sync_outbox where status = 'dlq'") == [(killer,)]

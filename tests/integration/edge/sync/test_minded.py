@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync import store, upkeep, verdict
+from farmiq.edge.sync import jobs, rules, store
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.plumbing import db
@@ -119,7 +119,7 @@ async def test_an_outage_is_believed_after_two_more_tries_and_blames_nobody(
         await it.forward_once()  # in an outage a probe is one request
     assert len(seen) == most + 1
     codes = rows(edge_db, "select distinct last_error_code from sync_outbox")
-    assert [code for (code,) in codes if verdict.is_alone(code)] == []
+    assert [code for (code,) in codes if rules.is_alone(code)] == []
 
 
 async def dripping(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -198,9 +198,9 @@ async def test_a_clock_that_was_ahead_silences_nobody_once_it_is_right(
     move_clock(edge_db, timedelta(0))
     async with forwarder(settings, pool, accept) as it:
         assert await it.forward_once() == 0
-        assert (await upkeep.set_right(pool, settings))["count"] == 6
-        assert (await upkeep.set_right(pool, settings))["count"] == 0
-        await upkeep.reap(pool, settings)
+        assert (await jobs.reset_clock(pool, settings))["count"] == 6
+        assert (await jobs.reset_clock(pool, settings))["count"] == 0
+        await jobs.reap(pool, settings)
         make_due(edge_db)
         while await it.forward_once():
             pass

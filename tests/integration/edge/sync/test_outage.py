@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync import pace, store, upkeep
+from farmiq.edge.sync import jobs, rules, store
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.plumbing import db
@@ -82,7 +82,7 @@ async def test_an_outage_of_days_sets_nothing_aside_and_drains_with_live_events_
         assert 0 < most < settings.sync_max_attempts
 
         weather.up = True
-        while len(weather.came) < 2 * pace.PROBE_EVENTS:
+        while len(weather.came) < 2 * rules.PROBE_EVENTS:
             await it.forward_once()
         assert rows(edge_db, "select consecutive_failures, paused_until from sync_state") == [
             (0, None)
@@ -109,13 +109,13 @@ async def test_live_events_pass_also_what_came_live_during_an_earlier_drain(
     settings: EdgeSettings, pool: db.Pool, edge_db: Database
 ) -> None:
     """A forwarder stops in a drain, for long: what was live then is backlog now."""
-    owe_many(edge_db, 3 * pace.BACKLOG_ROWS)
+    owe_many(edge_db, 3 * rules.BACKLOG_ROWS)
     weather = Weather()
     weather.up = True
     async with forwarder(settings, pool, weather) as it:
         await it.forward_once()
         assert rows(edge_db, "select level from sync_drain") == [(1,)]
-        await owe(pool, *[event(minutes=n) for n in range(pace.BACKLOG_ROWS + 600)])
+        await owe(pool, *[event(minutes=n) for n in range(rules.BACKLOG_ROWS + 600)])
         await it.forward_once()
         assert rows(edge_db, "select level from sync_drain") == [(2,)]
         (live,) = await owe(pool, event(minutes=10**6))
@@ -132,7 +132,7 @@ async def test_events_of_the_last_pause_pass_the_backlog_with_the_new_ones(
     settings: EdgeSettings, pool: db.Pool, edge_db: Database
 ) -> None:
     """The cloud is back, and the edge has not noticed yet: what comes then is live too."""
-    owe_many(edge_db, 3 * pace.BACKLOG_ROWS)
+    owe_many(edge_db, 3 * rules.BACKLOG_ROWS)
     ago = (datetime.now(UTC) - BORN) / timedelta(minutes=1)
     pause = settings.sync_breaker_s / 60
     old, first, second = await owe(
@@ -150,7 +150,7 @@ async def test_events_of_the_last_pause_pass_the_backlog_with_the_new_ones(
         assert str(ahead) not in weather.came
         while await it.forward_once():
             pass
-    assert len(set(weather.came)) == len(weather.came) == 3 * pace.BACKLOG_ROWS + 4
+    assert len(set(weather.came)) == len(weather.came) == 3 * rules.BACKLOG_ROWS + 4
 
 
 async def test_an_outage_longer_than_a_lease_with_crashes_in_it_sets_nothing_aside(
@@ -166,7 +166,7 @@ async def test_an_outage_longer_than_a_lease_with_crashes_in_it_sets_nothing_asi
             await store.claim(tx, "t-1", claimed_by="dead", most=500, lease_s=30)
         ahead += timedelta(minutes=6)
         move_clock(edge_db, ahead)
-        await upkeep.reap(pool, settings)
+        await jobs.reap(pool, settings)
     assert rows(edge_db, "select count(*) from sync_outbox where status = 'dlq'") == [(0,)]
 
 

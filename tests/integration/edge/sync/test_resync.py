@@ -9,17 +9,19 @@ import pytest
 
 from farmiq.config import EdgeSettings
 from farmiq.edge.sync.cloud import Cloud
-from farmiq.edge.sync.resync import Done, StoppedError, Wish, resync
+from farmiq.edge.sync.resync import ResyncFilter, ResyncResult, StoppedError, resync
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync import owed
 from tests.integration.edge.sync.owed import Answer, accept, event, force, owe, rows, sent
 
-DAY = Wish(owed.BORN, owed.BORN + timedelta(days=1))
+DAY = ResyncFilter(owed.BORN, owed.BORN + timedelta(days=1))
 ERROR = {"code": "X", "message": "not so"}
 
 
-async def run(pool: db.Pool, settings: EdgeSettings, answer: Answer, wish: Wish = DAY) -> Done:
+async def run(
+    pool: db.Pool, settings: EdgeSettings, answer: Answer, wish: ResyncFilter = DAY
+) -> ResyncResult:
     quick = settings.model_copy(update={"sync_breaker_s": 0.01, "sync_batch": 4})
     transport = httpx2.MockTransport(answer)
     async with Cloud(lambda: httpx2.AsyncClient(transport=transport), quick) as cloud:
@@ -45,7 +47,7 @@ async def test_what_was_delivered_goes_again_in_order_marked_and_once_each(
         return accept(request)
 
     before = rows(edge_db, "select id, status, updated_at from sync_outbox order by 1")
-    assert await run(pool, settings, take) == Done(sent=10)
+    assert await run(pool, settings, take) == ResyncResult(sent=10)
     assert [len(batch["events"]) for batch in batches] == [4, 4, 2]
     assert all(batch["republish"] is True for batch in batches)
     events = [each for batch in batches for each in batch["events"]]
@@ -66,7 +68,7 @@ async def test_a_cloud_that_is_away_for_a_moment_costs_nothing(
         status = next(answers, None)
         return httpx2.Response(status, json={"error": ERROR}) if status else accept(request)
 
-    assert await run(pool, settings, busy) == Done(sent=4)
+    assert await run(pool, settings, busy) == ResyncResult(sent=4)
 
 
 @pytest.mark.parametrize("status", [401, 403, 503])
@@ -105,7 +107,7 @@ async def test_one_event_that_is_refused_or_breaks_the_cloud_is_counted_and_left
         got.update(batch)
         return accept(request)
 
-    assert await run(pool, settings, picky) == Done(sent=6, refused=2)
+    assert await run(pool, settings, picky) == ResyncResult(sent=6, refused=2)
     assert got == set(ids) - {refused, deadly}
 
 
@@ -136,6 +138,6 @@ async def test_only_the_tenant_and_the_device_that_are_meant(
         got.extend(each["event_id"] for each in sent(request)["events"])
         return accept(request)
 
-    wish = Wish(DAY.since, DAY.until, tenant_id="t-1", device_id="d-2")
-    assert await run(pool, settings, take, wish) == Done(sent=1)
+    wish = ResyncFilter(DAY.since, DAY.until, tenant_id="t-1", device_id="d-2")
+    assert await run(pool, settings, take, wish) == ResyncResult(sent=1)
     assert got == [str(mine.event_id)]

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync import archive, desk, states, upkeep
-from farmiq.edge.sync import retention as store
-from farmiq.edge.sync.desk import Choice
+from farmiq.edge.sync import handlers, jobs, rules, store
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import force, move_clock, owe_many, rows
@@ -40,17 +38,17 @@ async def test_all_states_and_ages(
 ) -> None:
     """Only acked, dlq and failed go, only beyond their days, and only the last two into a file."""
     for days in (29.9, 30.1):
-        for status in states.STATES:
+        for status in rules.STATES:
             owe_many(edge_db, 2, status=status)
         age(edge_db, days)
-    done = await upkeep.forget(pool, settings)
+    done = await jobs.purge(pool, settings)
     assert done == {"deleted": 2, "archived": 4}
     left = rows(edge_db, "select status, count(*) from sync_outbox group by 1 order by 1")
-    kept = {status: 4 if status in states.OWED else 2 for status in states.STATES}
+    kept = {status: 4 if status in rules.UNSENT else 2 for status in rules.STATES}
     assert dict(left) == kept
-    assert await upkeep.forget(pool, settings) == {"deleted": 0, "archived": 0}
+    assert await jobs.purge(pool, settings) == {"deleted": 0, "archived": 0}
     shorter = settings.model_copy(update={"outbox_retention_days": 7})
-    assert await upkeep.forget(pool, shorter) == {"deleted": 2, "archived": 4}
+    assert await jobs.purge(pool, shorter) == {"deleted": 2, "archived": 4}
 
 
 @pytest.mark.req("RT-10")
@@ -62,7 +60,7 @@ async def test_the_archive_holds_every_column_and_checks_itself(
     before = {
         str(row[0]): row[1] for row in rows(edge_db, "select id, to_jsonb(o) from sync_outbox o")
     }
-    await upkeep.forget(pool, settings)
+    await jobs.purge(pool, settings)
     file, packed = the_archive(settings)
     lines = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
     assert {line["id"]: line["payload_json"] for line in lines} == {
@@ -86,11 +84,11 @@ async def test_a_row_redriven_while_its_archive_is_written_stays(
     age(edge_db, 31)
     async with db.transaction(pool) as tx:
         old = await store.undelivered(tx, days=30, most=10)
-    written = await archive.write(settings.outbox_archive(), old)
+    written = await jobs.write_archive(settings.outbox_archive(), old)
     async with db.transaction(pool) as tx:
-        await desk.redrive(tx, Choice(ids=(old[0]["id"],)), limit=1, actor="me")
+        await handlers.redrive(tx, {"ids": [old[0]["id"]]}, limit=1, actor="me")
     async with db.transaction(pool) as tx:
-        assert await store.forget_archived(tx, old, written) == 1
+        assert await store.purge_archived(tx, old, written) == 1
     assert rows(edge_db, "select id, status from sync_outbox") == [(old[0]["id"], "pending")]
 
 
@@ -98,14 +96,14 @@ async def test_rows_delivered_late_are_stepped_over_however_many_they_are(
     pool: db.Pool, edge_db: Database, settings: EdgeSettings
 ) -> None:
     """Due long ago and acked lately, all at the same instant: they hide nothing behind them."""
-    owe_many(edge_db, 3 * upkeep.AT_ONCE, status="acked", due=timedelta(days=-60))
+    owe_many(edge_db, 3 * jobs.BATCH, status="acked", due=timedelta(days=-60))
     owe_many(edge_db, 50, status="acked", due=timedelta(days=-40))
     force(
         edge_db,
         "update sync_outbox set updated_at = now() - interval '31 days' "
         "where next_attempt_at > now() - interval '50 days'",
     )
-    assert await upkeep.forget(pool, settings) == {"deleted": 50, "archived": 0}
+    assert await jobs.purge(pool, settings) == {"deleted": 50, "archived": 0}
 
 
 @pytest.mark.req("RT-04")
@@ -114,6 +112,6 @@ async def test_days_pass_by_the_clock_of_the_database(
 ) -> None:
     owe_many(edge_db, 5, status="acked")
     move_clock(edge_db, timedelta(days=29))
-    assert await upkeep.forget(pool, settings) == {"deleted": 0, "archived": 0}
+    assert await jobs.purge(pool, settings) == {"deleted": 0, "archived": 0}
     move_clock(edge_db, timedelta(days=31))
-    assert await upkeep.forget(pool, settings) == {"deleted": 5, "archived": 0}
+    assert await jobs.purge(pool, settings) == {"deleted": 5, "archived": 0}

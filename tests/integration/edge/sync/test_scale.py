@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq.edge.sync import store, tenants
+from farmiq.edge.sync import store
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import owe_many, rows
 
@@ -74,7 +74,7 @@ def test_who_is_owed_something_is_found_by_tenants_and_not_by_rows(edge_db: Data
         owe_many(edge_db, 5_000, tenant_id=name)
     owe_many(edge_db, 5_000, tenant_id="t-2", attempts=3, due=timedelta(hours=1))
     settled(edge_db)
-    plan = explain(edge_db, tenants.OWING)
+    plan = explain(edge_db, store.PENDING_TENANTS)
     assert plan["Actual Rows"] == 3
     assert touched(plan) < 120
 
@@ -84,7 +84,7 @@ def test_counting_what_waits_at_a_priority_reads_nothing_else(edge_db: Database)
     owe_many(edge_db, 20_000)
     owe_many(edge_db, 20_000, status="acked")
     settled(edge_db)
-    query = tenants.WAITING_AT
+    query = store.WAITING_AT
     for number in (1, 2, 3):
         query = query.replace("%s", f"${number}", 1)
     with psycopg.connect(edge_db.url) as connection:

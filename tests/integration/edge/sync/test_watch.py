@@ -3,8 +3,8 @@
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync import watch
-from farmiq.edge.sync.watch import Watch
+from farmiq.edge.sync import monitor
+from farmiq.edge.sync.monitor import Monitor
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import force, owe_many, rows
@@ -22,28 +22,28 @@ async def test_a_backlog_that_does_not_fall_raises_an_alert_until_it_does(
     pool: db.Pool, edge_db: Database, settings: EdgeSettings
 ) -> None:
     delivered = 0
-    looking = Watch(settings, pool, delivered=lambda: delivered)
+    looking = Monitor(settings, pool, delivered=lambda: delivered)
     owe_many(edge_db, 100)
     force(edge_db, "update sync_outbox set created_at = now() - interval '1 hour'")
-    await looking.look(at_s=0)
-    await looking.look(at_s=500)
+    await looking.check(at_s=0)
+    await looking.check(at_s=500)
     assert rows(edge_db, OPEN) == []  # not long enough
-    await looking.look(at_s=601)
-    await looking.look(at_s=700)
+    await looking.check(at_s=601)
+    await looking.check(at_s=700)
     assert rows(edge_db, OPEN) == [("sync.backlog_not_falling", "t-1")]
-    assert watch.ETA._value.get() == float("inf")
+    assert monitor.ETA._value.get() == float("inf")
     deliver(edge_db, 60)
     delivered = 60
-    await looking.look(at_s=710)
-    await looking.look(at_s=720)
+    await looking.check(at_s=710)
+    await looking.check(at_s=720)
     assert rows(edge_db, OPEN) == []
-    assert watch.BACKLOG._value.get() == 40
-    assert watch.OLDEST._value.get() > 3600
+    assert monitor.BACKLOG._value.get() == 40
+    assert monitor.OLDEST._value.get() > 3600
     assert 0 < looking.rate < 60
     assert looking.eta_s is not None
     deliver(edge_db, 40)
-    await looking.look(at_s=730)
-    assert looking.eta_s == watch.BACKLOG._value.get() == 0
+    await looking.check(at_s=730)
+    assert looking.eta_s == monitor.BACKLOG._value.get() == 0
 
 
 async def test_the_alert_of_the_dlq_closes_when_it_is_empty(
@@ -53,11 +53,11 @@ async def test_the_alert_of_the_dlq_closes_when_it_is_empty(
 
     owe_many(edge_db, 1, status="dlq")
     async with db.transaction(pool) as tx:
-        await alerts.raise_(tx, watch.set_aside("t-1", "max_attempts_exceeded"))
-    looking = Watch(settings, pool, delivered=lambda: 0)
-    await looking.look(at_s=0)
+        await alerts.raise_(tx, monitor.dead_letter_alert("t-1", "max_attempts_exceeded"))
+    looking = Monitor(settings, pool, delivered=lambda: 0)
+    await looking.check(at_s=0)
     assert rows(edge_db, OPEN) == [("sync.dlq", "t-1")]
     force(edge_db, "update sync_outbox set status = 'failed'")
-    await looking.look(at_s=1)
+    await looking.check(at_s=1)
     assert rows(edge_db, OPEN) == []
-    assert watch.DLQ._value.get() == 0
+    assert monitor.DLQ._value.get() == 0

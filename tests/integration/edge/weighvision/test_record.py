@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.edge.ingress import transaction
-from farmiq.edge.ingress.quarantine import Which
-from farmiq.edge.ingress.redrive import Redriver, redrive
+from farmiq.edge.ingress.quarantine import Quarantine
 from farmiq.messages import bus
 from farmiq.messages import weighvision as words
-from farmiq.plumbing import db, ids
+from farmiq.plumbing import db, deadletters, ids
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import said as said_as_event
 from tests.integration.edge.weighvision.conftest import (
@@ -292,11 +291,11 @@ async def test_what_was_refused_is_new_when_it_is_redriven(
     theirs = Weighing(place=NEIGHBOUR, session_id=mine.session_id)
     await transaction.keep(pool, [mine.created()])
     await transaction.keep(pool, [theirs.weight()])
-    by = Redriver(pool, transaction.effect, "tester")
-    assert (await redrive(by, Which(), most=10)).refused == 1
+    by = Quarantine(transaction.effect, "tester")
+    assert (await deadletters.redrive(pool, by, {}, limit=10)).refused == 1
     async with db.transaction(pool) as tx:
         await tx.execute("delete from weight_sessions")
-    assert (await redrive(by, Which(), most=10)).accepted == 1
+    assert (await deadletters.redrive(pool, by, {}, limit=10)).accepted == 1
     assert rows(stations, "select device_id from weight_sessions") == [("scale-2",)]
 
 

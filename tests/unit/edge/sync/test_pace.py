@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.sync import pace
-from farmiq.edge.sync.pace import LEASE_EXPIRED, Pace
+from farmiq.edge.sync import rules
+from farmiq.edge.sync.rules import LEASE_EXPIRED, BatchSizer
 
 OUTAGES = ("NETWORK_ERROR",)
 
@@ -25,19 +25,19 @@ def numbers(parts: list[list[Row]]) -> list[list[int]]:
 
 
 def test_a_batch_that_did_not_get_through_makes_the_next_one_small() -> None:
-    slow = Pace(500, 500).slower()
-    assert slow.now == pace.PROBE_EVENTS
-    while (slower := slow.slower()) != slow:
+    slow = BatchSizer(500, 500).shrink()
+    assert slow.size == rules.PROBE_EVENTS
+    while (slower := slow.shrink()) != slow:
         slow = slower
-    assert slow.now == 1
+    assert slow.size == 1
 
 
 def test_each_that_gets_through_doubles_it_up_to_the_most() -> None:
-    found = [Pace(500, 1)]
-    while found[-1].now < 500:
-        found.append(found[-1].faster())
-    assert [one.now for one in found] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 500]
-    assert found[-1].faster() == found[-1]
+    found = [BatchSizer(500, 1)]
+    while found[-1].size < 500:
+        found.append(found[-1].grow())
+    assert [one.size for one in found] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 500]
+    assert found[-1].grow() == found[-1]
 
 
 def test_what_failed_on_its_own_travels_alone_behind_the_healthy() -> None:
@@ -53,10 +53,10 @@ def test_what_failed_on_its_own_travels_alone_behind_the_healthy() -> None:
         Row(9, attempt_count=3, last_error_code=LEASE_EXPIRED),
         Row(10, reclaimed=True),
     ]
-    plan = pace.plan(rows, most_bytes=10_000_000, outage_codes=OUTAGES)
-    assert numbers([plan.at_once]) == [[2, 3, 8]]
+    plan = rules.plan(rows, most_bytes=10_000_000, outage_codes=OUTAGES)
+    assert numbers([plan.first]) == [[2, 3, 8]]
     assert numbers(plan.parts) == [[10], [4, 5], [1], [7], [6]]
-    assert numbers([plan.back]) == [[9]]  # it may be what kills forwarders, and so may 6
+    assert numbers([plan.release]) == [[9]]  # it may be what kills forwarders, and so may 6
 
 
 @given(
@@ -67,17 +67,17 @@ def test_no_part_is_larger_than_a_batch_may_be_and_none_is_lost(
     sizes: list[int], most_bytes: int
 ) -> None:
     rows = [Row(number, size_bytes=size) for number, size in enumerate(sizes)]
-    plan = pace.plan(rows, most_bytes=most_bytes, outage_codes=OUTAGES)
-    parts = [plan.at_once, *plan.parts] if rows else []
+    plan = rules.plan(rows, most_bytes=most_bytes, outage_codes=OUTAGES)
+    parts = [plan.first, *plan.parts] if rows else []
     assert [row for part in parts for row in part] == rows
-    assert plan.back == []
+    assert plan.release == []
     for part in parts:
         assert part
-        assert sum(row.size_bytes + pace.ENVELOPE_BYTES for row in part) <= most_bytes
+        assert sum(row.size_bytes + rules.ENVELOPE_BYTES for row in part) <= most_bytes
 
 
 def test_new_events_get_a_higher_priority_when_too_many_wait_at_theirs() -> None:
-    assert pace.next_level(0, waiting_at_level=pace.BACKLOG_ROWS) == 0
-    assert pace.next_level(0, waiting_at_level=pace.BACKLOG_ROWS + 1) == 1
-    assert pace.next_level(1, waiting_at_level=5) == 1
-    assert pace.next_level(1, waiting_at_level=pace.BACKLOG_ROWS + 1) == 2
+    assert rules.next_level(0, waiting_at_level=rules.BACKLOG_ROWS) == 0
+    assert rules.next_level(0, waiting_at_level=rules.BACKLOG_ROWS + 1) == 1
+    assert rules.next_level(1, waiting_at_level=5) == 1
+    assert rules.next_level(1, waiting_at_level=rules.BACKLOG_ROWS + 1) == 2

@@ -2,27 +2,27 @@
 
 import pytest
 
-from farmiq.edge.sync import progress
-from farmiq.edge.sync.progress import Look
+from farmiq.edge.sync import rules
+from farmiq.edge.sync.rules import Sample
 
 
-def looks(*waiting: int, every_s: float = 60.0, oldest_s: float = 10_000.0) -> list[Look]:
+def looks(*waiting: int, every_s: float = 60.0, oldest_s: float = 10_000.0) -> list[Sample]:
     return [
-        Look(number * every_s, count, oldest_s, delivered=number * 600)
+        Sample(number * every_s, count, oldest_s, delivered=number * 600)
         for number, count in enumerate(waiting)
     ]
 
 
 def test_the_rate_is_what_was_delivered_over_the_time() -> None:
-    assert progress.rate(looks(500, 400, 300)) == 10.0
-    assert progress.rate(looks(500)) == progress.rate([]) == 0.0
+    assert rules.rate(looks(500, 400, 300)) == 10.0
+    assert rules.rate(looks(500)) == rules.rate([]) == 0.0
 
 
 def test_the_time_left_follows_from_the_fall() -> None:
-    assert progress.eta_s(looks(300, 200, 100)) == pytest.approx(60.0)
-    assert progress.eta_s(looks(100, 200)) is None
-    assert progress.eta_s(looks(100, 100)) is None
-    assert progress.eta_s(looks(100, 0)) == progress.eta_s([]) == 0.0
+    assert rules.eta_s(looks(300, 200, 100)) == pytest.approx(60.0)
+    assert rules.eta_s(looks(100, 200)) is None
+    assert rules.eta_s(looks(100, 100)) is None
+    assert rules.eta_s(looks(100, 0)) == rules.eta_s([]) == 0.0
 
 
 @pytest.mark.req("BK-10")
@@ -40,9 +40,9 @@ def test_the_time_left_follows_from_the_fall() -> None:
 def test_a_backlog_stalls_if_it_does_not_fall_and_something_is_old(
     waiting: tuple[int, ...], oldest_s: float, *, stalled: bool
 ) -> None:
-    assert progress.stalled(looks(*waiting, oldest_s=oldest_s), over_s=120) is stalled
+    assert rules.stalled(looks(*waiting, oldest_s=oldest_s), over_s=120) is stalled
 
 
 def test_only_the_looks_that_matter_are_kept() -> None:
-    kept = progress.kept(looks(*range(100)), over_s=180)
+    kept = rules.recent(looks(*range(100)), over_s=180)
     assert [look.waiting for look in kept] == [95, 96, 97, 98, 99]

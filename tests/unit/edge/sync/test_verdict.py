@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.sync import verdict
-from farmiq.edge.sync.verdict import Answer, Away, Delivered, Failed, Refused
+from farmiq.edge.sync import rules
+from farmiq.edge.sync.rules import CloudResponse, Delivered, Permanent, Transient, Unavailable
+from farmiq.plumbing import retry
 
 OUTAGES = {401, 403, 404, 408, 429, 502, 503, 504}
 
@@ -18,37 +19,41 @@ OURS = {"error": {"code": "ANY", "message": "so it is", "traceId": "t"}}
 
 def test_every_status_of_our_cloud_has_its_verdict() -> None:
     for status in range(100, 600):
-        judged = verdict.judge(Answer(status, OURS), count=3)
+        judged = rules.classify_response(CloudResponse(status, OURS), count=3)
 
-        assert isinstance(judged, Away | Failed)
-        assert isinstance(judged, Away) == (status in OUTAGES), status
+        assert isinstance(judged, Unavailable | Transient)
+        assert isinstance(judged, Unavailable) == (status in OUTAGES), status
         assert (judged.code, judged.message) == (f"HTTP_{status}", "so it is")
 
 
 def test_only_a_202_that_says_accepted_is_delivered() -> None:
     yes: dict[str, Any] = {"accepted": True, "batchId": "b"}
-    assert verdict.judge(Answer(202, yes), count=3) == Delivered()
-    for answer in (Answer(200, yes), Answer(202), Answer(202, {"accepted": "yes"})):
-        assert isinstance(verdict.judge(answer, count=3), Away)
+    assert rules.classify_response(CloudResponse(202, yes), count=3) == Delivered()
+    for answer in (
+        CloudResponse(200, yes),
+        CloudResponse(202),
+        CloudResponse(202, {"accepted": "yes"}),
+    ):
+        assert isinstance(rules.classify_response(answer, count=3), Unavailable)
 
 
 @pytest.mark.parametrize("body", [None, "<html>", {}, {"error": "x"}])
 def test_an_answer_of_somebody_else_blames_no_event(body: Any) -> None:
     """A captive portal or a proxy in between; only "too large" means the same from anybody."""
     for status in range(100, 600):
-        judged = verdict.judge(Answer(status, body), count=3)
+        judged = rules.classify_response(CloudResponse(status, body), count=3)
 
-        assert isinstance(judged, Failed if status == 413 else Away), status
+        assert isinstance(judged, Transient if status == 413 else Unavailable), status
 
 
 @pytest.mark.req("OB-22")
 def test_error_codes_are_those_of_the_contract() -> None:
-    away = verdict.judge(Answer(None, problem="connection refused"), count=1)
-    broken = verdict.judge(Answer(500, {"error": {"message": "boom"}}), count=1)
+    away = rules.classify_response(CloudResponse(None, problem="connection refused"), count=1)
+    broken = rules.classify_response(CloudResponse(500, {"error": {"message": "boom"}}), count=1)
 
-    assert away == Away("NETWORK_ERROR", "connection refused")
-    assert broken == Failed("HTTP_500", "boom")
-    assert set(verdict.OUTAGE_CODES) == {
+    assert away == Unavailable("NETWORK_ERROR", "connection refused")
+    assert broken == Transient("HTTP_500", "boom")
+    assert set(rules.OUTAGE_CODES) == {
         "CLOUD_BROKEN",
         "NETWORK_ERROR",
         "NOT_OUR_CLOUD",
@@ -57,19 +62,19 @@ def test_error_codes_are_those_of_the_contract() -> None:
 
 
 def test_an_outage_keeps_what_the_cloud_asked_for() -> None:
-    answer = Answer(503, {"error": {"message": "away"}}, retry_after_s=5.0)
+    answer = CloudResponse(503, {"error": {"message": "away"}}, retry_after_s=5.0)
 
-    assert verdict.judge(answer, count=1) == Away("HTTP_503", "away", 5.0)
+    assert rules.classify_response(answer, count=1) == Unavailable("HTTP_503", "away", 5.0)
 
 
-def bad_request(*details: Any) -> Answer:
-    return Answer(400, {"error": {"message": "no", "details": list(details)}})
+def bad_request(*details: Any) -> CloudResponse:
+    return CloudResponse(400, {"error": {"message": "no", "details": list(details)}})
 
 
 def test_blamed_positions_are_refused_with_their_reasons() -> None:
     answer = bad_request({"index": 0, "reason": "odd"}, {"index": 2})
 
-    assert verdict.judge(answer, count=3) == Refused({0: "odd", 2: "refused"})
+    assert rules.classify_response(answer, count=3) == Permanent({0: "odd", 2: "refused"})
 
 
 @pytest.mark.parametrize(
@@ -87,8 +92,10 @@ def test_blamed_positions_are_refused_with_their_reasons() -> None:
     ],
 )
 def test_a_detail_that_names_no_event_of_the_batch_blames_nobody(detail: Any) -> None:
-    assert verdict.judge(bad_request(detail), count=3) == Failed("HTTP_400", "no")
-    assert verdict.judge(bad_request(detail, {"index": 1}), count=3) == Refused({1: "refused"})
+    assert rules.classify_response(bad_request(detail), count=3) == Transient("HTTP_400", "no")
+    assert rules.classify_response(bad_request(detail, {"index": 1}), count=3) == Permanent(
+        {1: "refused"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,68 +107,72 @@ def test_a_detail_that_names_no_event_of_the_batch_blames_nobody(detail: Any) ->
     ],
 )
 def test_a_400_of_ours_that_blames_nobody_is_a_failure(body: Any) -> None:
-    assert verdict.judge(Answer(400, body), count=3) == Failed("HTTP_400", "")
+    assert rules.classify_response(CloudResponse(400, body), count=3) == Transient("HTTP_400", "")
 
 
 def test_blame_is_heard_only_with_a_400() -> None:
     body = {"error": {"message": "", "details": [{"index": 0}]}}
 
-    assert verdict.judge(Answer(500, body), count=1) == Failed("HTTP_500", "")
-    assert verdict.judge(Answer(413, body), count=1) == Failed("HTTP_413", "")
+    assert rules.classify_response(CloudResponse(500, body), count=1) == Transient("HTTP_500", "")
+    assert rules.classify_response(CloudResponse(413, body), count=1) == Transient("HTTP_413", "")
 
 
 def test_a_message_is_cut() -> None:
-    judged = verdict.judge(Answer(500, {"error": {"message": "x" * 9000}}), count=1)
+    judged = rules.classify_response(
+        CloudResponse(500, {"error": {"message": "x" * 9000}}), count=1
+    )
 
-    assert isinstance(judged, Failed)
+    assert isinstance(judged, Transient)
     assert len(judged.message) == 500
+
+
+def delay_ms(attempt: int, *, jitter_ms: float) -> float:
+    policy = retry.documented(base_s=1.0, cap_s=300.0)
+    return policy.delay_s(attempt, chance=jitter_ms / 1000) * 1000
 
 
 @pytest.mark.req("OB-13")
 @given(attempt=st.integers(0, 64), jitter_ms=st.floats(0, 1000))
 def test_the_delay_is_the_formula_of_the_contract(attempt: int, jitter_ms: float) -> None:
-    delay = verdict.backoff_ms(attempt, base_s=1.0, cap_s=300.0, jitter_ms=jitter_ms)
+    delay = delay_ms(attempt, jitter_ms=jitter_ms)
 
-    assert delay == min(2**attempt * 1000 + jitter_ms, 300_000)
+    assert delay == pytest.approx(min(2**attempt * 1000 + jitter_ms, 300_000))
     assert min(2**attempt * 1000, 300_000) <= delay <= min(2**attempt * 1000 + 1000, 300_000)
 
 
 @pytest.mark.req("OB-13")
 @pytest.mark.parametrize("jitter_ms", [0.0, 999.9, 1000.0])
 def test_the_delay_grows_up_to_its_cap(jitter_ms: float) -> None:
-    delays = [
-        verdict.backoff_ms(attempt, base_s=1.0, cap_s=300.0, jitter_ms=jitter_ms)
-        for attempt in range(65)
-    ]
+    delays = [delay_ms(attempt, jitter_ms=jitter_ms) for attempt in range(65)]
 
     assert delays == sorted(delays)
-    assert delays[0] == 1000 + jitter_ms
-    assert delays[8] == 256_000 + jitter_ms
+    assert delays[0] == pytest.approx(1000 + jitter_ms)
+    assert delays[8] == pytest.approx(256_000 + jitter_ms)
     assert set(delays[9:]) == {300_000}
 
 
 def test_an_attempt_beyond_all_bounds_still_has_a_delay() -> None:
-    assert verdict.backoff_ms(10**6, base_s=1.0, cap_s=300.0, jitter_ms=0.0) == 300_000
+    assert delay_ms(10**6, jitter_ms=0.0) == 300_000
 
 
 @given(attempts=st.integers(0, 100), most=st.integers(1, 20))
 def test_an_outage_never_uses_up_the_last_attempt(attempts: int, most: int) -> None:
     for code in (None, "HTTP_500", "NETWORK_ERROR"):
-        assert verdict.attempts_after(attempts, most=most, outage=True, last_code=code) < most
+        assert rules.attempts_after(attempts, most=most, outage=True, last_code=code) < most
 
 
 @given(attempts=st.integers(0, 100))
 def test_a_failure_of_its_own_counts_from_the_last_outage(attempts: int) -> None:
     def counted(code: str | None) -> int:
-        return verdict.attempts_after(attempts, most=10, outage=False, last_code=code)
+        return rules.attempts_after(attempts, most=10, outage=False, last_code=code)
 
     assert counted(None) == counted("HTTP_500") == attempts + 1
-    assert {counted(code) for code in verdict.OUTAGE_CODES} == {1}
+    assert {counted(code) for code in rules.OUTAGE_CODES} == {1}
 
 
 def test_an_outage_counts_as_documented_until_then() -> None:
     counted = [
-        verdict.attempts_after(n, most=10, outage=True, last_code="HTTP_503") for n in range(12)
+        rules.attempts_after(n, most=10, outage=True, last_code="HTTP_503") for n in range(12)
     ]
 
     assert counted == [1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9]
@@ -169,19 +180,19 @@ def test_an_outage_counts_as_documented_until_then() -> None:
 
 @given(
     failures=st.integers(0, 10_000),
-    longest_s=st.floats(0.1, 600),
+    cap_s=st.floats(0.1, 600),
     retry_after_s=st.none() | st.floats(0, 1e9),
 )
-def test_a_pause_has_an_end(failures: int, longest_s: float, retry_after_s: float | None) -> None:
-    pause = verdict.pause_s(failures, longest_s=longest_s, retry_after_s=retry_after_s)
+def test_a_pause_has_an_end(failures: int, cap_s: float, retry_after_s: float | None) -> None:
+    pause = rules.pause_s(failures, cap_s=cap_s, retry_after_s=retry_after_s)
 
-    assert 0 < pause <= longest_s
+    assert 0 < pause <= cap_s
     assert math.isfinite(pause)
 
 
 def test_a_pause_grows_and_is_at_least_what_the_cloud_asked_for() -> None:
     def pause(failures: int, asked: float | None = None) -> float:
-        return verdict.pause_s(failures, longest_s=60.0, retry_after_s=asked)
+        return rules.pause_s(failures, cap_s=60.0, retry_after_s=asked)
 
     assert [pause(n) for n in range(9)] == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
     assert pause(0, 5.0) == 5.0

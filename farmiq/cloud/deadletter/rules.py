@@ -1,8 +1,8 @@
-"""Pure: a dead letter, what is known about it, and which ones a person means."""
+"""Pure: a dead letter of the bus, what is known about it, and which ones a filter matches."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import msgspec
@@ -11,24 +11,24 @@ from farmiq.cloud import bus
 from farmiq.plumbing import delivery as deliveries
 from farmiq.plumbing.delivery import Delivery
 
-PILES = (bus.UNROUTED_QUEUE, *dict.fromkeys(work.dead_letters for work in bus.WORKS))
+QUEUES = (bus.UNROUTED_QUEUE, *dict.fromkeys(work.dead_letters for work in bus.WORKS))
 ORIGINS = frozenset(work.queue for work in bus.WORKS)
 EXCHANGES = frozenset(each.name for each in bus.EXCHANGES)
 UNWANTED = "no queue wants this event"
 
-_LONGEST = 200
+_MAX_LENGTH = 200
 # What differs from one letter to the next: ids, numbers, quoted texts.
-_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\d+")
+_SPECIFIC = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class BusDeadLetter:
     """`origin` is the queue whose consumer did not take it, None if no queue ever wanted it.
 
     `unreadable` names properties that it had and nobody could decode; it goes on without them.
     """
 
-    pile: str
+    queue: str
     origin: str | None
     exchange: str
     routing_key: str
@@ -43,16 +43,19 @@ class Letter:
 
     @property
     def kind(self) -> str:
-        """The reason without what is particular to one letter: letters of a kind are a group."""
-        return _PARTICULAR.sub("…", self.reason)[:_LONGEST]
+        """The reason without what is specific to one letter: letters of a kind are a group."""
+        return _SPECIFIC.sub("…", self.reason)[:_MAX_LENGTH]
+
+    def described(self) -> dict[str, Any]:
+        return asdict(self)
 
 
-def of(pile: str, delivery: Delivery) -> Letter:
+def read(queue: str, delivery: Delivery) -> BusDeadLetter:
     headers = delivery.headers
     death = _first_death(headers)
     event = _event(delivery.body)
-    return Letter(
-        pile=pile,
+    return BusDeadLetter(
+        queue=queue,
         origin=_text(headers.get(deliveries.QUEUE)) or _text(death.get("queue")),
         exchange=_clean(delivery.exchange),
         routing_key=_clean(delivery.routing_key),
@@ -101,27 +104,27 @@ def _clean(text: str) -> str:
 
 def _short(value: object) -> str | None:
     found = _text(value)
-    return found[:_LONGEST] if found else None
+    return found[:_MAX_LENGTH] if found else None
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """Which letters are meant; what is not said does not matter. `tenant_id` also limits people."""
+class BusFilter:
+    """Which letters; what is None does not filter. `tenant_id` also limits people."""
 
-    pile: str | None = None
+    queue: str | None = None
     reason: str | None = None
     event_type: str | None = None
     tenant_id: str | None = None
     event_ids: frozenset[str] = field(default_factory=frozenset)
 
     @property
-    def chooses(self) -> bool:
-        """Whether a person has said which letters; whose they are is no choice."""
-        return bool(self.pile or self.reason or self.event_type or self.event_ids)
+    def is_given(self) -> bool:
+        """Whether a person has said which letters; whose they are is not a choice."""
+        return bool(self.queue or self.reason or self.event_type or self.event_ids)
 
-    def means(self, letter: Letter) -> bool:
+    def matches(self, letter: BusDeadLetter) -> bool:
         return (
-            self.pile in (None, letter.pile)
+            self.queue in (None, letter.queue)
             and (self.reason is None or self.reason in letter.reason or self.reason == letter.kind)
             and self.event_type in (None, letter.event_type)
             and self.tenant_id in (None, letter.tenant_id)
@@ -129,25 +132,35 @@ class Wish:
         )
 
     @property
-    def piles(self) -> tuple[str, ...]:
-        return tuple(pile for pile in PILES if self.pile in (None, pile))
+    def queues(self) -> tuple[str, ...]:
+        return tuple(queue for queue in QUEUES if self.queue in (None, queue))
 
 
 @dataclass(slots=True)
 class Group:
-    """Letters of one pile and kind. Grows while letters are counted in."""
+    """Letters of one queue and kind, counted."""
 
-    pile: str
+    queue: str
     kind: str
     count: int = 0
     oldest: str | None = None
     newest: str | None = None
     event_types: set[str] = field(default_factory=set)
 
-    def add(self, letter: Letter) -> None:
+    def add(self, letter: BusDeadLetter) -> None:
         self.count += 1
         if letter.failed_at is not None:
             self.oldest = min(self.oldest or letter.failed_at, letter.failed_at)
             self.newest = max(self.newest or letter.failed_at, letter.failed_at)
         if letter.event_type is not None and len(self.event_types) < len(ORIGINS):
             self.event_types.add(letter.event_type)
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue,
+            "reason": self.kind,
+            "count": self.count,
+            "oldest": self.oldest,
+            "newest": self.newest,
+            "event_types": sorted(self.event_types),
+        }

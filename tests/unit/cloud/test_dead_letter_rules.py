@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.cloud import bus
-from farmiq.cloud.deadletter import letter as letters
-from farmiq.cloud.deadletter.letter import Group, Wish
+from farmiq.cloud.deadletter import rules
+from farmiq.cloud.deadletter.rules import BusFilter, Group
 from farmiq.plumbing import delivery as deliveries
 from farmiq.plumbing.delivery import Delivery, Properties
 
@@ -19,7 +19,7 @@ def delivered(body: bytes = b"{}", /, **headers: Any) -> Delivery:
 
 
 def test_our_own_account_is_read() -> None:
-    found = letters.of(
+    found = rules.read(
         PILE,
         delivered(
             b'{"event_id": "1", "event_type": "feed.x", "tenant_id": "t"}',
@@ -40,14 +40,14 @@ def test_what_the_broker_moved_itself_names_the_queue_it_died_in_first() -> None
         {"queue": "later", "reason": "expired"},
         {"queue": bus.FEED.queue, "reason": "delivery_limit"},
     ]
-    found = letters.of(PILE, delivered(**{"x-death": deaths}))
+    found = rules.read(PILE, delivered(**{"x-death": deaths}))
     assert found.origin == bus.FEED.queue
     assert found.reason == "the broker gave up on it: delivery_limit"
 
 
 def test_what_no_queue_wanted_has_no_origin() -> None:
-    found = letters.of(bus.UNROUTED_QUEUE, delivered())
-    assert (found.origin, found.reason) == (None, letters.UNWANTED)
+    found = rules.read(bus.UNROUTED_QUEUE, delivered())
+    assert (found.origin, found.reason) == (None, rules.UNWANTED)
 
 
 @given(
@@ -58,33 +58,33 @@ def test_what_no_queue_wanted_has_no_origin() -> None:
     ),
 )
 def test_any_body_and_any_headers_make_a_letter(body: bytes, headers: dict[str, object]) -> None:
-    found = letters.of(PILE, delivered(body, **headers))
+    found = rules.read(PILE, delivered(body, **headers))
     assert found.size_bytes == len(body)
     assert found.reason
     assert found.attempts >= 0
-    assert Wish().means(found)
+    assert BusFilter().matches(found)
 
 
 def test_a_wish_means_what_fits_all_that_it_says() -> None:
-    found = letters.of(
+    found = rules.read(
         PILE, delivered(b'{"event_id": "1", "tenant_id": "t"}', **{deliveries.REASON: "no 7"})
     )
     for fits in (
-        Wish(pile=PILE),
-        Wish(reason="no"),
-        Wish(reason="no …"),
-        Wish(tenant_id="t"),
-        Wish(event_ids=frozenset({"1", "2"})),
+        BusFilter(queue=PILE),
+        BusFilter(reason="no"),
+        BusFilter(reason="no …"),
+        BusFilter(tenant_id="t"),
+        BusFilter(event_ids=frozenset({"1", "2"})),
     ):
-        assert fits.means(found)
+        assert fits.matches(found)
     for other in (
-        Wish(pile=bus.UNROUTED_QUEUE),
-        Wish(reason="yes"),
-        Wish(tenant_id="u"),
-        Wish(event_type="feed.x"),
-        Wish(event_ids=frozenset({"2"})),
+        BusFilter(queue=bus.UNROUTED_QUEUE),
+        BusFilter(reason="yes"),
+        BusFilter(tenant_id="u"),
+        BusFilter(event_type="feed.x"),
+        BusFilter(event_ids=frozenset({"2"})),
     ):
-        assert not other.means(found)
+        assert not other.matches(found)
 
 
 def test_a_letter_that_starts_afresh_carries_nothing_of_its_failures() -> None:
@@ -97,6 +97,6 @@ def test_a_group_knows_its_span() -> None:
     group = Group("p", "k")
     for at in ("2026-01-02", "2026-01-01", None):
         headers = {deliveries.FAILED_AT: at} if at else {}
-        group.add(letters.of(PILE, delivered(b'{"event_type": "a.b"}', **headers)))
+        group.add(rules.read(PILE, delivered(b'{"event_type": "a.b"}', **headers)))
     assert (group.count, group.oldest, group.newest) == (3, "2026-01-01", "2026-01-02")
     assert group.event_types == {"a.b"}

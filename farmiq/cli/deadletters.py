@@ -1,0 +1,260 @@
+"""The commands on dead letters: `ls`, `show`, `redrive` and `discard`, built from lists of options.
+
+Each place that stores dead letters lists the options that filter them; `add` makes a command of a
+function and such a list. The two quarantines share the functions too (`add_quarantine`).
+"""
+
+import asyncio
+import inspect
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from farmiq.cli import terminal
+from farmiq.cli.terminal import AsJson, StackName
+
+if TYPE_CHECKING:
+    from farmiq.plumbing.deadletters import Quarantine, Result, Table
+
+# The type of an option and its default, by the name of the parameter.
+Options = Mapping[str, tuple[Any, Any]]
+
+Ids = Annotated[list[UUID] | None, typer.Argument(help="Ids as `ls` shows them.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Text that a reason contains.")]
+OlderThan = Annotated[
+    float | None, typer.Option("--older-than", min=0, help="Last received so many hours ago.")
+]
+All = Annotated[bool, typer.Option("--all", help="All of them; needed if nothing else chooses.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
+SHARED: Options = {"stack": (StackName, None), "as_json": (AsJson, False)}
+
+
+def add(
+    app: typer.Typer, name: str, work: Callable[..., None], options: Options, *, text: str = ""
+) -> None:
+    """Add the command `name` that calls `work` with these options, --stack and --json."""
+
+    def command(**given: Any) -> None:
+        work(**given)
+
+    parameters = [
+        inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for each, (kind, default) in {**options, **SHARED}.items()
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__doc__ = text or work.__doc__
+    app.command(name)(command)
+
+
+def require_choice(chosen: Mapping[str, Any], *, everything: bool, text: str) -> None:
+    if not everything and not any(value is not None for value in chosen.values()):
+        terminal.fail(text, code=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A quarantine as a person sees it; modules are imported when a command runs.
+
+    `check` looks at the filter and may change it; `by` is the quarantine on behalf of an actor.
+    """
+
+    name: str
+    database: str
+    filters: Options
+    table: "Callable[[], Table]"
+    by: "Callable[[str], Quarantine]"
+    check: Callable[[dict[str, Any]], dict[str, Any]]
+    redrive_text: str
+    discard_text: str
+    redrive: "Callable[..., Awaitable[Result]] | None" = None
+    empty: str | None = None
+
+    @property
+    def move_options(self) -> Options:
+        return {
+            "ids": (Ids, None),
+            **self.filters,
+            "everything": (All, False),
+            "limit": (Limit, 10_000),
+            "dry_run": (DryRun, False),
+        }
+
+
+def add_quarantine(app: typer.Typer, source: Source) -> None:
+    """All commands but `ls`, whose text and options may differ: see `list_rows`."""
+
+    def show(*, quarantine_id: UUID, stack: str | None, as_json: bool) -> None:
+        """Show one message: topic, times, every reason, and its bytes."""
+        from farmiq.plumbing import deadletters
+
+        async def look(pool: Any) -> dict[str, Any] | None:
+            async with pool.connection() as connection:
+                return await deadletters.show(
+                    connection, source.table(), quarantine_id, payload="raw"
+                )
+
+        row = on_a_pool(stack, source.database, look)
+        if row is None:
+            terminal.fail(f"there is no message {quarantine_id}; `{source.name} ls` shows them")
+        _print_one(row, as_json=as_json)
+
+    def redrive(**given: Any) -> None:
+        from farmiq import config, crash
+
+        crash.arm(config.crash_at())
+        _redrive(source, **given)
+
+    def discard(**given: Any) -> None:
+        from farmiq.plumbing import deadletters
+
+        result = _move(source, deadletters.discard, **given)
+        if given["as_json"]:
+            terminal.print_json(result.described())
+        elif given["dry_run"]:
+            typer.echo(f"{result.chosen} would go")
+        else:
+            typer.echo(f"{result.gone} discarded")
+
+    row_id = Annotated[UUID, typer.Argument(help="As `ls` shows it.")]
+    add(app, "show", show, {"quarantine_id": (row_id, inspect.Parameter.empty)})
+    add(app, "redrive", redrive, source.move_options, text=source.redrive_text)
+    add(app, "discard", discard, source.move_options, text=source.discard_text)
+
+
+def list_rows(
+    source: Source, *, limit: int, stack: str | None, as_json: bool, **given: Any
+) -> None:
+    """List the newest messages and how many there are by reason. Exit code 3: there are some."""
+    from farmiq.plumbing import deadletters
+
+    chosen = source.check(given)
+
+    async def look(pool: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        async with pool.connection() as connection:
+            return (
+                await deadletters.ls(connection, source.table(), chosen, limit=limit),
+                await deadletters.counts(connection, source.table(), chosen),
+            )
+
+    rows, counts = on_a_pool(stack, source.database, look)
+    terminal.print_list(
+        rows,
+        _cells,
+        as_json=as_json,
+        document={"rows": rows, "counts": counts},
+        more=sum(each["rows"] for each in counts) - len(rows),
+        hint="--limit shows more",
+    )
+    if rows and not as_json:
+        typer.echo()
+        terminal.print_list(
+            counts,
+            lambda each: (f"{each['rows']:>8,}", each["kind"], each.get("reason", "")),
+            as_json=False,
+        )
+    raise typer.Exit(3 if rows else 0)
+
+
+def known_kind(kind: str | None, kinds: tuple[str, ...]) -> None:
+    if kind is not None and kind not in kinds:
+        terminal.fail(f"{kind!r} is no kind; choose {', '.join(kinds)}", code=2)
+
+
+def _redrive(source: Source, **given: Any) -> None:
+    from farmiq.plumbing import deadletters
+
+    result = _move(source, source.redrive or deadletters.redrive, **given)
+    unfit = ""
+    if result.truncated:
+        unfit += f"; {result.truncated} cannot be: their bytes were cut short"
+    if result.conflicts:
+        unfit += f"; {result.conflicts} cannot be: their id is taken by another content"
+    left = result.truncated + (result.conflicts or 0)
+    if given["as_json"]:
+        terminal.print_json(result.described())
+    elif source.empty and not result.chosen and not given["ids"]:
+        typer.echo(source.empty)
+    elif given["dry_run"]:
+        typer.echo(f"{result.chosen - left} of {result.chosen} would be tried{unfit}")
+    else:
+        typer.echo(f"{result.accepted} accepted, {result.refused} refused again{unfit}")
+    if given["ids"] and not result.chosen:
+        terminal.fail(f"no such message is in quarantine; `{source.name} ls` shows the ids")
+    raise typer.Exit(3 if result.refused + left else 0)
+
+
+def _move(
+    source: Source,
+    move: "Callable[..., Awaitable[Result]]",
+    *,
+    everything: bool,
+    limit: int,
+    dry_run: bool,
+    stack: str | None,
+    as_json: bool,  # noqa: ARG001 - the caller prints
+    **given: Any,
+) -> "Result":
+    chosen = source.check({**given, "ids": given["ids"] or None})
+    options = ", ".join(f"--{name}" for name in source.filters if not name.endswith("_hours"))
+    require_choice(
+        chosen, everything=everything, text=f"name ids, choose with {options}, or say --all"
+    )
+    by = source.by(terminal.actor())
+    result: Result = on_a_pool(
+        stack,
+        source.database,
+        lambda pool: move(pool, by, chosen, limit=limit, dry_run=dry_run),
+    )
+    return result
+
+
+def on_a_pool(stack: str | None, variable: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    """`work` on a pool of the database that `variable` names."""
+    import psycopg
+
+    from farmiq.plumbing import db, log
+
+    log.configure("error")
+    url = terminal.needed(terminal.environment(stack), variable)
+    psycopg.connect(url, connect_timeout=5).close()  # its own words if it cannot be reached
+
+    async def worked() -> Any:
+        async with db.pool(url, name="farmiq quarantine", most=2) as pool:
+            return await work(pool)
+
+    return asyncio.run(worked())
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    times = f" ({row['received_count']:,} times)" if row["received_count"] > 1 else ""
+    more = f" and {len(row['reasons']) - 1} more" if len(row["reasons"]) > 1 else ""
+    return (
+        str(row["quarantine_id"]),
+        terminal.local(row["last_received_at"]),
+        row["kind"],
+        f"{row['topic'][:120]}{times}\n    {row['reasons'][0]}{more}",
+    )
+
+
+def _print_one(row: dict[str, Any], *, as_json: bool) -> None:
+    raw = row.pop("raw")
+    if as_json:
+        terminal.print_json({**row, "raw_base64": b64encode(raw).decode()})
+        return
+    first, last = (terminal.local(row[name]) for name in ("first_received_at", "last_received_at"))
+    typer.echo(f"topic     {row['topic']}\nkind      {row['kind']}")
+    typer.echo(f"received  {row['received_count']} times, {first} to {last}")
+    if row["last_redriven_at"]:
+        redriven = terminal.local(row["last_redriven_at"])
+        typer.echo(f"redriven  {row['redriven_count']} times, last {redriven}")
+    for reason in row["reasons"]:
+        typer.echo(f"reason    {reason}")
+    cut = ", cut short: it cannot be redriven" if row["truncated"] else ""
+    typer.echo(f"bytes     {row['raw_size_bytes']}{cut}\n")
+    # Escaped: whatever a stranger sent must not steer this terminal.
+    typer.echo(raw.decode("utf-8", "backslashreplace").encode("unicode_escape").decode())

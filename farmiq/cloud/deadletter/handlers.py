@@ -1,0 +1,216 @@
+"""The queues of dead letters on the bus: count, browse, redrive, discard.
+
+A letter is acknowledged only after it is confirmed where it goes and noted in the audit; whatever
+breaks in between leaves it where it was, so it may be delivered twice and is never lost.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import aiormq
+import psycopg
+from aio_pika.abc import AbstractConnection
+
+from farmiq import crash
+from farmiq.cloud import bus
+from farmiq.cloud.deadletter import rules, store
+from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter, Group
+from farmiq.cloud.deadletter.store import AuditEntry
+from farmiq.plumbing import consume, db
+from farmiq.plumbing import delivery as deliveries
+from farmiq.plumbing.consume import Inbox
+from farmiq.plumbing.delivery import Delivery
+
+# So many are published together; a crash in between delivers at most these twice.
+BATCH = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to do with the letters, by whom, how many at most and how fast."""
+
+    action: str
+    chosen: BusFilter
+    actor: str
+    limit: int
+    rate_per_s: float
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`done` is redriven, discarded, failed, or what a dry run would have done.
+
+    `why` it failed; `note` is what else should be known.
+    """
+
+    done: str
+    letter: BusDeadLetter
+    why: str | None = None
+    note: str | None = None
+
+    @property
+    def text(self) -> str:
+        return ": ".join(filter(None, (self.done, self.why, self.note)))
+
+    def described(self) -> dict[str, str | None]:
+        shown = {"outcome": self.done, "queue": self.letter.queue, "event_id": self.letter.event_id}
+        more = {"why": self.why, "note": self.note}
+        return shown | {name: text for name, text in more.items() if text}
+
+
+async def groups(opened: AbstractConnection, chosen: BusFilter) -> list[Group]:
+    """The letters, counted by queue and kind."""
+    found: dict[tuple[str, str], Group] = {}
+    async for letter, _ in browse(opened, chosen):
+        key = (letter.queue, letter.kind)
+        found.setdefault(key, Group(*key)).add(letter)
+    return sorted(found.values(), key=lambda each: (each.queue, -each.count))
+
+
+async def browse(
+    opened: AbstractConnection, chosen: BusFilter
+) -> AsyncIterator[tuple[BusDeadLetter, bytes]]:
+    """The letters, oldest first, each with its bytes. They stay where they are."""
+    for queue in await _existing(opened, chosen):
+        async for _, window in consume.browse(opened, queue):
+            for each in window:
+                letter = rules.read(queue, each)
+                if chosen.matches(letter):
+                    yield letter, each.body
+
+
+async def move(
+    opened: AbstractConnection, pool: db.Pool, order: Order
+) -> AsyncGenerator[Outcome, None]:
+    """Redrive or discard, a few at a time and no faster than asked."""
+    outbox = await consume.confirming(opened)
+    left = order.limit
+    for queue in await _existing(opened, order.chosen):
+        async for inbox, window in consume.browse(opened, queue):
+            letters = [(rules.read(queue, each), each) for each in window]
+            letters = [item for item in letters if order.chosen.matches(item[0])][:left]
+            left -= len(letters)
+            # No more at once than a second may have: a slow order must not begin with a burst.
+            size = max(1, min(BATCH, int(order.rate_per_s)))
+            for start in range(0, len(letters), size):
+                batch = letters[start : start + size]
+                began = time.monotonic()
+                for outcome in await _move_batch(outbox, inbox, pool, order, batch):
+                    yield outcome
+                if not order.dry_run:
+                    spent_s = time.monotonic() - began
+                    await asyncio.sleep(max(0.0, len(batch) / order.rate_per_s - spent_s))
+            if left <= 0:
+                return
+
+
+async def _existing(opened: AbstractConnection, chosen: BusFilter) -> list[str]:
+    found = []
+    for queue in chosen.queues:
+        channel = await opened.channel()
+        try:
+            await channel.declare_queue(queue, passive=True)
+        except aiormq.exceptions.ChannelNotFoundEntity:
+            continue
+        await channel.close()
+        found.append(queue)
+    return found
+
+
+Letters = Sequence[tuple[BusDeadLetter, Delivery]]
+
+
+async def _move_batch(
+    outbox: aiormq.abc.AbstractChannel, inbox: Inbox, pool: db.Pool, order: Order, letters: Letters
+) -> list[Outcome]:
+    if order.dry_run:
+        return [Outcome(f"would {order.action}", letter) for letter, _ in letters]
+    outcomes = await _send(outbox, letters) if order.action == "redrive" else _discarded(letters)
+    outcomes = await _audited(pool, order, letters, outcomes)
+    crash.here("dlq.after_publish")
+    for (_, delivery), outcome in zip(letters, outcomes, strict=True):
+        if outcome.why is None:
+            await inbox.ack(delivery)
+    return outcomes
+
+
+async def _audited(
+    pool: db.Pool, order: Order, letters: Letters, outcomes: list[Outcome]
+) -> list[Outcome]:
+    """All size; if the audit cannot take one, each alone, and that one stays where it is."""
+    try:
+        async with db.transaction(pool) as tx:
+            await store.audit(tx, _entries(order, letters, outcomes))
+    except (psycopg.DataError, psycopg.IntegrityError, UnicodeError) as error:
+        if len(letters) == 1:
+            why = f"the audit cannot take it: {db.first_line(error)}"
+            return [Outcome("failed", letters[0][0], why)]
+        return [
+            found
+            for item, outcome in zip(letters, outcomes, strict=True)
+            for found in await _audited(pool, order, [item], [outcome])
+        ]
+    return outcomes
+
+
+def _discarded(letters: Letters) -> list[Outcome]:
+    return [Outcome("discarded", letter) for letter, _ in letters]
+
+
+def _entries(order: Order, letters: Letters, outcomes: list[Outcome]) -> list[AuditEntry]:
+    return [
+        AuditEntry(
+            actor=order.actor,
+            action=order.action,
+            letter=letter,
+            outcome=outcome.text,
+            body=delivery.body,
+            with_body=order.action == "discard",
+        )
+        for (letter, delivery), outcome in zip(letters, outcomes, strict=True)
+    ]
+
+
+async def _send(outbox: aiormq.abc.AbstractChannel, letters: Letters) -> list[Outcome]:
+    answers = await asyncio.gather(
+        *(_send_one(outbox, letter, delivery) for letter, delivery in letters),
+        return_exceptions=True,
+    )
+    return [_outcome(letter, answer) for (letter, _), answer in zip(letters, answers, strict=True)]
+
+
+def _outcome(letter: BusDeadLetter, answer: BaseException | None) -> Outcome:
+    if answer is None:
+        without = letter.unreadable and f"without what could not be read: {letter.unreadable}"
+        return Outcome("redriven", letter, note=without)
+    if isinstance(answer, aiormq.exceptions.DeliveryError):
+        return Outcome("failed", letter, "its queue is full")
+    if isinstance(answer, (aiormq.exceptions.PublishError, NoQueueError)):
+        return Outcome("failed", letter, f"there is no queue {letter.origin or letter.exchange}")
+    if isinstance(answer, (TypeError, ValueError)):
+        return Outcome("failed", letter, f"it cannot be written as a message: {answer}"[:300])
+    raise answer
+
+
+class NoQueueError(Exception):
+    """The letter names a queue or an exchange that is none of ours."""
+
+
+async def _send_one(
+    outbox: aiormq.abc.AbstractChannel, letter: BusDeadLetter, delivery: Delivery
+) -> None:
+    """To the queue whose consumer did not take it; an event that nobody wanted, to its exchange."""
+    properties = deliveries.afresh(delivery)
+    if letter.origin is None and letter.exchange in rules.EXCHANGES:
+        await consume.publish(
+            outbox, delivery.routing_key, delivery.body, properties, exchange=letter.exchange
+        )
+    elif letter.origin in rules.ORIGINS:
+        await consume.publish(
+            outbox, letter.origin, delivery.body, properties, exchange=bus.RETRY_EXCHANGE
+        )
+    else:
+        raise NoQueueError
