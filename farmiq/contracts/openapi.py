@@ -18,7 +18,8 @@ from farmiq.cloud.edges import api as edges
 from farmiq.cloud.edges.api import EdgeEnrolment, EdgeKeyReplaced, EdgeRegistered, EdgeRotation
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
 from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import camera, devices, feed, media, schemas, weighings, weighvision
+from farmiq.contracts import camera, devices, media, schemas, weighings, weighvision
+from farmiq.contracts.generated import generated
 from farmiq.edge.ingress.api import MOST_ON_A_PAGE, Chosen, Closing
 from farmiq.edge.ingress.refusals import KINDS
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
@@ -27,6 +28,7 @@ from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStat
 from farmiq.edge.telemetry.ask import BUCKETS, MOST_ROWS
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.ids import ID_PATTERN, Id
+from farmiq.plumbing.http import ErrorBody
 
 SITES = ("edge", "cloud")
 
@@ -48,26 +50,6 @@ class BatchAccepted(msgspec.Struct, kw_only=True):
     accepted: bool
     batchId: str  # noqa: N815 - the contract's spelling
     deduped: int | msgspec.UnsetType = msgspec.UNSET
-
-
-class ErrorDetail(msgspec.Struct, kw_only=True):
-    """One thing that is wrong: an event of a batch by its index, or a field of a request."""
-
-    reason: str
-    index: int | msgspec.UnsetType = msgspec.UNSET
-    event_id: str | msgspec.UnsetType | None = msgspec.UNSET
-    field: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class Error(msgspec.Struct, kw_only=True):
-    code: str
-    message: str
-    traceId: str  # noqa: N815 - the contract's spelling
-    details: list[ErrorDetail] | msgspec.UnsetType = msgspec.UNSET
-
-
-class ErrorBody(msgspec.Struct, kw_only=True):
-    error: Error
 
 
 class LatestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -351,33 +333,16 @@ class Jwks(msgspec.Struct, kw_only=True):
     keys: list[dict[str, str]]
 
 
-class Health(msgspec.Struct, kw_only=True):
-    status: Literal["ok"]
-
-
-class Readiness(msgspec.Struct, kw_only=True):
-    """`problems` names what does not work, in words; `notes` what is odd but right."""
-
-    status: Literal["ready", "not ready"]
-    problems: dict[str, str]
-    notes: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-
-
-class Version(msgspec.Struct, kw_only=True):
-    name: str
-    version: str
-
-
 TYPES = {
     "edge": (
-        Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
+        QuarantinePage, QuarantinedMessage, Chosen,
         QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
         NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
-        *feed.TYPES, *weighvision.TYPES, *media.EDGE_TYPES, SyncStatus, OutboxPage, OutboxChoice,
+        *weighvision.TYPES, *media.EDGE_TYPES, SyncStatus, OutboxPage, OutboxChoice,
         OutboxMoved,
     ),
     "cloud": (
-        Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
+        OutboxBatch, BatchAccepted, LatestReadings,
         DeadLetterGroups, DeadLetters, DeadLetterOrder,
         EdgeEnrolment, EdgeRotation, EdgeRegistered, EdgeHeartbeat, EdgeKeyReplaced, Edges, Jwks,
         *weighings.TYPES,
@@ -399,7 +364,8 @@ WRONG = {
 def document(site: str) -> dict[str, Any]:
     """The document of `edge` or `cloud`."""
     edge = {**_edge(), **devices.paths(ErrorBody)}
-    paths = {**_always(), **(_cloud() if site == "cloud" else edge)}
+    paths, components = generated(site)
+    paths |= _cloud() if site == "cloud" else edge
     return {
         "openapi": "3.1.0",
         "info": {
@@ -409,7 +375,10 @@ def document(site: str) -> dict[str, Any]:
         },
         "servers": [{"url": "/", "description": "This installation."}],
         "paths": paths,
-        "components": {"schemas": schemas.components(TYPES[site]), **_security(site)},
+        "components": {
+            "schemas": dict(sorted({**schemas.components(TYPES[site]), **components}.items())),
+            **_security(site),
+        },
     }
 
 
@@ -423,22 +392,6 @@ def _security(site: str) -> dict[str, Any]:
             "signInToken": {"type": "http", "scheme": "bearer"},
             "signIn": {"type": "apiKey", "in": "cookie", "name": "farmiq_sign_in"},
         }
-    }
-
-
-def _always() -> dict[str, Any]:
-    metrics = {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    return {
-        "/healthz": _get("The process lives", {"200": _answer("It does.", Health)}),
-        "/readyz": _get(
-            "Its parts work",
-            {"200": _answer("They do.", Readiness), "503": _answer("Not all do.", Readiness)},
-        ),
-        "/metrics": _get(
-            "Metrics for Prometheus; by tenant only with API_METRICS_TOKEN as bearer token",
-            {"200": metrics, "401": _answer("UNAUTHENTICATED: this is not the token.", ErrorBody)},
-        ),
-        "/version": _get("Name and version", {"200": _answer("Both.", Version)}),
     }
 
 
@@ -603,7 +556,6 @@ def _edge() -> dict[str, Any]:
         "/api/v1/devices/gaps": _ask("Which numbers of which devices are missing", AllGaps),
         **_edge_telemetry(),
         **_edge_sync(),
-        **feed.paths(ErrorBody),
         **weighvision.paths(ErrorBody),
         **media.edge_paths(ErrorBody),
     }

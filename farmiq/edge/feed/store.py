@@ -174,7 +174,7 @@ INTAKE = (
 
 
 async def lots(connection: db.Connection, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A page of lots, newest first; `asked` is an ask.Question."""
+    """A page of lots, newest first; `asked` is a page of a FeedFilter."""
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             """
