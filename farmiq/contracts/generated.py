@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from farmiq.api import BodyOf
 from farmiq.contracts import schemas
 from farmiq.edge.feed import api as feed
+from farmiq.edge.telemetry import api as telemetry
 from farmiq.plumbing import http
 
 JWKS = "/.well-known/jwks.json"
@@ -22,6 +23,7 @@ def app(site: str) -> FastAPI:
     server = http.Door(title=site, version="0")
     nothing: Any = None
     if site == "edge":
+        telemetry.Api(nothing).add_to(server.app)
         feed.Api(nothing, service="edge-feed-intake").add_to(server.app)
     return server.app
 

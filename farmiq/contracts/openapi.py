@@ -25,9 +25,8 @@ from farmiq.edge.ingress.refusals import KINDS
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
 from farmiq.edge.sync import api as sync
 from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStatus
-from farmiq.edge.telemetry.ask import BUCKETS, MOST_ROWS
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.ids import ID_PATTERN, Id
+from farmiq.messages.ids import Id
 from farmiq.plumbing.http import ErrorBody
 
 SITES = ("edge", "cloud")
@@ -204,52 +203,6 @@ class AllGaps(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     devices: list[DeviceGaps]
 
 
-class NewestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    tenant_id: str
-    farm_id: str
-    barn_id: str
-    device_id: str
-    metric_type: str
-    metric_value: float
-    unit: str
-    occurred_at: datetime
-    ingested_at: datetime
-    clock_suspect: bool
-    event_id: UUID
-
-
-class NewestReadings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`next_cursor` asks for the next page; null: there is none."""
-
-    readings: list[NewestReading]
-    next_cursor: str | None
-
-
-class TelemetryBucket(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    tenant_id: str
-    farm_id: str
-    barn_id: str
-    device_id: str
-    metric_type: str
-    bucket_start_at: datetime
-    bucket_end_at: datetime
-    avg_value: float
-    min_value: float
-    max_value: float
-    count: int
-    unit: str
-
-
-class TelemetryRange(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Points by device, metric and time: readings if `bucket` is raw, else buckets."""
-
-    bucket: Literal["raw", "1m", "1h", "1d"]
-    from_: datetime = msgspec.field(name="from")
-    to: datetime
-    points: list[dict[str, Any]]
-    next_cursor: str | None
-
-
 class DeadLetterGroup(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Letters of one queue that died of the same reason, but for what is particular to each."""
 
@@ -336,8 +289,7 @@ class Jwks(msgspec.Struct, kw_only=True):
 TYPES = {
     "edge": (
         QuarantinePage, QuarantinedMessage, Chosen,
-        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
-        NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
+        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, *devices.TYPES,
         *weighvision.TYPES, *media.EDGE_TYPES, SyncStatus, OutboxPage, OutboxChoice,
         OutboxMoved,
     ),
@@ -554,36 +506,9 @@ def _edge() -> dict[str, Any]:
         ),
         "/api/v1/losses": _ask("What was dropped on purpose, newest first", Losses, *page),
         "/api/v1/devices/gaps": _ask("Which numbers of which devices are missing", AllGaps),
-        **_edge_telemetry(),
         **_edge_sync(),
         **weighvision.paths(ErrorBody),
         **media.edge_paths(ErrorBody),
-    }
-
-
-def _edge_telemetry() -> dict[str, Any]:
-    place = (
-        *(
-            {**_query(name), "schema": {"type": "string", "pattern": ID_PATTERN}}
-            for name in ("tenant", "farm", "barn", "device", "metric")
-        ),
-        _query("cursor"),
-        _limit(MOST_ROWS),
-    )
-    span = _ask(
-        "Readings or buckets of a time: by page, or all of them as CSV",
-        TelemetryRange,
-        *({**one, "required": one["name"] == "tenant"} for one in place),
-        *({**_query(name, "date-time"), "required": True} for name in ("from", "to")),
-        _choice("bucket", *BUCKETS),
-        _choice("format", "json", "csv"),
-    )
-    span["get"]["responses"]["200"]["content"]["text/csv"] = {"schema": {"type": "string"}}
-    return {
-        "/api/v1/telemetry/latest": _ask(
-            "The newest reading of every series", NewestReadings, *place
-        ),
-        "/api/v1/telemetry/range": span,
     }
 
 

@@ -32,7 +32,7 @@ async def edge(
     """An edge on which two tenants have devices and events set aside, and one a weighing."""
     door = http.Door(title="edge", version="0")
     sync.add_to(door.app, pool, Watch(settings, pool, delivered=lambda: 0))
-    telemetry.add_to(door.app, pool)
+    telemetry.Api(pool).add_to(door.app)
     devices.add_to(door.app, pool)
     Feed(pool, service="test").add_to(door.app)
     Weighvision(pool, timezone="UTC", service="test").add_to(door.app)

@@ -62,7 +62,7 @@ def routes(site: str) -> FastAPI:
     else:
         Desk(nothing, nothing).add_to(door.app)
         devices.add_to(door.app, nothing)
-        edge_telemetry.add_to(door.app, nothing)
+        edge_telemetry.Api(nothing).add_to(door.app)
         sync.add_to(door.app, nothing, nothing)
         Api(nothing, service="test").add_to(door.app)
         edge_weighvision.Api(nothing, timezone="UTC", service="test").add_to(door.app)
