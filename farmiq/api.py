@@ -23,6 +23,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -73,7 +74,8 @@ def _parse_instant(value: Any) -> Any:
         raise ValueError("is not between the years 1 and 9999") from None
 
 
-def _parse_day(value: Any) -> Any:
+def parse_day(value: Any) -> Any:
+    """A day such as 2026-05-31. Raises ValueError."""
     if not isinstance(value, str):
         return value
     try:
@@ -120,7 +122,7 @@ def any_case(choices: Sequence[str]) -> BeforeValidator:
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Instant = Annotated[datetime, BeforeValidator(_parse_instant)]
-Day = Annotated[date, BeforeValidator(_parse_day)]
+Day = Annotated[date, BeforeValidator(parse_day)]
 Format = Literal["json", "csv"]
 CURSOR_SCHEMA = WithJsonSchema({"type": "string", "maxLength": MAX_CURSOR_LENGTH})
 Cursor = Annotated[Position, PlainValidator(_parse_cursor), CURSOR_SCHEMA]
@@ -160,6 +162,32 @@ class SpanFilter(PageFilter):
         if begin and end and begin > end:
             raise ValueError("is before from")
         return end
+
+
+F = TypeVar("F", bound=Filter)
+
+
+def parse(kind: type[F], request: Request) -> F:
+    """The query of a page for people. Raises HttpError 400 with all reasons in the message."""
+    names = [name for name, _ in request.query_params.multi_items()]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    found = [(name, "is given more than once") for name in repeated]
+    try:
+        query = kind.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        found += problems(error)
+    if found:
+        message = "; ".join(f"{field}: {reason}" for field, reason in found)
+        details = [{"field": field, "reason": reason} for field, reason in found]
+        raise HttpError(400, f"the address is not valid: {message}", details=details) from None
+    return query
+
+
+def problems(error: ValidationError) -> list[tuple[str, str]]:
+    """(parameter, reason) of everything that is wrong with a filter."""
+    return [
+        (".".join(map(str, item["loc"])), http.reason(cast(Any, item))) for item in error.errors()
+    ]
 
 
 def cut(
@@ -280,6 +308,26 @@ def _bare(reason: str) -> dict[str, str]:
         return {"field": unknown[1], "reason": "is not known"}
     field = re.split(r"[.\[]", path.removesuffix("`").removeprefix("."))[0]
     return {"field": field or "body", "reason": why[:500]}
+
+
+class Documented:
+    """What the document says of callers of a route whose handler asks who calls itself."""
+
+    def __init__(self, *security: str, errors: Mapping[int, str]) -> None:
+        self.security, self.errors = security, errors
+
+    async def __call__(self) -> None:
+        """Nothing is to be done."""
+
+
+class ResponseOf:
+    """Documents the response of a RawRoute that encodes a msgspec type itself."""
+
+    def __init__(self, kind: type, *, status: int = 200, description: str = "Done.") -> None:
+        self.kind, self.status, self.description = kind, status, description
+
+    async def __call__(self) -> None:
+        """Nothing is to be done."""
 
 
 def invalid(*problems: tuple[str, str]) -> HttpError:

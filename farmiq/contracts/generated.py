@@ -8,10 +8,24 @@ from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from farmiq.api import BodyOf
+from farmiq.api import BodyOf, ResponseOf
+from farmiq.cloud.camera.accounts import api as camera_accounts
+from farmiq.cloud.console.pages import Pages
+from farmiq.cloud.console.weighing_api import WeighingApi
+from farmiq.cloud.deadletter import api as deadletter
+from farmiq.cloud.edges import api as edges
+from farmiq.cloud.ingestion.service import Ingestion
+from farmiq.cloud.media import api as cloud_media
+from farmiq.cloud.media.intake import Intake
+from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.contracts import schemas
+from farmiq.edge.devices import api as devices
 from farmiq.edge.feed import api as feed
+from farmiq.edge.ingress.api import Desk
+from farmiq.edge.media import api as media
+from farmiq.edge.sync import api as sync
 from farmiq.edge.telemetry import api as telemetry
+from farmiq.edge.weighvision import api as weighvision
 from farmiq.plumbing import http
 
 JWKS = "/.well-known/jwks.json"
@@ -23,8 +37,24 @@ def app(site: str) -> FastAPI:
     server = http.Door(title=site, version="0")
     nothing: Any = None
     if site == "edge":
+        Desk(nothing, nothing).add_to(server.app)
+        devices.add_to(server.app, nothing)
+        sync.add_to(server.app, nothing, nothing)
         telemetry.Api(nothing).add_to(server.app)
+        weighvision.Api(nothing, timezone="UTC", service="edge-weighvision").add_to(server.app)
+        media.Api(EdgeSettings.load_some({}), nothing, nothing, nothing).add_to(server.app)
         feed.Api(nothing, service="edge-feed-intake").add_to(server.app)
+    else:
+        settings = CloudSettings.load_some({})
+        Ingestion(settings, nothing, nothing, nothing, nothing).add_to(server.app)
+        pages = Pages(nothing, nothing, nothing, cookie_secure=False)
+        pages.add_to(server.app)
+        WeighingApi(pages, patience_s=0).add_to(server.app)
+        edges.Api(nothing, nothing, nothing).add_to(server.app)
+        cloud_media.Api(nothing, nothing, nothing).add_to(server.app)
+        Intake(settings, nothing, nothing, nothing).add_to(server.app)
+        deadletter.Api(nothing, nothing, nothing).add_to(server.app)
+        camera_accounts.Api(nothing, nothing).add_to(server.app)
     return server.app
 
 
@@ -70,6 +100,12 @@ def _describe(operation: dict[str, Any], route: APIRoute) -> list[Any]:
             bodies.append(dependency.kind)
             content = {http.JSON: {"schema": schemas.ref(dependency.kind)}}
             operation["requestBody"] = {"required": True, "content": content}
+        if isinstance(dependency, ResponseOf):
+            bodies.append(dependency.kind)
+            responses[str(dependency.status)] = {
+                "description": dependency.description,
+                "content": {http.JSON: {"schema": schemas.ref(dependency.kind)}},
+            }
         if security := getattr(dependency, "security", None):
             names = security if isinstance(security, tuple) else (security,)
             operation["security"] = [{name: []} for name in names]

@@ -841,7 +841,7 @@ async def _on_invalid_request(request: Request, error: Exception) -> Response:
         # An address that cannot be one is an address of nothing.
         return error_response(request, HttpError(404, "there is none of this id or name"))
     details = [
-        {"field": ".".join(str(part) for part in item["loc"][1:]), "reason": _reason(item)}
+        {"field": ".".join(str(part) for part in item["loc"][1:]), "reason": reason(item)}
         for item in error.errors()
     ]
     return error_response(request, HttpError(400, "the request is not valid", details=details))
@@ -850,7 +850,8 @@ async def _on_invalid_request(request: Request, error: Exception) -> Response:
 _REASONS = {"missing": "is missing", "extra_forbidden": "is not known"}
 
 
-def _reason(item: Mapping[str, Any]) -> str:
+def reason(item: Mapping[str, Any]) -> str:
+    """What is wrong, of an error of pydantic."""
     if item["type"] == "value_error":
         return str(item["ctx"]["error"])
     return _REASONS.get(item["type"], str(item["msg"]))

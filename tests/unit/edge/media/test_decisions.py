@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from farmiq import asked
-from farmiq.asked import Wrong
-from farmiq.edge.media import ageing, ask, contents, delivery, presign
+from farmiq.api import cursor
+from farmiq.edge.media import ageing, contents, delivery, presign
 from farmiq.edge.media.ageing import Kept
+from farmiq.edge.media.api import ImageFilter
 from farmiq.edge.media.contents import Found, Said
 from farmiq.edge.media.delivery import Answer, Away, Put, Refused, There
 from farmiq.edge.media.presign import Declared
@@ -214,8 +215,9 @@ def test_waits_grow_and_end(count: int, chance: float, asked: float) -> None:
 
 
 def test_a_page_goes_on_where_the_last_one_ended() -> None:
-    found = ask.read([("cursor", asked.cursor(AT, MEDIA_ID)), ("status", "missing")])
-    assert (found.after_at, found.after_id, found.status) == (AT, MEDIA_ID, "missing")
-    with pytest.raises(Wrong) as wrong:
-        ask.read([("cursor", "x" * 999), ("session", "1"), ("status", "lost"), ("limit", "x")])
-    assert len(wrong.value.details) == 4
+    found = ImageFilter.model_validate({"cursor": cursor(AT, MEDIA_ID), "status": "missing"}).page()
+    assert (found["after_at"], found["after_id"], found["status"]) == (AT, MEDIA_ID, "missing")
+    wrong = {"cursor": "x" * 999, "session": "1", "status": "lost", "limit": "x"}
+    with pytest.raises(ValidationError) as error:
+        ImageFilter.model_validate(wrong)
+    assert len(error.value.errors()) == 4

@@ -1,4 +1,4 @@
-"""Weigh sessions' SQL for answers: a page of them, and one with all that is known of it."""
+"""Weigh sessions' SQL for the API: a page of them, and one with all that is known of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ from weight_sessions w
 async def page(
     connection: db.Connection, asked: Mapping[str, Any], *, timezone: str
 ) -> list[dict[str, Any]]:
-    """A page of sessions, newest first; `asked` is an ask.Question.
+    """A page of sessions, newest first; `asked` is a page of a WeighSessionFilter.
 
     A day is the farm's own, or the edge's where the farm has none.
     """
