@@ -7,10 +7,12 @@ themselves, `farmiq openapi` writes into the OpenAPI document (D-292).
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -87,7 +89,8 @@ def parse_day(value: Any) -> Any:
     return day
 
 
-class Position(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Position:
     """Where a page ends: the time and the id of its last row."""
 
     at: datetime
@@ -235,6 +238,16 @@ class JsonBody(Generic[T]):
     def decode(self, raw: bytes) -> T:
         """Raises HttpError 400 with everything that is wrong."""
         return self._spec.decode(raw)
+
+    async def read_object(self) -> dict[str, Any]:
+        """For a reader that accepts more than the document says. Raises HttpError 400, 413, 415."""
+        try:
+            value = json.loads(await self.raw())
+        except (ValueError, RecursionError):
+            raise HttpError(400, "the body is not JSON") from None
+        if not isinstance(value, dict):
+            raise HttpError(400, "the body is not a JSON object")
+        return value
 
     async def read(self) -> T:
         """Raises HttpError 400, 413 or 415."""

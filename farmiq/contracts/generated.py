@@ -38,7 +38,7 @@ def app(site: str) -> FastAPI:
     nothing: Any = None
     if site == "edge":
         Desk(nothing, nothing).add_to(server.app)
-        devices.add_to(server.app, nothing)
+        devices.Api(nothing).add_to(server.app)
         sync.add_to(server.app, nothing, nothing)
         telemetry.Api(nothing).add_to(server.app)
         weighvision.Api(nothing, timezone="UTC", service="edge-weighvision").add_to(server.app)

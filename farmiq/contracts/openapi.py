@@ -14,7 +14,7 @@ from farmiq import __version__
 from farmiq.cloud.deadletter.api import ROOT as DEAD_LETTERS
 from farmiq.cloud.deadletter.api import DeadLetterOrder
 from farmiq.cloud.deadletter.letter import PILES
-from farmiq.contracts import camera, devices, schemas
+from farmiq.contracts import camera, schemas
 from farmiq.contracts.generated import generated
 from farmiq.edge.ingress.api import MOST_ON_A_PAGE, Chosen, Closing
 from farmiq.edge.ingress.refusals import KINDS
@@ -193,7 +193,7 @@ class DeadLetters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 TYPES = {
     "edge": (
         QuarantinePage, QuarantinedMessage, Chosen,
-        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, *devices.TYPES,
+        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps,
         SyncStatus, OutboxPage, OutboxChoice,
         OutboxMoved,
     ),
@@ -203,9 +203,8 @@ TYPES = {
 
 def document(site: str) -> dict[str, Any]:
     """The document of `edge` or `cloud`."""
-    edge = {**_edge(), **devices.paths(ErrorBody)}
     paths, components = generated(site)
-    paths |= _cloud() if site == "cloud" else edge
+    paths |= _cloud() if site == "cloud" else _edge()
     return {
         "openapi": "3.1.0",
         "info": {

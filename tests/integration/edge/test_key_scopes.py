@@ -33,7 +33,7 @@ async def edge(
     door = http.Door(title="edge", version="0")
     sync.add_to(door.app, pool, Watch(settings, pool, delivered=lambda: 0))
     telemetry.Api(pool).add_to(door.app)
-    devices.add_to(door.app, pool)
+    devices.Api(pool).add_to(door.app)
     Feed(pool, service="test").add_to(door.app)
     Weighvision(pool, timezone="UTC", service="test").add_to(door.app)
     await owe(pool, event("t-1"), event("t-2"))

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from fastapi import Request
 
-from farmiq.api import cursor, parse
+from farmiq.api import Position, cursor, parse
 from farmiq.cloud.media.api import CloudImageFilter, bounds
 from farmiq.plumbing.http import HttpError
 
@@ -45,7 +45,7 @@ def test_a_page_goes_on_where_the_last_one_ended() -> None:
         CloudImageFilter,
         asking([("cursor", cursor(AT, UUID(int=7))), ("day", "2026-11-15"), ("limit", "")]),
     )
-    assert (found.cursor, found.limit) == ((AT, UUID(int=7)), 100)
+    assert (found.cursor, found.limit) == (Position(AT, UUID(int=7)), 100)
     page = found.page()
     assert (page["after_at"], page["after_id"], page["limit"]) == (AT, UUID(int=7), 101)
     assert found.day == date(2026, 11, 15)
