@@ -122,6 +122,21 @@ def any_case(choices: Sequence[str]) -> BeforeValidator:
     return BeforeValidator(lambda value: known.get(str(value).lower(), value))
 
 
+def choice(choices: Sequence[str]) -> Any:
+    """For a text that must be one of these, where no Literal names them."""
+    pattern = "|".join(re.escape(each) for each in choices)
+    return Field(pattern=f"^(?:{pattern})$", json_schema_extra={"enum": [*choices]})
+
+
+def _path_id(value: Any) -> Any:
+    try:
+        return UUID(str(value))
+    except ValueError:
+        return UUID(int=0)
+
+
+# What is no id at all is simply not there; who asks has to be known first.
+PathId = Annotated[UUID, BeforeValidator(_path_id)]
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Instant = Annotated[datetime, BeforeValidator(_parse_instant)]

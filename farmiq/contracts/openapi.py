@@ -14,7 +14,7 @@ from farmiq import __version__
 from farmiq.cloud.deadletter.api import ROOT as DEAD_LETTERS
 from farmiq.cloud.deadletter.api import DeadLetterOrder
 from farmiq.cloud.deadletter.letter import PILES
-from farmiq.contracts import camera, schemas
+from farmiq.contracts import schemas
 from farmiq.contracts.generated import generated
 from farmiq.edge.ingress.api import MOST_ON_A_PAGE, Chosen, Closing
 from farmiq.edge.ingress.refusals import KINDS
@@ -197,7 +197,7 @@ TYPES = {
         SyncStatus, OutboxPage, OutboxChoice,
         OutboxMoved,
     ),
-    "cloud": (DeadLetterGroups, DeadLetters, DeadLetterOrder, *camera.TYPES),
+    "cloud": (DeadLetterGroups, DeadLetters, DeadLetterOrder),
 }  # fmt: skip
 
 
@@ -237,7 +237,6 @@ def _security(site: str) -> dict[str, Any]:
 def _cloud() -> dict[str, Any]:
     return {
         **_dead_letters(),
-        **camera.paths(ErrorBody, _PEOPLE),
     }
 
 

@@ -854,6 +854,8 @@ def reason(item: Mapping[str, Any]) -> str:
     """What is wrong, of an error of pydantic."""
     if item["type"] == "value_error":
         return str(item["ctx"]["error"])
+    if item["type"] == "literal_error":
+        return f"is none of: {item['ctx']['expected']}"
     return _REASONS.get(item["type"], str(item["msg"]))
 
 

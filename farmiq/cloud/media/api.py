@@ -16,7 +16,7 @@ from fastapi import FastAPI, Query, Request, Response
 from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At
+from farmiq.api import At, PathId
 from farmiq.cloud.identity import desk, session
 from farmiq.cloud.media import store
 from farmiq.plumbing import db
@@ -120,20 +120,20 @@ class Api:
         self,
         request: Request,
         response: Response,
-        media_id: UUID,
+        media_id: PathId,
         query: Annotated[CompanyFilter, Query()],
     ) -> Any:
         response.headers.update(api.NO_STORE)
         return _shown(await self._row(request, media_id, query.company))
 
     async def image(
-        self, request: Request, media_id: UUID, query: Annotated[CompanyFilter, Query()]
+        self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
     ) -> Response:
         row, gallery = await self._stored(request, media_id, query.company)
         return await gallery.whole(request, row["object_key"], row["sha256"], row["mime_type"])
 
     async def thumbnail(
-        self, request: Request, media_id: UUID, query: Annotated[CompanyFilter, Query()]
+        self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
     ) -> Response:
         row, gallery = await self._stored(request, media_id, query.company)
         return await gallery.small(request, row["object_key"], row["sha256"])

@@ -15,7 +15,6 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
-from farmiq.asked import uuid
 from farmiq.config import EdgeSettings
 from farmiq.edge.media import store
 from farmiq.edge.media.store import Image
@@ -85,7 +84,7 @@ class Uploads:
     def _allowed(self, request: Request) -> UUID:
         """Which image the address is for, if we signed it and its time is not over."""
         try:
-            media_id = uuid(request.path_params["media_id"])
+            media_id = UUID(request.path_params["media_id"])
             expires = int(request.query_params["expires"])
             given = request.query_params["signature"]
             kind = request.headers["content-type"]
