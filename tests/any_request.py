@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import msgspec
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
+from pydantic import ValidationError
 from schemathesis import Case, GenerationMode, Response
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
@@ -28,8 +28,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from farmiq.contracts.openapi import ErrorBody
-from farmiq.plumbing.http import CODES
+from farmiq.plumbing.http import CODES, ErrorBody
 from tests.until import until
 
 Operation = APIOperation[Any, Any, Any, Any]
@@ -161,8 +160,8 @@ def problems(case: Request, answer: Response) -> list[str]:
 
 def is_standard(answer: Response) -> bool:
     try:
-        error = msgspec.json.decode(answer.content, type=ErrorBody).error
-    except msgspec.DecodeError:
+        error = ErrorBody.model_validate_json(answer.content).error
+    except ValidationError:
         return False
     return error.code == CODES.get(answer.status_code) and bool(error.message and error.traceId)
 

@@ -39,21 +39,20 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List images, newest capture first. Exit code 3: one of them is missing."""
-    from dataclasses import asdict
+    from farmiq.edge.media import store
+    from farmiq.edge.media.api import STATES, ImageFilter
 
-    from farmiq.edge.media import ask, store
-
-    if status is not None and status not in ask.STATES:
-        terminal.fail(f"no image is ever {status!r}: choose {', '.join(ask.STATES)}", code=2)
-    wanted = ask.Question(
+    if status is not None and status not in STATES:
+        terminal.fail(f"no image is ever {status!r}: choose {', '.join(STATES)}", code=2)
+    query = ImageFilter.model_construct(
         tenant=tenant,
         device=device,
         session=_uuid(session) if session else None,
         status=status,
-        limit=limit + 1,
+        limit=limit,
     )
     found = terminal.in_transaction(
-        terminal.environment(stack), lambda tx: store.page(tx, asdict(wanted))
+        terminal.environment(stack), lambda tx: store.page(tx, query.page())
     )
     rows = found[:limit]
     more = None if len(found) > limit else 0

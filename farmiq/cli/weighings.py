@@ -1,5 +1,6 @@
 """`farmiq weighings`: the weigh sessions of an edge, as its database has them."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -39,33 +40,35 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List weigh sessions, newest first."""
-    from dataclasses import asdict
+    from pydantic import ValidationError
 
-    from farmiq.asked import Wrong
-    from farmiq.asked import cursor as cursor_of
-    from farmiq.edge.weighvision import api, ask, look
+    from farmiq.api import cut, problems
+    from farmiq.edge.weighvision import queries
+    from farmiq.edge.weighvision.api import WeighSession, WeighSessionFilter
 
     given = {
         "day": day, "station": station, "state": state, "tenant": tenant, "limit": str(limit),
         "cursor": cursor,
     }  # fmt: skip
     try:
-        asked = ask.read([(name, value) for name, value in given.items() if value])
-    except Wrong as wrong:
-        terminal.fail(
-            "\n".join(f"--{each['field']} {each['reason']}" for each in wrong.details), code=2
-        )
+        query = WeighSessionFilter.model_validate({k: v for k, v in given.items() if v})
+    except ValidationError as error:
+        reasons = (f"--{field} {reason}" for field, reason in problems(error))
+        terminal.fail("\n".join(reasons), code=2)
     environment = terminal.environment(stack)
     zone = environment.get("FARMIQ_EDGE_TIMEZONE") or "UTC"
-    wanted = {**asdict(asked), "limit": limit + 1}
-    found = terminal.in_transaction(environment, lambda tx: look.page(tx, wanted, timezone=zone))
-    rows, more = found[:limit], found[limit:]
-    following = cursor_of(rows[-1]["start_at"], rows[-1]["session_id"]) if more else None
+    found = terminal.in_transaction(
+        environment, lambda tx: queries.page(tx, query.page(), timezone=zone)
+    )
+    rows, following = cut(found, limit, at="start_at", key="session_id")
     terminal.print_list(
         rows,
         _cells,
         as_json=as_json,
-        document={"sessions": api.plain(rows), "next_cursor": following},
+        document={
+            "sessions": [WeighSession(**row).model_dump(mode="json") for row in rows],
+            "next_cursor": following,
+        },
         more=None if following else 0,
         hint=f"--cursor {following}",
         empty="a session appears with the first event of a station",
@@ -84,26 +87,27 @@ def show(
     """Show one weigh session: its state, what is missing, its events and its images."""
     from uuid import UUID
 
-    from farmiq.edge.weighvision import api, look
+    from farmiq.edge.weighvision import queries
+    from farmiq.edge.weighvision.api import WeighSessionInFull
 
     try:
         session_id = UUID(session)
     except ValueError:
         terminal.fail(f"{session!r} is no session_id; `farmiq weighings ls` prints them", code=2)
     found = terminal.in_transaction(
-        terminal.environment(stack), lambda tx: look.one(tx, session_id)
+        terminal.environment(stack), lambda tx: queries.one(tx, session_id)
     )
     if found is None:
         terminal.fail(f"no event of session {session_id} has come to this edge")
     if as_json:
-        terminal.print_json(api.plain(found))
+        terminal.print_json(WeighSessionInFull(**found).model_dump(mode="json"))
     else:
         typer.echo("\n".join(["  ".join(_cells(found)).rstrip(), *_details(found)]))
     if found["state"] == "INCOMPLETE":
         raise typer.Exit(NEEDS_ATTENTION)
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     weight = row["final_weight_kg"] or row["initial_weight_kg"]
     kg = f"{weight:.2f} kg" if weight else "no weight"
     why = row["incomplete_reason"] or row["cancel_reason"]

@@ -14,87 +14,16 @@ from farmiq import __version__
 from farmiq.cloud.deadletter.api import ROOT as DEAD_LETTERS
 from farmiq.cloud.deadletter.api import DeadLetterOrder
 from farmiq.cloud.deadletter.rules import QUEUES
-from farmiq.cloud.edges import api as edges
-from farmiq.cloud.edges.api import EdgeEnrolment, EdgeKeyReplaced, EdgeRegistered, EdgeRotation
-from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
-from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
-from farmiq.contracts import camera, devices, feed, media, schemas, weighings, weighvision
+from farmiq.contracts import schemas
+from farmiq.contracts.generated import generated
 from farmiq.edge.ingress.api import MOST_ON_A_PAGE, Chosen, Closing
 from farmiq.edge.ingress.refusals import KINDS
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
 from farmiq.edge.sync import api as sync
 from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStatus
-from farmiq.edge.telemetry.ask import BUCKETS, MOST_ROWS
-from farmiq.messages.bus import BusEvent
-from farmiq.messages.ids import ID_PATTERN, Id
+from farmiq.plumbing.http import ErrorBody
 
 SITES = ("edge", "cloud")
-
-
-class OutboxBatch(msgspec.Struct, kw_only=True):
-    """Events of one edge. Their payloads are those of the AsyncAPI document.
-
-    With `republish` they go onto the bus although they are known; the token's `role` is admin.
-    """
-
-    events: list[BusEvent]
-    batchId: Id | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815 - the contract's spelling
-    republish: bool | msgspec.UnsetType = msgspec.UNSET
-
-
-class BatchAccepted(msgspec.Struct, kw_only=True):
-    """`deduped` counts the events that were known before; without any it is absent."""
-
-    accepted: bool
-    batchId: str  # noqa: N815 - the contract's spelling
-    deduped: int | msgspec.UnsetType = msgspec.UNSET
-
-
-class ErrorDetail(msgspec.Struct, kw_only=True):
-    """One thing that is wrong: an event of a batch by its index, or a field of a request."""
-
-    reason: str
-    index: int | msgspec.UnsetType = msgspec.UNSET
-    event_id: str | msgspec.UnsetType | None = msgspec.UNSET
-    field: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class Error(msgspec.Struct, kw_only=True):
-    code: str
-    message: str
-    traceId: str  # noqa: N815 - the contract's spelling
-    details: list[ErrorDetail] | msgspec.UnsetType = msgspec.UNSET
-
-
-class ErrorBody(msgspec.Struct, kw_only=True):
-    error: Error
-
-
-class LatestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    event_id: UUID
-    farm_id: str
-    barn_id: str
-    device_id: str
-    metric_type: str
-    metric_value: float | None
-    unit: str
-    occurred_at: datetime
-    stored_at: datetime
-    clock_suspect: bool
-    reading_count: int
-    aggregation_window: str | None
-    age_s: float
-    expected_interval_s: float
-    state: str
-
-
-class LatestReadings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    company: str
-    timezone: str
-    as_of: datetime
-    summary: str
-    problems: int
-    readings: list[LatestReading]
 
 
 class QuarantineRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -222,52 +151,6 @@ class AllGaps(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     devices: list[DeviceGaps]
 
 
-class NewestReading(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    tenant_id: str
-    farm_id: str
-    barn_id: str
-    device_id: str
-    metric_type: str
-    metric_value: float
-    unit: str
-    occurred_at: datetime
-    ingested_at: datetime
-    clock_suspect: bool
-    event_id: UUID
-
-
-class NewestReadings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`next_cursor` asks for the next page; null: there is none."""
-
-    readings: list[NewestReading]
-    next_cursor: str | None
-
-
-class TelemetryBucket(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    tenant_id: str
-    farm_id: str
-    barn_id: str
-    device_id: str
-    metric_type: str
-    bucket_start_at: datetime
-    bucket_end_at: datetime
-    avg_value: float
-    min_value: float
-    max_value: float
-    count: int
-    unit: str
-
-
-class TelemetryRange(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Points by device, metric and time: readings if `bucket` is raw, else buckets."""
-
-    bucket: Literal["raw", "1m", "1h", "1d"]
-    from_: datetime = msgspec.field(name="from")
-    to: datetime
-    points: list[dict[str, Any]]
-    next_cursor: str | None
-
-
 class DeadLetterGroup(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Letters of one queue that died of the same reason, but for what is particular to each."""
 
@@ -307,99 +190,21 @@ class DeadLetters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     letters: list[DeadLetter]
 
 
-class EdgeKey(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`good` says whether tokens signed with it are accepted now."""
-
-    key_id: str
-    enrolled_at: datetime
-    valid_until: datetime | None
-    revoked_at: datetime | None
-    replaced_by: str | None
-    good: bool
-
-
-class LastHeartbeat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What an edge last said of itself. `clock_offset_s`: how far its clock is ahead of ours."""
-
-    received_at: datetime
-    sent_at: datetime
-    clock_offset_s: float
-    versions: dict[str, str]
-    waiting: int
-    oldest_s: float
-    dlq: int
-    disk_percent: float
-
-
-class EdgeListed(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An edge as one tenant sees it; it is silent after three minutes without a heartbeat."""
-
-    tenant_id: str
-    edge_cluster_id: str
-    state: Literal["never heard", "heard", "silent"]
-    keys: list[EdgeKey]
-    heartbeat: LastHeartbeat | None
-
-
-class Edges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    edges: list[EdgeListed]
-
-
-class Jwks(msgspec.Struct, kw_only=True):
-    """A JWK set (RFC 7517): the keys of enrolled edges that are good now."""
-
-    keys: list[dict[str, str]]
-
-
-class Health(msgspec.Struct, kw_only=True):
-    status: Literal["ok"]
-
-
-class Readiness(msgspec.Struct, kw_only=True):
-    """`problems` names what does not work, in words; `notes` what is odd but right."""
-
-    status: Literal["ready", "not ready"]
-    problems: dict[str, str]
-    notes: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-
-
-class Version(msgspec.Struct, kw_only=True):
-    name: str
-    version: str
-
-
 TYPES = {
     "edge": (
-        Health, Readiness, Version, ErrorBody, QuarantinePage, QuarantinedMessage, Chosen,
-        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps, NewestReadings,
-        NewestReading, TelemetryRange, TelemetryBucket, *devices.TYPES,
-        *feed.TYPES, *weighvision.TYPES, *media.EDGE_TYPES, SyncStatus, OutboxPage, OutboxChoice,
+        QuarantinePage, QuarantinedMessage, Chosen,
+        QuarantineResult, EdgeAlerts, Closing, AlertClosed, Losses, AllGaps,
+        SyncStatus, OutboxPage, OutboxChoice,
         OutboxMoved,
     ),
-    "cloud": (
-        Health, Readiness, Version, ErrorBody, OutboxBatch, BatchAccepted, LatestReadings,
-        DeadLetterGroups, DeadLetters, DeadLetterOrder,
-        EdgeEnrolment, EdgeRotation, EdgeRegistered, EdgeHeartbeat, EdgeKeyReplaced, Edges, Jwks,
-        *weighings.TYPES,
-        *media.CLOUD_TYPES,
-        *camera.TYPES,
-    ),
+    "cloud": (DeadLetterGroups, DeadLetters, DeadLetterOrder),
 }  # fmt: skip
-WRONG = {
-    "400": "VALIDATION_ERROR: not valid; `details` names every bad event. Nothing was stored.",
-    "401": "UNAUTHENTICATED: no token, or not a good one.",
-    "403": "FORBIDDEN: the token does not speak for a tenant, or the tenant is not known.",
-    "408": "REQUEST_TIMEOUT: the body was not here in time.",
-    "413": f"PAYLOAD_TOO_LARGE: more than {MOST_EVENTS} events or {MOST_BYTES} bytes.",
-    "415": "UNSUPPORTED_MEDIA_TYPE: send application/json, as it is or compressed with gzip.",
-    "503": "UNAVAILABLE: the database or the bus is away; try again after Retry-After.",
-}
 
 
 def document(site: str) -> dict[str, Any]:
     """The document of `edge` or `cloud`."""
-    edge = {**_edge(), **devices.paths(ErrorBody)}
-    paths = {**_always(), **(_cloud() if site == "cloud" else edge)}
+    paths, components = generated(site)
+    paths |= _cloud() if site == "cloud" else _edge()
     return {
         "openapi": "3.1.0",
         "info": {
@@ -409,7 +214,10 @@ def document(site: str) -> dict[str, Any]:
         },
         "servers": [{"url": "/", "description": "This installation."}],
         "paths": paths,
-        "components": {"schemas": schemas.components(TYPES[site]), **_security(site)},
+        "components": {
+            "schemas": dict(sorted({**schemas.components(TYPES[site]), **components}.items())),
+            **_security(site),
+        },
     }
 
 
@@ -426,134 +234,10 @@ def _security(site: str) -> dict[str, Any]:
     }
 
 
-def _always() -> dict[str, Any]:
-    metrics = {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    return {
-        "/healthz": _get("The process lives", {"200": _answer("It does.", Health)}),
-        "/readyz": _get(
-            "Its parts work",
-            {"200": _answer("They do.", Readiness), "503": _answer("Not all do.", Readiness)},
-        ),
-        "/metrics": _get(
-            "Metrics for Prometheus; by tenant only with API_METRICS_TOKEN as bearer token",
-            {"200": metrics, "401": _answer("UNAUTHENTICATED: this is not the token.", ErrorBody)},
-        ),
-        "/version": _get("Name and version", {"200": _answer("Both.", Version)}),
-    }
-
-
 def _cloud() -> dict[str, Any]:
     return {
-        "/api/v1/ingestion/batch": {
-            "post": {
-                "summary": "Ingest edge outbox batch",
-                "operationId": "postBatch",
-                "security": [{"edgeToken": []}],
-                "description": "The body may be sent with Content-Encoding: gzip.",
-                "requestBody": {"required": True, "content": _json(OutboxBatch)},
-                "responses": {
-                    "202": _answer("Accepted: noted, and confirmed by the bus.", BatchAccepted),
-                    **{status: _answer(why, ErrorBody) for status, why in WRONG.items()},
-                },
-            }
-        },
-        "/api/v1/telemetry/latest": _get(
-            "The newest reading of every sensor",
-            {
-                "200": _answer("The readings of the person's company.", LatestReadings),
-                "401": _answer("Nobody is signed in.", ErrorBody),
-            },
-            security=[{"signIn": []}],
-        ),
         **_dead_letters(),
-        **_edges(),
-        **weighings.paths(ErrorBody, _PEOPLE),
-        **media.cloud_paths(ErrorBody),
-        **camera.paths(ErrorBody, _PEOPLE),
     }
-
-
-def _edges() -> dict[str, Any]:
-    away = {"503": "UNAVAILABLE: the database is away; try again after Retry-After."}
-    asked = away | {
-        "400": "VALIDATION_ERROR: not valid; `details` says what.",
-        "413": "PAYLOAD_TOO_LARGE: more than this takes.",
-        "415": "UNSUPPORTED_MEDIA_TYPE: send it in UTF-8.",
-    }
-    signed = asked | {
-        "401": "UNAUTHENTICATED: no token, or not a good one; a revoked key's is none.",
-        "403": "FORBIDDEN: the token claims more than its key is registered for.",
-    }
-    listed = {"401": "UNAUTHENTICATED: nobody is signed in."} | away
-    done = _answer("It is registered.", EdgeRegistered)
-    told = {"description": "Kept; the one before is forgotten."}
-    return {
-        edges.ROOT: _get(
-            "The edges of the person's company, their keys and how they are",
-            {"200": _answer("Those edges.", Edges), **_wrong(listed)},
-            security=_PEOPLE,
-        ),
-        edges.ENROLL: _edge_post(
-            "Register an edge's key by a one-time code",
-            EdgeEnrolment,
-            {
-                "201": done,
-                **_wrong(
-                    asked
-                    | {
-                        "403": "FORBIDDEN: nobody made the code, it was used, or it is over.",
-                        "409": "CONFLICT: the key is registered already.",
-                    }
-                ),
-            },
-            security=[],
-        ),
-        edges.ROTATE: _edge_post(
-            "Register the next key of an edge; the old one stays good for a while",
-            EdgeRotation,
-            {
-                "200": done,
-                **_wrong(
-                    signed
-                    | {
-                        "403": "FORBIDDEN: the token was not signed for this very request (claim "
-                        "`request_sha256`, as `farmiq edge rotate` makes it).",
-                        "409": "CONFLICT: the key is registered, from a file, or replaced already.",
-                    }
-                ),
-            },
-        ),
-        edges.HEARTBEAT: _edge_post(
-            "Say how an edge is",
-            EdgeHeartbeat,
-            {
-                "200": _answer("Kept; another key has taken this one's place.", EdgeKeyReplaced),
-                "204": told,
-                **_wrong(signed),
-            },
-        ),
-        edges.JWKS: _get(
-            "The public keys of enrolled edges",
-            {"200": _answer("The keys that are good now.", Jwks), **_wrong(away)},
-        ),
-    }
-
-
-def _edge_post(
-    summary: str, body: Any, responses: dict[str, Any], *, security: Any = None
-) -> dict[str, Any]:
-    return {
-        "post": {
-            "summary": summary,
-            "security": [{"edgeToken": []}] if security is None else security,
-            "requestBody": {"required": True, "content": _json(body)},
-            "responses": responses,
-        }
-    }
-
-
-def _wrong(why: dict[str, str]) -> dict[str, Any]:
-    return {status: _answer(said, ErrorBody) for status, said in sorted(why.items())}
 
 
 TOO_OFTEN = "TOO_MANY_REQUESTS: the key or person acts too often; wait for Retry-After."
@@ -601,37 +285,7 @@ def _edge() -> dict[str, Any]:
         ),
         "/api/v1/losses": _ask("What was dropped on purpose, newest first", Losses, *page),
         "/api/v1/devices/gaps": _ask("Which numbers of which devices are missing", AllGaps),
-        **_edge_telemetry(),
         **_edge_sync(),
-        **feed.paths(ErrorBody),
-        **weighvision.paths(ErrorBody),
-        **media.edge_paths(ErrorBody),
-    }
-
-
-def _edge_telemetry() -> dict[str, Any]:
-    place = (
-        *(
-            {**_query(name), "schema": {"type": "string", "pattern": ID_PATTERN}}
-            for name in ("tenant", "farm", "barn", "device", "metric")
-        ),
-        _query("cursor"),
-        _limit(MOST_ROWS),
-    )
-    span = _ask(
-        "Readings or buckets of a time: by page, or all of them as CSV",
-        TelemetryRange,
-        *({**one, "required": one["name"] == "tenant"} for one in place),
-        *({**_query(name, "date-time"), "required": True} for name in ("from", "to")),
-        _choice("bucket", *BUCKETS),
-        _choice("format", "json", "csv"),
-    )
-    span["get"]["responses"]["200"]["content"]["text/csv"] = {"schema": {"type": "string"}}
-    return {
-        "/api/v1/telemetry/latest": _ask(
-            "The newest reading of every series", NewestReadings, *place
-        ),
-        "/api/v1/telemetry/range": span,
     }
 
 

@@ -9,9 +9,9 @@ comes with its credentials (`farmiq device add`) and lets it upload its own imag
 import hashlib
 import secrets
 from dataclasses import dataclass
-from typing import Any, Literal, LiteralString
+from typing import Annotated, Any, Literal, LiteralString
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from farmiq.plumbing import db, http
 
@@ -109,6 +109,51 @@ async def require(
     if role != "viewer":
         http.allow(request, f"the key {caller.name!r}")
     return caller
+
+
+class KeyWithRole:
+    """A dependency: the caller, if their key has this role.
+
+    The handler is a method of an Api that has a `pool`.
+    """
+
+    security = "key"
+
+    def __init__(self, role: Role, *, by_tenant: bool = False) -> None:
+        self._role, self._by_tenant = role, by_tenant
+        self.errors = {
+            401: "UNAUTHENTICATED: no key, or one that is not known (farmiq key add).",
+            403: "FORBIDDEN: the key's role does not reach.",
+            503: "UNAVAILABLE: the edge's database is away; try again after Retry-After.",
+        }
+        if role != "viewer":
+            self.errors[429] = http.ERRORS[429]
+
+    async def __call__(self, request: Request) -> Caller:
+        pool = request.scope["endpoint"].__self__.pool
+        return await require(request, pool, self._role, by_tenant=self._by_tenant)
+
+
+# Keys that are bound to a tenant may call these routes, which keep to that tenant.
+Viewer = Annotated[Caller, Depends(KeyWithRole("viewer", by_tenant=True))]
+Operator = Annotated[Caller, Depends(KeyWithRole("operator", by_tenant=True))]
+Admin = Annotated[Caller, Depends(KeyWithRole("admin", by_tenant=True))]
+# These routes are about all tenants.
+ViewerOfAll = Annotated[Caller, Depends(KeyWithRole("viewer"))]
+OperatorOfAll = Annotated[Caller, Depends(KeyWithRole("operator"))]
+
+
+class DeviceToken:
+    """A dependency: the device that calls. The handler is a method of an Api with a `pool`."""
+
+    security = "deviceToken"
+    errors = {401: http.ERRORS[401], 503: http.ERRORS[503]}  # noqa: RUF012 - nobody writes to it
+
+    async def __call__(self, request: Request) -> DeviceCaller:
+        return await require_device(request, request.scope["endpoint"].__self__.pool)
+
+
+Device = Annotated[DeviceCaller, Depends(DeviceToken())]
 
 
 async def require_device(request: Request, pool: db.Pool) -> DeviceCaller:

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from fastapi import Request, Response
 
 from farmiq.plumbing import decoding, objects, pictures
 from farmiq.plumbing.decoding import DecodeError, DecoderGoneError
-from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.http import JSON, HttpError
 
 # Each takes the picture's bytes.
 AT_ONCE = 3
@@ -30,6 +31,23 @@ class Gallery:
     def __init__(self, bucket: objects.Bucket) -> None:
         self._bucket = bucket
         self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    @staticmethod
+    def document() -> dict[str, Any]:
+        """What the OpenAPI document says of a route that shows a picture."""
+        types = ("image/jpeg", "image/png", "image/webp")
+        return {
+            "response_class": Response,
+            "response_description": "The picture.",
+            "responses": {
+                200: {"content": {name: {"schema": {}} for name in types}},
+                304: {"description": "It is the one of If-None-Match."},
+                503: {
+                    "description": "UNAVAILABLE: the database or the object store is away.",
+                    "content": {JSON: {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
+                },
+            },
+        }
 
     async def whole(self, request: Request, key: str, sha256: str, mime_type: str) -> Response:
         """Raises HttpError 404 if the bytes are gone, 503 if the store is away."""

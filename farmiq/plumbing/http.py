@@ -17,18 +17,20 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import h11
 import prometheus_client
 import structlog
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -47,6 +49,16 @@ CODES = {
     503: "UNAVAILABLE",
 }  # fmt: skip
 TOO_SLOW, TOO_LONG = 408, 431
+# What the OpenAPI documents say of an error where the operation says nothing of its own.
+ERRORS = {
+    400: "VALIDATION_ERROR: not valid; `details` names everything that is wrong.",
+    401: "UNAUTHENTICATED: no token, or not a good one.",
+    403: "FORBIDDEN: the caller's role does not reach.",
+    404: "NOT_FOUND: there is none.",
+    408: "REQUEST_TIMEOUT: the body was not here in time.",
+    429: "TOO_MANY_REQUESTS: the caller acts too often; wait for Retry-After.",
+    503: "UNAVAILABLE: the database is away; try again after Retry-After.",
+}
 CHECK_WITHIN_S = 3.0
 HEAD_WITHIN_S = 15.0
 KEEP_ALIVE_S = 30
@@ -70,6 +82,45 @@ _MOST_UNREAD = 64 * 1024 * 1024
 REQUESTS = prometheus_client.Counter(
     "farmiq_http_requests_total", "HTTP requests answered", ["route", "status"]
 )
+
+
+class ErrorDetail(BaseModel):
+    """One thing that is wrong: an event of a batch by its index, or a field of a request."""
+
+    reason: str
+    index: int | None = None
+    event_id: str | None = None
+    field: str | None = None
+
+
+class Error(BaseModel):
+    code: str
+    message: str
+    traceId: str  # noqa: N815 - the contract's spelling
+    details: list[ErrorDetail] = []
+
+
+class ErrorBody(BaseModel):
+    """The standard error body (C-105)."""
+
+    error: Error
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+
+
+class Readiness(BaseModel):
+    """`problems` names what does not work, in words; `notes` what is odd but right."""
+
+    status: Literal["ready", "not ready"]
+    problems: dict[str, str]
+    notes: dict[str, str] = {}
+
+
+class Version(BaseModel):
+    name: str
+    version: str
 
 
 class HttpError(Exception):
@@ -216,9 +267,14 @@ class Door:
         return min(HEAD_WITHIN_S, self.request_within_s)
 
     def __post_init__(self) -> None:
-        # The contract of the routes is `farmiq openapi`; what FastAPI would tell is not all of it.
+        # The document is `farmiq openapi`: it needs no running service, and is the same for all.
         self.app = FastAPI(
-            title=self.title, version=self.version, docs_url=None, redoc_url=None, openapi_url=None
+            title=self.title,
+            version=self.version,
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+            dependencies=[Depends(_reject_repeated_parameters)],
         )
         self.routes = _OwnRoutes(self.app.router.routes)
         self.app.state.allowance = Allowance(self.actions_per_minute)
@@ -230,10 +286,36 @@ class Door:
         self.app.add_middleware(_Hurry, within_s=self.request_within_s)
         self.app.add_middleware(_RepeatedHeaders)
         self.app.add_middleware(_Identify)
-        self.app.add_api_route("/healthz", self._healthz, include_in_schema=False)
-        self.app.add_api_route("/readyz", self._readyz, include_in_schema=False)
-        self.app.add_api_route("/metrics", self._metrics, include_in_schema=False)
-        self.app.add_api_route("/version", self._version, include_in_schema=False)
+        self._add_own_routes()
+
+    def _add_own_routes(self) -> None:
+        self.app.add_api_route(
+            "/healthz", self._healthz, summary="The process lives", response_description="It does."
+        )
+        self.app.add_api_route(
+            "/readyz",
+            self._readyz,
+            summary="Its parts work",
+            response_model=Readiness,
+            response_description="They do.",
+            responses={503: {"model": Readiness, "description": "Not all do."}},
+        )
+        self.app.add_api_route(
+            "/metrics",
+            self._metrics,
+            summary="Metrics for Prometheus; by tenant only with API_METRICS_TOKEN as bearer token",
+            response_class=PlainTextResponse,
+            response_description="Metrics.",
+            responses={
+                401: {
+                    "description": "UNAUTHENTICATED: this is not the token.",
+                    "content": {JSON: {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
+                }
+            },
+        )
+        self.app.add_api_route(
+            "/version", self._version, summary="Name and version", response_description="Both."
+        )
 
     def part(self, name: str) -> "Door":
         """The same door for one service: nobody is ready before it has said what it stands on.
@@ -323,8 +405,8 @@ class Door:
         self._asking[check] = _Asked(asyncio.create_task(_answer(found)))
         return self._asking[check].task
 
-    async def _healthz(self) -> dict[str, str]:
-        return {"status": "ok"}
+    async def _healthz(self) -> Health:
+        return Health(status="ok")
 
     async def _metrics(self, request: Request) -> Response:
         """Anybody may see how we are; names of tenants are for who has the token."""
@@ -340,8 +422,8 @@ class Door:
         expected = f"Bearer {self.metrics_token}".encode()
         return self.metrics_token is not None and hmac.compare_digest(given.encode(), expected)
 
-    async def _version(self) -> dict[str, str]:
-        return {"name": self.title, "version": self.version}
+    async def _version(self) -> Version:
+        return Version(name=self.title, version=self.version)
 
     async def _readyz(self) -> JSONResponse:
         problems, notes = await asyncio.gather(self.problems(), self._answers(self._notes))
@@ -374,6 +456,14 @@ class _OwnRoutes(list[BaseRoute]):
         for route in self:
             if isinstance(route, Route):
                 route.app = _answering(HttpError(503, why, retry_after_s=5))
+
+
+class RawRoute(APIRoute):
+    """A hot route whose handler reads the request itself; its dependencies only document it."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, endpoint, **more)
+        self.app = request_response(endpoint)
 
 
 def _place(route: BaseRoute) -> tuple[str, frozenset[str]]:
@@ -747,11 +837,37 @@ async def _on_starlette_error(request: Request, error: Exception) -> Response:
 
 async def _on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type
+    if any(item["loc"][0] == "path" for item in error.errors()):
+        # An address that cannot be one is an address of nothing.
+        return error_response(request, HttpError(404, "there is none of this id or name"))
     details = [
-        {"field": ".".join(str(part) for part in item["loc"]), "reason": item["msg"]}
+        {"field": ".".join(str(part) for part in item["loc"][1:]), "reason": reason(item)}
         for item in error.errors()
     ]
     return error_response(request, HttpError(400, "the request is not valid", details=details))
+
+
+_REASONS = {"missing": "is missing", "extra_forbidden": "is not known"}
+
+
+def reason(item: Mapping[str, Any]) -> str:
+    """What is wrong, of an error of pydantic."""
+    if item["type"] == "value_error":
+        return str(item["ctx"]["error"])
+    if item["type"] == "literal_error":
+        return f"is none of: {item['ctx']['expected']}"
+    return _REASONS.get(item["type"], str(item["msg"]))
+
+
+async def _reject_repeated_parameters(request: Request) -> None:
+    """A parameter that is sent twice: FastAPI would take the last one."""
+    if b"&" not in request.scope["query_string"] or not request.url.path.startswith("/api/"):
+        return
+    names = [name for name, _ in request.query_params.multi_items()]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        details = [{"field": name, "reason": "is given more than once"} for name in repeated]
+        raise HttpError(400, "the request is not valid", details=details)
 
 
 async def _on_gone(_: Request, error: Exception) -> Response:

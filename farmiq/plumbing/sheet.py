@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +28,6 @@ def cell(value: Any) -> str:
         case str() if value.lstrip(" ").startswith(_FORMULA):
             return f"'{value}"
         case float():
-            return repr(value)
+            return repr(value) if math.isfinite(value) else ""
         case _:
             return str(value)

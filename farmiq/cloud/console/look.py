@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
@@ -38,7 +39,7 @@ MAX_ADDRESS_CHARS = 1000
 # control characters before they look.
 _OWN_ADDRESS = re.compile(r"/(?![/\\])[!-\[\]-~]*")
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+Endpoint = Callable[..., Awaitable[Any]]
 
 files = assets.read()
 
@@ -86,9 +87,11 @@ def to_sign_in(request: Request) -> Response:
 def with_error_pages(endpoint: Endpoint) -> Endpoint:
     """The endpoint, whose failures are pages for browsers and the standard body for others."""
 
-    async def answer(request: Request) -> Response:
+    @wraps(endpoint)
+    async def answer(*arguments: Any, **named: Any) -> Any:
+        request: Request = named["request"] if "request" in named else arguments[0]
         try:
-            return await endpoint(request)
+            return await endpoint(*arguments, **named)
         except db.UNAVAILABLE as error:
             log.get("cloud-console").warning("console.no_database", error=db.first_line(error))
             return _answer(request, http.HttpError(503, PROBLEMS[503][0], retry_after_s=5))
@@ -101,7 +104,6 @@ def with_error_pages(endpoint: Endpoint) -> Endpoint:
             failure = http.HttpError(_SERVER_ERROR, "something went wrong on our side")
             return problem_page(request, failure)
 
-    answer.__name__ = endpoint.__name__
     return answer
 
 

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
+from fastapi.responses import RedirectResponse, StreamingResponse
 
+from farmiq import api
 from farmiq.cloud.console import forms, live, look, readings, store
 from farmiq.cloud.identity import desk, session
 from farmiq.cloud.identity.checks import TooBusyError
@@ -28,6 +30,33 @@ REFUSED = "E-mail and password do not match. Check both and try again."
 EXPIRED = "This form was open for too long. Please sign in again."
 BUSY = "Too many people are signing in. Try again in a few seconds."
 TOO_MANY = "Too many attempts. Try again in {minutes} min."
+
+
+class LatestReading(api.Model):
+    event_id: UUID
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    metric_value: float | None
+    unit: str
+    occurred_at: api.At
+    stored_at: api.At
+    clock_suspect: bool
+    reading_count: int
+    aggregation_window: str | None
+    age_s: float
+    expected_interval_s: float
+    state: str
+
+
+class LatestReadings(api.Model):
+    company: str
+    timezone: str
+    as_of: api.At
+    summary: str
+    problems: int
+    readings: list[LatestReading]
 
 
 @dataclass(frozen=True)
@@ -54,8 +83,10 @@ class Pages:
         app.add_api_route(
             "/api/v1/telemetry/latest",
             look.with_error_pages(self.latest_json),
-            methods=["GET"],
             summary="The newest reading of every sensor",
+            response_model=LatestReadings,
+            response_description="The readings of the person's company.",
+            dependencies=[desk.SIGN_IN],
         )
         app.router.default = look.not_found(app.router.default)
 
@@ -75,9 +106,10 @@ class Pages:
         page = await asyncio.to_thread(look.page, "fragment.html", view=found)
         return await asyncio.to_thread(packed, request, page)
 
-    async def latest_json(self, request: Request) -> Response:
+    async def latest_json(self, request: Request, response: Response) -> Any:
         found = await self._view(request, await self.must_be_signed_in(request))
-        return JSONResponse(readings.as_json(found), headers={"Cache-Control": "no-store"})
+        response.headers["Cache-Control"] = "no-store"
+        return readings.as_json(found)
 
     async def live(self, request: Request) -> Response:
         signed_in = await self.must_be_signed_in(request)

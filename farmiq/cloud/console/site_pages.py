@@ -5,14 +5,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC
+from typing import Annotated
 from urllib.parse import urlencode
 from uuid import UUID
 
 import psycopg
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
+from pydantic import Field
 
-from farmiq import asked
+from farmiq import api
 from farmiq.cloud import camera_images
 from farmiq.cloud.console import (
     forms,
@@ -39,6 +41,14 @@ from farmiq.plumbing.http import HttpError
 SITE = "/sites/{site_id}"
 IMAGE = "/sites/images/{image_id}"
 SCHEDULE = f"{SITE}/cameras/{{device_id}}/schedule"
+
+
+class SiteDayFilter(api.Filter):
+    """A day of a site (None: today), and a camera that is to be seen open."""
+
+    day: Annotated[api.Day | None, Field(alias="date")] = None
+    camera: UUID | None = None
+    company: str | None = None
 
 
 @dataclass(frozen=True)
@@ -258,7 +268,7 @@ class SitePages:
         # Its own savepoint: a schedule that cannot be one must not end the transaction.
         async with connection.transaction():
             said = await site_store.preview_change(connection, camera.device_id, cron)
-            first = asked.day(said["effective_date"])
+            first = api.parse_day(said["effective_date"])
             now = await site_store.now(connection)
             before, after = [
                 await site_store.wake_times(connection, each, timezone=site.timezone, at=first)
@@ -325,14 +335,8 @@ class SitePages:
 
 
 def _asked(request: Request) -> Asked:
-    given = asked.Asked(request.query_params.multi_items(), known=("date", "camera", "company"))
-    found = Asked(day=given.get("date", asked.day), camera=given.get("camera", asked.uuid))
-    try:
-        given.done()
-    except asked.Wrong as wrong:
-        message = f"the address is not valid: {wrong}"
-        raise HttpError(400, message, details=wrong.details) from None
-    return found
+    query = api.parse(SiteDayFilter, request)
+    return Asked(day=query.day, camera=query.camera)
 
 
 def _id(request: Request, name: str, what: str) -> UUID:

@@ -1,33 +1,43 @@
-"""The routes about weighings: the list of a day, one in full, their fragments, and the API."""
+"""The routes about weighings: the list of a day, one in full, and their fragments."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, date, datetime
-from typing import Any
-from urllib.parse import urlencode
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from pydantic import Field
 
-from farmiq.asked import Wrong, cursor
-from farmiq.cloud.console import ask, look, pages, store, weighing_store, weighings, words
+from farmiq import api
+from farmiq.cloud.console import (
+    look,
+    pages,
+    store,
+    weighing_api,
+    weighing_store,
+    weighings,
+    words,
+)
 from farmiq.cloud.console.readings import Company
 from farmiq.cloud.console.weighings import Detail, View, Weighing
 from farmiq.cloud.identity.store import SignIn
-from farmiq.plumbing import db, sheet
+from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 
-SESSIONS = "/api/v1/weighvision/sessions"
-SESSION = f"{SESSIONS}/{{session_id}}"
-NO_STORE = {"Cache-Control": "no-store"}
-COLUMNS = (
-    "session_id", "farm_id", "barn_id", "device_id", "batch_id", "state", "status", "start_at",
-    "end_at", "initial_weight_kg", "final_weight_kg", "image_count", "media_ids", "missing",
-    "cancel_reason", "received_at", "station_id", "clock_suspect",
-)  # fmt: skip
+
+class DayFilter(api.Filter):
+    """What the page of a day shows: a day (None: today), a station, a state, which fifty."""
+
+    day: api.Day | None = None
+    station: api.Id | None = None
+    state: Annotated[weighing_api.State | None, api.any_case(weighings.STATES)] = None
+    page: Annotated[int, Field(ge=1, le=1000)] = 1
+    company: str | None = None
+
+    def asked(self) -> weighings.Asked:
+        return weighings.Asked(day=self.day, station=self.station, state=self.state, page=self.page)
 
 
 @dataclass(frozen=True)
@@ -36,20 +46,14 @@ class WeighingPages:
     patience_s: float
 
     def add_to(self, app: FastAPI) -> None:
-        for path, endpoint, for_programs in (
-            ("/weighings", self.day, False),
-            ("/weighings/rows", self.rows, False),
-            ("/weighings/{session_id}", self.weighing, False),
-            ("/weighings/{session_id}/parts", self.parts, False),
-            (SESSIONS, self.sessions, True),
-            (SESSION, self.session, True),
+        for path, endpoint in (
+            ("/weighings", self.day),
+            ("/weighings/rows", self.rows),
+            ("/weighings/{session_id}", self.weighing),
+            ("/weighings/{session_id}/parts", self.parts),
         ):
-            app.add_api_route(
-                path,
-                look.with_error_pages(endpoint),
-                methods=["GET"],
-                include_in_schema=for_programs,
-            )
+            app.add_api_route(path, look.with_error_pages(endpoint), include_in_schema=False)
+        weighing_api.WeighingApi(self.pages, self.patience_s).add_to(app)
 
     async def day(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
@@ -75,10 +79,7 @@ class WeighingPages:
         )
 
     async def _day(self, request: Request, signed_in: SignIn) -> View:
-        try:
-            asked = ask.page(request.query_params.multi_items())
-        except Wrong as wrong:
-            raise _not_valid(wrong) from None
+        asked = api.parse(DayFilter, request).asked()
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
             now = await _now(connection)
@@ -111,43 +112,11 @@ class WeighingPages:
             found,
             events,
             here=here,
-            image=ask.image(request.query_params.get("image")),
+            image=_image_number(request.query_params.get("image")),
             before=before,
             after=after,
             now=now,
         )
-
-    async def sessions(self, request: Request) -> Response:
-        signed_in = await self.pages.must_be_signed_in(request)
-        parameters = request.query_params.multi_items()
-        try:
-            asked = ask.question(parameters)
-        except Wrong as wrong:
-            raise _not_valid(wrong) from None
-        async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
-            if asked.day:
-                asked = _within(asked, asked.day, words.zone(company.timezone))
-            # One more than asked for says whether there is a next page.
-            wanted = {**asdict(asked), "limit": asked.limit + 1}
-            found = await weighing_store.page(connection, wanted, patience_s=self.patience_s)
-        rows, more = found[: asked.limit], found[asked.limit :]
-        following = cursor(rows[-1].start_at, rows[-1].session_id) if more else None
-        if asked.csv:
-            return _csv(rows, _link(parameters, following) if following else None)
-        body = {"sessions": [_shown(each) for each in rows], "next_cursor": following}
-        return JSONResponse(body, headers=NO_STORE)
-
-    async def session(self, request: Request) -> Response:
-        signed_in = await self.pages.must_be_signed_in(request)
-        session_id = _session_id(request)
-        async with self.pages.as_person(request, signed_in) as connection:
-            found = await self._found(connection, session_id)
-            events = await weighing_store.events(connection, session_id)
-            here = await weighing_store.here(connection, found.media_ids)
-        images = [{"media_id": each, "here": each in here} for each in found.media_ids]
-        told = {"events": [asdict(each) for each in events], "images": images}
-        return JSONResponse({**_shown(found), **_plain(told)}, headers=NO_STORE)
 
     async def _company(self, connection: db.Connection, signed_in: SignIn) -> Company:
         company = await store.company(connection, email=signed_in.email)
@@ -168,16 +137,6 @@ async def _now(connection: db.Connection) -> datetime:
     return found.astimezone(UTC)
 
 
-def _within(asked: ask.Question, day: date, zone: ZoneInfo) -> ask.Question:
-    """A day is a stretch of time in the company's zone; what else bounds it counts too."""
-    begin, end = weighings.bounds(day, zone)
-    return replace(
-        asked,
-        begin=max(begin, asked.begin) if asked.begin else begin,
-        end=min(end, asked.end) if asked.end else end,
-    )
-
-
 def _session_id(request: Request) -> UUID:
     try:
         return UUID(request.path_params["session_id"])
@@ -185,41 +144,6 @@ def _session_id(request: Request) -> UUID:
         raise HttpError(404, "there is no such weighing") from None
 
 
-def _not_valid(wrong: Wrong) -> HttpError:
-    return HttpError(400, f"the address is not valid: {wrong}", details=wrong.details)
-
-
-def _shown(found: Weighing) -> dict[str, Any]:
-    row = asdict(found)
-    shown: dict[str, Any] = _plain({name: row[name] for name in COLUMNS})
-    return {**shown, "lacking": list(found.lacking) if found.state == "INCOMPLETE" else []}
-
-
-def _plain(value: Any) -> Any:
-    """As JSON knows it: moments in UTC, ids as text."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return str(value) if isinstance(value, UUID) else value
-
-
-def _csv(found: Sequence[Weighing], link: str | None) -> Response:
-    rows = [asdict(each) for each in found]
-    cells = [
-        [" ".join(map(str, v)) if isinstance(v := row[name], tuple) else v for name in COLUMNS]
-        for row in rows
-    ]
-    headers = {**NO_STORE, "Content-Disposition": 'attachment; filename="weighings.csv"'}
-    if link:
-        headers["Link"] = link
-    text = sheet.lines([COLUMNS, *cells])
-    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _link(parameters: Sequence[tuple[str, str]], cursor: str) -> str:
-    """The same question, one page on."""
-    kept = [(name, value) for name, value in parameters if name != "cursor"]
-    return f'<?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'
+def _image_number(text: str | None) -> int:
+    """Which image of a weighing is shown; the first if the address says nothing sensible."""
+    return int(text) if text and re.fullmatch(r"[0-9]{1,4}", text, re.ASCII) else 1

@@ -58,7 +58,7 @@ async def one(connection: db.Connection, session_id: UUID, *, patience_s: float)
 async def page(
     connection: db.Connection, asked: Mapping[str, Any], *, patience_s: float
 ) -> list[Weighing]:
-    """For the API: newest first, from where the page before ended; `asked` is an ask.Question."""
+    """A page for the API, newest first; `asked` is a page of a WeighingFilter."""
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             f"""

@@ -2,21 +2,22 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Annotated, Any, TypeVar
+from datetime import timedelta
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import prometheus_client
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import Depends, FastAPI, Request, Response
 from msgspec import Meta
+from pydantic import BaseModel
 
+from farmiq import api
+from farmiq.api import BodyOf, JsonBody
 from farmiq.cloud.edges import heartbeat, registry
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
-from farmiq.cloud.edges.keyring import Keyring
+from farmiq.cloud.edges.keyring import EDGE_TOKEN, Keyring
 from farmiq.cloud.edges.registry import KnownKey, NotAllowed, Registration
-from farmiq.cloud.identity import session
-from farmiq.cloud.identity.desk import Desk
+from farmiq.cloud.identity import desk, session
 from farmiq.messages import check
 from farmiq.plumbing import db, http, log, tokens
 from farmiq.plumbing.http import HttpError
@@ -26,9 +27,8 @@ ENROLL = f"{ROOT}/enroll"
 ROTATE = f"{ROOT}/rotate"
 HEARTBEAT = f"{ROOT}/heartbeat"
 JWKS = "/.well-known/jwks.json"
-MOST_BYTES = 16 * 1024
+MAX_BYTES = 16 * 1024
 NAME = "cloud-edges-registry"
-NO_STORE = {"Cache-Control": "no-store"}
 
 ROTATIONS = prometheus_client.Counter(
     "farmiq_edge_key_rotations_total", "Times that an edge's key was replaced by another"
@@ -55,7 +55,7 @@ class EdgeRotation(msgspec.Struct, kw_only=True):
     overlap_hours: Annotated[float, Meta(ge=0, le=720)] = 24.0
 
 
-class EdgeRegistered(msgspec.Struct, kw_only=True):
+class EdgeRegistered(api.Model):
     """What the edge is from now on; `old_key_until` is said after a rotation."""
 
     edge_cluster_id: str
@@ -63,76 +63,188 @@ class EdgeRegistered(msgspec.Struct, kw_only=True):
     key_id: str
     issuer: str
     audience: str
-    old_key_until: datetime | msgspec.UnsetType = msgspec.UNSET
+    old_key_until: api.At | None = None
 
 
-class EdgeKeyReplaced(msgspec.Struct, kw_only=True):
+class EdgeKeyReplaced(api.Model):
     """Said to an edge that still signs with a key of which another has taken the place."""
 
     key_id: str
     replaced_by: str
 
 
+class EdgeKey(api.Model):
+    """`good` says whether tokens signed with it are accepted now."""
+
+    key_id: str
+    enrolled_at: api.At
+    valid_until: api.At | None
+    revoked_at: api.At | None
+    replaced_by: str | None
+    good: bool
+
+
+class LastHeartbeat(api.Model):
+    """What an edge last said of itself. `clock_offset_s`: how far its clock is ahead of ours."""
+
+    received_at: api.At
+    sent_at: api.At
+    clock_offset_s: float
+    versions: dict[str, str]
+    waiting: int
+    oldest_s: float
+    dlq: int
+    disk_percent: float
+
+
+class EdgeListed(api.Model):
+    """An edge as one tenant sees it; it is silent after three minutes without a heartbeat."""
+
+    tenant_id: str
+    edge_cluster_id: str
+    state: Literal["never heard", "heard", "silent"]
+    keys: list[EdgeKey]
+    heartbeat: LastHeartbeat | None
+
+
+class Edges(api.Model):
+    edges: list[EdgeListed]
+
+
+class Jwks(BaseModel):
+    """A JWK set (RFC 7517): the keys of enrolled edges that are good now."""
+
+    keys: list[dict[str, str]]
+
+
+# Edges of any version post here: the content type does not matter, the charset does.
+EnrolmentBody = BodyOf(EdgeEnrolment, max_bytes=MAX_BYTES, content_type=None)
+RotationBody = BodyOf(EdgeRotation, max_bytes=MAX_BYTES, content_type=None)
+HeartbeatBody = BodyOf(EdgeHeartbeat, max_bytes=MAX_BYTES, content_type=None)
+
+
 @dataclass
 class Api:
     pool: db.Pool
-    desk: Desk
+    desk: desk.Desk
     keyring: Keyring
 
     def add_to(self, app: FastAPI) -> None:
-        for path, endpoint, method in (
-            (ROOT, self.edges, "GET"),
-            (ENROLL, self.enroll, "POST"),
-            (ROTATE, self.rotate, "POST"),
-            (HEARTBEAT, self.heartbeat, "POST"),
-            (JWKS, self.jwks, "GET"),
-        ):
-            app.add_route(path, endpoint, methods=[method])
-
-    async def enroll(self, request: Request) -> Response:
-        asked = _decoded(await _read(request), EdgeEnrolment)
-        public = _public(asked.public_key)
-        return self._registered(
-            await self._do(lambda tx: registry.enroll(tx, asked.code, public)), status=201
+        app.add_api_route(
+            ROOT,
+            self.edges,
+            summary="The edges of the person's company, their keys and how they are",
+            response_model=Edges,
+            response_description="Those edges.",
+            dependencies=[desk.SIGN_IN],
+        )
+        app.add_api_route(
+            ENROLL,
+            self.enroll,
+            methods=["POST"],
+            summary="Register an edge's key by a one-time code",
+            status_code=201,
+            response_model_exclude_unset=True,
+            response_description="It is registered.",
+            responses=api.errors(
+                {
+                    403: "FORBIDDEN: nobody made the code, it was used, or it is over.",
+                    409: "CONFLICT: the key is registered already.",
+                    503: http.ERRORS[503],
+                }
+            ),
+        )
+        app.add_api_route(
+            ROTATE,
+            self.rotate,
+            methods=["POST"],
+            summary="Register the next key of an edge; the old one stays good for a while",
+            response_model_exclude_unset=True,
+            response_description="It is registered.",
+            dependencies=[EDGE_TOKEN],
+            responses=api.errors(
+                {
+                    403: "FORBIDDEN: the token was not signed for this very request (claim "
+                    "`request_sha256`, as `farmiq edge rotate` makes it).",
+                    409: "CONFLICT: the key is registered, from a file, or replaced already.",
+                }
+            ),
+        )
+        app.add_api_route(
+            HEARTBEAT,
+            self.heartbeat,
+            methods=["POST"],
+            summary="Say how an edge is",
+            response_model=EdgeKeyReplaced,
+            response_description="Stored; another key has taken this one's place.",
+            dependencies=[EDGE_TOKEN],
+            responses={204: {"description": "Stored; it replaces the one before."}},
+        )
+        app.add_api_route(
+            JWKS,
+            self.jwks,
+            summary="The public keys of enrolled edges",
+            response_description="The keys that are good now.",
+            responses=api.errors({503: http.ERRORS[503]}),
         )
 
-    async def rotate(self, request: Request) -> Response:
+    async def enroll(
+        self, response: Response, body: Annotated[JsonBody[EdgeEnrolment], Depends(EnrolmentBody)]
+    ) -> EdgeRegistered:
+        wanted = await body.read()
+        public = _public(wanted.public_key)
+        made = await self._do(lambda tx: registry.enroll(tx, wanted.code, public))
+        response.headers.update(api.NO_STORE)
+        return self._registered(made)
+
+    async def rotate(
+        self,
+        request: Request,
+        response: Response,
+        body: Annotated[JsonBody[EdgeRotation], Depends(RotationBody)],
+    ) -> EdgeRegistered:
         edge = await self.keyring.identify(request)
-        body = await _read(request)
-        asked = _decoded(body, EdgeRotation)
+        raw = await body.raw()
+        wanted = body.decode(raw)
         if not edge.registered:
             raise HttpError(
                 409, "this key stands in a file (FARMIQ_EDGE_KEYS_FILE): enrol the edge instead"
             )
-        if not edge.signed(ROTATE, body):
+        if not edge.signed(ROTATE, raw):
             raise HttpError(
                 403,
                 "to rotate takes a token that the current key signed for this very request "
                 "(claim request_sha256): use `farmiq edge rotate` of this version",
             )
-        public, overlap = _public(asked.public_key), timedelta(hours=asked.overlap_hours)
+        public, overlap = _public(wanted.public_key), timedelta(hours=wanted.overlap_hours)
         made = await self._do(lambda tx: registry.rotate(tx, edge.key_id, public, overlap=overlap))
         ROTATIONS.inc()
         log.get(NAME).warning(
             "edges.key_replaced", name=made.edge_cluster_id, reason=f"by {made.key_id}"
         )
+        response.headers.update(api.NO_STORE)
         return self._registered(made)
 
-    async def heartbeat(self, request: Request) -> Response:
+    async def heartbeat(
+        self,
+        request: Request,
+        response: Response,
+        body: Annotated[JsonBody[EdgeHeartbeat], Depends(HeartbeatBody)],
+    ) -> Any:
         edge = await self.keyring.identify(request)
-        said = _decoded(await _read(request), EdgeHeartbeat)
+        said = await body.read()
         if said.tenant_id not in edge.tenants:
             raise HttpError(403, f"this token does not speak for tenant {said.tenant_id!r}")
         if odd := check.not_in_utc(said.sent_at, "sent_at"):
-            raise _invalid("; ".join(odd))
+            raise api.invalid(("body", "; ".join(odd)))
         await self._do(lambda tx: heartbeat.keep(tx, edge.edge_cluster_id, said))
         if edge.replaced_by is None:
             return Response(status_code=204)
         # Whoever holds the old key hears of it while it is still good.
-        told = EdgeKeyReplaced(key_id=edge.key_id, replaced_by=edge.replaced_by)
-        return Response(msgspec.json.encode(told), media_type="application/json", headers=NO_STORE)
+        response.headers.update(api.NO_STORE)
+        return EdgeKeyReplaced(key_id=edge.key_id, replaced_by=edge.replaced_by)
 
-    async def edges(self, request: Request) -> Response:
+    async def edges(self, request: Request, response: Response) -> Any:
         """Those of the person's company, as row level security shows them."""
         try:
             signed_in = await self.desk.signed_in(request)
@@ -143,14 +255,13 @@ class Api:
         except session.SignedOut:
             raise HttpError(401, "sign in first") from None
         except db.UNAVAILABLE:
-            raise _away() from None
-        return Response(
-            msgspec.json.encode({"edges": found}), media_type="application/json", headers=NO_STORE
-        )
+            raise _unavailable() from None
+        response.headers.update(api.NO_STORE)
+        return {"edges": found}
 
-    async def jwks(self, _: Request) -> Response:
-        keys = await self._do(registry.good_keys)
-        return JSONResponse({"keys": keys}, headers={"Cache-Control": "max-age=2"})
+    async def jwks(self, response: Response) -> Jwks:
+        response.headers["Cache-Control"] = "max-age=2"
+        return Jwks(keys=await self._do(registry.good_keys))
 
     async def _do(self, work: Callable[[db.Connection], Awaitable[T]]) -> T:
         try:
@@ -161,39 +272,18 @@ class Api:
         except KnownKey as error:
             raise HttpError(409, str(error)) from None
         except db.UNAVAILABLE:
-            raise _away() from None
+            raise _unavailable() from None
 
-    def _registered(self, made: Registration, *, status: int = 200) -> Response:
-        answer = EdgeRegistered(
+    def _registered(self, made: Registration) -> EdgeRegistered:
+        until = {"old_key_until": made.old_key_until} if made.old_key_until else {}
+        return EdgeRegistered(
             edge_cluster_id=made.edge_cluster_id,
             tenants=list(made.tenants),
             key_id=made.key_id,
             issuer=self.keyring.settings.token_issuer,
             audience=self.keyring.settings.token_audience,
-            old_key_until=made.old_key_until or msgspec.UNSET,
+            **until,
         )
-        return Response(
-            msgspec.json.encode(answer), status, headers=NO_STORE, media_type="application/json"
-        )
-
-
-async def _read(request: Request) -> bytes:
-    return await http.body(request, what="a request", most=MOST_BYTES, kind=None)
-
-
-def _decoded(body: bytes, kind: type[T]) -> T:
-    try:
-        found = msgspec.json.decode(body, type=kind)
-    except check.REFUSED as error:
-        raise _invalid(str(error)) from None
-    if unkeepable := check.keepable(body):
-        raise _invalid("; ".join(unkeepable))
-    return found
-
-
-def _invalid(why: str) -> HttpError:
-    details = [{"field": "body", "reason": why[:500]}]
-    return HttpError(400, "the request is not valid", details=details)
 
 
 def _public(jwk: dict[str, Any]) -> tokens.PublicKey:
@@ -204,5 +294,5 @@ def _public(jwk: dict[str, Any]) -> tokens.PublicKey:
         raise HttpError(400, "the key is not valid", details=details) from None
 
 
-def _away() -> HttpError:
+def _unavailable() -> HttpError:
     return HttpError(503, "the database is away; try again", retry_after_s=5)

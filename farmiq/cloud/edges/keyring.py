@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from fastapi import Request
+from fastapi import Depends, Request
 from joserfc.jwk import KeySet
 
+from farmiq import api
 from farmiq.cloud.edges import registry
 from farmiq.cloud.edges.registry import Known
 from farmiq.config import CloudSettings
@@ -20,6 +21,17 @@ from farmiq.messages.ids import ID_PATTERN
 from farmiq.plumbing import db, http, tokens
 from farmiq.plumbing.http import HttpError
 
+# How edges call routes, for the document.
+EDGE_TOKEN = Depends(
+    api.Documented(
+        "edgeToken",
+        errors={
+            401: "UNAUTHENTICATED: no token, or not a good one; a revoked key's is none.",
+            403: "FORBIDDEN: the token claims more than its key is registered for.",
+            503: http.ERRORS[503],
+        },
+    )
+)
 BELIEVED_S = 2.0
 _MOST_KEPT = 10_000
 ADMIN = "admin"

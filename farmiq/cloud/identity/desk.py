@@ -14,14 +14,23 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from fastapi import Request
+from fastapi import Depends, Request
 
+from farmiq import api
 from farmiq.cloud.identity import attempts, session, store
 from farmiq.cloud.identity.attempts import Attempts, Bound
 from farmiq.cloud.identity.checks import Checks, TooBusyError
 from farmiq.plumbing import db, http
 
 COOKIE = "farmiq_sign_in"
+# How people call routes of programs, for the document.
+SIGN_IN = Depends(
+    api.Documented(
+        "signIn",
+        "signInToken",
+        errors={401: "UNAUTHENTICATED: nobody is signed in.", 503: http.ERRORS[503]},
+    )
+)
 _TOKEN_BYTES = 32
 _TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
 _LONGEST_EMAIL = 254

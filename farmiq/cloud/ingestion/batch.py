@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from pydantic import BaseModel
 
 from farmiq.messages import bus, catalogue, check
 from farmiq.messages.bus import BusEvent
@@ -13,6 +14,37 @@ from farmiq.messages.ids import Id
 
 MOST_EVENTS = 500
 MOST_BYTES = 5 * 1024 * 1024
+# What the document says of the errors of the route (FB-06).
+ERRORS = {
+    400: "VALIDATION_ERROR: not valid; `details` names every bad event. Nothing was stored.",
+    401: "UNAUTHENTICATED: no token, or not a good one.",
+    403: "FORBIDDEN: the token does not speak for a tenant, or the tenant is not known.",
+    408: "REQUEST_TIMEOUT: the body was not here in time.",
+    413: f"PAYLOAD_TOO_LARGE: more than {MOST_EVENTS} events or {MOST_BYTES} bytes.",
+    415: "UNSUPPORTED_MEDIA_TYPE: send application/json, as it is or compressed with gzip.",
+    503: "UNAVAILABLE: the database or the bus is away; try again after Retry-After.",
+}
+
+
+class OutboxBatch(msgspec.Struct, kw_only=True):
+    """Events of one edge. Their payloads are those of the AsyncAPI document.
+
+    With `republish` they go onto the bus although they are known; the token's `role` is admin.
+    """
+
+    events: list[BusEvent]
+    batchId: Id | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815 - the contract's spelling
+    republish: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class BatchAccepted(BaseModel):
+    """`deduped` counts the events that were known before; without any it is absent."""
+
+    accepted: bool
+    batchId: str  # noqa: N815 - the contract's spelling
+    deduped: int = 0
+
+
 # An answer is for reading; what does not fit would only repeat what the edge has sent.
 _LONGEST = 500
 # Looked at all together, in a thread; an event alone may have check.MOST_VALUES.

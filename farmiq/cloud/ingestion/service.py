@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import prometheus_client
-from fastapi import Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from farmiq import crash
+from farmiq import api, crash
 from farmiq.cloud import forgetting
 from farmiq.cloud.bus import TOPOLOGY
+from farmiq.cloud.edges import keyring
 from farmiq.cloud.edges.keyring import Edge, Keyring
 from farmiq.cloud.forgetting import Forgotten
 from farmiq.cloud.ingestion import batch, store
@@ -59,7 +60,7 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         ingestion = Ingestion(settings, Keyring(settings, pool), pool, publisher, backpressure)
         door.ready("ingestion.database", lambda: db.problem(pool))
         door.ready("ingestion.bus", publisher.problem)
-        door.app.add_route(ROUTE, ingestion.post_batch, methods=["POST"])
+        ingestion.add_to(door.app)
         known = Forgotten("ingestion_dedupe", "received_at", settings.ingestion_dedupe_days)
         async with asyncio.TaskGroup() as group:
             group.create_task(backpressure.watch())
@@ -72,15 +73,34 @@ class Ingestion:
     def __init__(
         self,
         settings: CloudSettings,
-        keyring: Keyring,
+        keys: Keyring,
         pool: db.Pool,
         publisher: amqp.Publisher,
         backpressure: Backpressure,
     ) -> None:
-        self._settings, self._keyring = settings, keyring
+        self._settings, self._keyring = settings, keys
         self._pool, self._publisher, self._backpressure = pool, publisher, backpressure
         self._publishing = asyncio.Semaphore(MOST_PUBLISHING)
         self._log = log.get(NAME)
+
+    def add_to(self, app: FastAPI) -> None:
+        app.router.add_api_route(
+            ROUTE,
+            self.post_batch,
+            methods=["POST"],
+            route_class_override=http.RawRoute,
+            summary="Ingest edge outbox batch",
+            operation_id="postBatch",
+            description="The body may be sent with Content-Encoding: gzip.",
+            status_code=202,
+            response_model=batch.BatchAccepted,
+            response_description="Accepted: noted, and confirmed by the bus.",
+            dependencies=[
+                keyring.EDGE_TOKEN,
+                Depends(api.BodyOf(batch.OutboxBatch, max_bytes=batch.MOST_BYTES)),
+            ],
+            responses=api.errors(batch.ERRORS),
+        )
 
     async def post_batch(self, request: Request) -> JSONResponse:
         edge = await self._keyring.identify(request)

@@ -6,66 +6,142 @@ Another company's image is not there: 404.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated, Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI, Query, Request, Response
+from pydantic import Field
 
-from farmiq.asked import Wrong, cursor, uuid
-from farmiq.cloud.identity import session
-from farmiq.cloud.identity.desk import Desk
-from farmiq.cloud.media import ask, store
+from farmiq import api
+from farmiq.api import At, PathId
+from farmiq.cloud.identity import desk, session
+from farmiq.cloud.media import store
 from farmiq.plumbing import db
 from farmiq.plumbing.gallery import Gallery
 from farmiq.plumbing.http import HttpError
 
 ROOT = "/api/v1/media/images"
-NO_STORE = {"Cache-Control": "no-store"}
+MAX_ROWS = 500
+
+
+class CompanyFilter(api.Filter):
+    company: UUID | None = None
+
+
+class CloudImageFilter(api.PageFilter):
+    """Which images, newest capture first. `day` is a day where the company is."""
+
+    session: UUID | None = None
+    device: api.Id | None = None
+    day: api.Day | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 100
+    company: UUID | None = None
+
+
+class CloudImage(api.Model):
+    """An image of the person's company. `told_at`: its event came. `stored_at`: its bytes did."""
+
+    media_id: UUID
+    farm_id: str | None
+    barn_id: str | None
+    device_id: str | None
+    station_id: str | None
+    session_id: UUID | None
+    mime_type: str | None
+    size_bytes: int | None
+    sha256: str | None
+    captured_at: At | None
+    told_at: At | None
+    stored_at: At | None
+
+
+class CloudImages(api.Model):
+    """Newest capture first; `next_cursor` asks for the next page, null: there is none."""
+
+    images: list[CloudImage]
+    next_cursor: str | None
 
 
 @dataclass
 class Api:
     pool: db.Pool
-    desk: Desk
+    desk: desk.Desk
     gallery: Gallery | None
 
     def add_to(self, app: FastAPI) -> None:
-        app.add_route(ROOT, self.ls, methods=["GET"])
-        app.add_route(f"{ROOT}/{{media_id}}", self.image, methods=["GET"])
-        app.add_route(f"{ROOT}/{{media_id}}/detail", self.detail, methods=["GET"])
-        app.add_route(f"{ROOT}/{{media_id}}/thumbnail", self.thumbnail, methods=["GET"])
+        one = f"{ROOT}/{{media_id}}"
+        app.add_api_route(
+            ROOT,
+            self.ls,
+            summary="Images, newest capture first",
+            response_model=CloudImages,
+            response_description="A page.",
+            dependencies=[desk.SIGN_IN],
+            responses=api.errors({404: "NOT_FOUND: there is no such company, or not for you."}),
+        )
+        app.add_api_route(
+            one,
+            self.image,
+            summary="The picture as it was taken, without EXIF and other metadata",
+            dependencies=[desk.SIGN_IN],
+            **Gallery.document(),
+        )
+        app.add_api_route(
+            f"{one}/detail",
+            self.detail,
+            summary="What is known of an image",
+            response_model=CloudImage,
+            response_description="All of it.",
+            dependencies=[desk.SIGN_IN],
+            responses=api.errors({404: "NOT_FOUND: there is no such image."}),
+        )
+        app.add_api_route(
+            f"{one}/thumbnail",
+            self.thumbnail,
+            summary="A small picture of it, at most 320 pixels wide and high",
+            dependencies=[desk.SIGN_IN],
+            **Gallery.document(),
+        )
 
-    async def ls(self, request: Request) -> Response:
-        try:
-            asked = ask.read(request.query_params.multi_items())
-        except Wrong as wrong:
-            raise HttpError(400, "the request is not valid", details=wrong.details) from None
-        async with self._as_person(request, asked.company) as connection:
-            begin, end = ask.bounds(asked.day, await store.timezone(connection))
-            # One more than asked for says whether there is a next page.
-            wanted = {**asdict(asked), "begin": begin, "end": end, "limit": asked.limit + 1}
-            rows = await store.page(connection, wanted)
-        last = rows[asked.limit - 1] if len(rows) > asked.limit else None
-        following = cursor(last["captured_at"], last["media_id"]) if last else None
-        images = [shown(row) for row in rows[: asked.limit]]
-        return JSONResponse({"images": images, "next_cursor": following}, headers=NO_STORE)
+    async def ls(
+        self, request: Request, response: Response, query: Annotated[CloudImageFilter, Query()]
+    ) -> Any:
+        async with self._as_person(request, query.company) as connection:
+            begin, end = bounds(query.day, await store.timezone(connection))
+            found = await store.page(connection, {**query.page(), "begin": begin, "end": end})
+        rows, following = api.cut(found, query.limit, at="captured_at", key="media_id")
+        response.headers.update(api.NO_STORE)
+        return {"images": [_shown(row) for row in rows], "next_cursor": following}
 
-    async def detail(self, request: Request) -> Response:
-        return JSONResponse(shown(await self._row(request)), headers=NO_STORE)
+    async def detail(
+        self,
+        request: Request,
+        response: Response,
+        media_id: PathId,
+        query: Annotated[CompanyFilter, Query()],
+    ) -> Any:
+        response.headers.update(api.NO_STORE)
+        return _shown(await self._row(request, media_id, query.company))
 
-    async def image(self, request: Request) -> Response:
-        row, gallery = await self._stored(request)
+    async def image(
+        self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
+    ) -> Response:
+        row, gallery = await self._stored(request, media_id, query.company)
         return await gallery.whole(request, row["object_key"], row["sha256"], row["mime_type"])
 
-    async def thumbnail(self, request: Request) -> Response:
-        row, gallery = await self._stored(request)
+    async def thumbnail(
+        self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
+    ) -> Response:
+        row, gallery = await self._stored(request, media_id, query.company)
         return await gallery.small(request, row["object_key"], row["sha256"])
 
-    async def _stored(self, request: Request) -> tuple[Mapping[str, Any], Gallery]:
-        row = await self._row(request)
+    async def _stored(
+        self, request: Request, media_id: UUID, company: UUID | None
+    ) -> tuple[Mapping[str, Any], Gallery]:
+        row = await self._row(request, media_id, company)
         if row["stored_at"] is None:
             raise HttpError(404, "this image is still at its edge; it comes when the edge can")
         if self.gallery is None:
@@ -74,12 +150,13 @@ class Api:
             )
         return row, self.gallery
 
-    async def _row(self, request: Request) -> Mapping[str, Any]:
-        asked = request.query_params.get("company")
-        async with self._as_person(request, _uuid(asked) if asked else None) as connection:
-            row = await store.one(connection, _uuid(request.path_params["media_id"]))
+    async def _row(
+        self, request: Request, media_id: UUID, company: UUID | None
+    ) -> Mapping[str, Any]:
+        async with self._as_person(request, company) as connection:
+            row = await store.one(connection, media_id)
         if row is None:
-            raise _not_there()
+            raise HttpError(404, "there is no such image")
         return row
 
     @asynccontextmanager
@@ -102,23 +179,14 @@ class Api:
             raise HttpError(503, "the database is away; try again", retry_after_s=5) from error
 
 
-def shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _plain(row[name]) for name in store.SHOWN}
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in store.SHOWN}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return str(value) if isinstance(value, UUID) else value
-
-
-def _uuid(text: str) -> UUID:
-    """What is no id at all is simply not there; who asks has to be known first."""
-    try:
-        return uuid(text)
-    except ValueError:
-        return UUID(int=0)
-
-
-def _not_there() -> HttpError:
-    return HttpError(404, "there is no such image")
+def bounds(day: date | None, timezone: str) -> tuple[datetime | None, datetime | None]:
+    """When a day begins and ends where the company is."""
+    if day is None:
+        return None, None
+    zone = ZoneInfo(timezone)
+    begin, end = (datetime.combine(each, time(), tzinfo=zone) for each in (day, day + timedelta(1)))
+    return begin.astimezone(UTC), end.astimezone(UTC)

@@ -14,9 +14,10 @@ from uuid import UUID
 
 import msgspec
 import prometheus_client
-from fastapi import Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 
-from farmiq import crash
+from farmiq import api, crash
+from farmiq.cloud.edges import keyring
 from farmiq.cloud.edges.keyring import Keyring
 from farmiq.cloud.media import store
 from farmiq.config import CloudSettings
@@ -41,12 +42,38 @@ class Intake:
         self,
         settings: CloudSettings,
         pool: db.Pool,
-        keyring: Keyring,
+        keys: Keyring,
         bucket: objects.Bucket | None,
     ) -> None:
-        self._settings, self._pool, self._keyring = settings, pool, keyring
+        self._settings, self._pool, self._keyring = settings, pool, keys
         self._bucket = bucket
         self._readers = asyncio.Semaphore(MAX_READERS)
+
+    def add_to(self, app: FastAPI) -> None:
+        app.router.add_api_route(
+            media.PRESIGN,
+            self.presign,
+            methods=["POST"],
+            route_class_override=http.RawRoute,
+            summary="Where an edge may put an image",
+            operation_id="presignImage",
+            description="mediaId, sha256 and contentLength are needed here. `stored` says that the "
+            "bytes are in the cloud, read back and equal to that sha256.",
+            dependencies=[
+                keyring.EDGE_TOKEN,
+                Depends(api.BodyOf(ImageToUpload, max_bytes=MAX_BYTES)),
+                Depends(api.ResponseOf(UploadAddress, description="Where to put it.")),
+            ],
+            responses=api.errors(
+                {
+                    403: "FORBIDDEN: the token does not speak for this tenant.",
+                    409: "CONFLICT: this mediaId was used for an image of another content.",
+                    413: "PAYLOAD_TOO_LARGE: the image is, or the request has more than "
+                    f"{MAX_BYTES} bytes.",
+                    503: "UNAVAILABLE: the database or the object store is away, or there is none.",
+                }
+            ),
+        )
 
     async def presign(self, request: Request) -> Response:
         edge = await self._keyring.identify(request)

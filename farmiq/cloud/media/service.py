@@ -17,7 +17,6 @@ from farmiq.cloud.media import store
 from farmiq.cloud.media.api import Api
 from farmiq.cloud.media.intake import Intake
 from farmiq.config import CloudSettings
-from farmiq.messages import media
 from farmiq.plumbing import db, http, objects
 from farmiq.plumbing.gallery import Gallery
 
@@ -39,8 +38,7 @@ def add_routes(settings: CloudSettings, door: http.Door, pool: db.Pool) -> None:
         door.note("media.store", lambda: "takes no images: FARMIQ_CLOUD_S3_URL is not set")
     else:
         door.ready("media.store", bucket.problem)
-    intake = Intake(settings, pool, Keyring(settings, pool), bucket)
-    door.app.add_route(media.PRESIGN, intake.presign, methods=["POST"])
+    Intake(settings, pool, Keyring(settings, pool), bucket).add_to(door.app)
     desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
     Api(pool, desk, Gallery(bucket) if bucket else None).add_to(door.app)
 

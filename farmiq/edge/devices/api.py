@@ -3,180 +3,352 @@
 import base64
 import binascii
 import json
-from collections.abc import Awaitable, Callable
-from datetime import datetime
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import astuple, dataclass
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+import msgspec
+from fastapi import Depends, FastAPI, Query
+from pydantic import Field, PlainValidator
 
+from farmiq import api
+from farmiq.api import At, BodyOf, JsonBody
 from farmiq.edge import access
-from farmiq.edge.devices import desk, entry, liveness, store
-from farmiq.messages import instants
-from farmiq.plumbing import db, http
+from farmiq.edge.devices import desk, entry, store
+from farmiq.edge.devices.desk import LONGEST_TTL_S
+from farmiq.edge.devices.entry import MOST_HEARTBEAT_S, MOST_TEXT
+from farmiq.messages.ids import Id
+from farmiq.plumbing import db
+from farmiq.plumbing.http import HttpError
 
 ROUTE = "/api/v1/devices"
-MOST_ON_A_PAGE = 500
-MOST_BODY_BYTES = 128 * 1024
+MAX_ROWS = 500
+MAX_BYTES = 128 * 1024
 DEFAULT_TTL_S = 60
 
-Handler = Callable[[Request], Awaitable[JSONResponse]]
+Kind = Literal["sensor", "silo", "feeder", "station", "gateway", "other"]
+State = Literal["online", "late", "offline", "error", "never seen", "revoked"]
+Text = Annotated[str, msgspec.Meta(max_length=MOST_TEXT)]
+CommandState = Literal["queued", "sent", "delivered", "applied", "failed", "expired"]
 
 
-def add_to(app: FastAPI, pool: db.Pool) -> None:
-    desk_ = Routes(pool)
-    one = ROUTE + "/{tenant_id}/{device_id}"
-    command = ROUTE + "/{tenant_id}/{device_id}/commands/{command_id}"
-    app.add_route(ROUTE, _answered(desk_.ls), methods=["GET"])
-    app.add_route(ROUTE, _answered(desk_.add), methods=["POST"])
-    app.add_route(one, _answered(desk_.show), methods=["GET"])
-    app.add_route(f"{one}/revoke", _answered(desk_.revoke), methods=["POST"])
-    app.add_route(f"{one}/rotate", _answered(desk_.rotate), methods=["POST"])
-    app.add_route(f"{one}/commands", _answered(desk_.command), methods=["POST"])
-    app.add_route(command, _answered(desk_.show_command), methods=["GET"])
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last device of a page."""
 
-
-class Routes:
-    def __init__(self, pool: db.Pool) -> None:
-        self._pool = pool
-
-    async def ls(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
-        asked = _query(request)
-        asked["tenant_id"] = caller.tenant(asked["tenant_id"])
-        async with db.transaction(self._pool) as tx:
-            rows = await store.page(tx, **{**asked, "limit": asked["limit"] + 1})
-        shown = rows[: asked["limit"]]
-        more = len(rows) > len(shown)
-        return _json({"devices": shown, "next": _cursor(shown[-1]) if more else None})
-
-    async def show(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
-        key = _key(request, caller)
-        async with db.transaction(self._pool) as tx:
-            found = await store.one(tx, key)
-            commands = await store.commands_of(tx, key, limit=20)
-        if found is None:
-            raise http.HttpError(404, f"no device {key[1]!r} of tenant {key[0]!r} is known")
-        return _json({**found, "commands": commands})
-
-    async def add(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "admin", by_tenant=True)
-        device = entry.read(await _body(request))
-        caller.tenant(device.tenant_id)
-        async with db.transaction(self._pool) as tx:
-            made = await desk.add(tx, device, actor=caller.name)
-        return _json(made.as_json(), status=201)
-
-    async def revoke(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "admin", by_tenant=True)
-        async with db.transaction(self._pool) as tx:
-            await desk.revoke(tx, _key(request, caller), actor=caller.name)
-        return _json({"revoked": True})
-
-    async def rotate(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "admin", by_tenant=True)
-        async with db.transaction(self._pool) as tx:
-            made = await desk.rotate(tx, _key(request, caller), actor=caller.name)
-        return _json(made.as_json())
-
-    async def command(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "operator", by_tenant=True)
-        said = _command(await _body(request))
-        async with db.transaction(self._pool) as tx:
-            command_id = await desk.command(tx, _key(request, caller), actor=caller.name, **said)
-            queued = await store.command(tx, command_id)
-        return _json(queued, status=202)
-
-    async def show_command(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
-        key, command_id = _key(request, caller), _uuid(request.path_params["command_id"])
-        async with db.transaction(self._pool) as tx:
-            found = await store.command(tx, command_id)
-        if found is None or (found["tenant_id"], found["device_id"]) != key:
-            raise http.HttpError(404, f"device {key[1]!r} has no command {command_id}")
-        return _json(found)
-
-
-def _answered(handler: Handler) -> Handler:
-    """What the desk says, as an HTTP answer; a database that is away is 503."""
-
-    async def answer(request: Request) -> JSONResponse:
-        try:
-            return await handler(request)
-        except entry.Wrong as wrong:
-            details = [{"field": field, "reason": why} for field, why in wrong.reasons]
-            raise http.HttpError(400, "the request is not valid", details=details) from None
-        except desk.NotThere as error:
-            raise http.HttpError(404, str(error)) from None
-        except desk.Taken as error:
-            raise http.HttpError(409, str(error)) from None
-        except db.UNAVAILABLE as error:
-            raise http.HttpError(503, "the edge's database is away", retry_after_s=5) from error
-
-    return answer
-
-
-def _key(request: Request, caller: access.Caller) -> store.Key:
-    key = request.path_params["tenant_id"], request.path_params["device_id"]
-    caller.tenant(key[0])
-    if not all(entry.is_id(part) for part in key):
-        raise http.HttpError(404, "no device can have this name")
-    return key
-
-
-def _query(request: Request) -> dict[str, Any]:
-    said = request.query_params
-    wrong = [
-        (name, "is not a parameter of this route")
-        for name in said
-        if name not in ("tenant_id", "barn_id", "state", "limit", "after")
-    ]
-    limit = said.get("limit", "100")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ON_A_PAGE):
-        wrong.append(("limit", f"is not a number from 1 to {MOST_ON_A_PAGE}"))
-    wrong += [
-        (name, "is not an id")
-        for name in ("tenant_id", "barn_id")
-        if name in said and not entry.is_id(said[name])
-    ]
-    if said.get("state", "online") not in liveness.SHOWN:
-        wrong.append(("state", f"is none of {', '.join(liveness.SHOWN)}"))
-    after = _after(said.get("after"))
-    if after is None:
-        wrong.append(("after", "is not what an earlier page gave as `next`"))
-    if wrong or after is None:
-        raise entry.Wrong(wrong)
-    filters = {name: said.get(name) for name in ("tenant_id", "barn_id", "state")}
-    return {"after": after, "limit": int(limit), **filters}
+    tenant_id: str
+    device_id: str
 
 
 def _cursor(row: dict[str, Any]) -> str:
-    said = json.dumps([row["tenant_id"], row["device_id"]]).encode()
-    return base64.urlsafe_b64encode(said).decode()
+    key = json.dumps([row["tenant_id"], row["device_id"]]).encode()
+    return base64.urlsafe_b64encode(key).decode()
 
 
-def _after(cursor: str | None) -> store.Key | None:
-    if not cursor:
-        return "", ""
+def _parse_cursor(text: str) -> Position:
     try:
-        tenant_id, device_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        tenant_id, device_id = json.loads(base64.urlsafe_b64decode(text.encode()))
     except (ValueError, TypeError, binascii.Error, RecursionError):
-        return None
-    fits = all(isinstance(one, str) and entry.is_id(one) for one in (tenant_id, device_id))
-    return (tenant_id, device_id) if fits else None
+        tenant_id = device_id = None
+    if not all(isinstance(one, str) and entry.is_id(one) for one in (tenant_id, device_id)):
+        raise ValueError("is not what an earlier page gave as `next`")
+    return Position(tenant_id, device_id)
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    raw = await http.body(request, what="a request", most=MOST_BODY_BYTES)
-    try:
-        said = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise http.HttpError(400, "the body is not JSON") from None
-    if not isinstance(said, dict):
-        raise http.HttpError(400, "the body is not a JSON object")
-    return said
+class DeviceFilter(api.Filter):
+    tenant_id: api.Id | None = None
+    barn_id: api.Id | None = None
+    state: State | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 100
+    after: Annotated[Position, PlainValidator(_parse_cursor, json_schema_input_type=str)] | None = (
+        None
+    )
+
+
+class NewDevice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A device to be registered; a station names its station_id."""
+
+    tenant_id: Id
+    farm_id: Id
+    barn_id: Id
+    device_id: Id
+    station_id: Id | None = None
+    kind: Kind = "sensor"
+    firmware: Text | None = None
+    place: Text | None = None
+    zone: Text | None = None
+    wants_receipts: bool = False
+    derive_intake: bool = False
+    heartbeat_s: Annotated[int, msgspec.Meta(ge=1, le=MOST_HEARTBEAT_S)] = 60
+
+
+class NewCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The device must not obey when `ttl_s` seconds are over."""
+
+    name: Id
+    args: dict[str, Any] = msgspec.field(default_factory=dict)
+    ttl_s: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_TTL_S)] = 60
+
+
+class DeviceLogin(api.Model):
+    """How the device connects to the broker; by its token it asks where to upload images.
+
+    Password and token are told this once.
+    """
+
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    station_id: str | None
+    user: str
+    password: str
+    token: str
+    publish: list[str]
+    subscribe: list[str]
+
+
+class RegisteredDevice(api.Model):
+    """Where a device stands and how it is; `since` and `last_seen_at` by the edge's clock.
+
+    `paused_until`: it flooded, and the broker does not let it in before then.
+    """
+
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    station_id: str | None
+    kind: Kind
+    firmware: str | None
+    place: str | None
+    zone: str | None
+    wants_receipts: bool
+    derive_intake: bool
+    heartbeat_s: int
+    broker_user: str
+    created_at: At
+    rotated_at: At | None
+    revoked_at: At | None
+    state: State
+    since: At | None
+    last_seen_at: At | None
+    said_state: str | None
+    said_at: At | None
+    firmware_version: str | None
+    ip: str | None
+    signal_strength: float | None
+    health: dict[str, bool | None] | None
+    uptime_s: float | None
+    buffer_depth: int | None
+    battery_v: float | None
+    paused_until: At | None
+
+
+class DevicePage(api.Model):
+    """`next` is the `after` of the next page; null on the last."""
+
+    devices: list[RegisteredDevice]
+    next: str | None
+
+
+class CommandBrief(api.Model):
+    """`sent`: the broker has it. `delivered`, `applied`, `failed`: the device said so."""
+
+    command_id: UUID
+    name: str
+    state: CommandState
+    message: str | None
+    created_by: str
+    created_at: At
+    expires_at: At
+    sent_at: At | None
+    sent_count: int
+    delivered_at: At | None
+    ended_at: At | None
+
+
+class QueuedCommand(CommandBrief):
+    tenant_id: str
+    device_id: str
+    args: dict[str, Any]
+
+
+class OneDevice(RegisteredDevice):
+    """A device with its last commands, newest first."""
+
+    commands: list[CommandBrief]
+
+
+class DeviceRevoked(api.Model):
+    revoked: bool
+
+
+# Fields are read as people write them: an empty text is none, and "yes" is true.
+DeviceBody = BodyOf(NewDevice, max_bytes=MAX_BYTES)
+CommandBody = BodyOf(NewCommand, max_bytes=MAX_BYTES)
+NOT_THERE = {404: "NOT_FOUND: no such device, or no such command of it."}
+
+
+class Api:
+    def __init__(self, pool: db.Pool) -> None:
+        self.pool = pool
+
+    def add_to(self, app: FastAPI) -> None:
+        one = ROUTE + "/{tenant_id}/{device_id}"
+        app.add_api_route(
+            ROUTE,
+            self.ls,
+            summary="Devices by name (viewer)",
+            response_model=DevicePage,
+            response_description="A page.",
+        )
+        app.add_api_route(
+            ROUTE,
+            self.add,
+            methods=["POST"],
+            summary="Register a device (admin)",
+            status_code=201,
+            response_model=DeviceLogin,
+            response_description="How it connects.",
+            responses=api.errors({409: "CONFLICT: the name, or the station, is another device's."}),
+        )
+        app.add_api_route(
+            one,
+            self.show,
+            summary="One device (viewer)",
+            response_model=OneDevice,
+            response_description="The device.",
+            responses=api.errors(NOT_THERE),
+        )
+        app.add_api_route(
+            f"{one}/revoke",
+            self.revoke,
+            methods=["POST"],
+            summary="Cut a device off (admin)",
+            response_description="It is cut off.",
+            responses=api.errors(NOT_THERE),
+        )
+        app.add_api_route(
+            f"{one}/rotate",
+            self.rotate,
+            methods=["POST"],
+            summary="Another secret (admin)",
+            response_model=DeviceLogin,
+            response_description="How it connects from now on.",
+            responses=api.errors(NOT_THERE),
+        )
+        app.add_api_route(
+            f"{one}/commands",
+            self.command,
+            methods=["POST"],
+            summary="Tell a device to do something (operator)",
+            status_code=202,
+            response_model=QueuedCommand,
+            response_description="It is queued.",
+            responses=api.errors(NOT_THERE),
+        )
+        app.add_api_route(
+            f"{one}/commands/{{command_id}}",
+            self.show_command,
+            summary="What became of a command (viewer)",
+            response_model=QueuedCommand,
+            response_description="The command.",
+            responses=api.errors(NOT_THERE),
+        )
+
+    async def ls(self, caller: access.Viewer, query: Annotated[DeviceFilter, Query()]) -> Any:
+        async with self._transaction() as tx:
+            rows = await store.page(
+                tx,
+                tenant_id=caller.tenant(query.tenant_id),
+                barn_id=query.barn_id,
+                state=query.state,
+                after=astuple(query.after) if query.after else ("", ""),
+                limit=query.limit + 1,
+            )
+        shown = rows[: query.limit]
+        more = len(rows) > len(shown)
+        return {"devices": shown, "next": _cursor(shown[-1]) if more else None}
+
+    async def show(self, caller: access.Viewer, tenant_id: str, device_id: str) -> Any:
+        key = _key(caller, tenant_id, device_id)
+        async with self._transaction() as tx:
+            found = await store.one(tx, key)
+            commands = await store.commands_of(tx, key, limit=20)
+        if found is None:
+            raise HttpError(404, f"no device {key[1]!r} of tenant {key[0]!r} is known")
+        return {**found, "commands": commands}
+
+    async def add(
+        self, caller: access.Admin, body: Annotated[JsonBody[NewDevice], Depends(DeviceBody)]
+    ) -> Any:
+        written = await body.read_object()
+        async with self._transaction() as tx:
+            device = entry.read(written)
+            caller.tenant(device.tenant_id)
+            made = await desk.add(tx, device, actor=caller.name)
+        return made.as_json()
+
+    async def revoke(self, caller: access.Admin, tenant_id: str, device_id: str) -> DeviceRevoked:
+        key = _key(caller, tenant_id, device_id)
+        async with self._transaction() as tx:
+            await desk.revoke(tx, key, actor=caller.name)
+        return DeviceRevoked(revoked=True)
+
+    async def rotate(self, caller: access.Admin, tenant_id: str, device_id: str) -> Any:
+        key = _key(caller, tenant_id, device_id)
+        async with self._transaction() as tx:
+            made = await desk.rotate(tx, key, actor=caller.name)
+        return made.as_json()
+
+    async def command(
+        self,
+        caller: access.Operator,
+        tenant_id: str,
+        device_id: str,
+        body: Annotated[JsonBody[NewCommand], Depends(CommandBody)],
+    ) -> Any:
+        wanted = _command(await body.read_object())
+        key = _key(caller, tenant_id, device_id)
+        async with self._transaction() as tx:
+            command_id = await desk.command(tx, key, actor=caller.name, **wanted)
+            return await store.command(tx, command_id)
+
+    async def show_command(
+        self, caller: access.Viewer, tenant_id: str, device_id: str, command_id: UUID
+    ) -> Any:
+        key = _key(caller, tenant_id, device_id)
+        async with self._transaction() as tx:
+            found = await store.command(tx, command_id)
+        if found is None or (found["tenant_id"], found["device_id"]) != key:
+            raise HttpError(404, f"device {key[1]!r} has no command {command_id}")
+        return found
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[db.Connection]:
+        """What the registry raises, as an HTTP error; a database that is away is 503."""
+        try:
+            async with db.transaction(self.pool) as tx:
+                yield tx
+        except entry.Wrong as error:
+            raise api.invalid(*error.reasons) from None
+        except desk.NotThere as error:
+            raise HttpError(404, str(error)) from None
+        except desk.Taken as error:
+            raise HttpError(409, str(error)) from None
+        except db.UNAVAILABLE as error:
+            raise HttpError(503, "the edge's database is away", retry_after_s=5) from error
+
+
+def _key(caller: access.Caller, *key: str) -> store.Key:
+    tenant_id, device_id = key
+    caller.tenant(tenant_id)
+    if not all(entry.is_id(part) for part in key):
+        raise HttpError(404, "no device can have this name")
+    return tenant_id, device_id
 
 
 def _command(said: dict[str, Any]) -> dict[str, Any]:
@@ -193,20 +365,5 @@ def _command(said: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(ttl_s, int) or isinstance(ttl_s, bool):
         wrong.append(("ttl_s", "is not a whole number"))
     if wrong:
-        raise entry.Wrong(wrong)
+        raise api.invalid(*wrong)
     return {"name": name, "args": args, "ttl_s": ttl_s}
-
-
-def _uuid(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise http.HttpError(404, "no command can have this id") from None
-
-
-def _json(body: Any, *, status: int = 200) -> JSONResponse:
-    return JSONResponse(json.loads(json.dumps(body, default=_plain)), status_code=status)
-
-
-def _plain(value: Any) -> str:
-    return instants.rfc3339(value) if isinstance(value, datetime) else str(value)

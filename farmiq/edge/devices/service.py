@@ -64,7 +64,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
     ):
         door.ready("devices.database", lambda: db.problem(pool))
         door.ready("devices.broker", broker.problem)
-        api.add_to(door.app, pool)
+        api.Api(pool).add_to(door.app)
         todo = [
             chores.Chore("devices.liveness", settings.devices_round_s, partial(look_round, pool)),
             chores.Chore(

@@ -1,64 +1,161 @@
 """Feed's HTTP routes at the edge: lots in, lots and intakes out, page by page or as CSV."""
 
-import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
-from urllib.parse import urlencode
+from typing import Annotated, Any
 from uuid import UUID
 
 import prometheus_client
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import Depends, FastAPI, Header, Query, Request
+from pydantic import Field
 
-from farmiq.asked import Wrong, cursor
+from farmiq import api
+from farmiq.api import At, BodyOf, Id, JsonBody
 from farmiq.edge import access, audit, outbox
-from farmiq.edge.feed import ask, lot, store
+from farmiq.edge.feed import lot, store
 from farmiq.edge.feed.lot import LotReceived
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.check import Invalid
-from farmiq.plumbing import db, http, ids, log, sheet
+from farmiq.messages.feed import Source
+from farmiq.plumbing import db, http, ids, log
 from farmiq.plumbing.http import HttpError
 
 LOTS = "/api/v1/feed/lots"
 INTAKES = "/api/v1/feed/intakes"
 
-MOST_BYTES = 64 * 1024
-LONGEST_KEY = 255
+MAX_BYTES = 64 * 1024
+MAX_KEY_LENGTH = 255
+MAX_ROWS = 1000
+NOT_STORED = "the lot is not valid; nothing was stored"
 
 RECEIVED = prometheus_client.Counter(
     "farmiq_feed_lots_total", "Lots posted to the edge", ["outcome"]
 )
 
+
+class FeedFilter(api.SpanFilter):
+    """Which lots or intakes, newest first."""
+
+    tenant: Annotated[Id | None, Field(description="Only this tenant's.")] = None
+    farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
+    barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
+    device: Annotated[Id | None, Field(description="Only this device's.")] = None
+    lot: Annotated[Id | None, Field(description="Only this feed_lot_id.")] = None
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
+    format: Annotated[api.Format, Field(description="json or csv.")] = "json"
+
+
+class FeedLot(api.Model):
+    """A lot as it was recorded; `recorded_by` names the key that it was posted with.
+
+    `quantity_kg` is null if one was recorded that is no number, before there was a bound.
+    """
+
+    event_id: UUID
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str | None
+    feed_lot_id: str
+    quantity_kg: float | None
+    occurred_at: At
+    recorded_at: At
+    recorded_by: str
+
+
+class FeedLots(api.Model):
+    lots: list[FeedLot]
+    next_cursor: str | None
+
+
+class FeedIntake(api.Model):
+    """`parent_event_id` is the import or the silo's reading that it was made from.
+
+    `quantity_kg` is null if one was recorded that is no number, before there was a bound.
+    """
+
+    intake_id: UUID
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str | None
+    source: Source
+    feed_lot_id: str | None
+    quantity_kg: float | None
+    occurred_at: At
+    recorded_at: At
+    parent_event_id: UUID | None
+    clock_suspect: bool
+
+
+class FeedIntakes(api.Model):
+    intakes: list[FeedIntake]
+    next_cursor: str | None
+
+
 Rows = Callable[[db.Connection, Mapping[str, Any]], Awaitable[list[dict[str, Any]]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    name: str
-    key: str
-    columns: Sequence[str]
-    rows: Rows
+LotBody = BodyOf(LotReceived, what="a lot", max_bytes=MAX_BYTES, root="$", message=NOT_STORED)
 
 
 class Api:
     def __init__(self, pool: db.Pool, *, service: str) -> None:
-        self._pool = pool
+        self.pool = pool
         self._log = log.get(service)
 
     def add_to(self, app: FastAPI) -> None:
-        app.add_route(LOTS, self.post_lot, methods=["POST"])
-        app.add_api_route(LOTS, self.get_lots, methods=["GET"])
-        app.add_api_route(INTAKES, self.get_intakes, methods=["GET"])
+        app.add_api_route(
+            LOTS,
+            self.post_lot,
+            methods=["POST"],
+            summary="A lot of feed was delivered",
+            operation_id="postFeedLot",
+            description="For operators. The same event_id or Idempotency-Key with the same body "
+            "has the same answer and no second effect.",
+            status_code=201,
+            response_description="The lot: stored, and waiting to be sent to the cloud.",
+            responses=api.errors(
+                {409: "CONFLICT: the event_id or Idempotency-Key was used for something else."}
+            ),
+        )
+        app.add_api_route(
+            LOTS,
+            self.get_lots,
+            summary="Lots of feed, newest first",
+            operation_id="getFeedLots",
+            response_model=FeedLots,
+            response_description="A page.",
+            responses={200: api.CSV},
+        )
+        app.add_api_route(
+            INTAKES,
+            self.get_intakes,
+            summary="Feed taken in, newest first",
+            operation_id="getFeedIntakes",
+            response_model=FeedIntakes,
+            response_description="A page.",
+            responses={200: api.CSV},
+        )
 
-    async def post_lot(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "operator", by_tenant=True)
-        raw = await http.body(request, what="a lot", most=MOST_BYTES)
-        said = _read(raw)
-        caller.tenant(said.tenant_id)
+    async def post_lot(
+        self,
+        request: Request,
+        caller: access.Operator,
+        body: Annotated[JsonBody[LotReceived], Depends(LotBody)],
+        idempotency_key: Annotated[
+            str | None,
+            Header(
+                alias="Idempotency-Key",
+                description="Any text of the client.",
+                min_length=1,
+                max_length=MAX_KEY_LENGTH,
+                pattern=r"^[\x20-\x7e]*$",
+            ),
+        ] = None,
+    ) -> FeedLot:
+        raw = await body.raw()
+        received = body.decode(raw)
+        caller.tenant(received.tenant_id)
         event = lot.event(
-            said,
+            received,
             raw,
             event_id=ids.new(),
             trace_id=http.trace_id(request),
@@ -66,30 +163,29 @@ class Api:
         )
         new = store.Lot(
             event=event,
-            feed_lot_id=said.feed_lot_id,
-            quantity_kg=said.quantity_kg,
+            feed_lot_id=received.feed_lot_id,
+            quantity_kg=received.quantity_kg,
             recorded_by=caller.name,
-            idempotency_key=_key(request),
-            content_hash=lot.content_hash(said),
+            idempotency_key=idempotency_key,
+            content_hash=lot.content_hash(received),
         )
-        row = await self._keep(new)
-        return JSONResponse(_shown(row), status_code=201)
+        return FeedLot(**await self._store(new))
 
-    async def _keep(self, new: store.Lot) -> dict[str, Any]:
+    async def _store(self, new: store.Lot) -> dict[str, Any]:
         """The lot, its event and the note of who did it in one transaction, or none of them."""
         try:
-            async with db.transaction(self._pool) as tx:
+            async with db.transaction(self.pool) as tx:
                 await _require_tenant(tx, new.event.tenant_id)
                 is_new = await store.add_lot(tx, new)
                 if is_new:
-                    await _owe(tx, new)
-                row = await _same(tx, new)
+                    await _append_to_outbox(tx, new)
+                row = await _known_lot(tx, new)
         except db.UNAVAILABLE as error:
-            raise self._away(error) from error
-        self._note("new" if is_new else "repeated", new.event)
+            raise self._unavailable(error) from error
+        self._count("new" if is_new else "repeated", new.event)
         return row
 
-    def _note(self, outcome: str, event: BusEvent) -> None:
+    def _count(self, outcome: str, event: BusEvent) -> None:
         RECEIVED.labels(outcome=outcome).inc()
         self._log.info(
             f"feed.lot_{outcome}",
@@ -98,35 +194,34 @@ class Api:
             trace_id=event.trace_id,
         )
 
-    async def get_lots(self, request: Request) -> Response:
-        return await self._page(request, Page("lots", "event_id", store.LOT, store.lots))
+    async def get_lots(
+        self, request: Request, caller: access.Viewer, query: Annotated[FeedFilter, Query()]
+    ) -> Any:
+        rows, following = await self._page(caller, query, store.lots, key="event_id")
+        if query.format == "csv":
+            return api.csv_response(request, store.LOT, rows, following)
+        return {"lots": rows, "next_cursor": following}
 
-    async def get_intakes(self, request: Request) -> Response:
-        return await self._page(request, Page("intakes", "intake_id", store.INTAKE, store.intakes))
+    async def get_intakes(
+        self, request: Request, caller: access.Viewer, query: Annotated[FeedFilter, Query()]
+    ) -> Any:
+        rows, following = await self._page(caller, query, store.intakes, key="intake_id")
+        if query.format == "csv":
+            return api.csv_response(request, store.INTAKE, rows, following)
+        return {"intakes": rows, "next_cursor": following}
 
-    async def _page(self, request: Request, page: Page) -> Response:
-        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
-        parameters = request.query_params.multi_items()
+    async def _page(
+        self, caller: access.Caller, query: FeedFilter, select: Rows, *, key: str
+    ) -> tuple[list[Mapping[str, Any]], str | None]:
+        wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
         try:
-            asked = ask.read(parameters)
-        except Wrong as wrong:
-            raise HttpError(400, "the request is not valid", details=wrong.details) from None
-        # One more than asked for says whether there is a next page.
-        tenant = caller.tenant(asked.tenant)
-        wanted = {**asdict(asked), "tenant": tenant, "limit": asked.limit + 1}
-        try:
-            async with self._pool.connection(timeout=5.0) as connection:
-                rows = await page.rows(connection, wanted)
+            async with self.pool.connection(timeout=5.0) as connection:
+                rows = await select(connection, wanted)
         except db.UNAVAILABLE as error:
-            raise self._away(error) from error
-        shown = [_shown(row) for row in rows[: asked.limit]]
-        last = rows[asked.limit - 1] if len(rows) > asked.limit else None
-        following = cursor(last["occurred_at"], last[page.key]) if last else None
-        if asked.csv:
-            return _csv(page, shown, _link(parameters, following) if following else None)
-        return JSONResponse({page.name: shown, "next_cursor": following})
+            raise self._unavailable(error) from error
+        return api.cut(rows, query.limit, at="occurred_at", key=key)
 
-    def _away(self, error: BaseException) -> HttpError:
+    def _unavailable(self, error: BaseException) -> HttpError:
         self._log.warning("feed.database_away", error=db.first_line(error))
         return HttpError(503, "the edge's database is away; try again", retry_after_s=5)
 
@@ -135,11 +230,10 @@ async def _require_tenant(tx: db.Connection, tenant_id: str) -> None:
     """Raises HttpError 400 if it is nobody's here: a typing error must not reach the cloud."""
     if not await store.is_known_tenant(tx, tenant_id):
         reason = f"no device or farm of tenant {tenant_id!r} is known at this edge"
-        details = [{"field": "$.tenant_id", "reason": reason}]
-        raise HttpError(400, "the lot is not valid; nothing was stored", details=details)
+        raise HttpError(400, NOT_STORED, details=[{"field": "$.tenant_id", "reason": reason}])
 
 
-async def _owe(tx: db.Connection, new: store.Lot) -> None:
+async def _append_to_outbox(tx: db.Connection, new: store.Lot) -> None:
     """Raises HttpError 409 if the id is that of another event, of whatever kind (C-18)."""
     event = new.event
     if (event.tenant_id, event.event_id) not in await outbox.append(tx, [event]):
@@ -154,8 +248,8 @@ async def _owe(tx: db.Connection, new: store.Lot) -> None:
     )
 
 
-async def _same(tx: db.Connection, new: store.Lot) -> dict[str, Any]:
-    """What stands under this id and key. Raises HttpError 409 if it is not what was said now."""
+async def _known_lot(tx: db.Connection, new: store.Lot) -> dict[str, Any]:
+    """The row of this id and key. Raises HttpError 409 if it is not what was sent now."""
     rows = await store.known_lots(
         tx,
         tenant_id=new.event.tenant_id,
@@ -170,49 +264,3 @@ async def _same(tx: db.Connection, new: store.Lot) -> dict[str, Any]:
             "same body",
         )
     return rows[0]
-
-
-def _read(raw: bytes) -> LotReceived:
-    try:
-        return lot.read(raw)
-    except Invalid as invalid:
-        details = [_detail(reason) for reason in invalid.reasons]
-        raise HttpError(400, "the lot is not valid; nothing was stored", details=details) from None
-
-
-def _detail(reason: str) -> dict[str, str]:
-    said, _, where = reason.partition(" - at `")
-    return {"field": where.removesuffix("`") or "$", "reason": said}
-
-
-def _key(request: Request) -> str | None:
-    key = request.headers.get("idempotency-key")
-    if key is not None and not (
-        key.isascii() and key.isprintable() and 0 < len(key) <= LONGEST_KEY
-    ):
-        raise HttpError(400, f"Idempotency-Key must be 1 to {LONGEST_KEY} printable characters")
-    return key
-
-
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in row.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no word for it
-    return str(value) if isinstance(value, UUID) else value
-
-
-def _csv(page: Page, rows: list[dict[str, Any]], link: str | None) -> Response:
-    text = sheet.lines([page.columns, *([row[name] for name in page.columns] for row in rows)])
-    headers = {"Link": link} if link else None
-    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _link(parameters: Sequence[tuple[str, str]], cursor: str) -> str:
-    """The same question, one page on."""
-    kept = [(name, value) for name, value in parameters if name != "cursor"]
-    return f'<?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'

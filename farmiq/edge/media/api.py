@@ -2,26 +2,27 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
 import msgspec
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
-from farmiq.asked import Wrong, cursor, uuid
+from farmiq import api
+from farmiq.api import At, BodyOf, Id, ResponseOf
 from farmiq.config import EdgeSettings
 from farmiq.edge import access
 from farmiq.edge.access import DeviceCaller
-from farmiq.edge.media import ask, rules, store, upload
+from farmiq.edge.media import rules, store, upload
 from farmiq.edge.media.checker import ImageChecker
 from farmiq.edge.media.rules import UploadRequest
 from farmiq.edge.media.store import Image
 from farmiq.messages import media
 from farmiq.messages.check import Invalid
-from farmiq.messages.media import UploadAddress
+from farmiq.messages.media import ImageToUpload, ImageType, UploadAddress
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids, log, objects
 from farmiq.plumbing.allowance import Allowance
@@ -29,10 +30,74 @@ from farmiq.plumbing.gallery import Gallery
 from farmiq.plumbing.http import HttpError
 
 ROOT = "/api/v1/media/images"
-MOST_BYTES = 16 * 1024
+MAX_BYTES = 16 * 1024
+MAX_ROWS = 1000
 # A PUT that began just before its address expired may still be on its way.
 GRACE_S = 5.0
-NO_STORE = {"Cache-Control": "no-store"}
+
+UploadStatus = Literal["presigned", "stored", "missing"]
+STATES: tuple[UploadStatus, ...] = get_args(UploadStatus)
+
+
+class ImageFilter(api.SpanFilter):
+    """Which images, newest capture first."""
+
+    tenant: Id | None = None
+    farm: Id | None = None
+    barn: Id | None = None
+    device: Id | None = None
+    station: Id | None = None
+    session: UUID | None = None
+    status: Annotated[UploadStatus | None, api.any_case(STATES)] = None
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 100
+
+
+class EdgeImage(api.Model):
+    """An image as the edge knows it.
+
+    `stored`: its bytes are here and right. `missing`: they were announced and are not here, or what
+    was uploaded was refused (`refused_reason`) and lies aside. `synced_at`: the cloud has them.
+    """
+
+    media_id: UUID
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    station_id: str | None
+    session_id: UUID | None
+    mime_type: ImageType
+    size_bytes: int | None
+    sha256: str | None
+    captured_at: At
+    created_at: At
+    upload_status: UploadStatus
+    announced_at: At | None
+    stored_at: At | None
+    synced_at: At | None
+    refused_at: At | None
+    refused_reason: str | None
+
+
+class EdgeImageDetail(EdgeImage):
+    object_key: str
+    bucket: str
+
+
+class EdgeImages(api.Model):
+    """Newest capture first; `next_cursor` asks for the next page, null: there is none."""
+
+    images: list[EdgeImage]
+    next_cursor: str | None
+
+
+async def _presign_headers(
+    x_request_id: Annotated[
+        UUID | None,
+        Header(description="The same id has the same answer and no second image."),
+    ] = None,
+) -> None:
+    """For the document; the handler reads it itself."""
 
 
 class Api:
@@ -45,27 +110,78 @@ class Api:
         bucket: objects.Bucket | None,
         checker: ImageChecker | None,
     ) -> None:
-        self._settings, self._pool, self._bucket, self._checker = settings, pool, bucket, checker
+        self._settings, self.pool, self._bucket, self._checker = settings, pool, bucket, checker
         self._gallery = Gallery(bucket) if bucket else None
         self._uploads = upload.Uploads(settings, pool, bucket) if bucket else None
         self._allowance = Allowance(settings.media_presigns_per_minute)
         self._log = log.get("edge-media-store")
 
     def add_to(self, app: FastAPI) -> None:
-        app.add_route(media.PRESIGN, self.presign, methods=["POST"])
+        app.router.add_api_route(
+            media.PRESIGN,
+            self.presign,
+            methods=["POST"],
+            route_class_override=http.RawRoute,
+            summary="Where a device may put an image",
+            operation_id="presignImage",
+            description="PUT the bytes to `upload_url` with `required_headers`; without "
+            "contentLength it is one of the edge's, which answers 413 above 10 MiB. The same "
+            "x-request-id has the same media_id; `mediaId` asks about the same image again, and "
+            "answers `stored` if it is whole in the store.",
+            dependencies=[
+                Depends(access.DeviceToken()),
+                Depends(_presign_headers),
+                Depends(BodyOf(ImageToUpload, max_bytes=MAX_BYTES)),
+                Depends(ResponseOf(UploadAddress, description="Where to put it.")),
+            ],
+            responses=api.errors(
+                {
+                    403: "FORBIDDEN: the body speaks of somebody else; `details` says where.",
+                    409: "CONFLICT: this mediaId or x-request-id was used for an image of another "
+                    "content.",
+                    413: f"PAYLOAD_TOO_LARGE: the image is, or the request has more than "
+                    f"{MAX_BYTES} bytes.",
+                    429: "TOO_MANY_REQUESTS: the device asks too often; see Retry-After.",
+                    503: "UNAVAILABLE: the database or the object store is away, or there is none.",
+                }
+            ),
+        )
         app.add_route(upload.ROUTE, self.upload, methods=["PUT"])
-        app.add_route(ROOT, self.ls, methods=["GET"])
-        app.add_route(f"{ROOT}/{{media_id}}", self.image, methods=["GET"])
-        app.add_route(f"{ROOT}/{{media_id}}/detail", self.detail, methods=["GET"])
-        app.add_route(f"{ROOT}/{{media_id}}/thumbnail", self.thumbnail, methods=["GET"])
+        app.add_api_route(
+            ROOT,
+            self.ls,
+            summary="Images, newest capture first",
+            response_model=EdgeImages,
+            response_description="A page.",
+        )
+        app.add_api_route(
+            f"{ROOT}/{{media_id}}",
+            self.image,
+            summary="The picture as it was taken, without EXIF and other metadata",
+            **Gallery.document(),
+        )
+        app.add_api_route(
+            f"{ROOT}/{{media_id}}/detail",
+            self.detail,
+            summary="What is known of an image",
+            response_model=EdgeImageDetail,
+            response_description="All of it.",
+            responses=api.errors({404: "NOT_FOUND: there is no such image."}),
+        )
+        app.add_api_route(
+            f"{ROOT}/{{media_id}}/thumbnail",
+            self.thumbnail,
+            summary="A small picture of it, at most 320 pixels wide and high",
+            **Gallery.document(),
+        )
 
     # --- for devices
 
     async def presign(self, request: Request) -> JSONResponse:
-        caller = await access.require_device(request, self._pool)
+        caller = await access.require_device(request, self.pool)
         self._allow(caller)
         asked = _read(
-            await http.body(request, what="a request", most=MOST_BYTES),
+            await http.body(request, what="a request", most=MAX_BYTES),
             most_bytes=self._settings.media_max_bytes,
         )
         place = Place(caller.tenant_id, caller.farm_id, caller.barn_id, caller.device_id)
@@ -82,13 +198,13 @@ class Api:
         except objects.UNAVAILABLE as error:
             raise _store_away(error) from error
         body = msgspec.json.encode(address)
-        return _Encoded(body, headers=NO_STORE)
+        return _Encoded(body, headers=api.NO_STORE)
 
     async def _image(
         self, asked: UploadRequest, request_id: UUID | None, caller: DeviceCaller, bucket: str
     ) -> Image:
         """The image that is meant: one that is known, or a new one. Raises HttpError 403, 409."""
-        async with db.transaction(self._pool) as tx:
+        async with db.transaction(self.pool) as tx:
             image = await _known(tx, asked, request_id)
             if image is None:
                 # An edge that was restored has forgotten ids that it gave; they stay good (C-43).
@@ -115,7 +231,7 @@ class Api:
     async def _settled(self, checker: ImageChecker, image: Image) -> Image:
         """As it is after a look: perhaps it was uploaded and the answer got lost."""
         await checker.check(image)
-        async with db.transaction(self._pool) as tx:
+        async with db.transaction(self.pool) as tx:
             return await store.by_id(tx, image.id) or image
 
     async def upload(self, request: Request) -> Response:
@@ -142,7 +258,7 @@ class Api:
                 sha256=image.declared_sha256 or asked.sha256,
             )
         if not image.stored:
-            async with db.transaction(self._pool) as tx:
+            async with db.transaction(self.pool) as tx:
                 await store.presigned(tx, asked, image.id, check_after_s=lifetime_s + GRACE_S)
         whole: dict[str, Any] = {}
         if image.stored:
@@ -166,53 +282,43 @@ class Api:
 
     # --- for people
 
-    async def ls(self, request: Request) -> Response:
-        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
+    async def ls(
+        self, response: Response, caller: access.Viewer, query: Annotated[ImageFilter, Query()]
+    ) -> Any:
+        wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
         try:
-            question = ask.read(request.query_params.multi_items())
-        except Wrong as wrong:
-            raise HttpError(400, "the request is not valid", details=wrong.details) from None
-        # One more than asked for says whether there is a next page.
-        tenant = caller.tenant(question.tenant)
-        wanted = {**asdict(question), "tenant": tenant, "limit": question.limit + 1}
-        try:
-            async with self._pool.connection(timeout=5.0) as connection:
-                rows = await store.page(connection, wanted)
+            async with self.pool.connection(timeout=5.0) as connection:
+                found = await store.page(connection, wanted)
         except db.UNAVAILABLE as error:
             raise self._away(error) from error
-        last = rows[question.limit - 1] if len(rows) > question.limit else None
-        following = cursor(last["captured_at"], last["media_id"]) if last else None
-        images = [shown(row) for row in rows[: question.limit]]
-        return JSONResponse({"images": images, "next_cursor": following}, headers=NO_STORE)
+        rows, following = api.cut(found, query.limit, at="captured_at", key="media_id")
+        response.headers.update(api.NO_STORE)
+        images = [{name: row[name] for name in store.SHOWN} for row in rows]
+        return {"images": images, "next_cursor": following}
 
-    async def detail(self, request: Request) -> Response:
-        row = await self._row(request)
-        more = {name: row[name] for name in ("object_key", "bucket")}
-        return JSONResponse({**shown(row), **more}, headers=NO_STORE)
+    async def detail(self, response: Response, caller: access.Viewer, media_id: UUID) -> Any:
+        response.headers.update(api.NO_STORE)
+        return await self._row(caller, media_id)
 
-    async def image(self, request: Request) -> Response:
-        row = await self._stored(request)
+    async def image(self, request: Request, caller: access.Viewer, media_id: UUID) -> Response:
+        row = await self._stored(caller, media_id)
         return await self._show().whole(request, row["object_key"], row["sha256"], row["mime_type"])
 
-    async def thumbnail(self, request: Request) -> Response:
-        row = await self._stored(request)
+    async def thumbnail(self, request: Request, caller: access.Viewer, media_id: UUID) -> Response:
+        row = await self._stored(caller, media_id)
         return await self._show().small(request, row["object_key"], row["sha256"])
 
-    async def _stored(self, request: Request) -> Mapping[str, Any]:
-        row = await self._row(request)
+    async def _stored(self, caller: access.Caller, media_id: UUID) -> Mapping[str, Any]:
+        row = await self._row(caller, media_id)
         if row["upload_status"] != "stored":
             why = row["refused_reason"] or "it was not uploaded yet"
             raise HttpError(404, f"image {row['media_id']} is not in the store: {why}"[:500])
         return row
 
-    async def _row(self, request: Request) -> Mapping[str, Any]:
-        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
+    async def _row(self, caller: access.Caller, media_id: UUID) -> Mapping[str, Any]:
         try:
-            media_id = uuid(request.path_params["media_id"])
-            async with self._pool.connection(timeout=5.0) as connection:
+            async with self.pool.connection(timeout=5.0) as connection:
                 row = await store.one(connection, media_id)
-        except ValueError:
-            row = None
         except db.UNAVAILABLE as error:
             raise self._away(error) from error
         if row is None or not caller.reaches(row["tenant_id"]):
@@ -264,16 +370,6 @@ def _request_id(request: Request) -> UUID | None:
     except ValueError:
         details = [{"field": "x-request-id", "reason": "is not a UUID"}]
         raise HttpError(400, "the request is not valid", details=details) from None
-
-
-def shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _plain(row[name]) for name in store.SHOWN}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return str(value) if isinstance(value, UUID) else value
 
 
 def _detail(reason: str) -> dict[str, str]:

@@ -15,7 +15,6 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
-from farmiq.asked import uuid
 from farmiq.config import EdgeSettings
 from farmiq.edge.media import store
 from farmiq.edge.media.store import Image
@@ -98,7 +97,7 @@ class Uploads:
     def _verify_address(self, request: Request) -> UUID:
         """The image that the address is for, if we signed it and it has not expired."""
         try:
-            media_id = uuid(request.path_params["media_id"])
+            media_id = UUID(request.path_params["media_id"])
             expires = int(request.query_params["expires"])
             given = request.query_params["signature"]
             expected = sign(self._key, media_id, request.headers["content-type"], expires)

@@ -1,25 +1,29 @@
 """Telemetry's HTTP routes at the edge: the newest readings, and those of a time. For viewers."""
 
+import base64
+import binascii
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field, PlainValidator, ValidationInfo, field_validator
 
-from farmiq.asked import Wrong
+from farmiq import api
+from farmiq.api import Id, Instant
 from farmiq.edge import access
-from farmiq.edge.telemetry import ask, look, rules, store
-from farmiq.edge.telemetry.ask import After, Bucket, Range
-from farmiq.edge.telemetry.look import Bucketful, From, Reading
+from farmiq.edge.telemetry import queries, rules, store
+from farmiq.edge.telemetry.queries import From, Place, Span, TelemetryBucket, TelemetryReading
+from farmiq.messages.ids import Id as IdText
 from farmiq.plumbing import db, http, sheet
 
 LATEST = "/api/v1/telemetry/latest"
 RANGE = "/api/v1/telemetry/range"
-_NO_STORE = {"Cache-Control": "no-store"}
+MAX_ROWS = 5000
 # Raw readings are offered by themselves for at most a day; more are counted for too long.
 _RAW_AT_MOST = timedelta(days=1)
 _CSV_ROWS = 1000
@@ -27,91 +31,228 @@ _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 _AFTER_ALL = datetime.max.replace(tzinfo=UTC)
 _NO_ID = UUID(int=0)
 
-Row = Reading | Bucketful
+Bucket = Literal["raw", "1m", "1h", "1d"]
+# What one request may span: a stream of readings is bounded by its time.
+MAX_SPAN: dict[Bucket, timedelta] = {
+    "raw": timedelta(days=31),
+    "1m": timedelta(days=31),
+    "1h": timedelta(days=366),
+    "1d": timedelta(days=3660),
+}
+Row = TelemetryReading | TelemetryBucket
+T = TypeVar("T")
 
 
-def add_to(app: FastAPI, pool: db.Pool) -> None:
-    answers = Answers(pool)
-    app.add_api_route(LATEST, answers.latest, methods=["GET"], include_in_schema=False)
-    app.add_api_route(RANGE, answers.range, methods=["GET"], include_in_schema=False)
+# --- cursors
+
+
+class SeriesPosition(msgspec.Struct, frozen=True, array_like=True):
+    """The last series of a page."""
+
+    tenant_id: IdText
+    device_id: IdText
+    metric_type: IdText
+
+    def key(self) -> tuple[str, str, str]:
+        return self.tenant_id, self.device_id, self.metric_type
+
+
+class RowPosition(msgspec.Struct, frozen=True, array_like=True):
+    """The last row of a page."""
+
+    bucket: Bucket
+    device_id: IdText
+    metric_type: IdText
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    id: UUID
+
+
+def cursor(value: Any) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(value)).decode().rstrip("=")
+
+
+def _cursor_of(kind: type[T]) -> PlainValidator:
+    def parse(text: str) -> T:
+        try:
+            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            return msgspec.json.decode(raw, type=kind)
+        except (binascii.Error, ValueError, RecursionError):
+            raise ValueError("is not one that we gave") from None
+
+    return PlainValidator(parse, json_schema_input_type=str)
+
+
+# --- parameters and responses
+
+
+class PlaceFilter(api.Filter):
+    farm: Id | None = None
+    barn: Id | None = None
+    device: Id | None = None
+    metric: Id | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1000
+
+    def place(self, tenant: str | None) -> Place:
+        return {
+            "tenant": tenant,
+            **self.model_dump(include={"farm", "barn", "device", "metric"}),
+        }
+
+
+class LatestFilter(PlaceFilter):
+    tenant: Id | None = None
+    cursor: Annotated[SeriesPosition, _cursor_of(SeriesPosition)] | None = None
+
+
+class RangeFilter(PlaceFilter):
+    tenant: Id
+    bucket: Bucket | None = None
+    cursor: Annotated[RowPosition, _cursor_of(RowPosition)] | None = None
+    begin: Annotated[Instant, Field(alias="from")]
+    end: Annotated[Instant, Field(alias="to")]
+    format: api.Format = "json"
+
+    @field_validator("cursor")
+    @classmethod
+    def _of_this_bucket(cls, at: RowPosition | None, info: ValidationInfo) -> RowPosition | None:
+        if at is not None and info.data.get("bucket") not in (None, at.bucket):
+            raise ValueError(f"belongs to bucket={at.bucket}")
+        return at
+
+    @field_validator("end")
+    @classmethod
+    def _within_max_span(cls, end: datetime, info: ValidationInfo) -> datetime:
+        begin, position = info.data.get("begin"), info.data.get("cursor")
+        bucket = info.data.get("bucket") or (position.bucket if position else None)
+        longest = MAX_SPAN[bucket or "1d"]
+        if begin is not None and begin >= end:
+            raise ValueError("is not after from")
+        if begin is not None and end - begin > longest:
+            named = f"bucket={bucket}" if bucket else "any bucket"
+            raise ValueError(f"is more than {longest.days} days after from, the most for {named}")
+        return end
+
+    @property
+    def chosen_bucket(self) -> Bucket | None:
+        """A page goes on in the buckets that the first page chose."""
+        return self.bucket or (self.cursor.bucket if self.cursor else None)
+
+    def span(self) -> Span:
+        return {**self.place(self.tenant), "from": self.begin, "to": self.end}
+
+
+class LatestReadings(api.Model):
+    """`next_cursor` asks for the next page; null: there is none."""
+
+    readings: list[TelemetryReading]
+    next_cursor: str | None
+
+
+class TelemetryRange(api.Model):
+    """Points by device, metric and time: readings if `bucket` is raw, else buckets."""
+
+    bucket: Bucket
+    from_: Annotated[api.At, Field(alias="from")]
+    to: api.At
+    points: list[TelemetryReading | TelemetryBucket]
+    next_cursor: str | None
+
+
+# --- routes
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """What the routes answer."""
-
+class Api:
     pool: db.Pool
 
-    async def latest(self, request: Request) -> Response:
-        caller = await access.require(request, self.pool, "viewer", by_tenant=True)
-        try:
-            asked = ask.latest(request.query_params.multi_items())
-        except Wrong as wrong:
-            raise _bad(wrong) from None
-        tenant = caller.tenant(asked.place.tenant)
-        asked = replace(asked, place=replace(asked.place, tenant=tenant))
-        try:
-            async with self.pool.connection(timeout=5.0) as connection:
-                found = await look.latest(connection, asked)
-        except db.UNAVAILABLE as error:
-            raise _away() from error
-        last = found[-1] if len(found) == asked.limit else None
-        return _json(
-            {
-                "readings": [asdict(each) for each in found],
-                "next_cursor": last
-                and ask.cursor((last.tenant_id, last.device_id, last.metric_type)),
-            }
+    def add_to(self, app: FastAPI) -> None:
+        app.add_api_route(
+            LATEST,
+            self.latest,
+            summary="The newest reading of every series",
+            response_description="A page.",
+        )
+        app.add_api_route(
+            RANGE,
+            self.range,
+            summary="Readings or buckets of a time: by page, or all of them as CSV",
+            response_model=TelemetryRange,
+            response_description="A page, or the whole table.",
+            responses={200: api.CSV},
         )
 
-    async def range(self, request: Request) -> Response:
-        caller = await access.require(request, self.pool, "viewer", by_tenant=True)
+    async def latest(
+        self, response: Response, caller: access.Viewer, query: Annotated[LatestFilter, Query()]
+    ) -> LatestReadings:
+        place = query.place(caller.tenant(query.tenant))
         try:
-            asked = ask.range_(request.query_params.multi_items())
-        except Wrong as wrong:
-            raise _bad(wrong) from None
-        caller.tenant(asked.place.tenant)
+            async with self.pool.connection(timeout=5.0) as connection:
+                found = await queries.latest(
+                    connection,
+                    place,
+                    after=query.cursor.key() if query.cursor else None,
+                    limit=query.limit,
+                )
+        except db.UNAVAILABLE as error:
+            raise _unavailable() from error
+        following = None
+        if len(found) == query.limit:
+            last = found[-1]
+            following = cursor((last.tenant_id, last.device_id, last.metric_type))
+        response.headers.update(api.NO_STORE)
+        return LatestReadings(readings=found, next_cursor=following)
+
+    async def range(
+        self, response: Response, caller: access.Viewer, query: Annotated[RangeFilter, Query()]
+    ) -> Any:
+        caller.tenant(query.tenant)
         try:
-            bucket = asked.bucket or await self._choose(asked)
-            walk = Walk(self.pool, asked, bucket)
-            if not asked.csv:
-                return _page(asked, walk, bucket, await walk.page(asked.limit))
+            bucket = query.chosen_bucket or await self._choose(query)
+            walk = Walk(self.pool, query, bucket)
+            if query.format == "json":
+                rows = await walk.page(query.limit)
+                response.headers.update(api.NO_STORE)
+                return TelemetryRange(
+                    bucket=bucket,
+                    from_=query.begin,
+                    to=query.end,
+                    points=rows,
+                    next_cursor=walk.cursor,
+                )
             # The first portion is fetched before the answer begins: it can still be a 503.
             first = await walk.page(_CSV_ROWS)
         except db.UNAVAILABLE as error:
-            raise _away() from error
+            raise _unavailable() from error
         return StreamingResponse(
             _csv(walk, first, bucket),
             media_type="text/csv; charset=utf-8",
             headers={
-                **_NO_STORE,
+                **api.NO_STORE,
                 "Content-Disposition": f'attachment; filename="telemetry-{bucket}.csv"',
             },
         )
 
-    async def _choose(self, asked: Range) -> Bucket:
+    async def _choose(self, query: RangeFilter) -> Bucket:
         """The finest that gives at most about a thousand points."""
-        length = asked.ends_at - asked.starts_at
+        length, span = query.end - query.begin, query.span()
         async with self.pool.connection(timeout=5.0) as connection:
-            if length <= _RAW_AT_MOST and asked.starts_at >= await store.raw_from(connection):
+            if length <= _RAW_AT_MOST and query.begin >= await store.raw_from(connection):
                 most = rules.MAX_POINTS
-                if await look.count_readings(connection, asked, most=most + 1) <= most:
+                if await queries.count_readings(connection, span, most=most + 1) <= most:
                     return "raw"
-            some = await look.series(
-                connection, asked.place, after=("", ""), most=rules.MAX_POINTS + 1
-            )
+            some = await queries.series(connection, span, after=("", ""), most=rules.MAX_POINTS + 1)
         return rules.finest_window(length, series=len(some))
 
 
 class Walk:
-    """Through the rows of a question, series by series, a portion at a time.
+    """Through the rows of a range, series by series, a portion at a time.
 
     Each portion is a statement of its own: an answer of any length holds no lock and no memory.
     """
 
-    def __init__(self, pool: db.Pool, asked: Range, bucket: Bucket) -> None:
-        self._pool, self._asked, self._bucket = pool, asked, bucket
-        self._after = asked.after
+    def __init__(self, pool: db.Pool, query: RangeFilter, bucket: Bucket) -> None:
+        self._pool, self._span, self._bucket = pool, query.span(), bucket
+        self._after = query.cursor
         self.ended = False
 
     async def page(self, most: int) -> list[Row]:
@@ -124,31 +265,35 @@ class Walk:
 
     @property
     def cursor(self) -> str | None:
-        return None if self.ended or self._after is None else ask.cursor(self._after)
+        return None if self.ended or self._after is None else cursor(self._after)
 
     async def _portion(self, connection: db.Connection, most: int) -> Sequence[Row]:
         some = await self._some_series(connection)
         rows = await self._rows(connection, some, most)
         if len(rows) == most:
             last = rows[-1]
-            self._after = After(self._bucket, last.device_id, last.metric_type, last.at, last.id)
-        elif len(some) < look.SERIES_AT_ONCE:
+            self._after = RowPosition(
+                self._bucket, last.device_id, last.metric_type, last.at, last.id
+            )
+        elif len(some) < queries.SERIES_AT_ONCE:
             self.ended = True
         else:
             # These series are through: on behind the last of them.
             end = some[-1]
-            self._after = After(self._bucket, end.device_id, end.metric_type, _AFTER_ALL, _NO_ID)
+            self._after = RowPosition(
+                self._bucket, end.device_id, end.metric_type, _AFTER_ALL, _NO_ID
+            )
         return rows
 
     async def _some_series(self, connection: db.Connection) -> list[From]:
         """The series that a portion is on, from where it is, and the next ones from their start."""
-        after, most = self._after, look.SERIES_AT_ONCE
+        after, most = self._after, queries.SERIES_AT_ONCE
         if after is None:
-            found = await look.series(connection, self._asked.place, after=("", ""), most=most)
+            found = await queries.series(connection, self._span, after=("", ""), most=most)
             return [From(*each, _BEFORE_ALL, _NO_ID) for each in found]
         here = From(after.device_id, after.metric_type, after.at, after.id)
-        found = await look.series(
-            connection, self._asked.place, after=(after.device_id, after.metric_type), most=most - 1
+        found = await queries.series(
+            connection, self._span, after=(after.device_id, after.metric_type), most=most - 1
         )
         return [here, *(From(*each, _BEFORE_ALL, _NO_ID) for each in found)]
 
@@ -156,24 +301,14 @@ class Walk:
         self, connection: db.Connection, some: Sequence[From], most: int
     ) -> Sequence[Row]:
         if self._bucket == "raw":
-            return await look.readings(connection, self._asked, some, most=most)
-        return await look.bucketfuls(connection, self._asked, some, window=self._bucket, most=most)
-
-
-def _page(asked: Range, walk: Walk, bucket: Bucket, rows: Sequence[Row]) -> Response:
-    return _json(
-        {
-            "bucket": bucket,
-            "from": asked.starts_at,
-            "to": asked.ends_at,
-            "points": [asdict(row) for row in rows],
-            "next_cursor": walk.cursor,
-        }
-    )
+            return await queries.readings(connection, self._span, some, most=most)
+        return await queries.buckets(connection, self._span, some, window=self._bucket, most=most)
 
 
 async def _csv(walk: Walk, first: Sequence[Row], bucket: Bucket) -> AsyncIterator[str]:
-    names = [field.name for field in fields(Reading if bucket == "raw" else Bucketful)]
+    names = [
+        field.name for field in fields(TelemetryReading if bucket == "raw" else TelemetryBucket)
+    ]
     yield sheet.lines([names])
     rows = first
     while rows:
@@ -181,13 +316,5 @@ async def _csv(walk: Walk, first: Sequence[Row], bucket: Bucket) -> AsyncIterato
         rows = [] if walk.ended else await walk.page(_CSV_ROWS)
 
 
-def _json(answer: dict[str, Any]) -> Response:
-    return Response(msgspec.json.encode(answer), media_type="application/json", headers=_NO_STORE)
-
-
-def _bad(wrong: Wrong) -> http.HttpError:
-    return http.HttpError(400, "the request is not valid", details=wrong.details)
-
-
-def _away() -> http.HttpError:
+def _unavailable() -> http.HttpError:
     return http.HttpError(503, "the edge's database is away", retry_after_s=5)

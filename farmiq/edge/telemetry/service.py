@@ -35,7 +35,7 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         asyncio.TaskGroup() as group,
     ):
         door.ready("telemetry.database", lambda: db.problem(pool))
-        api.add_to(door.app, pool)
+        api.Api(pool).add_to(door.app)
         for job in all_jobs(pool, settings):
             group.create_task(chores.keep_doing(job))
 

@@ -1,95 +1,166 @@
 """Weigh sessions' HTTP routes at the edge: a list, page by page or as CSV, and one in full."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime
-from typing import Any
-from urllib.parse import urlencode
+from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI, Query, Request
+from pydantic import Field
 
-from farmiq.asked import Wrong, cursor
+from farmiq import api
+from farmiq.api import At, Id
 from farmiq.edge import access
-from farmiq.edge.weighvision import ask, look
-from farmiq.plumbing import db, log, sheet
+from farmiq.edge.weighvision import queries
+from farmiq.edge.weighvision.rules import Part, Status
+from farmiq.plumbing import db, log
 from farmiq.plumbing.http import HttpError
 
 SESSIONS = "/api/v1/weighvision/sessions"
 SESSION = f"{SESSIONS}/{{session_id}}"
+MAX_ROWS = 1000
+
+State = Literal["created", "finalized", "cancelled", "INCOMPLETE"]
+
+
+class WeighSessionFilter(api.SpanFilter):
+    """Which sessions, newest first. `day` is a day of the farm."""
+
+    tenant: Annotated[Id | None, Field(description="Only this tenant's.")] = None
+    farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
+    barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
+    device: Annotated[Id | None, Field(description="Only this device's.")] = None
+    station: Annotated[Id | None, Field(description="Only this station's.")] = None
+    day: Annotated[
+        api.Day | None, Field(description="Begun on this day, in the zone of its farm.")
+    ] = None
+    state: Annotated[
+        State | None, api.any_case(get_args(State)), Field(description="Only in this state.")
+    ] = None
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
+    format: Annotated[api.Format, Field(description="json or csv.")] = "json"
+
+
+class WeighSession(api.Model):
+    """`state` is the status, or INCOMPLETE while a part is missing for too long."""
+
+    session_id: UUID
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    station_id: str
+    batch_id: str | None
+    state: State
+    status: Status
+    start_at: At
+    end_at: At | None
+    initial_weight_kg: float | None
+    final_weight_kg: float | None
+    image_count: int | None
+    stored_image_count: int
+    cancel_reason: str | None
+    incomplete_reason: str | None
+    incomplete_at: At | None
+    received_at: At
+
+
+class WeighSessions(api.Model):
+    sessions: list[WeighSession]
+    next_cursor: str | None
+
+
+class WeighEvent(api.Model):
+    """One event of a session; `weight_kg` is the weighing's, or the one that its event names."""
+
+    event_id: UUID
+    event_type: str
+    occurred_at: At
+    seq: int | None
+    weight_kg: float | None
+    image_count: int | None
+    media_id: UUID | None
+    reason: str | None
+    clock_suspect: bool
+    received_at: At
+
+
+class Weight(api.Model):
+    occurred_at: At
+    weight_kg: float
+
+
+class WeighImage(api.Model):
+    """An image of a session. `bound`: announced on its topic and stored by its own device."""
+
+    media_id: UUID
+    announced_at: At | None
+    upload_status: str | None
+    mime_type: str | None
+    size_bytes: int | None
+    captured_at: At | None
+    stored_at: At | None
+    bound: bool
+
+
+class WeighSessionInFull(WeighSession):
+    """`valid`: created, weighed, photographed and finalized; else `missing` says what is not."""
+
+    valid: bool
+    missing: list[Part]
+    events: list[WeighEvent]
+    weights: list[Weight]
+    images: list[WeighImage]
 
 
 class Api:
     def __init__(self, pool: db.Pool, *, timezone: str, service: str) -> None:
-        self._pool = pool
+        self.pool = pool
         self._timezone = timezone
         self._log = log.get(service)
 
     def add_to(self, app: FastAPI) -> None:
-        app.add_api_route(SESSIONS, self.get_sessions, methods=["GET"])
-        app.add_api_route(SESSION, self.get_session, methods=["GET"])
+        app.add_api_route(
+            SESSIONS,
+            self.get_sessions,
+            summary="Weigh sessions, newest first",
+            operation_id="getWeighSessions",
+            response_model=WeighSessions,
+            response_description="A page.",
+            responses={200: api.CSV},
+        )
+        app.add_api_route(
+            SESSION,
+            self.get_session,
+            summary="One weigh session with its events, weights and images",
+            operation_id="getWeighSession",
+            response_model=WeighSessionInFull,
+            response_description="The session.",
+            responses=api.errors({404: "NOT_FOUND: there is no such session."}),
+        )
 
-    async def get_sessions(self, request: Request) -> Response:
-        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
-        parameters = request.query_params.multi_items()
+    async def get_sessions(
+        self, request: Request, caller: access.Viewer, query: Annotated[WeighSessionFilter, Query()]
+    ) -> Any:
+        wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
         try:
-            asked = ask.read(parameters)
-        except Wrong as wrong:
-            raise HttpError(400, "the request is not valid", details=wrong.details) from None
-        # One more than asked for says whether there is a next page.
-        tenant = caller.tenant(asked.tenant)
-        wanted = {**asdict(asked), "tenant": tenant, "limit": asked.limit + 1}
-        try:
-            async with self._pool.connection(timeout=5.0) as connection:
-                rows = await look.page(connection, wanted, timezone=self._timezone)
+            async with self.pool.connection(timeout=5.0) as connection:
+                found = await queries.page(connection, wanted, timezone=self._timezone)
         except db.UNAVAILABLE as error:
-            raise self._away(error) from error
-        shown = [plain(row) for row in rows[: asked.limit]]
-        last = rows[asked.limit - 1] if len(rows) > asked.limit else None
-        following = cursor(last["start_at"], last["session_id"]) if last else None
-        if asked.csv:
-            return _csv(shown, _link(parameters, following) if following else None)
-        return JSONResponse({"sessions": shown, "next_cursor": following})
+            raise self._unavailable(error) from error
+        rows, following = api.cut(found, query.limit, at="start_at", key="session_id")
+        if query.format == "csv":
+            return api.csv_response(request, queries.SESSION, rows, following)
+        return {"sessions": rows, "next_cursor": following}
 
-    async def get_session(self, request: Request) -> Response:
-        caller = await access.require(request, self._pool, "viewer", by_tenant=True)
+    async def get_session(self, caller: access.Viewer, session_id: UUID) -> Any:
         try:
-            session_id = UUID(request.path_params["session_id"])
-        except ValueError:
-            raise HttpError(404, "there is no such session") from None
-        try:
-            async with self._pool.connection(timeout=5.0) as connection:
-                found = await look.one(connection, session_id)
+            async with self.pool.connection(timeout=5.0) as connection:
+                found = await queries.one(connection, session_id)
         except db.UNAVAILABLE as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
         if found is None or not caller.reaches(found["tenant_id"]):
             raise HttpError(404, "there is no such session")
-        return JSONResponse(plain(found))
+        return found
 
-    def _away(self, error: BaseException) -> HttpError:
+    def _unavailable(self, error: BaseException) -> HttpError:
         self._log.warning("weighvision.database_away", error=db.first_line(error))
         return HttpError(503, "the edge's database is away; try again", retry_after_s=5)
-
-
-def plain(value: Any) -> Any:
-    """As JSON knows it: moments in UTC, ids as text."""
-    if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return str(value) if isinstance(value, UUID) else value
-
-
-def _csv(rows: Sequence[Mapping[str, Any]], link: str | None) -> Response:
-    text = sheet.lines([look.SESSION, *([row[name] for name in look.SESSION] for row in rows)])
-    headers = {"Link": link} if link else None
-    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _link(parameters: Sequence[tuple[str, str]], cursor: str) -> str:
-    """The same question, one page on."""
-    kept = [(name, value) for name, value in parameters if name != "cursor"]
-    return f'<?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'

@@ -10,13 +10,11 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import msgspec
 import psycopg
 import pytest
 
 from farmiq import stack
 from farmiq.config import EdgeSettings
-from farmiq.contracts import devices as contract
 from farmiq.edge import access, registry
 from farmiq.edge.devices import api, desk, entry, liveness, record, store
 from farmiq.edge.devices import service as devices
@@ -662,7 +660,7 @@ class TestService:
 @pytest.fixture
 async def client(pool: db.Pool) -> AsyncIterator[httpx2.AsyncClient]:
     door = http.Door(title="test", version="0")
-    api.add_to(door.app, pool)
+    api.Api(pool).add_to(door.app)
     transport = httpx2.ASGITransport(app=door.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as opened:
         yield opened
@@ -713,8 +711,8 @@ class TestApi:
         assert again.status_code == 409
         one = f"{api.ROUTE}/t-1/new.1:x"
         shown = (await client.get(one, headers=admin)).json()
-        msgspec.convert(shown, contract.OneDevice)
-        msgspec.convert(made.json(), contract.DeviceLogin)
+        api.OneDevice.model_validate(shown)
+        api.DeviceLogin.model_validate(made.json())
         assert (shown["state"], shown["heartbeat_s"], shown["commands"]) == ("never seen", 60, [])
         assert not any("secret" in name or "password" in name for name in shown)
         rotated = (await client.post(f"{one}/rotate", headers=admin)).json()
@@ -740,7 +738,7 @@ class TestApi:
         while True:
             query = {"limit": "7", "tenant_id": "hillside", **({"after": after} if after else {})}
             answer = await client.get(api.ROUTE, params=query, headers=keys["viewer"])
-            msgspec.convert(answer.json(), contract.DevicePage)
+            api.DevicePage.model_validate(answer.json())
             seen += [each["device_id"] for each in answer.json()["devices"]]
             after = answer.json()["next"] or ""
             if not after:
@@ -757,7 +755,7 @@ class TestApi:
         assert (queued.status_code, queued.json()["state"]) == (202, "queued")
         follow = f"{route}/{queued.json()['command_id']}"
         shown = (await client.get(follow, headers=keys["viewer"])).json()
-        msgspec.convert(shown, contract.QueuedCommand)
+        api.QueuedCommand.model_validate(shown)
         assert (shown["name"], shown["args"]) == ("set_interval", {"seconds": 5})
         other = follow.replace("/d-1/", "/d-2/")
         assert (await client.get(other, headers=keys["viewer"])).status_code == 404

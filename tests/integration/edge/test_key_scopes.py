@@ -32,8 +32,8 @@ async def edge(
     """An edge on which two tenants have devices and events set aside, and one a weighing."""
     door = http.Door(title="edge", version="0")
     sync.add_to(door.app, pool, Monitor(settings, pool, delivered=lambda: 0))
-    telemetry.add_to(door.app, pool)
-    devices.add_to(door.app, pool)
+    telemetry.Api(pool).add_to(door.app)
+    devices.Api(pool).add_to(door.app)
     Feed(pool, service="test").add_to(door.app)
     Weighvision(pool, timezone="UTC", service="test").add_to(door.app)
     await owe(pool, event("t-1"), event("t-2"))

@@ -1,33 +1,773 @@
-"""The routes of cameras for people and programs, under /api/v1/camera."""
+"""The routes of cameras for people and programs, under /api/v1/camera.
 
+A handler reads the body before it opens a transaction: who sends slowly holds nothing but their
+connection. It decodes the body inside, when it is known who calls and what they may.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+from uuid import UUID
 
-from fastapi import FastAPI
+import msgspec
+from fastapi import Depends, FastAPI, Query, Request, Response
 
-from farmiq.cloud.camera.accounts.days import Days
-from farmiq.cloud.camera.accounts.figures import Figures
-from farmiq.cloud.camera.accounts.messages import Messages
-from farmiq.cloud.camera.accounts.people import People
-from farmiq.cloud.camera.accounts.registering import Registering
-from farmiq.cloud.camera.accounts.schedules import Schedules
-from farmiq.cloud.identity.desk import Desk
-from farmiq.plumbing import db
+from farmiq import api
+from farmiq.api import BodyOf, JsonBody, PathId
+from farmiq.cloud import camera_images, completeness
+from farmiq.cloud.camera import command_queue, mac, registry
+from farmiq.cloud.camera.accounts import kinds, models, rollups, store
+from farmiq.cloud.camera.accounts.kinds import (
+    ALERTS,
+    CAMERAS,
+    CHANGES,
+    COMMANDS,
+    IMAGES,
+    PROGRAMS,
+    QUARANTINE,
+    SESSIONS,
+    SITES,
+    WAKES,
+    CompanyFilter,
+    Kind,
+)
+from farmiq.cloud.camera.accounts.people import Caller, People, again
+from farmiq.cloud.camera.accounts.store import Row
+from farmiq.cloud.identity import desk
+from farmiq.plumbing import db, http, pictures
 from farmiq.plumbing.gallery import Gallery
+from farmiq.plumbing.http import HttpError
 
 ROOT = "/api/v1/camera"
+MAX_BYTES = 16 * 1024
+# Who may; each may also what those before it may.
+PLANS, CAMERA_WORK, CARE = "admin", "technician", "operator"
+
+T = TypeVar("T", bound=msgspec.Struct)
+Company = Annotated[CompanyFilter, Query()]
+
+
+def _body(kind: type[T]) -> Any:
+    # A form of another site cannot be sent as JSON without the browser asking us first.
+    return Depends(BodyOf(kind, what="a body", max_bytes=MAX_BYTES))
 
 
 @dataclass
 class Api:
     pool: db.Pool
-    desk: Desk
+    desk: desk.Desk
     gallery: Gallery | None = None
 
+    def __post_init__(self) -> None:
+        self.people = People(self.pool, self.desk)
+
     def add_to(self, app: FastAPI) -> None:
-        people = People(self.pool, self.desk)
-        parts = (
-            Registering(people), Days(people, self.gallery), Schedules(people), Figures(people),
-            Messages(people),
-        )  # fmt: skip
-        for part in parts:
-            part.add_to(app, ROOT)
+        for add in (self._add_registered, self._add_schedules, self._add_days, self._add_wire):
+            add(_Routes(app))
+
+    # --- programs, sites, cameras
+
+    def _add_registered(self, to: "_Routes") -> None:
+        to.get(
+            "companies",
+            self.companies,
+            "The companies that the person may choose",
+            models.CameraCompanies,
+        )
+        to.get("programs", self.programs, "Programs, newest first", models.CameraPrograms)
+        to.add("programs", self.add_program, "Add a program (admins)", models.CameraProgram)
+        to.get("programs/{program_id}", self.program, "One program", models.CameraProgram)
+        to.patch(
+            "programs/{program_id}",
+            self.change_program,
+            "Change a program (admins)",
+            models.CameraProgram,
+        )
+        to.get("sites", self.sites, "Sites, newest first", models.CameraSites)
+        to.add("sites", self.add_site, "Add a site (admins)", models.CameraSite)
+        to.get("sites/{site_id}", self.site, "One site", models.CameraSite)
+        to.patch("sites/{site_id}", self.change_site, "Change a site (admins)", models.CameraSite)
+        to.get("devices", self.cameras, "Cameras, newest first", models.Cameras)
+        to.add("devices", self.add_camera, "Add a camera (technicians)", models.Camera)
+        to.get("devices/{device_id}", self.camera, "One camera", models.Camera)
+        to.patch(
+            "devices/{device_id}",
+            self.change_camera,
+            "Change a camera (technicians)",
+            models.Camera,
+        )
+        to.post(
+            "devices/{device_id}/retire",
+            self.retire,
+            "Retire a camera (technicians)",
+            models.Camera,
+        )
+
+    async def companies(self, request: Request, query: Company) -> Any:
+        async with self.people.caller(request, query.company) as caller:
+            return {"companies": await store.companies(caller.connection)}
+
+    async def programs(
+        self, request: Request, query: Annotated[kinds.ProgramFilter, Query()]
+    ) -> Any:
+        return await self._ls(request, PROGRAMS, query)
+
+    async def program(self, request: Request, program_id: PathId, query: Company) -> Any:
+        return await self._show(request, PROGRAMS, program_id, query)
+
+    async def sites(self, request: Request, query: Annotated[kinds.SiteFilter, Query()]) -> Any:
+        return await self._ls(request, SITES, query)
+
+    async def site(self, request: Request, site_id: PathId, query: Company) -> Any:
+        return await self._show(request, SITES, site_id, query)
+
+    async def cameras(self, request: Request, query: Annotated[kinds.DeviceFilter, Query()]) -> Any:
+        return await self._ls(request, CAMERAS, query)
+
+    async def camera(self, request: Request, device_id: PathId, query: Company) -> Any:
+        return await self._show(request, CAMERAS, device_id, query)
+
+    async def add_program(
+        self,
+        request: Request,
+        query: Company,
+        body: Annotated[JsonBody[models.NewProgram], _body(models.NewProgram)],
+    ) -> Any:
+        return await self._add(request, PROGRAMS, query, body, least=PLANS)
+
+    async def add_site(
+        self,
+        request: Request,
+        query: Company,
+        body: Annotated[JsonBody[models.NewSite], _body(models.NewSite)],
+    ) -> Any:
+        return await self._add(request, SITES, query, body, least=PLANS)
+
+    async def add_camera(
+        self,
+        request: Request,
+        query: Company,
+        body: Annotated[JsonBody[models.NewCamera], _body(models.NewCamera)],
+    ) -> Any:
+        return await self._add(request, CAMERAS, query, body, least=CAMERA_WORK)
+
+    async def change_program(
+        self,
+        request: Request,
+        program_id: PathId,
+        query: Company,
+        body: Annotated[JsonBody[models.ProgramChange], _body(models.ProgramChange)],
+    ) -> Any:
+        return await self._change(request, PROGRAMS, program_id, query, body, least=PLANS)
+
+    async def change_site(
+        self,
+        request: Request,
+        site_id: PathId,
+        query: Company,
+        body: Annotated[JsonBody[models.SiteChange], _body(models.SiteChange)],
+    ) -> Any:
+        return await self._change(request, SITES, site_id, query, body, least=PLANS)
+
+    async def change_camera(
+        self,
+        request: Request,
+        device_id: PathId,
+        query: Company,
+        body: Annotated[JsonBody[models.CameraChange], _body(models.CameraChange)],
+    ) -> Any:
+        return await self._change(request, CAMERAS, device_id, query, body, least=CAMERA_WORK)
+
+    async def retire(
+        self,
+        request: Request,
+        device_id: PathId,
+        query: Company,
+        body: Annotated[JsonBody[models.Empty], _body(models.Empty)],
+    ) -> Any:
+        """Its wakes stay, its MAC address is free; done twice it is done."""
+        more = {"is_active": False}
+        return await self._change(
+            request, CAMERAS, device_id, query, body, least=CAMERA_WORK, more=more
+        )
+
+    async def _ls(self, request: Request, kind: Kind, query: kinds.CameraFilter) -> Row:
+        async with self.people.caller(request, query.company) as caller:
+            found = await store.page(caller.connection, kind, query)
+        rows, following = api.cut(found, query.limit, at=kind.at, key=kind.key)
+        return {kind.many: [_shown(kind, row) for row in rows], "next_cursor": following}
+
+    async def _show(
+        self, request: Request, kind: Kind, key: UUID, query: CompanyFilter
+    ) -> Mapping[str, Any]:
+        async with self.people.caller(request, query.company) as caller:
+            return _shown(kind, await _there(caller, kind, key))
+
+    async def _add(
+        self,
+        request: Request,
+        kind: Kind,
+        query: CompanyFilter,
+        body: JsonBody[T],
+        *,
+        least: str,
+    ) -> Row:
+        raw = await body.raw()
+        async with self.people.caller(request, query.company, least=least) as caller:
+            values = await _checked(caller, models.given(body.decode(raw)))
+            service = await caller.become_service()
+            key = await store.add(service, kind, caller.company_id, values)
+            return await _there(caller, kind, key)
+
+    async def _change(
+        self,
+        request: Request,
+        kind: Kind,
+        key: UUID,
+        query: CompanyFilter,
+        body: JsonBody[T],
+        *,
+        least: str,
+        more: dict[str, Any] | None = None,
+    ) -> Row:
+        raw = await body.raw()
+        async with self.people.caller(request, query.company, least=least) as caller:
+            values = models.given(body.decode(raw)) | (more or {})
+            await _there(caller, kind, key)
+            values = await _checked(caller, values)
+            if kind is CAMERAS and values.get("is_active") is False:
+                # Whoever uses it next has to be heard first, also if that is this company again.
+                values["proven_at"] = None
+            service = await caller.become_service()
+            await store.change(service, kind, caller.company_id, key, values)
+            return await _there(caller, kind, key)
+
+    # --- schedule changes: look first, ask, take back. They count from the site's midnight.
+
+    def _add_schedules(self, to: "_Routes") -> None:
+        changes = "devices/{device_id}/schedule-changes"
+        to.get(
+            changes,
+            self.changes,
+            "A camera's schedule changes, newest first",
+            models.ScheduleChanges,
+        )
+        to.add(
+            changes,
+            self.request_change,
+            "Ask for another schedule from the site's next midnight (technicians)",
+            models.ScheduleRequested,
+        )
+        to.post(
+            f"{changes}/preview",
+            self.preview,
+            "When another schedule would take effect; nothing is stored",
+            models.SchedulePreview,
+            response_model_exclude_unset=True,
+        )
+        to.post(
+            "schedule-changes/{change_id}/cancel",
+            self.cancel_change,
+            "Take back a change that was not applied yet (technicians)",
+            models.ScheduleChange,
+        )
+
+    async def changes(
+        self,
+        request: Request,
+        device_id: PathId,
+        query: Annotated[kinds.ChangeFilter, Query()],
+    ) -> Any:
+        async with self.people.caller(request, query.company) as caller:
+            await _there(caller, CAMERAS, device_id)
+            found = await store.page(caller.connection, CHANGES, query, {"device": device_id})
+        rows, following = api.cut(found, query.limit, at=CHANGES.at, key=CHANGES.key)
+        return {"changes": rows, "next_cursor": following}
+
+    async def preview(
+        self,
+        request: Request,
+        device_id: PathId,
+        query: Company,
+        body: Annotated[JsonBody[models.ScheduleRequest], _body(models.ScheduleRequest)],
+    ) -> Any:
+        raw = await body.raw()
+        async with self.people.caller(request, query.company) as caller:
+            cron = await _schedule(caller, device_id, body.decode(raw))
+            return await store.preview(caller.connection, device_id, cron)
+
+    async def request_change(
+        self,
+        request: Request,
+        device_id: PathId,
+        query: Company,
+        body: Annotated[JsonBody[models.ScheduleRequest], _body(models.ScheduleRequest)],
+    ) -> Any:
+        raw = await body.raw()
+        async with self.people.caller(request, query.company, least=CAMERA_WORK) as caller:
+            cron = await _schedule(caller, device_id, body.decode(raw))
+            made = await store.request_change(caller.connection, device_id, cron)
+            row = await _there(caller, CHANGES, UUID(made["change_id"]))
+            return {**row, "text": made["text"]}
+
+    async def cancel_change(
+        self,
+        request: Request,
+        change_id: PathId,
+        query: Company,
+        body: Annotated[JsonBody[models.Empty], _body(models.Empty)],
+    ) -> Any:
+        raw = await body.raw()
+        async with self.people.caller(request, query.company, least=CAMERA_WORK) as caller:
+            body.decode(raw)
+            await _there(caller, CHANGES, change_id)
+            await store.cancel_change(caller.connection, change_id)
+            return await _there(caller, CHANGES, change_id)
+
+    # --- what happened: days of sites, wakes, images, alerts, and figures of them
+
+    def _add_days(self, to: "_Routes") -> None:
+        to.get("sessions", self.sessions, "Days of sites, newest first", models.CameraSessions)
+        to.get(
+            "sessions/{session_id}",
+            self.session,
+            "One day, with each camera's share",
+            models.CameraSessionInFull,
+        )
+        to.get("wakes", self.wakes, "Wakes, newest first", models.CameraWakes)
+        to.get(
+            "wakes/{payload_id}",
+            self.wake,
+            "One wake, with all that the camera sent",
+            models.CameraWakeInFull,
+        )
+        to.get("images", self.images, "Images of wakes, newest first", models.CameraImages)
+        to.get("images/{image_id}", self.image, "One image's account", models.CameraImage)
+        to.picture("images/{image_id}/content", self.content, "One image's bytes")
+        to.post(
+            "images/{image_id}/resend",
+            self.resend,
+            "Ask its camera for an image again (operators)",
+            models.CameraImage,
+        )
+        to.get(
+            "alerts", self.alerts, "What somebody should look at, newest first", models.CameraAlerts
+        )
+        to.post(
+            "alerts/{alert_id}/resolve",
+            self.resolve,
+            "An alert was dealt with (operators)",
+            models.CameraAlert,
+        )
+        to.get(
+            "rollups/{level}",
+            self.rollup,
+            "Figures at one of six levels, in days of the sites; 30 days if none are given",
+            models.Rollup,
+        )
+        to.get(
+            "overage", self.overage, "Cameras that woke more than expected, by day", models.Overage
+        )
+        to.get(
+            "devices/{device_id}/trend",
+            self.trend,
+            "A camera's temperature by day",
+            models.DeviceTrend,
+        )
+        to.get("sites/{site_id}/summary", self.summary, "A site's days", models.SiteSummary)
+        to.get("comparison", self.comparison, "Programs side by side", models.ProgramComparison)
+
+    async def sessions(
+        self, request: Request, query: Annotated[kinds.SessionFilter, Query()]
+    ) -> Any:
+        return await self._ls(request, SESSIONS, query)
+
+    async def session(self, request: Request, session_id: PathId, query: Company) -> Any:
+        """With each camera's share, and both as a person reads them."""
+        async with self.people.caller(request, query.company) as caller:
+            row = await _there(caller, SESSIONS, session_id)
+            shares = await rollups.of_session(caller.connection, row["session_id"])
+        text = completeness.session(
+            row["session_date"],
+            expected=row["expected_wake_count"],
+            completed=row["completed_wake_count"],
+            failed=row["failed_wake_count"],
+            extra=row["extra_wake_count"],
+        )
+        return {**_shown(SESSIONS, row), "text": text, "devices": [_share(each) for each in shares]}
+
+    async def wakes(self, request: Request, query: Annotated[kinds.WakeFilter, Query()]) -> Any:
+        return await self._ls(request, WAKES, query)
+
+    async def wake(self, request: Request, payload_id: PathId, query: Company) -> Any:
+        """What the camera sent goes out as it stands: its numbers may be beyond Python's."""
+        async with self.people.caller(request, query.company) as caller:
+            row = await _there(caller, WAKES, payload_id)
+            sent = await store.telemetry(caller.connection, row["payload_id"])
+        known = models.CameraWake(**row).model_dump(mode="json")
+        content = msgspec.json.encode({**known, "telemetry_data": sent})
+        return Response(content, media_type=http.JSON, headers=api.NO_STORE)
+
+    async def images(self, request: Request, query: Annotated[kinds.ImageFilter, Query()]) -> Any:
+        return await self._ls(request, IMAGES, query)
+
+    async def image(self, request: Request, image_id: PathId, query: Company) -> Any:
+        return await self._show(request, IMAGES, image_id, query)
+
+    async def content(self, request: Request, image_id: PathId, query: Company) -> Response:
+        """The JPEG, without what a camera wrote of its place."""
+        async with self.people.caller(request, query.company) as caller:
+            found = await camera_images.stored(caller.connection, image_id)
+        gallery = camera_images.opened(self.gallery)
+        return await gallery.whole(request, found.key, found.tag, pictures.JPEG)
+
+    async def resend(
+        self,
+        request: Request,
+        image_id: PathId,
+        query: Company,
+        body: Annotated[JsonBody[models.Empty], _body(models.Empty)],
+    ) -> Any:
+        """Asks for this very image again; of one that is complete nothing changes (C-79)."""
+        raw = await body.raw()
+        async with self.people.caller(request, query.company, least=CARE) as caller:
+            body.decode(raw)
+            await _there(caller, IMAGES, image_id)
+            await store.resend(caller.connection, image_id)
+            return await _there(caller, IMAGES, image_id)
+
+    async def alerts(self, request: Request, query: Annotated[kinds.AlertFilter, Query()]) -> Any:
+        return await self._ls(request, ALERTS, query)
+
+    async def resolve(
+        self,
+        request: Request,
+        alert_id: PathId,
+        query: Company,
+        body: Annotated[JsonBody[models.Empty], _body(models.Empty)],
+    ) -> Any:
+        raw = await body.raw()
+        async with self.people.caller(request, query.company, least=CARE) as caller:
+            body.decode(raw)
+            await _there(caller, ALERTS, alert_id)
+            service = await caller.become_service()
+            await store.resolve(service, caller.company_id, alert_id)
+            return await _there(caller, ALERTS, alert_id)
+
+    async def rollup(
+        self,
+        request: Request,
+        level: kinds.PathLevel,
+        query: Annotated[kinds.FiguresFilter, Query()],
+    ) -> Any:
+        if query.device is not None and level not in kinds.OF_A_CAMERA:
+            raise api.invalid(("device", f"is not known at the level {level}"[:64]))
+        async with self.people.caller(request, query.company) as caller:
+            if level not in kinds.LEVELS:
+                known = ", ".join(kinds.LEVELS)
+                raise HttpError(404, f"there is no such level; there are: {known}")
+            found = await rollups.page(caller.connection, level, query)
+            totals = await rollups.totals(caller.connection, query)
+        rows, following = api.cut(found, query.limit, at="at", key="id")
+        return {
+            "level": level,
+            **query.span(),
+            "totals": _figures(totals),
+            "rows": [
+                {name: row[name] for name in ("id", "name", "day")} | _figures(row) for row in rows
+            ],
+            "next_cursor": following,
+        }
+
+    async def trend(
+        self, request: Request, device_id: PathId, query: Annotated[kinds.DaysFilter, Query()]
+    ) -> Any:
+        async with self.people.caller(request, query.company) as caller:
+            await _there(caller, CAMERAS, device_id)
+            found = await store.trend(caller.connection, device_id, query.days)
+        return {"device_id": device_id, "days": found}
+
+    async def summary(
+        self, request: Request, site_id: PathId, query: Annotated[kinds.DaysFilter, Query()]
+    ) -> Any:
+        async with self.people.caller(request, query.company) as caller:
+            await _there(caller, SITES, site_id)
+            found = await store.summary(caller.connection, site_id, query.days)
+        days = [{**row, "band": completeness.band(*_counts(row))} for row in found]
+        return {"site_id": site_id, "days": days}
+
+    async def comparison(
+        self, request: Request, query: Annotated[kinds.DaysFilter, Query()]
+    ) -> Any:
+        async with self.people.caller(request, query.company) as caller:
+            found = await store.comparison(caller.connection, caller.company_id, query.days)
+        return {"programs": [{**row, "completeness": _complete(*_counts(row))} for row in found]}
+
+    async def overage(
+        self, request: Request, query: Annotated[kinds.FiguresFilter, Query()]
+    ) -> Any:
+        async with self.people.caller(request, query.company) as caller:
+            found = await rollups.overage(caller.connection, query)
+        rows, following = api.cut(found, query.limit, at="session_date", key="id")
+        days = [
+            {**{name: value for name, value in row.items() if name != "id"}, "text": _text(row)}
+            for row in rows
+        ]
+        return {"overage": days, "next_cursor": following}
+
+    # --- what goes over the wire: commands to cameras, and what they sent that was rejected
+
+    def _add_wire(self, to: "_Routes") -> None:
+        to.get(
+            "commands",
+            self.commands,
+            "What cameras are told to do, newest first",
+            models.CameraCommands,
+        )
+        to.get(
+            "commands/{command_id}", self.command, "One command and its state", models.CameraCommand
+        )
+        to.add(
+            "devices/{device_id}/commands",
+            self.tell,
+            "Tell a camera something when it is awake (operators)",
+            models.CameraCommand,
+        )
+        to.get(
+            "quarantine",
+            self.quarantine,
+            "What was rejected of cameras, newest first",
+            models.CameraMessages,
+        )
+        to.get(
+            "quarantine/{quarantine_id}",
+            self.message,
+            "One rejected message, with its bytes",
+            models.CameraMessageInFull,
+        )
+        to.get(
+            "unknown-cameras",
+            self.unknown,
+            "Cameras that nobody registered (super admins)",
+            models.UnknownCameras,
+            errors={403: http.ERRORS[403]},
+        )
+
+    async def commands(
+        self, request: Request, query: Annotated[kinds.CommandFilter, Query()]
+    ) -> Any:
+        return await self._ls(request, COMMANDS, query)
+
+    async def command(self, request: Request, command_id: PathId, query: Company) -> Any:
+        return await self._show(request, COMMANDS, command_id, query)
+
+    async def tell(
+        self,
+        request: Request,
+        device_id: PathId,
+        query: Company,
+        body: Annotated[JsonBody[models.NewCommand], _body(models.NewCommand)],
+    ) -> Any:
+        """Waits until the camera is awake, for a day at most."""
+        raw = await body.raw()
+        async with self.people.caller(request, query.company, least=CARE) as caller:
+            order = body.decode(raw)
+            camera = await _there(caller, CAMERAS, device_id)
+            wrong = command_queue.problems(
+                order.name,
+                image_name=order.image_name,
+                wake_at=order.wake_at,
+                dialect=camera["dialect"],
+                now=await store.now(caller.connection),
+            )
+            if wrong:
+                raise api.invalid(*wrong)
+            made = await _queue(caller, camera["device_id"], order)
+            return await _there(caller, COMMANDS, made)
+
+    async def quarantine(
+        self, request: Request, query: Annotated[kinds.QuarantineFilter, Query()]
+    ) -> Any:
+        return await self._ls(request, QUARANTINE, query)
+
+    async def message(self, request: Request, quarantine_id: PathId, query: Company) -> Any:
+        """With its bytes, or the first of them."""
+        async with self.people.caller(request, query.company) as caller:
+            row = await _there(caller, QUARANTINE, quarantine_id)
+            raw = await store.raw(caller.connection, row["quarantine_id"])
+        return {**row, "raw_base64": b64encode(raw).decode()}
+
+    async def unknown(self, request: Request, query: Company) -> Any:
+        """They belong to no company: who runs the platform has to say whose they are."""
+        async with self.people.caller(request, query.company) as caller:
+            if not caller.is_super_admin:
+                raise HttpError(403, "this is for super admins")
+            return {"cameras": await registry.unknown_cameras(await caller.become_service())}
+
+
+@dataclass(frozen=True)
+class _Routes:
+    """Adds routes, all of which are for people who are signed in."""
+
+    app: FastAPI
+
+    def get(self, path: str, endpoint: Any, summary: str, model: Any, **more: Any) -> None:
+        self._add(path, endpoint, summary, method="GET", model=model, **more)
+
+    def post(self, path: str, endpoint: Any, summary: str, model: Any, **more: Any) -> None:
+        self._add(path, endpoint, summary, method="POST", model=model, errors=_WRITING, **more)
+
+    def add(self, path: str, endpoint: Any, summary: str, model: Any) -> None:
+        self._add(
+            path, endpoint, summary, method="POST", model=model, errors=_WRITING, status_code=201
+        )
+
+    def patch(self, path: str, endpoint: Any, summary: str, model: Any) -> None:
+        self._add(path, endpoint, summary, method="PATCH", model=model, errors=_WRITING)
+
+    def picture(self, path: str, endpoint: Any, summary: str) -> None:
+        self.app.add_api_route(
+            f"{ROOT}/{path}",
+            again(endpoint),
+            summary=summary,
+            dependencies=[desk.SIGN_IN],
+            **Gallery.document(),
+        )
+
+    def _add(
+        self,
+        path: str,
+        endpoint: Any,
+        summary: str,
+        *,
+        method: str,
+        model: Any,
+        errors: Mapping[int, str] | None = None,
+        **more: Any,
+    ) -> None:
+        missing = "NOT_FOUND: there is none, or not in the company that is looked at."
+        self.app.add_api_route(
+            f"{ROOT}/{path}",
+            again(endpoint),
+            methods=[method],
+            summary=summary,
+            response_model=model,
+            response_description="Done." if errors else "Found.",
+            dependencies=[desk.SIGN_IN, _NO_STORE],
+            responses=api.errors({404: missing, **(errors or {})}),
+            **more,
+        )
+
+
+_WRITING = {
+    403: "FORBIDDEN: the person's role does not reach.",
+    409: "CONFLICT: a name or an address is taken, or it is too late.",
+    429: http.ERRORS[429],
+}
+
+
+async def _no_store(response: Response) -> None:
+    response.headers.update(api.NO_STORE)
+
+
+_NO_STORE = Depends(_no_store)
+
+
+async def _there(caller: Caller, kind: Kind, key: UUID) -> Row:
+    """Raises HttpError 404, also for what another company has."""
+    row = await store.one(caller.connection, kind, key)
+    if row is None:
+        raise HttpError(404, f"there is no such {kind.one}")
+    return row
+
+
+async def _schedule(caller: Caller, device_id: UUID, order: models.ScheduleRequest) -> str:
+    """The schedule, if it is one. Raises HttpError 400 or 404."""
+    await _there(caller, CAMERAS, device_id)
+    if problem := await store.cron_problem(caller.connection, order.new_wake_schedule_cron):
+        raise api.invalid(("new_wake_schedule_cron", problem))
+    return order.new_wake_schedule_cron
+
+
+async def _queue(caller: Caller, device_id: UUID, order: models.NewCommand) -> UUID:
+    service = await caller.become_service()
+    try:
+        return await command_queue.queue(
+            service,
+            device_id,
+            name=order.name,
+            created_by=caller.email,
+            image_name=order.image_name,
+            wake_at=order.wake_at,
+        )
+    except command_queue.NotQueuedError as why:
+        raise HttpError(409, str(why)) from None
+
+
+async def _checked(caller: Caller, values: dict[str, Any]) -> dict[str, Any]:
+    """As the person: what the order refers to is there, and is what it says.
+
+    Raises HttpError 400 with all that is wrong.
+    """
+    wrong: list[tuple[str, str]] = []
+    for name, kind in (("program_id", PROGRAMS), ("site_id", SITES)):
+        other: UUID | None = values.get(name)
+        if other is not None and await store.one(caller.connection, kind, other) is None:
+            wrong.append((name, f"there is no such {kind.one}"))
+    if cron := values.get("wake_schedule_cron"):
+        problem = await store.cron_problem(caller.connection, cron)
+        wrong += [("wake_schedule_cron", problem)] if problem else []
+    if "mac" in values:
+        try:
+            values = {**values, "mac": mac.normal(values["mac"])}
+        except ValueError as error:
+            wrong.append(("mac", str(error)))
+    if wrong:
+        raise api.invalid(*wrong)
+    return values
+
+
+def _shown(kind: Kind, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    if kind is not SESSIONS:
+        return row
+    return {**row, "completeness": _complete(*_counts(row))}
+
+
+def _counts(row: Mapping[str, Any]) -> tuple[int, int]:
+    return int(row["completed_wake_count"]), int(row["expected_wake_count"])
+
+
+def _complete(completed: int, expected: int) -> Row:
+    return {
+        "pct": completeness.percent(completed, expected),
+        "shown_pct": completeness.shown(completed, expected),
+        "band": completeness.band(completed, expected),
+    }
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    return completeness.device(
+        row["device_name"], received=row["received"], expected=row["expected"]
+    )
+
+
+def _share(row: Row) -> Row:
+    return {
+        **{name: value for name, value in row.items() if name != "sessions"},
+        "completeness": _complete(row["completed"], row["expected"]),
+        "text": _text(row),
+    }
+
+
+_FIGURES = (
+    "sessions", "expected", "received", "completed", "failed", "pending", "extra", "on_schedule",
+    "avg_temperature", "avg_humidity",
+)  # fmt: skip
+
+
+def _figures(row: Mapping[str, Any]) -> Row:
+    return {
+        **{name: row[name] for name in _FIGURES},
+        "completeness": _complete(row["completed"], row["expected"]),
+    }

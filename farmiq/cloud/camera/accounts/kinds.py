@@ -1,10 +1,189 @@
-"""What there is to list and to show: of each kind its columns, order and filters in SQL."""
+"""What there is to list and to show: of each kind its filter, columns and order in SQL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Annotated, Any, Literal, get_args
+from uuid import UUID
 
-from farmiq.cloud.camera.accounts import ask
-from farmiq.cloud.camera.accounts.ask import Reader
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator
+
+from farmiq import api
+from farmiq.cloud.camera import mac
+from farmiq.cloud.camera.gateway import wire
+
+MAX_ROWS = 500
+MAX_DAYS = 366
+DAYS = 30
+Level = Literal["payload", "device", "session", "site", "program", "company"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+# Who asks for another level is told so after it is known who asks.
+PathLevel = Annotated[str, WithJsonSchema({"type": "string", "enum": [*LEVELS]})]
+# A camera has its share of a day; what is above a day is not a camera's.
+OF_A_CAMERA = ("payload", "device")
+
+Company = Annotated[
+    UUID | None, Field(description="For super admins: another company than the one they chose.")
+]
+
+Mac = Annotated[str, AfterValidator(mac.normal)]
+
+
+class CompanyFilter(api.Filter):
+    company: Company = None
+
+
+class DaysFilter(CompanyFilter):
+    """So many days back."""
+
+    days: Annotated[int, Field(ge=1, le=MAX_DAYS)] = DAYS
+
+
+class CameraFilter(api.PageFilter):
+    """One page of a kind, newest first."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 100
+    company: Company = None
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """Those that were given, by the names of their parameters."""
+        return self.model_dump(
+            by_alias=True, exclude_none=True, exclude={"cursor", "limit", "company"}
+        )
+
+    @property
+    def after_at(self) -> datetime | None:
+        return self.cursor.at if self.cursor else None
+
+    @property
+    def after_id(self) -> UUID | None:
+        return self.cursor.id if self.cursor else None
+
+
+class DatedFilter(CameraFilter):
+    """One page of what happened on some days, first and last included."""
+
+    begin: Annotated[api.Day | None, Field(alias="from")] = None
+    end: Annotated[api.Day | None, Field(alias="to")] = None
+
+    @field_validator("end")
+    @classmethod
+    def _not_before_begin(cls, end: date | None, info: ValidationInfo) -> date | None:
+        begin = info.data.get("begin")
+        if begin and end and end < begin:
+            raise ValueError("is before from")
+        return end
+
+
+class ProgramFilter(CameraFilter):
+    type: Annotated[
+        Literal["control", "experimental"] | None, api.any_case(("control", "experimental"))
+    ] = None
+    active: bool | None = None
+
+
+class SiteFilter(CameraFilter):
+    program: UUID | None = None
+    active: bool | None = None
+
+
+class DeviceFilter(CameraFilter):
+    site: UUID | None = None
+    active: bool | None = None
+    mac: Mac | None = None
+
+
+class SessionFilter(DatedFilter):
+    site: UUID | None = None
+    program: UUID | None = None
+    status: Annotated[
+        Literal["pending", "in_progress", "locked"] | None,
+        api.any_case(("pending", "in_progress", "locked")),
+    ] = None
+
+
+class WakeFilter(DatedFilter):
+    session: UUID | None = None
+    device: UUID | None = None
+    site: UUID | None = None
+    status: Annotated[
+        Literal["pending", "complete", "failed"] | None,
+        api.any_case(("pending", "complete", "failed")),
+    ] = None
+    overage: bool | None = None
+
+
+class ImageFilter(DatedFilter):
+    device: UUID | None = None
+    status: Annotated[
+        Literal["receiving", "complete", "failed"] | None,
+        api.any_case(("receiving", "complete", "failed")),
+    ] = None
+    quality: Annotated[
+        Literal["ok", "blurred", "dark", "bright", "unreadable", "missing"] | None,
+        api.any_case(("ok", "blurred", "dark", "bright", "unreadable", "missing")),
+    ] = None
+
+
+class ChangeFilter(CameraFilter):
+    state: Annotated[
+        Literal["waiting", "applied", "superseded", "cancelled"] | None,
+        api.any_case(("waiting", "applied", "superseded", "cancelled")),
+    ] = None
+
+
+class AlertFilter(DatedFilter):
+    site: UUID | None = None
+    device: UUID | None = None
+    open: bool | None = None
+
+
+class CommandFilter(CameraFilter):
+    device: UUID | None = None
+    name: Annotated[
+        str | None, api.any_case(wire.COMMAND_NAMES), api.choice(wire.COMMAND_NAMES)
+    ] = None
+    state: Annotated[
+        str | None, api.any_case(wire.COMMAND_STATES), api.choice(wire.COMMAND_STATES)
+    ] = None
+
+
+class QuarantineFilter(CameraFilter):
+    device: UUID | None = None
+    kind: Annotated[
+        str | None, api.any_case(wire.REJECTION_KINDS), api.choice(wire.REJECTION_KINDS)
+    ] = None
+
+
+class FiguresFilter(DatedFilter):
+    """Which figures, in days of the sites; the last 30 days if none are given."""
+
+    program: UUID | None = None
+    site: UUID | None = None
+    device: Annotated[UUID | None, Field(description="Only at the levels payload and device.")] = (
+        None
+    )
+
+    @field_validator("end")
+    @classmethod
+    def _within_max_days(cls, end: date | None, info: ValidationInfo) -> date | None:
+        begin = info.data.get("begin")
+        if begin and end and (end - begin).days >= MAX_DAYS:
+            raise ValueError(f"is more than {MAX_DAYS} days after from")
+        return end
+
+    def span(self) -> dict[str, date | None]:
+        """First and last day of figures; a first that is None is `DAYS` before today.
+
+        Without a last one it is as many days as may be asked for.
+        """
+        begin, end = self.begin, self.end
+        if begin is not None and end is None:
+            end = begin + timedelta(days=MAX_DAYS - 1)
+        if end is not None and begin is None:
+            begin = end - timedelta(days=DAYS)
+        return {"from": begin, "to": end}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +196,6 @@ class Kind:
     alias: str
     at: str
     key: str
-    filters: Mapping[str, Reader]
     where: Mapping[str, str]
     # How the moment of a cursor is compared with the column `at`.
     after: str = "%(after_at)s::timestamptz"
@@ -47,7 +225,6 @@ PROGRAMS = Kind(
     alias="p",
     at="created_at",
     key="program_id",
-    filters=ask.PROGRAMS,
     where={"type": "p.program_type = %(type)s", "active": "p.is_active = %(active)s"},
 )
 SITES = Kind(
@@ -60,7 +237,6 @@ SITES = Kind(
     alias="s",
     at="created_at",
     key="site_id",
-    filters=ask.SITES,
     where={"program": "s.program_id = %(program)s", "active": "s.is_active = %(active)s"},
 )
 CAMERAS = Kind(
@@ -74,7 +250,6 @@ CAMERAS = Kind(
     alias="d",
     at="created_at",
     key="device_id",
-    filters=ask.CAMERAS,
     where={
         "site": "d.site_id = %(site)s",
         "active": "d.is_active = %(active)s",
@@ -92,7 +267,6 @@ SESSIONS = Kind(
     alias="s",
     at="session_date",
     key="session_id",
-    filters=ask.SESSIONS,
     where={
         "site": "s.site_id = %(site)s",
         "program": "s.program_id = %(program)s",
@@ -117,7 +291,6 @@ WAKES = Kind(
     alias="p",
     at="captured_at",
     key="payload_id",
-    filters=ask.WAKES,
     where={
         "session": "p.site_device_session_id = %(session)s",
         "device": "p.device_id = %(device)s",
@@ -143,7 +316,6 @@ IMAGES = Kind(
     alias="i",
     at="captured_at",
     key="image_id",
-    filters=ask.IMAGES,
     where={
         "device": "i.device_id = %(device)s",
         "status": "i.status = %(status)s",
@@ -167,7 +339,6 @@ CHANGES = Kind(
     alias="c",
     at="requested_at",
     key="change_id",
-    filters=ask.CHANGES,
     where={"state": "c.state = %(state)s", "device": "c.device_id = %(device)s"},
 )
 COMMANDS = Kind(
@@ -180,7 +351,6 @@ COMMANDS = Kind(
     alias="c",
     at="created_at",
     key="command_id",
-    filters=ask.COMMANDS,
     where={
         "device": "c.device_id = %(device)s",
         "name": "c.name = %(name)s",
@@ -198,7 +368,6 @@ QUARANTINE = Kind(
     alias="q",
     at="last_received_at",
     key="quarantine_id",
-    filters=ask.QUARANTINE,
     where={"device": "q.device_id = %(device)s", "kind": "q.kind = %(kind)s"},
 )
 ALERTS = Kind(
@@ -211,7 +380,6 @@ ALERTS = Kind(
     alias="a",
     at="created_at",
     key="alert_id",
-    filters=ask.ALERTS,
     where={
         "site": "a.site_id = %(site)s",
         "device": "a.device_id = %(device)s",

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
+from typing import Any
 from uuid import UUID
 
 import psycopg
-from fastapi import Request, Response
+from fastapi import Request
 
 from farmiq.cloud.camera.accounts import store
 from farmiq.cloud.identity import session
@@ -39,17 +40,17 @@ class Met(Exception):  # noqa: N818 - an answer, not a mistake
     """Two transactions wanted the same, and the database ended this one; nothing is written."""
 
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+Endpoint = Callable[..., Awaitable[Any]]
 
 
 def again(endpoint: Endpoint) -> Endpoint:
     """Tries once more, some times, what met another transaction."""
 
     @wraps(endpoint)
-    async def tried(request: Request) -> Response:
+    async def tried(**named: Any) -> Any:
         for _ in range(TRIES):
             try:
-                return await endpoint(request)
+                return await endpoint(**named)
             except Met:
                 continue
         raise HttpError(503, "others change the same; try again", retry_after_s=1)

@@ -4,13 +4,12 @@ A cell is a day's share of one site, of one camera, or of one wake. Counts of a 
 session's own, which equal a recount of its wakes; so levels agree with each other and with them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from farmiq.cloud.camera.accounts import ask, store
-from farmiq.cloud.camera.accounts.ask import Question
+from farmiq.cloud.camera.accounts import store
+from farmiq.cloud.camera.accounts.kinds import FiguresFilter
 from farmiq.cloud.camera.accounts.store import Row
 from farmiq.plumbing import db
 
@@ -154,11 +153,11 @@ LEVELS = {
 }
 
 
-def _args(question: Question, **more: Any) -> dict[str, Any]:
+def _args(question: FiguresFilter, **more: Any) -> dict[str, Any]:
     names = ("session", "program", "site", "device")
     return {
         **{name: question.filters.get(name) for name in names},
-        **ask.span(question),
+        **question.span(),
         "after_at": question.after_at,
         "after_id": question.after_id,
         "limit": question.limit + 1,
@@ -166,12 +165,12 @@ def _args(question: Question, **more: Any) -> dict[str, Any]:
     }
 
 
-async def page(connection: db.Connection, level: str, question: Question) -> list[Row]:
+async def page(connection: db.Connection, level: str, question: FiguresFilter) -> list[Row]:
     """One more than asked for says whether there is a next page."""
     return await store.rows(connection, LEVELS[level].query, _args(question))
 
 
-async def totals(connection: db.Connection, question: Question) -> Row:
+async def totals(connection: db.Connection, question: FiguresFilter) -> Row:
     """Of all that fits the question, the same at every level."""
     cells = _OF_CAMERAS if "device" in question.filters else _OF_SITES
     query = f"{cells} select {_FIGURES} from cells c"  # noqa: S608 - our own words
@@ -184,12 +183,10 @@ async def of_session(connection: db.Connection, session_id: UUID) -> list[Row]:
       select c.device_id, t.device_name, {_FIGURES}
       from cells c join devices t on t.device_id = c.device_id
       group by c.device_id, t.device_name order by t.device_name"""  # noqa: S608 - our own words
-    nothing: Mapping[str, Any] = {}
-    every = Question(filters=nothing, after_at=None, after_id=None, limit=1, company=None)
-    return await store.rows(connection, query, _args(every, session=session_id))
+    return await store.rows(connection, query, _args(FiguresFilter(), session=session_id))
 
 
-async def overage(connection: db.Connection, question: Question) -> list[Row]:
+async def overage(connection: db.Connection, question: FiguresFilter) -> list[Row]:
     """Cameras that woke when nobody expected it, by day; newest day first."""
     query = f"""{_OF_CAMERAS}
       select d.session_date, k.id, d.session_id, d.site_id, c.device_id, t.device_name,

@@ -9,8 +9,7 @@ import msgspec
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from farmiq.cloud.camera.accounts.ask import Question
-from farmiq.cloud.camera.accounts.kinds import Kind
+from farmiq.cloud.camera.accounts.kinds import CameraFilter, Kind
 from farmiq.plumbing import db, ids
 
 Row = dict[str, Any]
@@ -23,13 +22,16 @@ async def rows(connection: db.Connection, query: str, args: Mapping[str, Any]) -
 
 
 async def page(
-    connection: db.Connection, kind: Kind, question: Question, more: Mapping[str, Any] | None = None
+    connection: db.Connection,
+    kind: Kind,
+    query: CameraFilter,
+    more: Mapping[str, Any] | None = None,
 ) -> list[Row]:
     """One more than asked for says whether there is a next page."""
-    given = {**question.filters, **(more or {})}
-    place = {"after_at": question.after_at, "after_id": question.after_id}
-    query = kind.page(given, onwards=question.after_at is not None)
-    return await rows(connection, query, {**given, **place, "limit": question.limit + 1})
+    given = {**query.filters, **(more or {})}
+    place = {"after_at": query.after_at, "after_id": query.after_id}
+    statement = kind.page(given, onwards=query.after_at is not None)
+    return await rows(connection, statement, {**given, **place, "limit": query.limit + 1})
 
 
 async def one(connection: db.Connection, kind: Kind, key: UUID) -> Row | None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from farmiq.cloud.camera.accounts.ask import LEVELS
+from farmiq.cloud.camera.accounts.kinds import LEVELS
 from tests.integration.cloud.camera.conftest import Accounts
 
 FIRST = date(2026, 3, 1)

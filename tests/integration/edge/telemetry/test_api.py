@@ -9,17 +9,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
-import msgspec
 import psycopg
 import pytest
 
 from farmiq import stack
 from farmiq.config import EdgeSettings
-from farmiq.contracts import openapi
 from farmiq.edge import access
 from farmiq.edge.ingress import service as ingress
-from farmiq.edge.telemetry import api, ask, look
+from farmiq.edge.telemetry import api, queries
 from farmiq.edge.telemetry import service as telemetry
+from farmiq.edge.telemetry.queries import TelemetryBucket, TelemetryReading
 from farmiq.plumbing import db, http, ids, mqtt
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep, keep_at, rows
@@ -51,7 +50,7 @@ def client_of(door: http.Door, headers: dict[str, str]) -> httpx2.AsyncClient:
 @pytest.fixture
 async def client(pool: db.Pool, edge_db: Database) -> AsyncIterator[httpx2.AsyncClient]:
     door = http.Door(title="test", version="0")
-    api.add_to(door.app, pool)
+    api.Api(pool).add_to(door.app)
     async with client_of(door, add_key(edge_db)) as opened:
         yield opened
 
@@ -61,11 +60,11 @@ async def get(client: httpx2.AsyncClient, route: str, **parameters: Any) -> Any:
     answer = await client.get(route, params=parameters)
     assert answer.status_code == 200, answer.text
     if route == api.LATEST:
-        msgspec.json.decode(answer.content, type=openapi.NewestReadings)
+        api.LatestReadings.model_validate_json(answer.content)
     else:
-        page = msgspec.json.decode(answer.content, type=openapi.TelemetryRange)
-        kind = openapi.NewestReading if page.bucket == "raw" else openapi.TelemetryBucket
-        msgspec.convert(page.points, list[kind])  # type: ignore[valid-type]
+        points = api.TelemetryRange.model_validate_json(answer.content).points
+        kind = TelemetryReading if answer.json()["bucket"] == "raw" else TelemetryBucket
+        assert all(isinstance(point, kind) for point in points)
     return answer.json()
 
 
@@ -195,7 +194,7 @@ class TestLatest:
         door = http.Door(title="test", version="0")
         url = "postgresql://nobody@127.0.0.1:9/none?connect_timeout=1"
         async with db.pool(url, name="test", timeout_s=0.1) as away:
-            api.add_to(door.app, away)
+            api.Api(away).add_to(door.app)
             async with client_of(door, {"Authorization": "Bearer x"}) as client:
                 answer = await client.get(api.LATEST)
         assert answer.status_code == 503
@@ -212,7 +211,7 @@ async def rows_read(database: Database) -> int:
                 return await super().execute(query, params, **more)
 
         connection.cursor_factory = Spy
-        await look.latest(connection, ask.latest([]))
+        await queries.latest(connection, api.LatestFilter().place(None), after=None, limit=1000)
         query, params = statements[0]
         cursor = await psycopg.AsyncCursor(connection).execute(
             "explain (analyze, format json) " + query, params
@@ -381,8 +380,8 @@ class TestWrongQuestions:
             ({**SPAN, "colour": "red"}, ["colour"]),
             ({**SPAN, "cursor": "AAAA"}, ["cursor"]),
             ({**SPAN, "cursor": "é"}, ["cursor"]),
-            ({**SPAN, "cursor": ask.cursor(["raw", "/", "m", NOW, ids.new()])}, ["cursor"]),
-            ({**SPAN, "cursor": ask.cursor(["1h", "d", "m", NOW, ids.new()]), "bucket": "1m"},
+            ({**SPAN, "cursor": api.cursor(["raw", "/", "m", NOW, ids.new()])}, ["cursor"]),
+            ({**SPAN, "cursor": api.cursor(["1h", "d", "m", NOW, ids.new()]), "bucket": "1m"},
              ["cursor"]),
         ],
     )  # fmt: skip

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.edge.ingress import transaction
-from farmiq.edge.telemetry import api, ask, handlers, jobs, rollup_store, rollups, store
+from farmiq.edge.telemetry import api, handlers, jobs, rollup_store, rollups, store
 from farmiq.edge.telemetry.rollups import recompute_batch
 from farmiq.plumbing import db
 from tests.conftest import Database
@@ -596,9 +596,9 @@ class TestManyNames:
         assert rows(edge_db, "select kind, subject, seen_count from alerts") == [
             ("telemetry.too_many_metrics", "t-1/d-1", 4)
         ]
-        place = [("tenant", "t-1"), ("device", "d-1"), ("metric", "m-4")]
-        hours = [("from", at - timedelta(hours=1)), ("to", at + timedelta(hours=1))]
-        asked = ask.range_([*place, *((name, moment.isoformat()) for name, moment in hours)])
+        place = {"tenant": "t-1", "device": "d-1", "metric": "m-4"}
+        hours = {"from": at - timedelta(hours=1), "to": at + timedelta(hours=1)}
+        asked = api.RangeFilter.model_validate({**place, **hours})
         found = await api.Walk(pool, asked, "raw").page(10)
         assert [each.id for each in found] == [beyond[1].id]
 

@@ -8,10 +8,12 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from farmiq import asked
-from farmiq.cloud.console import ask, look, weighings
+from farmiq.api import problems
+from farmiq.cloud.console import look, weighings
 from farmiq.cloud.console.readings import Company
+from farmiq.cloud.console.weighing_pages import DayFilter
 from farmiq.cloud.console.weighings import Asked, Weighing
 from farmiq.messages import kinds
 
@@ -170,18 +172,19 @@ def test_the_fragment_is_part_of_the_page() -> None:
 
 
 def test_an_address_keeps_what_was_chosen() -> None:
-    asked = ask.page([("day", "2026-11-15"), ("station", "scale-1"), ("page", "2")])
+    given = {"day": "2026-11-15", "station": "scale-1", "page": "2"}
+    asked = DayFilter.model_validate(given).asked()
     assert asked.address(state="INCOMPLETE", page=1) == (
         "/weighings?day=2026-11-15&station=scale-1&state=INCOMPLETE"
     )
-    assert ask.page([("state", "incomplete")]).state == "INCOMPLETE"
+    assert DayFilter.model_validate({"state": "incomplete"}).state == "INCOMPLETE"
 
 
 @pytest.mark.parametrize("given", [("day", "x"), ("page", "0"), ("state", "lost"), ("who", "me")])
 def test_an_address_that_is_wrong_names_what_is(given: tuple[str, str]) -> None:
-    with pytest.raises(asked.Wrong) as wrong:
-        ask.page([given])
-    assert wrong.value.details[0]["field"] == given[0]
+    with pytest.raises(ValidationError) as wrong:
+        DayFilter.model_validate(dict([given]))
+    assert problems(wrong.value)[0][0] == given[0]
 
 
 @pytest.mark.parametrize("odd", [1e308, 1.7e308, 5e-324, float("nan"), float("inf"), -1.0])

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from farmiq.edge.feed import intake, lot
+from farmiq.edge.feed.api import LotBody
 from farmiq.edge.ingress.accept import accept
 from farmiq.messages import bus, topics
-from farmiq.messages.check import Invalid
 from farmiq.messages.topics import Place
+from farmiq.plumbing.http import HttpError
 from tests.unit.messages import samples
 
 EXAMPLES = Path(samples.__file__).parent / "examples"
@@ -106,16 +107,17 @@ def test_a_lot_is_the_event_of_example_2() -> None:
         "event_id": documented["event_id"],
     }
     raw = json.dumps(body).encode()
-    event = lot.event(lot.read(raw), raw, event_id=body["event_id"], trace_id="trace-202", now=NOW)
+    received = LotBody.decode(raw)
+    event = lot.event(received, raw, event_id=body["event_id"], trace_id="trace-202", now=NOW)
     assert json.loads(bus.write(event)) == documented
     assert b'"quantity_kg":5000}' in bus.write(event)
 
 
 def test_everything_that_is_wrong_with_a_lot_is_told() -> None:
     raw = b'{"tenant_id":"a/b","quantity_kg":-1,"occurred_at":"2025-01-01T00:00:00","colour":1}'
-    with pytest.raises(Invalid) as refused:
-        lot.read(raw)
-    said = "; ".join(refused.value.reasons)
+    with pytest.raises(HttpError) as refused:
+        LotBody.decode(raw)
+    said = str(refused.value.details)
     for name in ("tenant_id", "farm_id", "barn_id", "feed_lot_id", "quantity_kg", "occurred_at"):
         assert name in said
     assert "colour" in said
@@ -123,5 +125,5 @@ def test_everything_that_is_wrong_with_a_lot_is_told() -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"null", b"7", b"{", b"[" * 5000, b"\xff", b'"x"'])
 def test_what_is_no_lot_at_all_is_refused(raw: bytes) -> None:
-    with pytest.raises(Invalid):
-        lot.read(raw)
+    with pytest.raises(HttpError):
+        LotBody.decode(raw)

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from farmiq import asked
-from farmiq.asked import Wrong
-from farmiq.edge.media import ask, rules
+from farmiq.api import cursor
+from farmiq.edge.media import rules
+from farmiq.edge.media.api import ImageFilter
 from farmiq.edge.media.rules import Aged, Claim, Declared, StoredObject
 from farmiq.messages import media
 from farmiq.messages.check import Invalid
@@ -162,8 +163,9 @@ def test_a_clock_is_believed_within_reason(captured: datetime, *, believed: bool
 
 
 def test_a_page_goes_on_where_the_last_one_ended() -> None:
-    found = ask.read([("cursor", asked.cursor(AT, MEDIA_ID)), ("status", "missing")])
-    assert (found.after_at, found.after_id, found.status) == (AT, MEDIA_ID, "missing")
-    with pytest.raises(Wrong) as wrong:
-        ask.read([("cursor", "x" * 999), ("session", "1"), ("status", "lost"), ("limit", "x")])
-    assert len(wrong.value.details) == 4
+    found = ImageFilter.model_validate({"cursor": cursor(AT, MEDIA_ID), "status": "missing"}).page()
+    assert (found["after_at"], found["after_id"], found["status"]) == (AT, MEDIA_ID, "missing")
+    wrong = {"cursor": "x" * 999, "session": "1", "status": "lost", "limit": "x"}
+    with pytest.raises(ValidationError) as error:
+        ImageFilter.model_validate(wrong)
+    assert len(error.value.errors()) == 4

@@ -30,7 +30,7 @@ from weight_sessions w
 async def page(
     connection: db.Connection, wanted: Mapping[str, Any], *, timezone: str
 ) -> list[dict[str, Any]]:
-    """A page of sessions, newest first.
+    """A page of sessions, newest first; `wanted` is a page of a WeighSessionFilter.
 
     A day is the farm's own, or the edge's where the farm has none.
     """

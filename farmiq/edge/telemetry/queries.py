@@ -3,22 +3,29 @@
 Nothing is prepared: which index is right depends on what is asked and how full a month is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from psycopg.rows import class_row
 
-from farmiq.edge.telemetry.ask import Latest, Place, Range
 from farmiq.edge.telemetry.rules import Window
 from farmiq.plumbing import db
 
 SERIES_AT_ONCE = 20
 
+# Values of the parameters tenant, farm, barn, device and metric; None is all.
+Place = Mapping[str, str | None]
+# A place, and the moments `from` and `to`.
+Span = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
-class Newest:
+class TelemetryReading:
+    """One reading of one series."""
+
     tenant_id: str
     farm_id: str
     barn_id: str
@@ -31,9 +38,6 @@ class Newest:
     clock_suspect: bool
     event_id: UUID
 
-
-@dataclass(frozen=True, slots=True)
-class Reading(Newest):
     @property
     def at(self) -> datetime:
         return self.occurred_at
@@ -44,7 +48,7 @@ class Reading(Newest):
 
 
 @dataclass(frozen=True, slots=True)
-class Bucketful:
+class TelemetryBucket:
     """One bucket of one series."""
 
     tenant_id: str
@@ -79,13 +83,15 @@ class From:
     id: UUID
 
 
-async def latest(connection: db.Connection, asked: Latest) -> list[Newest]:
+async def latest(
+    connection: db.Connection, place: Place, *, after: tuple[str, str, str] | None, limit: int
+) -> list[TelemetryReading]:
     """The newest reading of each series.
 
     What is known in telemetry_latest is a few seconds old; from there on the readings are looked
     at, by the device's index. A time more than a day ahead is suspect and not looked for.
     """
-    async with connection.cursor(row_factory=class_row(Newest)) as cursor:
+    async with connection.cursor(row_factory=class_row(TelemetryReading)) as cursor:
         await cursor.execute(
             """
             select l.tenant_id, coalesce(n.farm_id, l.farm_id) as farm_id,
@@ -116,9 +122,9 @@ async def latest(connection: db.Connection, asked: Latest) -> list[Newest]:
             order by l.tenant_id, l.device_id, l.metric_type
             """,
             {
-                **_places(asked.place),
-                "limit": asked.limit,
-                **dict(zip("abc", asked.after or ("", "", ""), strict=True)),
+                **place,
+                "limit": limit,
+                **dict(zip("abc", after or ("", "", ""), strict=True)),
             },
             prepare=False,
         )
@@ -132,8 +138,8 @@ async def series(
 
     One that is named in full need not be listed: readings beyond a device's number of series.
     """
-    if place.device is not None and place.metric is not None:
-        named = (place.device, place.metric)
+    if place["device"] is not None and place["metric"] is not None:
+        named = (place["device"], place["metric"])
         return [named] if named > after else []
     cursor = await connection.execute(
         """
@@ -144,13 +150,13 @@ async def series(
           and (device_id, metric_type) > (%(a)s, %(b)s)
         order by device_id, metric_type limit %(most)s
         """,
-        {**_places(place), "a": after[0], "b": after[1], "most": most},
+        {**place, "a": after[0], "b": after[1], "most": most},
         prepare=False,
     )
     return [(device_id, metric_type) for device_id, metric_type in await cursor.fetchall()]
 
 
-async def count_readings(connection: db.Connection, asked: Range, *, most: int) -> int:
+async def count_readings(connection: db.Connection, span: Span, *, most: int) -> int:
     """How many readings there are, counted no further than `most`."""
     cursor = await connection.execute(
         """
@@ -164,7 +170,7 @@ async def count_readings(connection: db.Connection, asked: Range, *, most: int) 
             and (%(barn)s::text is null or r.barn_id = %(barn)s)
           limit %(most)s) counted
         """,
-        {**_places(asked.place), "from": asked.starts_at, "to": asked.ends_at, "most": most},
+        {**span, "most": most},
         prepare=False,
     )
     row = await cursor.fetchone()
@@ -172,10 +178,10 @@ async def count_readings(connection: db.Connection, asked: Range, *, most: int) 
 
 
 async def readings(
-    connection: db.Connection, asked: Range, some: Sequence[From], *, most: int
-) -> list[Reading]:
+    connection: db.Connection, span: Span, some: Sequence[From], *, most: int
+) -> list[TelemetryReading]:
     """Readings of these series, series by series, each by time."""
-    async with connection.cursor(row_factory=class_row(Reading)) as cursor:
+    async with connection.cursor(row_factory=class_row(TelemetryReading)) as cursor:
         await cursor.execute(
             """
             select r.tenant_id, r.farm_id, r.barn_id, r.device_id, r.metric_type, r.metric_value,
@@ -193,17 +199,17 @@ async def readings(
                 order by r.occurred_at, r.id limit %(most)s) r
             order by s.place, r.occurred_at, r.id limit %(most)s
             """,
-            _rows(asked, some, most=most),
+            _rows(span, some, most=most),
             prepare=False,
         )
         return await cursor.fetchall()
 
 
-async def bucketfuls(
-    connection: db.Connection, asked: Range, some: Sequence[From], *, window: Window, most: int
-) -> list[Bucketful]:
+async def buckets(
+    connection: db.Connection, span: Span, some: Sequence[From], *, window: Window, most: int
+) -> list[TelemetryBucket]:
     """Buckets that begin in the range, series by series, each by time."""
-    async with connection.cursor(row_factory=class_row(Bucketful)) as cursor:
+    async with connection.cursor(row_factory=class_row(TelemetryBucket)) as cursor:
         await cursor.execute(
             """
             select r.tenant_id, r.farm_id, r.barn_id, r.device_id, r.metric_type,
@@ -222,27 +228,15 @@ async def bucketfuls(
                 order by r.bucket_start_at limit %(most)s) r
             order by s.place, r.bucket_start_at limit %(most)s
             """,
-            {**_rows(asked, some, most=most), "window": window},
+            {**_rows(span, some, most=most), "window": window},
             prepare=False,
         )
         return await cursor.fetchall()
 
 
-def _places(place: Place) -> dict[str, str | None]:
+def _rows(span: Span, some: Sequence[From], *, most: int) -> dict[str, object]:
     return {
-        "tenant": place.tenant,
-        "farm": place.farm,
-        "barn": place.barn,
-        "device": place.device,
-        "metric": place.metric,
-    }
-
-
-def _rows(asked: Range, some: Sequence[From], *, most: int) -> dict[str, object]:
-    return {
-        **_places(asked.place),
-        "from": asked.starts_at,
-        "to": asked.ends_at,
+        **span,
         "devices": [each.device_id for each in some],
         "metrics": [each.metric_type for each in some],
         "ats": [each.at for each in some],

@@ -1,0 +1,389 @@
+"""What the HTTP APIs of a site share: query filters, cursors, JSON bodies, response models.
+
+A handler names its filter as `Annotated[SomeFilter, Query()]` and its body as
+`Annotated[JsonBody[SomeStruct], Depends(BodyOf(SomeStruct, …))]`. What they document about
+themselves, `farmiq openapi` writes into the OpenAPI document (D-292).
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
+from urllib.parse import urlencode
+from uuid import UUID
+
+import msgspec
+from fastapi import Request, Response
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from farmiq.messages import check
+from farmiq.messages.ids import ID_PATTERN
+from farmiq.plumbing import http, sheet
+from farmiq.plumbing.http import HttpError
+
+T = TypeVar("T")
+
+MAX_CURSOR_LENGTH = 256
+MAX_REASONS = 50
+NO_STORE = {"Cache-Control": "no-store"}
+NOT_VALID = "the request is not valid"
+CSV: dict[str, Any] = {"content": {"text/csv": {"schema": {"type": "string"}}}}
+
+
+# --- query parameters
+
+
+class Filter(BaseModel):
+    """The query parameters of an operation; an empty one counts as not given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, regex_engine="python-re")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, given: Any) -> Any:
+        return {name: value for name, value in given.items() if value != ""}
+
+
+def _parse_instant(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        # A plus sign in an address that nobody escaped arrives as a space.
+        at = datetime.fromisoformat(value.strip().replace(" ", "+"))
+    except ValueError:
+        raise ValueError("is not a time such as 2026-05-31T06:00:00Z") from None
+    if at.tzinfo is None:
+        raise ValueError("has no zone: end it with Z, or with an offset such as %2B02:00")
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is not between the years 1 and 9999") from None
+
+
+def parse_day(value: Any) -> Any:
+    """A day such as 2026-05-31. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    try:
+        day = date.fromisoformat(value)
+    except ValueError:
+        raise ValueError("is not a day such as 2026-05-31") from None
+    if not date(1900, 1, 1) <= day <= date(9000, 1, 1):
+        raise ValueError("is not between the years 1900 and 9000")
+    return day
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a page ends: the time and the id of its last row."""
+
+    at: datetime
+    id: UUID
+
+
+def cursor(at: date | datetime, key: UUID) -> str:
+    """The cursor of the page behind this row; a day is its midnight."""
+    moment = at if isinstance(at, datetime) else datetime(at.year, at.month, at.day, tzinfo=UTC)
+    text = f"{moment.astimezone(UTC).isoformat()}|{key}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _parse_cursor(value: Any) -> Position:
+    text = str(value)
+    if len(text) > MAX_CURSOR_LENGTH:
+        raise ValueError(f"is longer than {MAX_CURSOR_LENGTH}")
+    try:
+        decoded = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+        at, _, key = decoded.partition("|")
+        return Position(datetime.fromisoformat(at).astimezone(UTC), UUID(key))
+    except (binascii.Error, ValueError, OverflowError):
+        raise ValueError("is not a `next_cursor` that was given") from None
+
+
+def any_case(choices: Sequence[str]) -> BeforeValidator:
+    """Accepts a choice in any case: people type `incomplete`."""
+    known = {choice.lower(): choice for choice in choices}
+    return BeforeValidator(lambda value: known.get(str(value).lower(), value))
+
+
+def choice(choices: Sequence[str]) -> Any:
+    """For a text that must be one of these, where no Literal names them."""
+    pattern = "|".join(re.escape(each) for each in choices)
+    return Field(pattern=f"^(?:{pattern})$", json_schema_extra={"enum": [*choices]})
+
+
+def _path_id(value: Any) -> Any:
+    try:
+        return UUID(str(value))
+    except ValueError:
+        return UUID(int=0)
+
+
+# What is no id at all is simply not there; who asks has to be known first.
+PathId = Annotated[UUID, BeforeValidator(_path_id)]
+Id = Annotated[str, Field(pattern=ID_PATTERN)]
+Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+Instant = Annotated[datetime, BeforeValidator(_parse_instant)]
+Day = Annotated[date, BeforeValidator(parse_day)]
+Format = Literal["json", "csv"]
+CURSOR_SCHEMA = WithJsonSchema({"type": "string", "maxLength": MAX_CURSOR_LENGTH})
+Cursor = Annotated[Position, PlainValidator(_parse_cursor), CURSOR_SCHEMA]
+
+
+class PageFilter(Filter):
+    """One page, newest row first."""
+
+    cursor: Annotated[Cursor | None, Field(description="The next_cursor of the page before.")] = (
+        None
+    )
+
+    def page(self) -> dict[str, Any]:
+        """The SQL parameters of this page: one row more says whether there is a next one."""
+        position = self.cursor
+        return {
+            **self.model_dump(by_alias=False, exclude={"cursor", "format"}),
+            "after_at": position.at if position else None,
+            "after_id": position.id if position else None,
+            "limit": getattr(self, "limit") + 1,  # noqa: B009 - each filter has its own maximum
+        }
+
+
+class SpanFilter(PageFilter):
+    """One page of what happened in a span of time."""
+
+    begin: Annotated[
+        Instant | None,
+        Field(alias="from", description="Not before this moment (RFC 3339, with a zone)."),
+    ] = None
+    end: Annotated[Instant | None, Field(alias="to", description="Before this moment.")] = None
+
+    @field_validator("end")
+    @classmethod
+    def _not_before_begin(cls, end: datetime | None, info: ValidationInfo) -> datetime | None:
+        begin = info.data.get("begin")
+        if begin and end and begin > end:
+            raise ValueError("is before from")
+        return end
+
+
+F = TypeVar("F", bound=Filter)
+
+
+def parse(kind: type[F], request: Request) -> F:
+    """The query of a page for people. Raises HttpError 400 with all reasons in the message."""
+    names = [name for name, _ in request.query_params.multi_items()]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    found = [(name, "is given more than once") for name in repeated]
+    try:
+        query = kind.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        found += problems(error)
+    if found:
+        message = "; ".join(f"{field}: {reason}" for field, reason in found)
+        details = [{"field": field, "reason": reason} for field, reason in found]
+        raise HttpError(400, f"the address is not valid: {message}", details=details) from None
+    return query
+
+
+def problems(error: ValidationError) -> list[tuple[str, str]]:
+    """(parameter, reason) of everything that is wrong with a filter."""
+    return [
+        (".".join(map(str, item["loc"])), http.reason(cast(Any, item))) for item in error.errors()
+    ]
+
+
+def cut(
+    rows: Sequence[Mapping[str, Any]], limit: int, *, at: str, key: str
+) -> tuple[list[Mapping[str, Any]], str | None]:
+    """The rows of a page, and the cursor of the next page if there is one."""
+    last = rows[limit - 1] if len(rows) > limit else None
+    return [*rows[:limit]], cursor(last[at], last[key]) if last else None
+
+
+def csv_response(
+    request: Request,
+    columns: Sequence[str],
+    rows: Iterable[Mapping[str, Any]],
+    next_cursor: str | None,
+) -> Response:
+    """A table; the header Link has the query of the next page."""
+    text = sheet.lines([columns, *([row[name] for name in columns] for row in rows)])
+    headers = {}
+    if next_cursor:
+        query = [item for item in request.query_params.multi_items() if item[0] != "cursor"]
+        headers["Link"] = f'<?{urlencode([*query, ("cursor", next_cursor)])}>; rel="next"'
+    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+# --- JSON bodies
+
+
+class JsonBody(Generic[T]):
+    """A JSON body, which the handler reads once it knows who calls."""
+
+    def __init__(self, request: Request, spec: "BodyOf[T]") -> None:
+        self._request, self._spec = request, spec
+        self._raw: bytes | None = None
+
+    async def raw(self) -> bytes:
+        """The bytes as they came. Raises HttpError 413 or 415."""
+        if self._raw is None:
+            spec = self._spec
+            self._raw = await http.body(
+                self._request, what=spec.what, most=spec.max_bytes, kind=spec.content_type
+            )
+        return self._raw
+
+    def decode(self, raw: bytes) -> T:
+        """Raises HttpError 400 with everything that is wrong."""
+        return self._spec.decode(raw)
+
+    async def read_object(self) -> dict[str, Any]:
+        """For a reader that accepts more than the document says. Raises HttpError 400, 413, 415."""
+        try:
+            value = json.loads(await self.raw())
+        except (ValueError, RecursionError):
+            raise HttpError(400, "the body is not JSON") from None
+        if not isinstance(value, dict):
+            raise HttpError(400, "the body is not a JSON object")
+        return value
+
+    async def read(self) -> T:
+        """Raises HttpError 400, 413 or 415."""
+        return self.decode(await self.raw())
+
+
+class BodyOf(Generic[T]):
+    """A dependency that gives the handler a JsonBody of this msgspec type.
+
+    `details` of an error name fields as JSON paths if `root` is "$", else by their bare names.
+    """
+
+    def __init__(
+        self,
+        kind: type[T],
+        *,
+        max_bytes: int,
+        what: str = "a request",
+        content_type: str | None = http.JSON,
+        root: Literal["$", "body"] = "body",
+        message: str = NOT_VALID,
+    ) -> None:
+        self.kind, self.what, self.max_bytes = kind, what, max_bytes
+        self.content_type, self._root, self._message = content_type, root, message
+        self._decoder = msgspec.json.Decoder(kind)
+        as_what = f"send {content_type}" if content_type else "send it in UTF-8"
+        self.errors = {
+            400: http.ERRORS[400],
+            413: f"PAYLOAD_TOO_LARGE: more than {max_bytes} bytes.",
+            415: f"UNSUPPORTED_MEDIA_TYPE: {as_what}.",
+        }
+
+    async def __call__(self, request: Request) -> JsonBody[T]:
+        return JsonBody(request, self)
+
+    def decode(self, raw: bytes) -> T:
+        reasons: list[str]
+        try:
+            value = self._decoder.decode(raw)
+        except check.REFUSED as error:
+            reasons = [*check.problems(raw, self.kind), *self._unknown(raw)] or [str(error)]
+        else:
+            # Also what jsonb or text cannot hold, and keys that stand there twice.
+            reasons = check.keepable(raw)
+            if not reasons:
+                return value
+        named = self._path if self._root == "$" else _bare
+        details = [named(reason) for reason in reasons[:MAX_REASONS]]
+        raise HttpError(400, self._message, details=details) from None
+
+    def _unknown(self, raw: bytes) -> list[str]:
+        value, _ = check.look(raw)
+        known = {field.encode_name for field in msgspec.structs.fields(cast(Any, self.kind))}
+        names = [name for name in value if name not in known] if isinstance(value, dict) else []
+        return [f"there is no field `{name[:64]}` - at `$`" for name in names]
+
+    def _path(self, reason: str) -> dict[str, str]:
+        why, _, path = reason.partition(" - at `")
+        return {"field": path.removesuffix("`") or "$", "reason": why}
+
+
+_ABSENT = re.compile(r"missing required field `(.+)`")
+_UNKNOWN = re.compile(r"there is no field `(.+)`")
+
+
+def _bare(reason: str) -> dict[str, str]:
+    why, _, path = reason.partition(" - at `$")
+    if absent := _ABSENT.fullmatch(why):
+        return {"field": absent[1], "reason": "is missing"}
+    if unknown := _UNKNOWN.fullmatch(why):
+        return {"field": unknown[1], "reason": "is not known"}
+    field = re.split(r"[.\[]", path.removesuffix("`").removeprefix("."))[0]
+    return {"field": field or "body", "reason": why[:500]}
+
+
+class Documented:
+    """What the document says of callers of a route whose handler asks who calls itself."""
+
+    def __init__(self, *security: str, errors: Mapping[int, str]) -> None:
+        self.security, self.errors = security, errors
+
+    async def __call__(self) -> None:
+        """Nothing is to be done."""
+
+
+class ResponseOf:
+    """Documents the response of a RawRoute that encodes a msgspec type itself."""
+
+    def __init__(self, kind: type, *, status: int = 200, description: str = "Done.") -> None:
+        self.kind, self.status, self.description = kind, status, description
+
+    async def __call__(self) -> None:
+        """Nothing is to be done."""
+
+
+def invalid(*problems: tuple[str, str]) -> HttpError:
+    """400 for (field, reason) pairs that a handler found."""
+    details = [{"field": field, "reason": reason} for field, reason in problems]
+    return HttpError(400, NOT_VALID, details=details)
+
+
+# --- responses
+
+
+class Model(BaseModel):
+    """A response. The document and the response have exactly these fields."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+def _utc(at: datetime) -> datetime:
+    return at.astimezone(UTC)
+
+
+# RFC 3339 with Z, whatever zone the database speaks in.
+At = Annotated[datetime, AfterValidator(_utc)]
+
+
+def errors(descriptions: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+    """For `responses=`: errors that only this operation has, or says in its own words."""
+    return {
+        status: {"model": http.ErrorBody, "description": why}
+        for status, why in descriptions.items()
+    }

@@ -1,0 +1,197 @@
+"""Weigh sessions for programs: a list, page by page or as CSV, and one in full."""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import FastAPI, Query, Request, Response
+from pydantic import Field
+
+from farmiq import api
+from farmiq.api import At, Id
+from farmiq.cloud.console import look, pages, store, weighing_store, weighings, words
+from farmiq.cloud.identity import desk
+from farmiq.cloud.identity.store import SignIn
+from farmiq.plumbing import db
+from farmiq.plumbing.http import HttpError
+
+SESSIONS = "/api/v1/weighvision/sessions"
+SESSION = f"{SESSIONS}/{{session_id}}"
+MAX_ROWS = 10_000
+COLUMNS = (
+    "session_id", "farm_id", "barn_id", "device_id", "batch_id", "state", "status", "start_at",
+    "end_at", "initial_weight_kg", "final_weight_kg", "image_count", "media_ids", "missing",
+    "cancel_reason", "received_at", "station_id", "clock_suspect",
+)  # fmt: skip
+
+State = Literal["created", "finalized", "cancelled", "INCOMPLETE"]
+Company = Annotated[
+    UUID | None, Field(description="For super admins: another company than the one they chose.")
+]
+
+
+class WeighingFilter(api.SpanFilter):
+    """Which sessions, newest first. `day` is a day in the company's zone."""
+
+    day: Annotated[
+        api.Day | None, Field(description="Begun on this day, in the company's zone.")
+    ] = None
+    farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
+    barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
+    device: Annotated[Id | None, Field(description="Only this device's.")] = None
+    state: Annotated[
+        State | None, api.any_case(weighings.STATES), Field(description="Only in this state.")
+    ] = None
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
+    format: Annotated[api.Format, Field(description="json or csv.")] = "json"
+    company: Company = None
+
+
+class CompanyFilter(api.Filter):
+    company: Company = None
+
+
+class Weighing(api.Model):
+    """`state` is the status, or INCOMPLETE while a part is missing for too long: see `lacking`.
+
+    `media_ids` are the images that were announced, in their order. `clock_suspect`: the clock of
+    the device cannot be right, so times of this session may be wrong.
+    """
+
+    session_id: UUID
+    farm_id: str
+    barn_id: str
+    device_id: str | None
+    batch_id: str | None
+    state: State
+    status: Literal["created", "finalized", "cancelled"]
+    start_at: At
+    end_at: At | None
+    initial_weight_kg: float | None
+    final_weight_kg: float | None
+    image_count: int | None
+    media_ids: list[UUID]
+    missing: list[str]
+    cancel_reason: str | None
+    received_at: At
+    station_id: str | None
+    clock_suspect: bool
+    lacking: list[str]
+
+
+class Weighings(api.Model):
+    sessions: list[Weighing]
+    next_cursor: str | None
+
+
+class WeighingEvent(api.Model):
+    event_id: UUID
+    event_type: str
+    occurred_at: At
+    stored_at: At
+    weight_kg: float | None
+    media_id: UUID | None
+
+
+class WeighingImage(api.Model):
+    """`here`: its bytes are in the cloud; else it is on its way from the edge."""
+
+    media_id: UUID
+    here: bool
+
+
+class WeighingInFull(Weighing):
+    events: list[WeighingEvent]
+    images: list[WeighingImage]
+
+
+@dataclass(frozen=True)
+class WeighingApi:
+    pages: pages.Pages
+    patience_s: float
+
+    def add_to(self, app: FastAPI) -> None:
+        app.add_api_route(
+            SESSIONS,
+            look.with_error_pages(self.sessions),
+            summary="Weigh sessions of the person's company, newest first",
+            operation_id="getWeighings",
+            response_model=Weighings,
+            response_description="A page.",
+            dependencies=[desk.SIGN_IN],
+            responses={
+                200: api.CSV,
+                **api.errors({404: "NOT_FOUND: there is no such company, or not for you."}),
+            },
+        )
+        app.add_api_route(
+            SESSION,
+            look.with_error_pages(self.session),
+            summary="One weigh session with its events and images",
+            operation_id="getWeighing",
+            response_model=WeighingInFull,
+            response_description="The session.",
+            dependencies=[desk.SIGN_IN],
+            responses=api.errors({404: "NOT_FOUND: there is no such session."}),
+        )
+
+    async def sessions(
+        self, request: Request, response: Response, query: Annotated[WeighingFilter, Query()]
+    ) -> Any:
+        signed_in = await self.pages.must_be_signed_in(request)
+        wanted = query.page()
+        async with self.pages.as_person(request, signed_in) as connection:
+            if query.day:
+                zone = words.zone(await self._timezone(connection, signed_in))
+                begin, end = weighings.bounds(query.day, zone)
+                # What else bounds the time counts too.
+                wanted["begin"] = max(begin, query.begin) if query.begin else begin
+                wanted["end"] = min(end, query.end) if query.end else end
+            found = await weighing_store.page(connection, wanted, patience_s=self.patience_s)
+        rows, following = api.cut(
+            [_row(each) for each in found], query.limit, at="start_at", key="session_id"
+        )
+        if query.format == "csv":
+            table = api.csv_response(request, COLUMNS, map(_cells, rows), following)
+            table.headers.update(api.NO_STORE)
+            table.headers["Content-Disposition"] = 'attachment; filename="weighings.csv"'
+            return table
+        response.headers.update(api.NO_STORE)
+        return {"sessions": rows, "next_cursor": following}
+
+    async def session(
+        self,
+        request: Request,
+        response: Response,
+        session_id: UUID,
+        _: Annotated[CompanyFilter, Query()],
+    ) -> Any:
+        signed_in = await self.pages.must_be_signed_in(request)
+        async with self.pages.as_person(request, signed_in) as connection:
+            found = await weighing_store.one(connection, session_id, patience_s=self.patience_s)
+            if found is None:
+                raise HttpError(404, "there is no such weighing")
+            events = await weighing_store.events(connection, session_id)
+            here = await weighing_store.here(connection, found.media_ids)
+        response.headers.update(api.NO_STORE)
+        images = [{"media_id": each, "here": each in here} for each in found.media_ids]
+        return {**_row(found), "events": events, "images": images}
+
+    async def _timezone(self, connection: db.Connection, signed_in: SignIn) -> str:
+        company = await store.company(connection, email=signed_in.email)
+        if company is None:
+            raise pages.not_signed_in()
+        return company.timezone
+
+
+def _row(found: weighings.Weighing) -> dict[str, Any]:
+    row = asdict(found)
+    lacking = list(found.lacking) if found.state == "INCOMPLETE" else []
+    return {**{name: row[name] for name in COLUMNS}, "lacking": lacking}
+
+
+def _cells(row: Any) -> dict[str, Any]:
+    return {
+        name: " ".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in row.items()
+    }

@@ -1,0 +1,150 @@
+"""The paths of a site's OpenAPI document, as its handlers describe themselves."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from farmiq.api import BodyOf, ResponseOf
+from farmiq.cloud.camera.accounts import api as camera_accounts
+from farmiq.cloud.console.pages import Pages
+from farmiq.cloud.console.weighing_api import WeighingApi
+from farmiq.cloud.deadletter import api as deadletter
+from farmiq.cloud.edges import api as edges
+from farmiq.cloud.ingestion.service import Ingestion
+from farmiq.cloud.media import api as cloud_media
+from farmiq.cloud.media.intake import Intake
+from farmiq.config import CloudSettings, EdgeSettings
+from farmiq.contracts import schemas
+from farmiq.edge.devices import api as devices
+from farmiq.edge.feed import api as feed
+from farmiq.edge.ingress.api import Desk
+from farmiq.edge.media import api as media
+from farmiq.edge.sync import api as sync
+from farmiq.edge.telemetry import api as telemetry
+from farmiq.edge.weighvision import api as weighvision
+from farmiq.plumbing import http
+
+JWKS = "/.well-known/jwks.json"
+ALWAYS = ("/healthz", "/readyz", "/metrics", "/version")
+
+
+def app(site: str) -> FastAPI:
+    """The routes of a site, with nothing behind them."""
+    server = http.Door(title=site, version="0")
+    nothing: Any = None
+    if site == "edge":
+        Desk(nothing, nothing).add_to(server.app)
+        devices.Api(nothing).add_to(server.app)
+        sync.add_to(server.app, nothing, nothing)
+        telemetry.Api(nothing).add_to(server.app)
+        weighvision.Api(nothing, timezone="UTC", service="edge-weighvision").add_to(server.app)
+        media.Api(EdgeSettings.load_some({}), nothing, nothing, nothing).add_to(server.app)
+        feed.Api(nothing, service="edge-feed-intake").add_to(server.app)
+    else:
+        settings = CloudSettings.load_some({})
+        Ingestion(settings, nothing, nothing, nothing, nothing).add_to(server.app)
+        pages = Pages(nothing, nothing, nothing, cookie_secure=False)
+        pages.add_to(server.app)
+        WeighingApi(pages, patience_s=0).add_to(server.app)
+        edges.Api(nothing, nothing, nothing).add_to(server.app)
+        cloud_media.Api(nothing, nothing, nothing).add_to(server.app)
+        Intake(settings, nothing, nothing, nothing).add_to(server.app)
+        deadletter.Api(nothing, nothing, nothing).add_to(server.app)
+        camera_accounts.Api(nothing, nothing).add_to(server.app)
+    return server.app
+
+
+def generated(site: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The paths, and the schemas that they refer to."""
+    routes = [
+        route
+        for route in app(site).routes
+        if isinstance(route, APIRoute) and _is_for_programs(route.path)
+    ]
+    document = get_openapi(title=site, version="0", routes=routes)
+    bodies: list[Any] = []
+    for route in routes:
+        for method in sorted(route.methods or ()):
+            operation = document["paths"][route.path_format][method.lower()]
+            bodies += _describe(operation, route)
+    error = http.ErrorBody.model_json_schema(ref_template=schemas.PREFIX + "{model}")
+    found = {
+        **document["components"]["schemas"],
+        **error.pop("$defs"),
+        http.ErrorBody.__name__: error,
+        **schemas.components(bodies),
+    }
+    for name in ("HTTPValidationError", "ValidationError"):
+        found.pop(name, None)
+    return _without_titles(document["paths"]), _without_titles(found)
+
+
+def _is_for_programs(path: str) -> bool:
+    return path.startswith("/api/") or path in (*ALWAYS, JWKS)
+
+
+def _describe(operation: dict[str, Any], route: APIRoute) -> list[Any]:
+    """Add what the dependencies of a handler say of themselves. Returns the types of bodies."""
+    if route.operation_id is None:
+        del operation["operationId"]
+    responses = operation["responses"]
+    responses.pop("422", None)
+    implied: dict[int, str] = {}
+    bodies = []
+    for dependency in _dependencies(route.dependant):
+        if isinstance(dependency, BodyOf):
+            bodies.append(dependency.kind)
+            content = {http.JSON: {"schema": schemas.ref(dependency.kind)}}
+            operation["requestBody"] = {"required": True, "content": content}
+        if isinstance(dependency, ResponseOf):
+            bodies.append(dependency.kind)
+            responses[str(dependency.status)] = {
+                "description": dependency.description,
+                "content": {http.JSON: {"schema": schemas.ref(dependency.kind)}},
+            }
+        if security := getattr(dependency, "security", None):
+            names = security if isinstance(security, tuple) else (security,)
+            operation["security"] = [{name: []} for name in names]
+        implied |= getattr(dependency, "errors", {})
+    for parameter in operation.get("parameters", []):
+        parameter["schema"] = _without_null(parameter["schema"])
+    places = {parameter["in"] for parameter in operation.get("parameters", [])}
+    if places - {"path"}:
+        implied.setdefault(400, http.ERRORS[400])
+    if "path" in places:
+        implied.setdefault(404, http.ERRORS[404])
+    for status, why in implied.items():
+        content = {http.JSON: {"schema": {"$ref": schemas.PREFIX + http.ErrorBody.__name__}}}
+        responses.setdefault(str(status), {"description": why, "content": content})
+    operation["responses"] = dict(sorted(responses.items()))
+    return bodies
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that is not given is absent, never null; its description stands beside it."""
+    choices = [each for each in schema.pop("anyOf", []) if each != {"type": "null"}]
+    schema.pop("description", None)
+    if len(choices) == 1:
+        return {**choices[0], **schema}
+    return {**schema, "anyOf": choices} if choices else schema
+
+
+def _dependencies(dependant: Dependant) -> Iterator[Any]:
+    for each in dependant.dependencies:
+        yield from _dependencies(each)
+        yield each.call
+
+
+def _without_titles(value: Any) -> Any:
+    """Pydantic titles each field with its name once more."""
+    if isinstance(value, dict):
+        return {
+            name: _without_titles(each)
+            for name, each in value.items()
+            if name != "title" or not isinstance(each, str)
+        }
+    return [_without_titles(each) for each in value] if isinstance(value, list) else value
