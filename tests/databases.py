@@ -4,7 +4,9 @@ To copy one costs the server far more than to empty the few tables that a test w
 to. Only data is cleaned away: one whose catalogue a test changed is dropped.
 """
 
+import atexit
 import contextlib
+import functools
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -67,18 +69,25 @@ _idle: defaultdict[tuple[str, str], list[_Clean]] = defaultdict(list)
 @contextlib.contextmanager
 def lend(server: str, template: str) -> Iterator[str]:
     """The name of a database that is as its template, never the name an earlier test knew."""
-    idle = _idle[server, template]
-    with psycopg.connect(server, autocommit=True) as owner:
-        lent = _renamed(owner, idle.pop()) if idle else _made(owner, server, template)
-        try:
-            yield lent.name
-        finally:
-            _hang_up(owner, lent.name)
-            clean = _cleaned(server, lent)
-            if clean is None:
-                drop(owner, lent.name)
-            else:
-                idle.append(clean)
+    idle, owner = _idle[server, template], _owner(server)
+    lent = _renamed(owner, idle.pop()) if idle else _made(owner, server, template)
+    try:
+        yield lent.name
+    finally:
+        _hang_up(owner, lent.name)
+        clean = _cleaned(server, lent)
+        if clean is None:
+            drop(owner, lent.name)
+        else:
+            idle.append(clean)
+
+
+@functools.cache
+def _owner(server: str) -> Connection:
+    """One for all tests of this process: to connect costs more than to rename a database."""
+    connection = psycopg.connect(server, autocommit=True)
+    atexit.register(connection.close)
+    return connection
 
 
 def copy(owner: Connection, template: str) -> str:

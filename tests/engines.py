@@ -7,15 +7,18 @@ when it ends, however it ends, the engines end with it.
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from farmiq import stack
 
 ENGINES = ("postgres-edge", "postgres-cloud", "rabbitmq", "s3")
 # Folders whose tests need no engine: a run of only these starts none.
 LIGHT = ("house", "unit")
+SCRAM_ITERATIONS_SINCE = 160000
 
 _key = pytest.StashKey[stack.Stack]()
 
@@ -41,7 +44,8 @@ class Engines:
             started = stack.start(root, engines=ENGINES, given={}, say=self._say)
             self._config.stash[_key] = started
             for site in ("EDGE", "CLOUD"):
-                _hurry(started.environment[f"FARMIQ_{site}_DB_ADMIN_URL"])
+                roles = (f"FARMIQ_{site}_DB_ADMIN_URL", f"FARMIQ_{site}_DB_URL")
+                _hurry(*(started.environment[role] for role in roles))
             self.environment = {**started.environment, "FARMIQ_TEST_ROOT": str(root)}
 
     def stop(self) -> None:
@@ -68,13 +72,20 @@ class Engines:
             reporter.write_line(line)
 
 
-def _hurry(admin_url: str) -> None:
+def _hurry(admin_url: str, url: str) -> None:
     """Servers that end with the run and are never killed; rounds that kill have their own.
 
     Nor is anything tidied: hundreds of databases live for seconds, and one that is analysed
-    by itself is no longer as its template.
+    by itself is no longer as its template. Passwords are hashed once instead of 4096 times: tests
+    connect by the ten thousand, and each client pays for the hashing.
     """
     with psycopg.connect(admin_url, autocommit=True) as connection:
         for setting in ("fsync", "full_page_writes", "synchronous_commit", "autovacuum"):
             connection.execute(f"alter system set {setting} = off".encode())
         connection.execute("select pg_reload_conf()")
+        if connection.info.server_version >= SCRAM_ITERATIONS_SINCE:
+            connection.execute("set scram_iterations = 1")
+            for role in (urlsplit(admin_url), urlsplit(url)):
+                statement = sql.SQL("alter role {} password {}")
+                name, password = sql.Identifier(str(role.username)), sql.Literal(role.password)
+                connection.execute(statement.format(name, password))

@@ -1,9 +1,8 @@
 """Settings: frozen, per site, read once; a file for each site."""
 
-from farmiq.config.admin import AdminSettings
-from farmiq.config.cloud import CloudSettings
-from farmiq.config.device import DeviceSettings
-from farmiq.config.edge import EdgeSettings
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from farmiq.config.environment import (
     crash_at,
     environment,
@@ -14,7 +13,14 @@ from farmiq.config.environment import (
     state_dir,
     state_dir_given,
 )
-from farmiq.config.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from farmiq.config.admin import AdminSettings
+    from farmiq.config.cloud import CloudSettings
+    from farmiq.config.device import DeviceSettings
+    from farmiq.config.edge import EdgeSettings
+    from farmiq.config.settings import Settings, SettingsError
+    from farmiq.config.sites import TEMPLATES, site, template
 
 __all__ = [
     "TEMPLATES",
@@ -36,29 +42,22 @@ __all__ = [
     "template",
 ]
 
-TEMPLATES: dict[str, type[Settings]] = {
-    "device": DeviceSettings,
-    "edge": EdgeSettings,
-    "cloud": CloudSettings,
-    "admin": AdminSettings,
+# Imported at first use: most commands need the environment alone, and to import all settings takes
+# as long as the rest of their start.
+_MODULES = {
+    "AdminSettings": "admin",
+    "CloudSettings": "cloud",
+    "DeviceSettings": "device",
+    "EdgeSettings": "edge",
+    "Settings": "settings",
+    "SettingsError": "settings",
+    "TEMPLATES": "sites",
+    "site": "sites",
+    "template": "sites",
 }
 
 
-def site(name: str) -> type[EdgeSettings] | type[CloudSettings]:
-    return EdgeSettings if name == "edge" else CloudSettings
-
-
-def template(name: str) -> str:
-    """A commented file of a site's settings, ready for systemd's EnvironmentFile."""
-    settings = TEMPLATES[name]
-    lines = [f"# FarmIQ settings: {name}. {(settings.__doc__ or '').splitlines()[0]}"]
-    lines.append("# Keep the quotes: an address may contain & and other signs that a shell reads.")
-    for variable, field in settings.variables().items():
-        lines += ["", f"# {field.description}"]
-        default = "" if field.is_required() or field.default is None else field.default
-        if isinstance(default, tuple):
-            default = ",".join(
-                f"{part:g}" if isinstance(part, int | float) else str(part) for part in default
-            )
-        lines.append(f'{variable}=""' if field.is_required() else f'#{variable}="{default}"')
-    return "\n".join(lines) + "\n"
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

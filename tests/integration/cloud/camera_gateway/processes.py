@@ -1,15 +1,14 @@
 """Gateways as processes of their own, killed and started at will."""
 
 import contextlib
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
 
+from tests import preloaded
 from tests.integration.cloud.camera_gateway.conftest import Site
 from tests.until import until
 
@@ -24,16 +23,12 @@ class Gateways:
     def start(self, name: str, *, crash_at: str = "", port: int | None = None) -> None:
         port = port or self._free_port()
         environment = {
-            **os.environ,
             **self._site.environment,
             "FARMIQ_CLOUD_HTTP_PORT": str(port),
             "FARMIQ_CRASH_AT": crash_at,
         }
-        with (self._folder / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "farmiq", "run", "cloud-camera-gateway"],
-                env=environment, stderr=log, stdout=log,
-            )  # fmt: skip
+        log = self._folder / f"{name}.log"
+        process = preloaded.run("cloud-camera-gateway", environment, log=log)
         self.running[name] = (process, port)
 
     def state(self, name: str) -> str:

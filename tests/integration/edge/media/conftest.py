@@ -36,10 +36,15 @@ def jpeg(colour: str = "red", *, size: tuple[int, int] = (64, 48), **options: An
 
 
 def picture(
-    form: str, colour: str = "red", *, size: tuple[int, int] = (64, 48), **options: Any
+    form: str,
+    colour: str = "red",
+    *,
+    size: tuple[int, int] = (64, 48),
+    mode: str = "RGB",
+    **options: Any,
 ) -> bytes:
     out = io.BytesIO()
-    Image.new("RGB", size, colour).save(out, form, **options)
+    Image.new(mode, size, colour).save(out, form, **options)
     return out.getvalue()
 
 

@@ -1,0 +1,34 @@
+"""The settings of each site by its name, and a commented file of them."""
+
+from farmiq.config.admin import AdminSettings
+from farmiq.config.cloud import CloudSettings
+from farmiq.config.device import DeviceSettings
+from farmiq.config.edge import EdgeSettings
+from farmiq.config.settings import Settings
+
+TEMPLATES: dict[str, type[Settings]] = {
+    "device": DeviceSettings,
+    "edge": EdgeSettings,
+    "cloud": CloudSettings,
+    "admin": AdminSettings,
+}
+
+
+def site(name: str) -> type[EdgeSettings] | type[CloudSettings]:
+    return EdgeSettings if name == "edge" else CloudSettings
+
+
+def template(name: str) -> str:
+    """A commented file of a site's settings, ready for systemd's EnvironmentFile."""
+    settings = TEMPLATES[name]
+    lines = [f"# FarmIQ settings: {name}. {(settings.__doc__ or '').splitlines()[0]}"]
+    lines.append("# Keep the quotes: an address may contain & and other signs that a shell reads.")
+    for variable, field in settings.variables().items():
+        lines += ["", f"# {field.description}"]
+        default = "" if field.is_required() or field.default is None else field.default
+        if isinstance(default, tuple):
+            default = ",".join(
+                f"{part:g}" if isinstance(part, int | float) else str(part) for part in default
+            )
+        lines.append(f'{variable}=""' if field.is_required() else f'#{variable}="{default}"')
+    return "\n".join(lines) + "\n"
