@@ -36,3 +36,23 @@ def test_every_cited_decision_is_written_down() -> None:
 
 def test_every_decision_is_written_down_once() -> None:
     assert [number for number, count in written().items() if count > 1] == []
+
+
+def test_index_names_every_decision_in_its_area() -> None:
+    text = DECISIONS.read_text(encoding="utf-8")
+    areas = dict(re.findall(r"(?ms)^## ([^\n]+)\n(.*?)(?=^## |\Z)", text))
+    rows = re.findall(r"(?m)^\| \[([^\]]+)\]\([^)]+\) \| [^|]+ \| ([^|]+) \|$", text)
+
+    assert {area: indexed(numbers) for area, numbers in rows} == {
+        area: set(WRITTEN.findall(entries)) for area, entries in areas.items()
+    }
+
+
+def indexed(numbers: str) -> set[str]:
+    """`C-03 to 05, D-20` is C-03, C-04, C-05 and D-20."""
+    ranges = re.findall(r"([CD])-(\d+)(?: to (\d+))?", numbers)
+    return {
+        f"{kind}-{number:02}"
+        for kind, first, last in ranges
+        for number in range(int(first), int(last or first) + 1)
+    }
