@@ -389,7 +389,8 @@ class Forwarder:
                     tx,
                     tenant.tenant_id,
                     level=level,
-                    recent_s=self._settings.sync_breaker_s,
+                    # The pause, and as much again for the request that ended it.
+                    recent_s=2 * self._settings.sync_breaker_s,
                     limit=rules.RECENT_ROWS,
                 )
 

@@ -175,8 +175,8 @@ async def _purge_month(pool: db.Pool, month: date, purged: Purged, *, before: da
         async with pool.connection() as connection:
             awaiting = await store.awaiting_buckets(connection, day)
         for tenant_id in tenants:
-            keep = awaiting.get(tenant_id, ())
-            left += await _purge_day(pool, tenant_id, day, purged, keep=keep)
+            series = awaiting.get(tenant_id, ())
+            left += await _purge_day(pool, tenant_id, day, purged, awaiting=series)
         day += timedelta(days=1)
     if left:
         purged.blocked[f"telemetry_raw_{month:%Y_%m}"] = _unsynced(left)
@@ -188,13 +188,13 @@ async def _purge_day(
     day: datetime,
     purged: Purged,
     *,
-    keep: Sequence[store.DeviceMetric],
+    awaiting: Sequence[store.DeviceMetric],
 ) -> int:
     """Return how many had to stay."""
 
     async def delete(tx: db.Connection, after: tuple[datetime, UUID]) -> PurgedBatch:
         return await store.delete_readings(
-            tx, tenant_id, starts_at=day, before=day + timedelta(days=1), keep=keep,
+            tx, tenant_id, starts_at=day, before=day + timedelta(days=1), awaiting=awaiting,
             after=after, limit=BATCH,
         )  # fmt: skip
 

@@ -135,7 +135,7 @@ async def series_after(tx: db.Connection, after: Series, *, limit: int) -> list[
 async def delete_empty_series(tx: db.Connection, *, before: datetime) -> int:
     """Delete series that have had nothing new since, and have no reading and no bucket left.
 
-    The limits keep each look at one index: a join would read every reading there is.
+    The limits make each look use one index: a join would read every reading there is.
     """
     cursor = await tx.execute(
         """
@@ -278,7 +278,7 @@ async def dirty_backlog(tx: db.Connection) -> DirtyBacklog:
 
 async def is_dirty_before(tx: db.Connection, before: datetime) -> bool:
     """Whether a bucket from before this time still has to be recomputed."""
-    found: bool = await db.fetch_value(
+    is_dirty: bool = await db.fetch_value(
         tx,
         """
         select exists (
@@ -290,7 +290,7 @@ async def is_dirty_before(tx: db.Connection, before: datetime) -> bool:
         before,
         before,
     )
-    return found
+    return is_dirty
 
 
 # From which time on buckets are recomputed (raw_from)
@@ -466,11 +466,14 @@ async def delete_readings(
     *,
     starts_at: datetime,
     before: datetime,
-    keep: Sequence[DeviceMetric],
+    awaiting: Sequence[DeviceMetric],
     after: tuple[datetime, UUID],
     limit: int,
 ) -> PurgedBatch:
-    """Delete the next readings of this time that the cloud has (C-42), but none of `keep`."""
+    """Delete the next readings of this time that the cloud has (C-42).
+
+    Readings of `awaiting` series stay.
+    """
     cursor = await tx.execute(
         """
         with batch as (
@@ -500,8 +503,8 @@ async def delete_readings(
             "tenant_id": tenant_id,
             "starts_at": starts_at,
             "before": before,
-            "devices": [device_id for device_id, _ in keep],
-            "metrics": [metric_type for _, metric_type in keep],
+            "devices": [device_id for device_id, _ in awaiting],
+            "metrics": [metric_type for _, metric_type in awaiting],
             "after_at": after[0],
             "after_id": after[1],
             "limit": limit,

@@ -136,7 +136,7 @@ async def test_events_of_the_last_pause_pass_the_backlog_with_the_new_ones(
     ago = (datetime.now(UTC) - BORN) / timedelta(minutes=1)
     pause = settings.sync_breaker_s / 60
     old, first, second = await owe(
-        pool, *[event(minutes=ago - share * pause) for share in (1.5, 0.5, 0.2)]
+        pool, *[event(minutes=ago - share * pause) for share in (2.5, 1.5, 0.2)]
     )
     (ahead,) = await owe(pool, event(minutes=ago + 10))
     weather = Weather()
