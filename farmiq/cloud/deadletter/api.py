@@ -23,8 +23,8 @@ from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.tls import Tls
 
 ROOT = "/api/v1/dead-letters"
-MOST_BYTES = 256 * 1024
-MOST_SHOWN = 500
+MAX_BODY_BYTES = 256 * 1024
+MAX_SHOWN = 500
 SLOWEST_PER_S = 0.1
 SAY_WHICH = {
     "field": "body",
@@ -68,7 +68,7 @@ class Api:
     pool: db.Pool
     desk: Desk
     tls: Tls | None = None
-    # Two at once would only take each other's letters away.
+    # Two moves at the same time would take letters from each other.
     _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def add_to(self, app: FastAPI) -> None:
@@ -87,13 +87,13 @@ class Api:
         return JSONResponse({"groups": [each.described() for each in found]}, headers=NO_STORE)
 
     async def messages(self, request: Request) -> Response:
-        """The first letters that are meant, without their bodies."""
+        """The first letters, without their bodies."""
         chosen = await self._filter(request)
         found: list[dict[str, Any]] = []
         async with self._connection() as opened:
             async for letter, _ in handlers.browse(opened, chosen):
                 found.append(letter.described())
-                if len(found) >= MOST_SHOWN:
+                if len(found) >= MAX_SHOWN:
                     break
         return JSONResponse({"letters": found}, headers=NO_STORE)
 
@@ -105,22 +105,22 @@ class Api:
 
     async def _move(self, request: Request, action: str) -> Response:
         caller = await self._caller(request)
-        asked = await _order(request)
+        body = await _order(request)
         chosen = BusFilter(
-            queue=_queue(asked.queue),
-            reason=asked.reason,
-            event_type=asked.event_type,
+            queue=_queue(body.queue),
+            reason=body.reason,
+            event_type=body.event_type,
             tenant_id=caller.tenant_id,
-            event_ids=frozenset(asked.event_ids),
+            event_ids=frozenset(body.event_ids),
         )
-        if not (asked.all or chosen.is_given):
+        if not (body.all or chosen.is_given):
             raise HttpError(400, "the order does not say which letters", details=[SAY_WHICH])
         order = Order(
-            action, chosen, caller.email, asked.limit, asked.rate_per_s, dry_run=asked.dry_run
+            action, chosen, caller.email, body.limit, body.rate_per_s, dry_run=body.dry_run
         )
         if self._busy.locked():
             raise HttpError(409, "letters are being moved already; try again when that is done")
-        # Opened before the answer begins, so that a bus that is away is still a plain 503.
+        # Opened before the response starts: if the bus is away, the caller gets a plain 503.
         stack = AsyncExitStack()
         await stack.enter_async_context(self._busy)
         try:
@@ -134,7 +134,7 @@ class Api:
     async def _lines(
         self, opened: AbstractConnection, order: Order, stack: AsyncExitStack
     ) -> AsyncIterator[bytes]:
-        """A line per letter, and at the end one that counts them or says what broke."""
+        """A line per letter, and a last one with the counts, or with the error."""
         counts: dict[str, int] = {}
         async with stack:
             try:
@@ -160,7 +160,7 @@ class Api:
     async def _caller(self, request: Request) -> Caller:
         """Raises HttpError 401, 403, 503 if nobody can be asked, or 429 if they ask too often.
 
-        Looking counts too: it takes all letters in hand, and others wait for them.
+        Listing counts too: it holds all letters while it reads them.
         """
         caller = await self._person(request)
         http.allow(request, caller.email)
@@ -203,7 +203,7 @@ def _queue(queue: str | None) -> str | None:
 
 async def _order(request: Request) -> DeadLetterOrder:
     # A form of another site cannot be sent as JSON without the browser asking us first.
-    raw = await http.body(request, what="an order", most=MOST_BYTES)
+    raw = await http.body(request, what="an order", most=MAX_BODY_BYTES)
     try:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""How full the queues are: figures for alerts, and a line in the log before one is full."""
+"""How full the queues are: metrics, and a line in the log before one is full."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 
 EVERY_S = 15.0
-# Half of a week's room is used up: days are left in which to act.
+# Half of a week's room is used: there are days left to act.
 TOO_FULL = 0.5
 
 WAITING = prometheus_client.Gauge(
@@ -53,13 +53,13 @@ class Watch:
                 await backoff.wait()
                 continue
             for queue, count in counts.items():
-                self._tell(queue, count)
+                self._publish(queue, count)
             await asyncio.sleep(EVERY_S)
 
     async def counts(self) -> dict[str, int]:
         return await amqp.depths(self._url, self._limits, tls=self._tls)
 
-    def _tell(self, queue: str, count: int) -> None:
+    def _publish(self, queue: str, count: int) -> None:
         limit = self._limits[queue]
         WAITING.labels(queue=queue).set(count)
         ROOM.labels(queue=queue).set(limit)

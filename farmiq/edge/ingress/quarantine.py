@@ -22,14 +22,14 @@ from farmiq.edge.ingress.store import Refused
 from farmiq.plumbing import db, deadletters, ids, log
 from farmiq.plumbing.deadletters import DeadLetter
 
-MOST_RAW_BYTES = 256 * 1024
-# Open alerts of one kind that name a device; whoever comes after is counted under OTHERS.
-MOST_SUBJECTS = 200
+MAX_RAW_BYTES = 256 * 1024
+# Open alerts of one kind that name a device; further devices are counted under OTHERS.
+MAX_SUBJECTS = 200
 OTHERS = "other devices"
 # A NUL cannot stand in a PostgreSQL text; the topic is shown with it spelled out.
 _NUL = "\x00"
-_MOST_TOPIC = 1024
-# The outbox knows the id, nobody knows any more with which content: it must not just vanish.
+_MAX_TOPIC = 1024
+# The outbox has the id, but its content is not known any more: the message must not vanish.
 _TAKEN = "EVENT_ID_CONFLICT: this event_id was taken long ago, perhaps with another content"
 
 ALERTS = prometheus_client.Counter(
@@ -46,12 +46,12 @@ TABLE = deadletters.quarantine_table(
 )
 
 
-async def put(tx: db.Connection, refused: Sequence[Refused]) -> None:
-    """Keep the messages; the same bytes again only raise a count. Alerts are raised with them."""
-    if not refused:
+async def insert(tx: db.Connection, rejected: Sequence[Refused]) -> None:
+    """Store the messages and raise their alerts; the same bytes again only raise a count."""
+    if not rejected:
         return
-    # In one order whoever calls: two transactions must not wait for each other's rows.
-    rows = sorted(map(_columns, refused), key=lambda row: row["sha256"])
+    # Always in the same order: two transactions must not wait for each other's rows.
+    rows = sorted(map(_columns, rejected), key=lambda row: row["sha256"])
     async with tx.cursor() as cursor:
         await cursor.executemany(
             """
@@ -67,25 +67,25 @@ async def put(tx: db.Connection, refused: Sequence[Refused]) -> None:
             """,
             rows,
         )
-    await tell(tx, refused)
+    await _raise_alerts(tx, rejected)
 
 
-async def tell(tx: db.Connection, refused: Sequence[Refused]) -> None:
-    """Raise what a person should look at: one open alert per kind and device, counted."""
+async def _raise_alerts(tx: db.Connection, rejected: Sequence[Refused]) -> None:
+    """Raise what a person should see: one open alert per kind and device, with a count."""
     counted: Counter[Alert] = Counter()
-    shown: dict[Alert, Refused] = {}
-    for one in refused:
-        concern = refusals.concern(one.topic, one.reasons)
+    examples: dict[Alert, Refused] = {}
+    for message in rejected:
+        concern = refusals.concern(message.topic, message.reasons)
         if concern is not None:
             alert = Alert(concern.kind, concern.subject, concern.severity, concern.message)
             counted[alert] += 1
-            shown.setdefault(alert, one)
+            examples.setdefault(alert, message)
     if not counted:
         return
-    await alerts.raise_all(tx, await _bounded(tx, counted))
-    for alert, one in shown.items():
+    await alerts.raise_all(tx, await _limit_subjects(tx, counted))
+    for alert, message in examples.items():
         ALERTS.labels(kind=alert.kind).inc(counted[alert])
-        named = refusals.named(one.raw)
+        named = refusals.named(message.raw)
         log.get("edge-ingress-gateway").warning(
             alert.kind,
             event_id=named.event_id,
@@ -95,8 +95,8 @@ async def tell(tx: db.Connection, refused: Sequence[Refused]) -> None:
         )
 
 
-async def _bounded(tx: db.Connection, counted: Counter[Alert]) -> Counter[Alert]:
-    """With the names of new devices left out where too many are open already."""
+async def _limit_subjects(tx: db.Connection, counted: Counter[Alert]) -> Counter[Alert]:
+    """Count new devices under OTHERS where too many alerts are open already."""
     rows = await db.fetch_all(
         tx,
         """
@@ -106,18 +106,18 @@ async def _bounded(tx: db.Connection, counted: Counter[Alert]) -> Counter[Alert]
         sorted({alert.subject for alert in counted}),
         sorted({alert.kind for alert in counted}),
     )
-    room = {kind: MOST_SUBJECTS - count for kind, count, _ in rows}
+    room = {kind: MAX_SUBJECTS - count for kind, count, _ in rows}
     known = {(kind, subject) for kind, _, subjects in rows for subject in subjects or ()}
-    bounded: Counter[Alert] = Counter()
+    limited: Counter[Alert] = Counter()
     for alert, count in counted.items():
-        kept = alert
+        raised = alert
         if (alert.kind, alert.subject) not in known:
-            left = room.get(alert.kind, MOST_SUBJECTS)
+            left = room.get(alert.kind, MAX_SUBJECTS)
             room[alert.kind] = left - 1
             if left <= 0:
-                kept = Alert(alert.kind, OTHERS, alert.severity, alert.message)
-        bounded[kept] += count
-    return bounded
+                raised = Alert(alert.kind, OTHERS, alert.severity, alert.message)
+        limited[raised] += count
+    return limited
 
 
 class Effected(Protocol):
@@ -192,7 +192,7 @@ class Quarantine:
         return len(topics)
 
 
-# What a row takes: its bytes and, since a message may be wrong in many places, its reasons.
+# The size of a row: its bytes and its reasons, of which a message may have many.
 _BYTES = "octet_length(raw) + pg_column_size(reasons)"
 
 
@@ -206,7 +206,7 @@ async def size(connection: db.Connection) -> tuple[int, int]:
 
 
 async def expired(connection: db.Connection, *, days: float, most: int) -> list[UUID]:
-    """What did not come for so many days, oldest first."""
+    """Rows that were not received again for so many days, oldest first."""
     rows = await db.fetch_all(
         connection,
         """
@@ -221,10 +221,10 @@ async def expired(connection: db.Connection, *, days: float, most: int) -> list[
 
 
 async def beyond(connection: db.Connection, *, most_bytes: int, most: int) -> list[UUID]:
-    """What is too much for so many bytes: rubbish first, the oldest of it first.
+    """Rows beyond so many bytes: invalid messages first, the oldest of them first.
 
-    What is right and only waits for this edge (a later version, a database that takes it) stays
-    longest: nobody's flood of rubbish drives it out.
+    Valid messages that wait for a later version or for the database stay longest, so that a flood
+    of invalid ones cannot push them out.
     """
     rows = await db.fetch_all(
         connection,
@@ -245,8 +245,8 @@ def _columns(message: Refused) -> dict[str, Any]:
     sent = f"{message.topic}\0".encode(errors="replace") + message.raw
     return {
         "id": ids.new(),
-        "topic": _storable(message.topic)[:_MOST_TOPIC],
-        "raw": message.raw[:MOST_RAW_BYTES],
+        "topic": _storable(message.topic)[:_MAX_TOPIC],
+        "raw": message.raw[:MAX_RAW_BYTES],
         "sha256": hashlib.sha256(sent).digest(),
         "size": len(message.raw),
         **_described(message.reasons),

@@ -1,4 +1,4 @@
-"""Pure: of what kind a refusal is, what counts of refusals are grouped by, and who must look."""
+"""Pure: the kind of a rejection, how rejections are grouped, and which alert they raise."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ KINDS: tuple[Kind, ...] = ("security", "conflict", "format", "not_recorded", "da
 UNKNOWN = "unknown"
 NOBODY = Place(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
 
-# How a reason begins, by kind; the first that fits any reason of a message is the message's.
+# How a reason begins, by kind; the first that fits any reason is the kind of the message.
 _IMPOSTOR = re.compile(r"topic says (tenant_id|device_id|event_type)")
 _FOREIGN = re.compile(r"FOREIGN_SESSION")
 _SIGNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
@@ -29,14 +29,14 @@ _SIGNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("database", re.compile(r"the database refused it|cannot be kept")),
     ("not_recorded", re.compile(r"[\w.]+ is understood but not recorded")),
 )
-# Where the words of a reason end and what it found begins.
+# Where the fixed words of a reason end and the value begins.
 _VALUE = re.compile(r"[`'\":0-9]| - at ")
-_LONGEST_GIST = 100
+_MAX_GIST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """An alert to be raised: `subject` is the device as the topic names it."""
+    """An alert to raise; `subject` is the device that the topic names."""
 
     kind: str
     subject: str
@@ -52,17 +52,17 @@ def kind(reasons: Sequence[str]) -> Kind:
 
 
 def gist(reasons: Sequence[str]) -> str:
-    """The first reason up to its first value: few enough to count by."""
+    """The first reason up to its first value: rejections are counted by it."""
     first = reasons[0]
     if kind(reasons) == "not_recorded":
-        return first[:_LONGEST_GIST]
-    return _VALUE.split(first, maxsplit=1)[0].strip()[:_LONGEST_GIST] or "other"
+        return first[:_MAX_GIST]
+    return _VALUE.split(first, maxsplit=1)[0].strip()[:_MAX_GIST] or "other"
 
 
 def place(topic: str) -> Place:
-    """Whose message it claims to be; NOBODY's, if the topic does not say it.
+    """Where the topic says the message is from; NOBODY if it does not say.
 
-    A session's topic names a station, which stands for its device here.
+    A session's topic names a station, which is its device here.
     """
     try:
         where = topics.parse(topic)
@@ -78,9 +78,9 @@ def place(topic: str) -> Place:
 
 
 def concern(topic: str, reasons: Sequence[str]) -> Concern | None:
-    """What a person should hear of at once (C-02, C-05), or None.
+    """The alert for a person (C-02, C-05), or None.
 
-    Of a device that is not registered the registry tells itself.
+    The registry raises its own alert for a device that is not registered.
     """
     match kind(reasons):
         case "security" if any(_IMPOSTOR.match(reason) for reason in reasons):
@@ -121,7 +121,7 @@ def subject(where: Place) -> str:
 
 
 class Named(msgspec.Struct):
-    """What of an event may stand in a log (C-37); empty where the bytes do not say it."""
+    """The fields of an event that a log may show (C-37); empty if the bytes have none."""
 
     event_id: str = ""
     event_type: str = ""
@@ -129,7 +129,7 @@ class Named(msgspec.Struct):
 
 
 _named = msgspec.json.Decoder(Named)
-_LONGEST_NAME = 128
+_MAX_NAME = 128
 
 
 def named(raw: bytes) -> Named:
@@ -138,7 +138,7 @@ def named(raw: bytes) -> Named:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return Named()
     return Named(
-        found.event_id[:_LONGEST_NAME],
-        found.event_type[:_LONGEST_NAME],
-        found.trace_id[:_LONGEST_NAME],
+        found.event_id[:_MAX_NAME],
+        found.event_type[:_MAX_NAME],
+        found.trace_id[:_MAX_NAME],
     )

@@ -140,7 +140,7 @@ async def _keep_together(
     async with db.transaction(pool) as tx:
         if messages:
             outcome = await effect(tx, messages, registry=registry, look_first=look_first)
-            await quarantine.put(tx, outcome.refused)
+            await quarantine.insert(tx, outcome.refused)
         if progress is not None:
             await progress.advance(tx)
         crash.here("ingress.before_commit")
@@ -331,7 +331,7 @@ async def _set_aside(
         log.get("edge-ingress-gateway").error("ingress.bug", error=why, exc_info=error)
     refused = Refused(topic, raw, [why])
     async with db.transaction(pool) as tx:
-        await quarantine.put(tx, [refused])
+        await quarantine.insert(tx, [refused])
         if progress is not None:
             await progress.advance(tx)
     if progress is not None:

@@ -99,7 +99,7 @@ class TestAlerts:
         for _ in range(2):
             await transaction.keep(pool, [(topic, message(tenant_id="t-2")) for topic in many])
         ((count, seen),) = rows(edge_db, "select count(*), sum(seen_count)::int from alerts")
-        assert (count, seen) == (quarantine.MOST_SUBJECTS + 1, 1400)
+        assert (count, seen) == (quarantine.MAX_SUBJECTS + 1, 1400)
 
     async def test_no_alert_without_its_row(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
@@ -107,7 +107,7 @@ class TestAlerts:
         async def broken(*_: Any) -> None:
             raise psycopg.OperationalError("gone")
 
-        monkeypatch.setattr(quarantine, "_bounded", broken)
+        monkeypatch.setattr(quarantine, "_limit_subjects", broken)
         with pytest.raises(psycopg.OperationalError):
             await transaction.keep(pool, [(TOPIC, message(tenant_id="t-2"))])
         assert rows(edge_db, "select count(*) from quarantine") == [(0,)]
