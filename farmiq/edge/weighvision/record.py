@@ -77,7 +77,9 @@ async def _store(
     await store.add_facts(
         tx,
         [
-            (arrival.place.tenant_id, topic.session_id, fact(arrival), arrival.clock_suspect)
+            store.SessionFact(
+                arrival.place.tenant_id, topic.session_id, fact(arrival), arrival.clock_suspect
+            )
             for arrival, topic in arrivals
         ],
     )
