@@ -1,4 +1,4 @@
-"""The local status page: one address, plain HTML and the same as JSON, for whoever stands there."""
+"""The local status page of the station: HTML and the same as JSON."""
 
 import asyncio
 import contextlib
@@ -11,15 +11,15 @@ from typing import Any
 from farmiq.plumbing import connections
 from farmiq.plumbing.connections import Connection, Connections, Limits
 
-Look = Callable[[], Awaitable[dict[str, Any]]]
+GetStatus = Callable[[], Awaitable[dict[str, Any]]]
 
 REQUEST_S = 5.0
-# Whoever stands at the station and a few more; nobody proves who they are here.
+# A few people at the station; there is no sign-in here.
 LIMITS = Limits(total=32, per_address=16)
-_LONGEST_HEAD = 8192
+_MAX_HEAD_BYTES = 8192
 
 
-async def serve(look: Look, *, host: str, port: int) -> None:
+async def serve(get_status: GetStatus, *, host: str, port: int) -> None:
     """Until cancelled. Raises OSError if the address is taken."""
     open_connections = Connections(LIMITS)
 
@@ -27,12 +27,12 @@ async def serve(look: Look, *, host: str, port: int) -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             place.close = writer.transport.abort
             try:
-                await _answer(look, reader, writer)
+                await _answer(get_status, reader, writer)
             finally:
                 open_connections.release(place)
 
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=_LONGEST_HEAD, loop=loop)
+        reader = asyncio.StreamReader(limit=_MAX_HEAD_BYTES, loop=loop)
         await loop.connect_accepted_socket(
             lambda: asyncio.StreamReaderProtocol(reader, answer, loop=loop), accepted
         )
@@ -44,39 +44,41 @@ async def serve(look: Look, *, host: str, port: int) -> None:
             open_connections.close_all()
 
 
-async def _answer(look: Look, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer(
+    get_status: GetStatus, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
         try:
             async with asyncio.timeout(REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(await _response(look, head))
+            writer.write(await _response(get_status, head))
         except (asyncio.LimitOverrunError, ValueError):
             writer.write(_http("400 Bad Request", "text/plain", "this is no request\n"))
         await writer.drain()
     writer.close()
 
 
-async def _response(look: Look, head: bytes) -> bytes:
+async def _response(get_status: GetStatus, head: bytes) -> bytes:
     method, _, rest = head.decode("latin-1").partition(" ")
     path = rest.partition(" ")[0].partition("?")[0]
     if method not in ("GET", "HEAD"):
         return _http("405 Method Not Allowed", "text/plain", "only GET\n")
     if path == "/status.json":
-        return _http("200 OK", "application/json", json.dumps(await look(), indent=2) + "\n")
+        return _http("200 OK", "application/json", json.dumps(await get_status(), indent=2) + "\n")
     if path == "/":
-        return _http("200 OK", "text/html", _page(await look()))
+        return _http("200 OK", "text/html", _page(await get_status()))
     return _http("404 Not Found", "text/plain", "there are / and /status.json\n")
 
 
 def _http(status: str, kind: str, body: str) -> bytes:
-    said = body.encode()
+    content = body.encode()
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\n"
-        f"Content-Length: {len(said)}\r\nCache-Control: no-store\r\n"
+        f"Content-Length: {len(content)}\r\nCache-Control: no-store\r\n"
         "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n"
         "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
     )
-    return head.encode() + said
+    return head.encode() + content
 
 
 def _page(status: dict[str, Any]) -> str:

@@ -101,8 +101,8 @@ class Agent:
         self._jobs = BufferJobs(buffer, writer, self.recorder, self._wake)
 
     def _wake(self) -> None:
-        self._drain.wake()
-        self._uploads.wake()
+        self._drain.wakeup.set()
+        self._uploads.wakeup.set()
 
     async def run(self, hardware: Sequence[sources.Source]) -> None:
         """Raises an ExceptionGroup with DamagedError if the buffer is damaged."""

@@ -2,10 +2,11 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -303,6 +304,11 @@ async def fetch_dicts(connection: Connection, sql: Any, args: Any = None) -> lis
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(sql, args)
         return await cursor.fetchall()
+
+
+def columns(rows: Collection[Any], *names: str) -> list[list[Any]]:
+    """The attributes of these rows, a list each, for `unnest`; a name may have dots."""
+    return [[get(row) for row in rows] for get in map(attrgetter, names)]
 
 
 class _InUtc(DatetimeDumper):

@@ -136,15 +136,17 @@ class Recorder:
             if store.session(tx, str(session_id)) is not None:
                 raise RejectedError(f"session {session_id} exists already")
             self._require_room(tx, rules.SESSION_ROOM)
-            row = {
-                "session_id": str(session_id),
-                "batch_id": batch_id,
-                "trace_id": trace_id,
-                "boot_id": self.writer.boot_id,
-                "opened_at": _text(at),
-                "order_us": rules.order_us(at, previous_us=None),
-            }
-            store.add_session(tx, row)
+            store.insert(
+                tx,
+                "sessions",
+                session_id=str(session_id),
+                batch_id=batch_id,
+                trace_id=trace_id,
+                boot_id=self.writer.boot_id,
+                opened_at=_text(at),
+                state="open",
+                order_us=rules.order_us(at, previous_us=None),
+            )
             self.writer.emit(
                 tx,
                 weighvision.SessionCreatedByDevice(
@@ -170,7 +172,8 @@ class Recorder:
 
         def work(tx: Tx) -> None:
             self._require_open(tx, session_id)
-            store.add_weight(tx, str(session_id), weight_kg=weight_kg, at=_text(at))
+            row = {"session_id": str(session_id), "weight_kg": weight_kg, "weighed_at": _text(at)}
+            store.insert(tx, "weights", **row)
             self.writer.settle_session(tx, str(session_id), now_s=self.buffer.now_s())
             crash.here("agent.before_weigh_commit")
 
@@ -302,19 +305,19 @@ class Recorder:
         dropped = self._make_picture_room(tx, len(picture.data))
         self.buffer.pictures.store(image_id, picture.data)
         session_id = None if picture.session_id is None else str(picture.session_id)
-        store.add_image(
+        store.insert(
             tx,
-            {
-                "image_id": image_id,
-                "session_id": session_id,
-                "trace_id": trace_id,
-                "content_type": picture.content_type,
-                "size_bytes": len(picture.data),
-                "sha256": hashlib.sha256(picture.data).hexdigest(),
-                "captured_at": _text(picture.captured_at),
-                "kept_boot": self.writer.boot_id,
-                "kept_s": self.buffer.now_s(),
-            },
+            "images",
+            image_id=image_id,
+            session_id=session_id,
+            trace_id=trace_id,
+            content_type=picture.content_type,
+            size_bytes=len(picture.data),
+            sha256=hashlib.sha256(picture.data).hexdigest(),
+            captured_at=_text(picture.captured_at),
+            kept_boot=self.writer.boot_id,
+            kept_s=self.buffer.now_s(),
+            state="waiting",
         )
         if session_id is not None and (session := store.session(tx, session_id)) is not None:
             store.set_session(tx, session_id, images=session["images"] + 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farmiq.device.buffer import rules
+from farmiq.device.buffer import rules, store
 
 Connect = Callable[[Path], sqlite3.Connection]
 
@@ -122,7 +122,8 @@ def _copy(source: Path, fresh: sqlite3.Connection) -> tuple[int, int, int | None
                 broken += 1
                 continue
             with contextlib.suppress(sqlite3.Error):
-                _insert(fresh, table, row)
+                del row["_key"]
+                store.insert(fresh, table, **row)
                 rows += 1
     last_seq = _restore_meta(source, fresh)
     fresh.execute("commit")
@@ -208,12 +209,6 @@ def _scan(
 def _is_intact(row: dict[str, Any]) -> bool:
     raw = row.get("raw")
     return isinstance(raw, bytes) and rules.is_intact(raw, event_id=str(row.get("event_id")))
-
-
-def _insert(fresh: sqlite3.Connection, table: str, row: dict[str, Any]) -> None:
-    names = [name for name in row if name != "_key"]
-    marks = ", ".join(f":{name}" for name in names)
-    fresh.execute(f"insert into {table} ({', '.join(names)}) values ({marks})", row)  # noqa: S608
 
 
 def _restore_meta(aside: Path, fresh: sqlite3.Connection) -> int:

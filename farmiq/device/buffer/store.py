@@ -67,17 +67,13 @@ def backlog(counts: dict[str, int]) -> int:
     return counts["waiting"] + counts["sending"] + counts["published"]
 
 
+def insert(tx: Tx, table: str, **row: Any) -> None:
+    names = ", ".join(row)
+    marks = ", ".join(f":{name}" for name in row)
+    tx.execute(f"insert into {table} ({names}) values ({marks})", row)  # noqa: S608 - our own names
+
+
 # --- sessions and weights
-
-
-def add_session(tx: Tx, row: dict[str, Any]) -> None:
-    tx.execute(
-        """
-        insert into sessions (session_id, batch_id, trace_id, boot_id, opened_at, state, order_us)
-        values (:session_id, :batch_id, :trace_id, :boot_id, :opened_at, 'open', :order_us)
-        """,
-        row,
-    )
 
 
 def session(tx: Tx, session_id: str) -> dict[str, Any] | None:
@@ -110,10 +106,6 @@ def count_sessions_with_problem(tx: Tx) -> int:
     return int(_value(tx, "select count(*) from sessions where problem is not null"))
 
 
-def clear_problems(tx: Tx) -> int:
-    return tx.execute("update sessions set problem = null where problem is not null").rowcount
-
-
 def sessions_with_problem(tx: Tx, *, limit: int) -> list[dict[str, Any]]:
     return _all(
         tx,
@@ -138,13 +130,6 @@ def purge_sessions(tx: Tx, *, ended_before_s: float, problem_before_s: float, li
     ).rowcount
 
 
-def add_weight(tx: Tx, session_id: str, *, weight_kg: float, at: str) -> None:
-    tx.execute(
-        "insert into weights (session_id, weight_kg, weighed_at) values (?, ?, ?)",
-        (session_id, weight_kg, at),
-    )
-
-
 def take_weights(tx: Tx, session_id: str) -> list[tuple[float, str]]:
     """Remove and return a session's weights that are no events yet, in the order they came."""
     rows = tx.execute(
@@ -165,18 +150,6 @@ def count_weights(tx: Tx, session_id: str) -> int:
 
 
 # --- pictures
-
-
-def add_image(tx: Tx, row: dict[str, Any]) -> None:
-    tx.execute(
-        """
-        insert into images (image_id, session_id, trace_id, content_type, size_bytes, sha256,
-                            captured_at, kept_boot, kept_s, state)
-        values (:image_id, :session_id, :trace_id, :content_type, :size_bytes, :sha256,
-                :captured_at, :kept_boot, :kept_s, 'waiting')
-        """,
-        row,
-    )
 
 
 def has_image(tx: Tx, image_id: str) -> bool:
@@ -241,26 +214,7 @@ def image_to_drop(tx: Tx) -> tuple[str, str | None] | None:
     return None
 
 
-def redrive_images(tx: Tx) -> int:
-    return tx.execute(
-        "update images set state = 'waiting', attempts = 0, retry_s = 0, problem = null "
-        "where state = 'failed'"
-    ).rowcount
-
-
 # --- events
-
-
-def add_event(tx: Tx, row: dict[str, Any]) -> None:
-    tx.execute(
-        """
-        insert into events (seq, event_id, event_type, session_id, rank, order_us, topic, raw,
-                            state, kept_s)
-        values (:seq, :event_id, :event_type, :session_id, :rank, :order_us, :topic, :raw,
-                'waiting', :kept_s)
-        """,
-        row,
-    )
 
 
 def set_rank(tx: Tx, seq: int, rank: int) -> None:
@@ -325,11 +279,18 @@ def send_stored_again(tx: Tx, *, since_s: float) -> int:
     ).rowcount
 
 
-def redrive_events(tx: Tx) -> int:
-    return tx.execute(
+def redrive(tx: Tx) -> tuple[int, int]:
+    """Try again what failed or was rejected, from no attempts; (events, images)."""
+    events = tx.execute(
         "update events set state = 'waiting', attempts = 0, reason = null, settled_s = null "
         "where state in ('refused', 'failed')"
     ).rowcount
+    images = tx.execute(
+        "update images set state = 'waiting', attempts = 0, retry_s = 0, problem = null "
+        "where state = 'failed'"
+    ).rowcount
+    tx.execute("update sessions set problem = null where problem is not null")
+    return events, images
 
 
 def oldest_waiting(tx: Tx) -> tuple[float, int] | None:

@@ -69,21 +69,19 @@ class Writer:
         order_us = rules.order_us(at, previous_us=session["order_us"] if session else None)
         if session is not None:
             store.set_session(tx, session["session_id"], order_us=order_us)
-        store.add_event(
+        store.insert(
             tx,
-            {
-                "seq": seq,
-                "event_id": str(event_id),
-                "event_type": event_type,
-                "session_id": session_id,
-                "rank": rules.rank(event_type, in_session=session_id is not None),
-                "order_us": order_us,
-                "topic": rules.topic(
-                    self.identity, event_type, UUID(session_id) if session_id else None
-                ),
-                "raw": raw,
-                "kept_s": now_s,
-            },
+            "events",
+            seq=seq,
+            event_id=str(event_id),
+            event_type=event_type,
+            session_id=session_id,
+            rank=rules.rank(event_type, in_session=session_id is not None),
+            order_us=order_us,
+            topic=rules.topic(self.identity, event_type, UUID(session_id) if session_id else None),
+            raw=raw,
+            state="waiting",
+            kept_s=now_s,
         )
         return seq
 

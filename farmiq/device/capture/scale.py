@@ -10,6 +10,7 @@ never pauses, so the cable is out or the indicator is off.
 import asyncio
 import contextlib
 import os
+import re
 import select
 import termios
 import time
@@ -29,8 +30,6 @@ TICK_S = 0.5
 # A reader that lags gets the newest weights: older ones would be taken for the present.
 MAX_WAITING = 256
 _CHUNK = 4096
-_PARITIES = {"N": serial.PARITY_NONE, "E": serial.PARITY_EVEN, "O": serial.PARITY_ODD}
-_MODE_LENGTH = 3
 
 _NAME = "iot-weighvision-agent"
 
@@ -57,19 +56,15 @@ def port(address: str, *, baud: int = 9600, mode: str = "8N1") -> Port:
             raise ValueError(f"{address!r} needs a host and a port, such as tcp://10.0.0.7:4001")
         return Port(host=parts.hostname, port=parts.port)
     if parts.scheme in {"serial", ""} and parts.path.startswith("/") and not parts.netloc:
-        _check_mode(mode)
+        if not re.fullmatch("[5678][NEO][12]", mode):
+            raise ValueError(
+                f"{mode!r} is no serial mode: data bits, parity, stop bits, such as 8N1"
+            )
         return Port(path=parts.path, baud=baud, mode=mode)
     raise ValueError(
         f"{address!r} is no scale: serial:///dev/ttyUSB0 or tcp://host:port "
         "(docs/operate/hardware.md)"
     )
-
-
-def _check_mode(mode: str) -> None:
-    if not (
-        len(mode) == _MODE_LENGTH and mode[0] in "5678" and mode[1] in _PARITIES and mode[2] in "12"
-    ):
-        raise ValueError(f"{mode!r} is no serial mode: data bits, parity, stop bits, such as 8N1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +212,7 @@ async def _open_serial(where: Port) -> Opened:
         where.path,
         baudrate=where.baud,
         bytesize=int(where.mode[0]),
-        parity=_PARITIES[where.mode[1]],
+        parity=where.mode[1],
         stopbits=int(where.mode[2]),
         timeout=0,
         exclusive=True,

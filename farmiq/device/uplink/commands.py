@@ -89,7 +89,6 @@ class Commands:
 
 
 def redrive(tx: Tx) -> str:
-    """Try again what failed or was rejected, from no attempts; returns what was done in words."""
-    events, images = store.redrive_events(tx), store.redrive_images(tx)
-    store.clear_problems(tx)
+    """Try again what failed or was rejected; returns what was done in words."""
+    events, images = store.redrive(tx)
     return f"{events} events and {images} pictures are tried again"

@@ -4,6 +4,7 @@ events --20/s--> broker --> edge;  edge --iot/ack/…--> [drain] --> events: sto
 """
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections.abc import Awaitable, Callable
@@ -38,6 +39,16 @@ _AFTER_FULL_S = 5.0
 
 class StalledError(Exception):
     """Connected, and nothing moves: connect again."""
+
+
+class Wakeup(asyncio.Event):
+    """Set when there may be something to do."""
+
+    async def wait(self, timeout_s: float) -> None:  # type: ignore[override] # it ends in time
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await super().wait()
+            self.clear()
 
 
 class SendGate:
@@ -82,12 +93,9 @@ class Drain:
     connected_at: float | None = None
     _in_flight: dict[str, Flight] = field(default_factory=dict)
     _confirmed: list[tuple[int, str]] = field(default_factory=list)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    wakeup: Wakeup = field(default_factory=Wakeup)
     _has_confirmed: asyncio.Event = field(default_factory=asyncio.Event)
     _connection: int = -1
-
-    def wake(self) -> None:
-        self._wake.set()
 
     @property
     def in_flight(self) -> int:
@@ -110,7 +118,7 @@ class Drain:
             limit = min(PAGE, self.window - len(self._in_flight))
             page = await self._do(lambda tx: store.take(tx, limit=limit)) if limit > 0 else []  # noqa: B023 - at once
             if not page:
-                await self._rest()
+                await self.wakeup.wait(TICK_S)
                 continue
             crash.here("agent.after_take")
             for event in page:
@@ -158,15 +166,6 @@ class Drain:
         crash.here("agent.after_puback")
         self._confirmed.append((event.seq, event.event_id))
         self._has_confirmed.set()
-
-    async def _rest(self) -> None:
-        """Until there may be something to do."""
-        try:
-            async with asyncio.timeout(TICK_S):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        self._wake.clear()
 
     # --- receipts
 
@@ -228,7 +227,7 @@ class Drain:
         if changed:
             self.settled_at, self.stalls = self.buffer.clock.mono(), 0
             self.alarm(status.DRAIN_STALLED, None)
-        self._wake.set()
+        self.wakeup.set()
 
     # --- the timer
 
@@ -252,7 +251,7 @@ class Drain:
             for event_id in overdue:
                 self._in_flight.pop(event_id, None)
             log.get(NAME).warning("drain.no_receipt", count=len(overdue))
-            self._wake.set()
+            self.wakeup.set()
 
     async def _check_progress(self, broker: mqtt.Client) -> None:
         progress = Progress(

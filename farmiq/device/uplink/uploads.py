@@ -20,6 +20,7 @@ from farmiq.device.buffer.database import Buffer, DiskFullError
 from farmiq.device.buffer.rules import Identity
 from farmiq.device.buffer.store import Image, Tx
 from farmiq.device.buffer.writer import Writer
+from farmiq.device.uplink.drain import Wakeup
 from farmiq.messages import media
 from farmiq.plumbing import log, upload
 from farmiq.plumbing.backoff import Backoff, chance
@@ -55,10 +56,7 @@ class Uploads:
     on_settled: Callable[[], None]
     # Why the last upload was not possible; None: it was.
     unavailable: str | None = None
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def wake(self) -> None:
-        self._wake.set()
+    wakeup: Wakeup = field(default_factory=Wakeup)
 
     async def run(self, http: httpx2.AsyncClient) -> None:
         receiver = Receiver(
@@ -74,7 +72,7 @@ class Uploads:
         while True:
             image = await self._next()
             if image is None:
-                await self._rest()
+                await self.wakeup.wait(POLL_S)
                 continue
             outcome = await self._upload(receiver, image)
             try:
@@ -97,14 +95,6 @@ class Uploads:
             )
         except DiskFullError:
             return None
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(POLL_S):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        self._wake.clear()
 
     async def _upload(self, receiver: Receiver, image: Image) -> "Outcome | Lost":
         data = await asyncio.to_thread(self.buffer.pictures.read, image.image_id)

@@ -34,6 +34,10 @@ class Intake:
         return self.event.tenant_id, self.event.event_id
 
     @property
+    def device_id(self) -> str | None:
+        return self.event.device_id or None
+
+    @property
     def occurred_at(self) -> datetime:
         return self.event.occurred_at
 

@@ -44,20 +44,12 @@ async def add_intakes(tx: db.Connection, intakes: Sequence[Intake]) -> set[tuple
         on conflict do nothing
         returning tenant_id, intake_id
         """,
-        [row.event.event_id for row in intakes],
-        [row.event.tenant_id for row in intakes],
-        [row.event.farm_id for row in intakes],
-        [row.event.barn_id for row in intakes],
-        [row.event.device_id or None for row in intakes],
-        [row.source for row in intakes],
-        [row.feed_lot_id for row in intakes],
-        [row.quantity_kg for row in intakes],
-        [row.occurred_at for row in intakes],
-        [row.parent_event_id for row in intakes],
-        [row.import_row for row in intakes],
-        [row.import_ref for row in intakes],
-        [row.clock_suspect for row in intakes],
-    )
+        *db.columns(
+            intakes, "event.event_id", "event.tenant_id", "event.farm_id", "event.barn_id",
+            "device_id", "source", "feed_lot_id", "quantity_kg", "occurred_at", "parent_event_id",
+            "import_row", "import_ref", "clock_suspect",
+        ),
+    )  # fmt: skip
     return {(tenant_id, intake_id) for tenant_id, intake_id in rows}
 
 

@@ -1,1 +1,1 @@
-"""Weigh sessions at the edge: what a station told, bound into one session each."""
+"""Weigh sessions at the edge: the events of a station, put together to sessions."""

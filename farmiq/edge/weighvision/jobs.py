@@ -200,12 +200,7 @@ async def _update(tx: db.Connection, judged: Sequence[Judged]) -> None:
           as j(id, is_settled, images, reason), (select fn_now() as now) c
         where w.id = j.id
         """,
-        (
-            [session.waiting.id for session in judged],
-            [session.is_settled for session in judged],
-            [session.images for session in judged],
-            [session.reason for session in judged],
-        ),
+        db.columns(judged, "waiting.id", "is_settled", "images", "reason"),
     )
 
 

@@ -1,6 +1,6 @@
 """Weigh sessions inside ingress's one transaction (C-81): store facts, update their sessions.
 
-`problems` tells before anything is stored which events speak on another device's session (SC-02);
+`problems` finds, before anything is stored, events on another device's session (SC-02);
 `record` stores the facts, updates their sessions and returns the events for the cloud.
 """
 
@@ -24,9 +24,9 @@ REFUSED = "FOREIGN_SESSION"
 
 
 async def problems(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[str | None]:
-    """For each message why it may not speak of its session, or None.
+    """For each message why it may not be on its session, or None.
 
-    A session belongs to the device that spoke of it first; within one batch, to the first message.
+    A session belongs to the device of its first message, also within one batch.
     """
     session_ids = {
         arrival.where.session_id for arrival in arrivals if isinstance(arrival.where, SessionTopic)
@@ -77,7 +77,9 @@ async def _store(
     await store.add_facts(
         tx,
         [
-            (arrival.place.tenant_id, topic.session_id, fact(arrival), arrival.clock_suspect)
+            store.SessionFact(
+                arrival.place.tenant_id, topic.session_id, fact(arrival), arrival.clock_suspect
+            )
             for arrival, topic in arrivals
         ],
     )

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from farmiq.edge.weighvision.rules import Fact, Session
@@ -50,16 +51,11 @@ async def begin(tx: db.Connection, stubs: Sequence[Stub]) -> dict[UUID, Owner]:
           (select fn_now() as now) clock
         on conflict on constraint weight_sessions_pkey do nothing
         """,
-        (
-            [stub.session_id for stub in stubs],
-            [stub.place.tenant_id for stub in stubs],
-            [stub.place.farm_id for stub in stubs],
-            [stub.place.barn_id for stub in stubs],
-            [stub.place.device_id for stub in stubs],
-            [stub.station_id for stub in stubs],
-            [stub.occurred_at for stub in stubs],
+        db.columns(
+            stubs, "session_id", "place.tenant_id", "place.farm_id", "place.barn_id",
+            "place.device_id", "station_id", "occurred_at",
         ),
-    )
+    )  # fmt: skip
     rows = await db.fetch_all(
         tx,
         "select id, tenant_id, device_id from weight_sessions where id = any(%s::uuid[]) "
@@ -69,8 +65,15 @@ async def begin(tx: db.Connection, stubs: Sequence[Stub]) -> dict[UUID, Owner]:
     return {id_: (tenant_id, device_id) for id_, tenant_id, device_id in rows}
 
 
-async def add_facts(tx: db.Connection, facts: Sequence[tuple[str, UUID, Fact, bool]]) -> None:
-    """(tenant, session, fact, whether its clock is suspect); a known one stays as it is."""
+class SessionFact(NamedTuple):
+    tenant_id: str
+    session_id: UUID
+    fact: Fact
+    clock_suspect: bool
+
+
+async def add_facts(tx: db.Connection, facts: Sequence[SessionFact]) -> None:
+    """A known one stays as it is."""
     await tx.execute(
         """
         insert into weight_session_events (tenant_id, event_id, session_id, event_type, occurred_at,
@@ -81,21 +84,12 @@ async def add_facts(tx: db.Connection, facts: Sequence[tuple[str, UUID, Fact, bo
           (select fn_now() as now) clock
         on conflict on constraint weight_session_events_pkey do nothing
         """,
-        (
-            [tenant_id for tenant_id, _, _, _ in facts],
-            [fact.event_id for _, _, fact, _ in facts],
-            [session_id for _, session_id, _, _ in facts],
-            [fact.event_type for _, _, fact, _ in facts],
-            [fact.occurred_at for _, _, fact, _ in facts],
-            [fact.seq for _, _, fact, _ in facts],
-            [fact.batch_id for _, _, fact, _ in facts],
-            [fact.weight_kg for _, _, fact, _ in facts],
-            [fact.image_count for _, _, fact, _ in facts],
-            [fact.media_id for _, _, fact, _ in facts],
-            [fact.reason for _, _, fact, _ in facts],
-            [suspect for _, _, _, suspect in facts],
+        db.columns(
+            facts, "tenant_id", "fact.event_id", "session_id", "fact.event_type",
+            "fact.occurred_at", "fact.seq", "fact.batch_id", "fact.weight_kg", "fact.image_count",
+            "fact.media_id", "fact.reason", "clock_suspect",
         ),
-    )
+    )  # fmt: skip
 
 
 async def deciding_facts(
@@ -133,7 +127,6 @@ async def deciding_facts(
 
 async def update_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -> None:
     """Write the states that follow from the facts; the timer judges them again."""
-    states = list(sessions.values())
     await tx.execute(
         """
         update weight_sessions w set
@@ -149,16 +142,12 @@ async def update_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -
         """,
         (
             list(sessions),
-            [session.status for session in states],
-            [session.start_at for session in states],
-            [session.end_at for session in states],
-            [session.batch_id for session in states],
-            [session.initial_weight_kg for session in states],
-            [session.final_weight_kg for session in states],
-            [session.image_count for session in states],
-            [session.reason for session in states],
+            *db.columns(
+                sessions.values(), "status", "start_at", "end_at", "batch_id", "initial_weight_kg",
+                "final_weight_kg", "image_count", "reason",
+            ),
         ),
-    )
+    )  # fmt: skip
 
 
 # --- retention
