@@ -192,23 +192,20 @@ async def send_commands(
     """Send commands to cameras that are awake; after a crash one may be sent twice."""
     async with db.autocommit(pool) as tx:
         command = await commands.next_to_send(tx, awake_s=awake_s)
-    if command is None or reader.problem() is not None:
-        return {}
     sent = 0
     try:
-        # A message that is not stored yet may make the command needless.
-        mark = await position.catch_up()
-        async with db.transaction(pool) as tx:
-            command = await commands.next_to_send(tx, awake_s=awake_s)
-        if not position.holds(mark):
-            return {}
         while command is not None and sent < MAX_COMMANDS and reader.problem() is None:
+            # A message that is not stored yet may make the command needless.
+            mark = await position.catch_up()
+            async with db.transaction(pool) as tx:
+                command = await commands.next_to_send(tx, awake_s=awake_s)
+            if command is None or not position.holds(mark):
+                break
             encoded = dialects.ANSWER[command.dialect](command.spelling, command.answer)
             if encoded is not None:
                 reader.publish(nats_users.subject(encoded[0]), encoded[1])
             async with db.transaction(pool) as tx:
                 await commands.mark_sent(tx, command.command_id, unanswerable=encoded is None)
-                command = await commands.next_to_send(tx, awake_s=awake_s)
             sent += 1
     except (stream.LostError, nats.NatsError) as error:
         log.get(NAME).warning("camera.command_not_sent", reason=str(error))
