@@ -67,10 +67,11 @@ def _instants(zone: tzinfo, start: int, stop: int) -> list[int]:
     at ours.
     """
     days = [*range(start, stop, _DAY_S), stop]
+    known = ((day, _offset(zone, day)) for day in days)
     changes = [
         _first_after_change(zone, early, late)
-        for early, late in pairwise(days)
-        if _offset(zone, early) != _offset(zone, late)
+        for (early, before), (late, after) in pairwise(known)
+        if before != after
     ]
     return sorted({*days, *changes, *(change - 1 for change in changes)})
 
