@@ -68,8 +68,8 @@ class Cursors:
         start = await self._reader.start(furthest, after_seq=self.stored_seq)
         if start.rewound or start.lost or start.created != furthest.created:
             async with db.transaction(self._pool) as tx:
-                await restart(tx, self.lanes, start)
                 await report(tx, start)
+                await restart(tx, self.lanes, start)
         self._last_seq = self.read_seq = start.after_seq
         self._is_started = True
         return start

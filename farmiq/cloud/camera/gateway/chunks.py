@@ -15,8 +15,12 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from farmiq.cloud.camera.gateway.wire import MAX_CHUNKS, MAX_IMAGE_BYTES, Metadata
-from farmiq.cloud.camera.gateway.wire import RejectedMessageError as Wrong
+from farmiq.cloud.camera.gateway.wire import (
+    MAX_CHUNKS,
+    MAX_IMAGE_BYTES,
+    Metadata,
+    RejectedMessageError,
+)
 
 State = Literal["receiving", "complete", "failed"]
 
@@ -260,7 +264,7 @@ def _timeout_text(transfer: Transfer) -> str:
 
 
 def announced(transfer: Transfer, said: Metadata, *, now: datetime) -> Transfer:
-    """After an announcement. Raises Wrong if it contradicts one that is being worked on.
+    """After an announcement. Raises RejectedMessageError if it contradicts one that is on its way.
 
     A failed image begins where it stopped; if it is announced otherwise, from nothing. A stored one
     may be announced in other chunks: its bytes are the same. What is left out holds as it was said.
@@ -269,7 +273,7 @@ def announced(transfer: Transfer, said: Metadata, *, now: datetime) -> Transfer:
     if transfer.state == "complete":
         differences = [each for each in differences if not each.startswith(_CHUNKING)]
     if differences and transfer.state != "failed":
-        raise Wrong(differences, kind="conflict")
+        raise RejectedMessageError(differences, kind="conflict")
     if transfer.state == "complete":
         return replace(transfer, heard_at=now)
     bare = not transfer.is_announced or differences
@@ -321,9 +325,9 @@ def _shown(value: int | bytes) -> str:
 
 
 def took(transfer: Transfer, number: int, size: int, *, now: datetime) -> Transfer | None:
-    """After a chunk of so many bytes; None if it is here already. Raises Wrong if it cannot be."""
+    """After a chunk of so many bytes; None if it is a repeat. Raises RejectedMessageError."""
     if wrong := _chunk_problems(transfer, number, size):
-        raise Wrong(wrong, kind="limits")
+        raise RejectedMessageError(wrong, kind="limits")
     index = number - transfer.first_chunk_id
     if has(transfer.received, index):
         return None

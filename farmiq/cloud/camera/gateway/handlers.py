@@ -21,9 +21,14 @@ from farmiq import crash
 from farmiq.cloud.camera.gateway import chunks, commands, dialects, store, wire
 from farmiq.cloud.camera.gateway.chunks import Pace, Transfer
 from farmiq.cloud.camera.gateway.store import Camera, RejectedMessage, Row, Wake
-from farmiq.cloud.camera.gateway.wire import CameraTopic as Place
-from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata, Sent
-from farmiq.cloud.camera.gateway.wire import RejectedMessageError as Wrong
+from farmiq.cloud.camera.gateway.wire import (
+    CameraTopic,
+    Chunk,
+    Hello,
+    Metadata,
+    RejectedMessageError,
+    Sent,
+)
 from farmiq.plumbing import cursor, db
 from farmiq.plumbing.cursor import CursorMovedError, Lane
 from farmiq.plumbing.stream import Position
@@ -176,7 +181,7 @@ async def apply(
                         one.topic, one.raw, "limits", reasons, said.camera.mac, said.camera
                     )
                 )
-        except Wrong as wrong:
+        except RejectedMessageError as wrong:
             why = (wrong.kind, wrong.reasons)
             rejected.append(RejectedMessage(one.topic, one.raw, *why, said.camera.mac, said.camera))
     rejected += await batch.finish()
@@ -195,14 +200,14 @@ def _rejected(camera: Camera, sent: Sent, kind: str, reasons: list[str]) -> Reje
 
 async def _known(
     tx: db.Connection, sent: Sequence[Sent]
-) -> tuple[list[tuple[Camera, Place, Sent]], list[RejectedMessage]]:
+) -> tuple[list[tuple[Camera, CameraTopic, Sent]], list[RejectedMessage]]:
     """Messages of registered cameras, and those of nobody we know."""
     rejected: list[RejectedMessage] = []
-    placed: list[tuple[Place, Sent]] = []
+    placed: list[tuple[CameraTopic, Sent]] = []
     for one in sent:
         try:
             placed.append((wire.parse_topic(one.topic), one))
-        except Wrong as wrong:
+        except RejectedMessageError as wrong:
             rejected.append(RejectedMessage(one.topic, one.raw, wrong.kind, wrong.reasons))
     found = await store.by_mac(tx, sorted({place.mac for place, _ in placed}))
     known = []
@@ -220,21 +225,21 @@ class Parsed(NamedTuple):
     """A message of a camera, read; or why it could not be."""
 
     camera: Camera
-    place: Place
+    place: CameraTopic
     sent: Sent
-    message: wire.Message | Wrong
+    message: wire.Message | RejectedMessageError
 
 
-def _parse(camera: Camera, place: Place, sent: Sent) -> Parsed:
-    message: wire.Message | Wrong
+def _parse(camera: Camera, place: CameraTopic, sent: Sent) -> Parsed:
+    message: wire.Message | RejectedMessageError
     try:
         dialect = dialects.dialect_of(place)
         message = dialects.READ[dialect](place, sent.raw)
-    except Wrong as wrong:
+    except RejectedMessageError as wrong:
         message, dialect = wrong, camera.dialect
     if dialect != camera.dialect:
         why = f"camera {camera.mac} is registered with the dialect {camera.dialect}: it speaks"
-        message = Wrong([f"{why} {dialect}"], kind="dialect")
+        message = RejectedMessageError([f"{why} {dialect}"], kind="dialect")
     return Parsed(camera, place, sent, message)
 
 
@@ -302,7 +307,7 @@ class BatchHandler:
             self.asked |= await commands.asked(self.tx, greeted)
 
     async def handle(self, said: Parsed) -> list[str]:
-        """What was not kept of it, and why. Raises Wrong for what cannot be taken at all."""
+        """What was not stored of it, and why. Raises RejectedMessageError."""
         camera, place, one, message = said
         self.greeted.pop(camera.device_id, None)
         try:
@@ -315,9 +320,9 @@ class BatchHandler:
                     return list(message.noted)
                 case Chunk():
                     await self._on_chunk(camera, place, message, one)
-                case Wrong():
+                case RejectedMessageError():
                     raise message
-        except Wrong:
+        except RejectedMessageError:
             if wire.may_announce(place, one.raw):
                 self._set_current(camera, store.NOTHING_KNOWN)
             raise
@@ -334,7 +339,7 @@ class BatchHandler:
             placed = [(camera, hello) for camera, hello in hellos if camera.has_site]
             await commands.after_hellos(self.tx, placed)
 
-    async def _on_hello(self, camera: Camera, place: Place, hello: Hello) -> None:
+    async def _on_hello(self, camera: Camera, place: CameraTopic, hello: Hello) -> None:
         self._set_current(camera, None)
         if self.came_at is not None:
             return
@@ -401,7 +406,7 @@ class BatchHandler:
 
     # --- announcements
 
-    async def _on_metadata(self, camera: Camera, place: Place, said: Metadata) -> None:
+    async def _on_metadata(self, camera: Camera, place: CameraTopic, said: Metadata) -> None:
         if repeat := self._other_chunks_of(camera, said):
             repeat.transfer = chunks.announced(repeat.transfer, said, now=self.now)
             self._set_current(camera, repeat.transfer_id)
@@ -479,13 +484,13 @@ class BatchHandler:
             if error.sqlstate in {_NOT_REGISTERED, _NOT_IN_USE}:
                 why = db.first_line(error)
                 await store.alert_unassigned(self.tx, camera, why)
-                raise Wrong([why], kind="unassigned") from None
+                raise RejectedMessageError([why], kind="unassigned") from None
             if db.is_data_error(error):
-                raise Wrong([db.first_line(error)], kind="database") from None
+                raise RejectedMessageError([db.first_line(error)], kind="database") from None
             raise
         try:
             self._check_contradiction(camera, wake, said)
-        except Wrong:
+        except RejectedMessageError:
             await self._roll_back()
             raise
         await self.tx.execute("release savepoint wake")
@@ -517,7 +522,7 @@ class BatchHandler:
             await self.tx.execute("rollback to savepoint wake")
         await self.tx.execute("release savepoint wake")
 
-    async def _row_of(self, camera: Camera, place: Place, said: Metadata, wake: Wake) -> Row:
+    async def _row_of(self, camera: Camera, place: CameraTopic, said: Metadata, wake: Wake) -> Row:
         """The image's transfer: known, waiting for this announcement, or new."""
         image_id = wake.image_id
         known = next((row for row in self._of(camera) if row.image_id == image_id), None)
@@ -587,7 +592,7 @@ class BatchHandler:
         for number, size in await store.sizes(self.tx, row.transfer_id):
             try:
                 after = chunks.took(row.transfer, number, size, now=self.now)
-            except Wrong:
+            except RejectedMessageError:
                 misfits.append(number)
             else:
                 row.transfer = after or row.transfer
@@ -666,13 +671,15 @@ class BatchHandler:
 
     # --- chunks
 
-    async def _on_chunk(self, camera: Camera, place: Place, chunk: Chunk, one: Sent) -> None:
+    async def _on_chunk(self, camera: Camera, place: CameraTopic, chunk: Chunk, one: Sent) -> None:
         row = self._belongs_to(camera, chunk)
         if self._is_repeat(camera, place, chunk, row):
             return
         if row is None:
             if self.came_at is not None and chunk.image_name is None:
-                raise Wrong([_WHOSE], kind="conflict" if self.was_compared else "format")
+                raise RejectedMessageError(
+                    [_WHOSE], kind="conflict" if self.was_compared else "format"
+                )
             await self._make_room(camera)
             name = chunk.image_name or ""
             row = store.opened(camera, name=name, spelling=place.spelling, at=self.now)
@@ -719,7 +726,7 @@ class BatchHandler:
             return []
         return [row for row in self._open(camera) if not row.image_name]
 
-    def _is_repeat(self, camera: Camera, place: Place, chunk: Chunk, row: Row | None) -> bool:
+    def _is_repeat(self, camera: Camera, place: CameraTopic, chunk: Chunk, row: Row | None) -> bool:
         """A chunk of an image that was just stored: its camera did not hear so.
 
         While another image is on its way the camera hears nothing of it: an answer that some
@@ -751,7 +758,7 @@ class BatchHandler:
             if row.transfer.state == "complete" and name in {None, row.image_name}
         ]
 
-    def _schedule_ack(self, camera: Camera, place: Place, row: Row) -> None:
+    def _schedule_ack(self, camera: Camera, place: CameraTopic, row: Row) -> None:
         """ACK_OK once more, where the camera listens now; what came long ago asks for none."""
         if self.came_at is not None:
             return

@@ -12,7 +12,7 @@ does not mean that its message is on disk.
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 
 import httpx2
@@ -28,17 +28,16 @@ from farmiq.cloud.camera.gateway.wire import Sent
 from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
-from farmiq.plumbing import chores, cursor, db, http, lease, log, mqtt, nats, objects, stream
+from farmiq.plumbing import chores, db, http, lease, log, mqtt, nats, objects, stream
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.broker_load import Load
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.chores import Chore
-from farmiq.plumbing.cursor import CursorMovedError, Lane
+from farmiq.plumbing.cursor import CursorMovedError, Cursors, Lane
 from farmiq.plumbing.stream import Message, Reader
 
 NAME = "cloud-camera-gateway"
-LANES = 1
 
 # What is held in memory does not grow with the number of cameras (P12).
 BATCH = 500
@@ -50,7 +49,6 @@ MAX_EXPENSIVE = 60
 # before may read it again. Less where the log fills up.
 PURGE_AFTER_S = 900.0
 PURGE_EVERY_S = 30.0
-CROWDED_SHARE = 0.5
 _NO_KEEPER = (
     f"nobody makes the stream {logins.LOG.name}: FARMIQ_CLOUD_BROKER_NATS_URL or "
     "FARMIQ_CLOUD_BROKER_MONITOR_URL is not set"
@@ -213,9 +211,9 @@ class Ingest:
     ) -> None:
         self._pool, self._reader, self._pace, self._turn = pool, reader, pace, turn
         self._position, self._writing = position, writing
+        self._cursors = Cursors(pool, reader, lanes=1, hold_s=PURGE_AFTER_S)
         self.attempts = Attempts("nothing is being committed")
-        # (when, where the cursor was): what is older may be purged.
-        self._reached: deque[tuple[float, int]] = deque()
+        LOG_LAG.set_function(lambda: self._cursors.lag)
 
     async def run(self, answers: Answers) -> None:
         """Without end; each time that reading breaks off, from the cursor in the database."""
@@ -244,20 +242,16 @@ class Ingest:
                 await backoff.wait()
 
     async def _begin(self) -> Lane:
-        async with db.transaction(self._pool) as tx:
-            lane = (await cursor.claim(tx, logins.LOG.name, lanes=LANES))[0]
-        start = await self._reader.start(lane.position)
+        start = await self._cursors.start(self._report_rewind)
+        self._position.stored(start.after_seq)
+        return self._cursors.lanes[0]
+
+    async def _report_rewind(self, _tx: db.Connection, start: stream.Start) -> None:
+        # At once: what was stored of another log says nothing of this one.
+        self._position.stored(start.after_seq)
         if start.rewound:
             REWOUND.inc()
             log.get(NAME).error("camera.log_rewound", reason=start.rewound, count=start.lost)
-        # At once: what was reached in another stream must not be purged from this one.
-        self._reached.clear()
-        self._position.stored(start.after_seq)
-        # The time of the last message stays: the one at this number is compared with it again.
-        if start.after_seq != lane.position.seq or start.created != lane.position.created:
-            async with db.transaction(self._pool) as tx:
-                await cursor.restart(tx, [lane], start)
-        return lane
 
     async def _take(self, lane: Lane, messages: Sequence[Message]) -> Outcome:
         sent = [
@@ -268,12 +262,12 @@ class Ingest:
             with self.attempts:
                 outcome = await handlers.commit_bisecting(self._pool, sent, self._pace, lane=lane)
         crash.here("camera.after_commit")
+        self._cursors.read_seq = lane.position.seq
         self._position.stored(lane.position.seq)
         self._report(outcome, messages[-1])
         return outcome
 
     def _report(self, outcome: Outcome, last: Message) -> None:
-        LOG_LAG.set(self._reader.pending + self._reader.waiting)
         LOG_LAG_S.set(max(0.0, time.time() - last.stored_at_ns / 1e9))
         for code in outcome.failed:
             ENDED.labels(outcome=code.lower()).inc()
@@ -288,26 +282,13 @@ class Ingest:
 
     async def purge(self) -> dict[str, object]:
         """Remove from the log what was stored a while ago; more where the log fills up."""
-        seq = self._position.seq
-        now = asyncio.get_running_loop().time()
-        if self._reader.problem() is not None:
-            return {}
         try:
-            info = await self._reader.info()
-            LOG_SHARE.set(info.share)
-            self._reached.append((now, seq))
-            after_s = PURGE_AFTER_S if info.share < CROWDED_SHARE else 0.0
-            below = 0
-            while self._reached and self._reached[0][0] <= now - after_s:
-                below = self._reached.popleft()[1]
-            # The message at the cursor stays: it tells whether the broker's files are the same.
-            below = min(below, seq)
-            if below <= info.first_seq:
-                return {}
-            return {"purged": await self._reader.purge(below_seq=below)}
-        except (nats.NatsError, stream.LostError) as error:
+            info, purged = await self._cursors.purge()
+        except nats.NatsError as error:
             log.get(NAME).warning("camera.not_purged", reason=str(error))
             return {}
+        LOG_SHARE.set(info.share)
+        return {"purged": purged} if purged else {}
 
 
 def _parts(messages: Sequence[Message]) -> list[Sequence[Message]]:
