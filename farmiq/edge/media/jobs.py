@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-import prometheus_client
+from prometheus_client import Gauge
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
@@ -33,16 +33,16 @@ BUCKET = "the edge's bucket"
 
 T = TypeVar("T")
 
-
-def _gauge(name: str, text: str) -> prometheus_client.Gauge:
-    return prometheus_client.Gauge(f"farmiq_media_{name}", text, ["tenant_id"])
-
-
-UNSYNCED = _gauge("unsynced", "Images that the cloud has not got")
-UNSYNCED_BYTES = _gauge("unsynced_bytes", "Bytes of images that the cloud has not got")
-OLDEST = _gauge("unsynced_oldest_seconds", "Age of the oldest of them")
-STORED_BYTES = _gauge("stored_bytes", "Bytes of images in the edge's bucket")
-MISSING = _gauge("missing", "Images that were announced, or refused, and are not here")
+_LABELS = ["tenant_id"]
+UNSYNCED = Gauge("farmiq_media_unsynced", "Images that the cloud has not got", _LABELS)
+UNSYNCED_BYTES = Gauge(
+    "farmiq_media_unsynced_bytes", "Bytes of images that the cloud has not got", _LABELS
+)
+OLDEST = Gauge("farmiq_media_unsynced_oldest_seconds", "Age of the oldest of them", _LABELS)
+STORED_BYTES = Gauge("farmiq_media_stored_bytes", "Bytes of images in the edge's bucket", _LABELS)
+MISSING = Gauge(
+    "farmiq_media_missing", "Images that were announced, or refused, and are not here", _LABELS
+)
 
 
 @dataclass
