@@ -8,7 +8,7 @@ from fastapi import FastAPI, Query, Request, Response
 from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, Id
+from farmiq.api import At, Id, PathId
 from farmiq.cloud.console import look, pages, store, weighing_store, weighings, words
 from farmiq.cloud.identity import desk
 from farmiq.cloud.identity.store import SignIn
@@ -163,7 +163,7 @@ class WeighingApi:
         self,
         request: Request,
         response: Response,
-        session_id: UUID,
+        session_id: PathId,
         _: Annotated[CompanyFilter, Query()],
     ) -> Any:
         signed_in = await self.pages.must_be_signed_in(request)
