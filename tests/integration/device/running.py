@@ -8,9 +8,9 @@ from farmiq.device import service
 from farmiq.device.buffer import store
 from farmiq.device.buffer.database import Clock
 from farmiq.device.buffer.recorder import Recorder
-from tests import station
 from tests.integration.device.conftest import Edge
-from tests.until import until
+from tests.support import station
+from tests.support.until import until
 
 
 class Running:

@@ -15,10 +15,10 @@ from farmiq.device.uplink import commands
 from farmiq.device.uplink.rules import RateLimiter
 from farmiq.messages import topics
 from farmiq.plumbing import ids
-from tests import station
 from tests.integration.device.conftest import Edge
 from tests.integration.device.running import Running
-from tests.until import until
+from tests.support import station
+from tests.support.until import until
 
 
 async def fill(agent: Running, sessions: int, *, weights: int = 8) -> int:

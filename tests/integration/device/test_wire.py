@@ -13,12 +13,12 @@ from farmiq.device.uplink import drain
 from farmiq.device.uplink.drain import SendGate
 from farmiq.device.uplink.rules import JITTER_S, RateLimiter
 from farmiq.plumbing import mqtt
-from tests import station
 from tests.integration.device.conftest import Edge
 from tests.integration.device.processes import Station
 from tests.integration.device.running import Running
 from tests.integration.device.tap import Published, tapped
-from tests.until import until
+from tests.support import station
+from tests.support.until import until
 
 BACKLOG = 80
 PER_SECOND = 20

@@ -18,8 +18,8 @@ from farmiq.device.buffer import store
 from farmiq.device.buffer.recorder import BufferFullError, Recorder, RejectedError
 from farmiq.device.buffer.store import Sending, Tx
 from farmiq.plumbing import ids
-from tests import station
-from tests.station import BEGAN, MovedClock
+from tests.support import station
+from tests.support.station import BEGAN, MovedClock
 
 CRITICAL = {"weighvision.session.created", "weighvision.session.finalized"}
 

@@ -12,7 +12,7 @@ from farmiq.cli import agent, app
 from farmiq.device import status
 from farmiq.device.buffer import store
 from farmiq.device.buffer.store import Tx
-from tests import station
+from tests.support import station
 
 
 def ask(folder: Path, *words: str) -> Result:

@@ -10,7 +10,7 @@ from PIL import Image
 from farmiq.device.buffer import rules
 from farmiq.device.buffer.recorder import Picture, RejectedError
 from farmiq.device.capture import camera
-from tests import station
+from tests.support import station
 
 
 def photo(width: int, height: int, kind: str = "jpeg") -> Picture:

@@ -23,7 +23,7 @@ from farmiq.device.capture.weighing import Finish, Weigh
 from farmiq.device.uplink.drain import SendGate
 from farmiq.device.uplink.heartbeat import Heartbeat
 from farmiq.plumbing import ids
-from tests import station
+from tests.support import station
 
 STEP = 10
 
@@ -97,7 +97,7 @@ import asyncio, sys
 from pathlib import Path
 from farmiq.device import service
 from farmiq.device.buffer import store
-from tests import station
+from tests.support import station
 
 async def main():
     settings = station.settings(

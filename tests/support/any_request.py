@@ -29,7 +29,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from farmiq.plumbing.http import CODES, ErrorBody
-from tests.until import until
+from tests.support.until import until
 
 Operation = APIOperation[Any, Any, Any, Any]
 Request = Case[Any]
