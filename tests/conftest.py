@@ -31,9 +31,9 @@ from farmiq.cloud.identity import passwords
 from farmiq.plumbing import ids, migrations
 from farmiq.process import SQL
 from farmiq.stack import debian
-from tests import databases, devices, ports
 from tests.chaos.summary import fault_lines
-from tests.engines import Engines, state_dir
+from tests.support import databases, devices, ports
+from tests.support.engines import Engines, state_dir
 
 # Speed is not what properties are about: a busy machine must not fail them. Their tests reckon with
 # a fixture that all examples share.

@@ -14,7 +14,7 @@ from farmiq.cloud.media import service as media
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
 from tests.browser import patience
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 # Of the ports that tests get, those that a browser never opens.
 UNSAFE = {6000, 6566, *range(6665, 6670), 6679, 6697, 10080}

@@ -8,9 +8,9 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from farmiq.services import SITES
-from tests import plain_client
 from tests.browser import patience, person
-from tests.farm import PASSWORD, Farm
+from tests.support import plain_client
+from tests.support.farm import PASSWORD, Farm
 
 
 def test_what_mosquitto_pub_sends_appears_without_a_reload(

@@ -11,13 +11,13 @@ from farmiq import services, stack
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing import migrations, tokens
 from farmiq.process import SQL
-from tests import devices
 from tests.chaos.rounds import Battered
 from tests.conftest import Database
-from tests.engines import state_dir
-from tests.farm import STARTED, TENANT, Farm
-from tests.ports import free_port
-from tests.weighing_farm import WeighingFarm
+from tests.support import devices
+from tests.support.engines import state_dir
+from tests.support.farm import STARTED, TENANT, Farm
+from tests.support.ports import free_port
+from tests.support.weighing_farm import WeighingFarm
 
 # Everything waits briefly and in small portions, so that a round has work in hand and is short.
 IMPATIENT = {

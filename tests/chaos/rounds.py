@@ -21,8 +21,8 @@ from farmiq import stack
 from farmiq.simulate.check import Findings
 from farmiq.stack import processes
 from farmiq.stack.processes import Process
-from tests.farm import STARTED, Farm
-from tests.until import until
+from tests.support.farm import STARTED, Farm
+from tests.support.until import until
 
 LOAD = ("--barns", "8", "--interval", "0.1", "--steady", "--seconds")
 UNRESOLVED = 100

@@ -13,9 +13,9 @@ from farmiq.process import SQL
 from farmiq.simulate import fleet
 from farmiq.simulate.camera_faults import Faults
 from farmiq.simulate.fleet import Pace
-from tests.camera_farm import FIRMWARE, GATEWAY, CameraFarm, Watched, farm_of
 from tests.conftest import Database
-from tests.engines import state_dir
+from tests.support.camera_farm import FIRMWARE, GATEWAY, CameraFarm, Watched, farm_of
+from tests.support.engines import state_dir
 
 LOSSY = Faults(loss=0.3, duplicates=0.1, reorder=0.5)
 # A whole fleet on two cores: cameras wait for their answers a while.

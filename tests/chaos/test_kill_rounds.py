@@ -13,8 +13,8 @@ from farmiq import crash
 from farmiq.edge.telemetry import upkeep
 from farmiq.stack import processes
 from tests.chaos.rounds import UNRESOLVED, Battered
-from tests.farm import STARTED
-from tests.until import until
+from tests.support.farm import STARTED
+from tests.support.until import until
 
 pytestmark = [pytest.mark.xdist_group("chaos"), pytest.mark.timeout(240)]
 

@@ -15,8 +15,8 @@ import pytest
 from farmiq.simulate import stations, weighings
 from farmiq.simulate.stations import Habits, SimulatedStation
 from tests.chaos.conftest import Weighing
-from tests.until import until
-from tests.weighing_farm import IMPATIENT, fill, kept, stands_there
+from tests.support.until import until
+from tests.support.weighing_farm import IMPATIENT, fill, kept, stands_there
 
 GATEWAY, MEDIA, SESSIONS = "edge-ingress-gateway", "edge-media-store", "edge-weighvision-session"
 EDGE = (GATEWAY, MEDIA, SESSIONS, "edge-sync-forwarder")

@@ -12,8 +12,8 @@ from farmiq import stack
 from farmiq.demo import run as demo
 from farmiq.demo import weighed
 from farmiq.plumbing.objects import Bucket
-from tests.engines import state_dir
-from tests.until import until
+from tests.support.engines import state_dir
+from tests.support.until import until
 
 ROWS = {
     "EDGE": "select object_key, sha256 from media_objects where upload_status = 'stored'",

@@ -11,8 +11,8 @@ from farmiq.cloud.identity.accounts import add_company, add_user
 from farmiq.plumbing import tokens
 from farmiq.services import SITES
 from tests.conftest import Database
-from tests.farm import PASSWORD, STARTED, TENANT, Farm
-from tests.weighing_farm import ports
+from tests.support.farm import PASSWORD, STARTED, TENANT, Farm
+from tests.support.weighing_farm import ports
 
 
 @pytest.fixture

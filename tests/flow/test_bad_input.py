@@ -6,10 +6,10 @@ from random import Random
 import pytest
 
 from farmiq.plumbing import ids, mqtt
-from tests import bad_input
-from tests.bad_input import Sent
-from tests.farm import Farm
-from tests.until import until
+from tests.support import bad_input
+from tests.support.bad_input import Sent
+from tests.support.farm import Farm
+from tests.support.until import until
 
 GATEWAY = "edge-ingress-gateway"
 TREES = ("iot/telemetry/", "iot/event/", "iot/status/", "iot/weighvision/")

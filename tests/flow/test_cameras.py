@@ -15,11 +15,11 @@ from farmiq.simulate import camera_faults, fleet
 from farmiq.simulate.camera import Camera, Firmware
 from farmiq.simulate.camera_faults import Faults
 from farmiq.simulate.fleet import Pace
-from tests.camera_farm import GATEWAY, CameraFarm, farm_of
 from tests.conftest import Database
-from tests.engines import state_dir
-from tests.farm import TENANT
-from tests.until import until
+from tests.support.camera_farm import GATEWAY, CameraFarm, farm_of
+from tests.support.engines import state_dir
+from tests.support.farm import TENANT
+from tests.support.until import until
 
 CAMERAS = 10
 FAULTS = replace(camera_faults.ALL, loop_wakes=5, looping=0.1)

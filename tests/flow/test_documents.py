@@ -18,11 +18,11 @@ import trustme
 
 from farmiq import stack
 from farmiq.plumbing.tls import Tls
-from tests import pages
 from tests.browser import patience
-from tests.engines import state_dir
-from tests.pages import Block, Shell
-from tests.ports import free_port
+from tests.support import pages
+from tests.support.engines import state_dir
+from tests.support.pages import Block, Shell
+from tests.support.ports import free_port
 
 # One site for all pages; dozens of commands, each a process, beside it: to install it alone takes
 # most of a minute, and several on a machine that others use.

@@ -6,9 +6,9 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.farm import TENANT, Farm
 from tests.integration.edge.sync.owed import owe_many
-from tests.until import until
+from tests.support.farm import TENANT, Farm
+from tests.support.until import until
 
 FORWARDER, CLOUD = "edge-sync-forwarder", "cloud-ingestion"
 COUNT = 2000

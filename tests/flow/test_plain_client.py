@@ -11,9 +11,9 @@ from farmiq import stack
 from farmiq.edge import access
 from farmiq.plumbing import ids
 from farmiq.services import SITES
-from tests import plain_client
-from tests.farm import Farm
-from tests.until import until
+from tests.support import plain_client
+from tests.support.farm import Farm
+from tests.support.until import until
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from farmiq import stack
 from farmiq.simulate import stations, weighings
 from farmiq.simulate.stations import Habits, SimulatedStation
-from tests.farm import Farm
-from tests.until import until
-from tests.weighing_farm import IMPATIENT, WeighingFarm, kept, stands_there
+from tests.support.farm import Farm
+from tests.support.until import until
+from tests.support.weighing_farm import IMPATIENT, WeighingFarm, kept, stands_there
 
 
 async def _has_put(weighing: WeighingFarm, before: int) -> bool:

@@ -9,8 +9,8 @@ import pytest
 
 from farmiq.simulate.check import Findings
 from farmiq.stack import processes
-from tests.farm import Farm
-from tests.until import until
+from tests.support.farm import Farm
+from tests.support.until import until
 
 FIRST, SECOND = "edge-ingress-gateway", "second gateway"
 BUSY = ("--barns", "4", "--interval", "0.1", "--steady", "--seconds", "10")

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 import pytest
 
-from tests.farm import STARTED, Farm, log_lines
-from tests.until import until
+from tests.support.farm import STARTED, Farm, log_lines
+from tests.support.until import until
 
 # About 250 readings a second for a few seconds; the last barn's link is cut now and then.
 

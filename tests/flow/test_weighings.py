@@ -10,10 +10,10 @@ import pytest
 
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids, mqtt
-from tests import devices
-from tests.farm import TENANT, Farm
 from tests.integration.edge.weighvision.conftest import Message, Weighing, station
-from tests.until import until
+from tests.support import devices
+from tests.support.farm import TENANT, Farm
+from tests.support.until import until
 
 GATEWAY, SESSIONS = "edge-ingress-gateway", "cloud-weighvision-service"
 ON_THE_WAY = (GATEWAY, "edge-sync-forwarder", "cloud-ingestion", SESSIONS)

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from farmiq.cli import app
-from tests import pages
+from tests.support import pages
 
 # What no test runs, and why.
 NOT_RUN = {

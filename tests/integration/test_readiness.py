@@ -18,9 +18,9 @@ from farmiq.messages import topics
 from farmiq.plumbing import ids, mqtt, tokens
 from farmiq.simulate.link import Link, linked
 from tests.conftest import Database
-from tests.devices import KNOWN
-from tests.farm import Farm
-from tests.until import until
+from tests.support.devices import KNOWN
+from tests.support.farm import Farm
+from tests.support.until import until
 
 PLACE = KNOWN[0]
 

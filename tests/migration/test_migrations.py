@@ -14,10 +14,10 @@ import pytest
 from farmiq import config
 from farmiq.plumbing import migrations
 from farmiq.process import SQL
-from tests import databases
 from tests.conftest import Database
 from tests.migration import additive
 from tests.sql import catalog
+from tests.support import databases
 
 
 @pytest.mark.parametrize("site", ["edge", "cloud"])

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from farmiq import cli
 from farmiq.plumbing import ids
-from tests import pages
 from tests.conftest import Database
 from tests.sql import two_companies
 from tests.sql.two_companies import Two
+from tests.support import pages
 
 (MAKE_LOGIN, LOOK, LOOK_ELSEWHERE), (MAKE_TOKEN,) = (
     [block.text for block in pages.blocks("docs/psql.md") if block.language == wanted]

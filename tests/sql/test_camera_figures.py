@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
-from tests.camera_days import Days
 from tests.conftest import Database
 from tests.sql.two_companies import looking
+from tests.support.camera_days import Days
 
 TODAY = date(2026, 3, 10)
 SINCE = TODAY - timedelta(days=30)

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from tests import conftest, databases
-from tests.databases import Connection
+from tests import conftest
+from tests.support import databases
+from tests.support.databases import Connection
 
 
 @contextmanager

@@ -16,13 +16,13 @@ from farmiq.cloud.edges import registry
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.contracts import openapi
 from farmiq.plumbing import ids, objects, tokens
-from tests import any_request
-from tests.any_request import Known
-from tests.camera_days import Days
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.integration.cloud.test_deadletter import PILE, bury
 from tests.integration.cloud.test_landing import sample, written
 from tests.integration.edge.media.conftest import jpeg, sha256
+from tests.support import any_request
+from tests.support.any_request import Known
+from tests.support.camera_days import Days
 
 Owner = psycopg.Connection[tuple[Any, ...]]
 

@@ -7,11 +7,11 @@ import httpx2
 import pytest
 
 from farmiq.plumbing.http import CODES
-from tests import bad_input
-from tests.bad_input import Posted
 from tests.integration.cloud.conftest import event
 from tests.integration.cloud.test_ingestion import Client, client, ready
-from tests.until import until
+from tests.support import bad_input
+from tests.support.bad_input import Posted
+from tests.support.until import until
 
 __all__ = ["client"]  # the fixture: a real route, database and bus
 

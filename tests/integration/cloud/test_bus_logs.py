@@ -16,7 +16,7 @@ from farmiq.plumbing import amqp, http, log
 from tests.integration.cloud.conftest import event
 from tests.integration.cloud.test_ingestion import Client, client
 from tests.integration.cloud.test_landing import outgoing, publisher, quick
-from tests.until import until
+from tests.support.until import until
 
 __all__ = ["client", "publisher", "quick"]
 

@@ -19,10 +19,10 @@ from farmiq import crash
 from farmiq.cloud.camera import zones
 from farmiq.cloud.camera.calendar import service
 from farmiq.plumbing import db, ids
-from tests import preloaded
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
-from tests.until import until
+from tests.support import preloaded
+from tests.support.until import until
 
 # A midnight or two of each place pass until the calendar is back; in New York the clock goes back
 # an hour meanwhile.

@@ -23,11 +23,11 @@ from farmiq.cloud.media import service as media
 from farmiq.cloud.telemetry import service as telemetry
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, objects, tokens
-from tests import preloaded
 from tests.conftest import Database
 from tests.integration.cloud.test_observations import AT, DISH, complete
 from tests.sql.camera.farm import Farm
-from tests.until import until
+from tests.support import preloaded
+from tests.support.until import until
 
 READINGS = "select metric_type, metric_value, farm_id, barn_id, device_id from telemetry_readings"
 PASSWORD = "a long enough password"

@@ -13,7 +13,7 @@ from farmiq.config import CloudSettings
 from farmiq.plumbing import http
 from farmiq.plumbing.tls import Tls
 from tests.conftest import Database
-from tests.until import until
+from tests.support.until import until
 
 
 @pytest.mark.parametrize(

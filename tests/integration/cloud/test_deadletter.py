@@ -28,11 +28,11 @@ from farmiq.cloud.feed import service as feed
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.plumbing import amqp, consume, db, http
 from farmiq.plumbing.delivery import Properties
-from tests import typed
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_landing import kept, sample, written
 from tests.integration.plumbing.test_amqp import waiting
-from tests.until import until
+from tests.support import typed
+from tests.support.until import until
 
 PILE = bus.FEED.dead_letters
 DEPLOY = Path(__file__).parents[3] / "deploy"

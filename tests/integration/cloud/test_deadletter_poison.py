@@ -18,7 +18,7 @@ from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_deadletter import PILE, bury, dlq, has, patient, url_of
 from tests.integration.cloud.test_landing import kept, sample, written
 from tests.integration.plumbing.test_poison import UNREADABLE, Raw
-from tests.until import until
+from tests.support.until import until
 
 __all__ = ["bury", "patient"]  # fixtures
 

@@ -26,7 +26,7 @@ from farmiq.edge.identity import read_key
 from farmiq.edge.sync import enrolment
 from farmiq.plumbing import db, http, tokens
 from tests.integration.cloud.conftest import CloudSite, event
-from tests.until import until
+from tests.support.until import until
 
 CLUSTER = "hill-1"
 

@@ -29,8 +29,8 @@ from farmiq.messages import catalogue
 from farmiq.messages.catalogue import Maker
 from farmiq.plumbing import amqp, http, ids
 from tests.integration.cloud.conftest import CloudSite, event
+from tests.support.until import until
 from tests.unit.messages import samples
-from tests.until import until
 
 EXAMPLES = Path(samples.__file__).parent / "examples"
 

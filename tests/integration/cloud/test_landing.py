@@ -25,12 +25,12 @@ from farmiq.config import CloudSettings
 from farmiq.messages.catalogue import BUS
 from farmiq.plumbing import amqp, db, http, ids
 from farmiq.plumbing import delivery as deliveries
-from tests import preloaded
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_ingestion import ready
 from tests.integration.plumbing.test_amqp import read_one, waiting
+from tests.support import preloaded
+from tests.support.until import until
 from tests.unit.messages import samples
-from tests.until import until
 
 LANDINGS: dict[str, tuple[str, Landing]] = {}
 for _service in services.SERVICES:

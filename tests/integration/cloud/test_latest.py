@@ -22,8 +22,8 @@ from farmiq.messages.bus import BusEvent
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
-from tests.devices import at as registered
 from tests.integration.edge.telemetry.readings import Reading, execute, keep
+from tests.support.devices import at as registered
 
 WORKS = (cloud_telemetry.READINGS, cloud_telemetry.AGGREGATES, cloud_device.LANDING)
 COMPANY = Company(company_id=ids.new(), name="One", tenant_id="t-1", timezone="UTC", email="a@b.c")

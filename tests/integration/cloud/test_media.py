@@ -27,8 +27,8 @@ from farmiq.plumbing import db, http, ids, objects, tokens
 from tests.conftest import Database
 from tests.integration.edge.media import conftest as edges
 from tests.integration.edge.media.conftest import Edge, jpeg, rows, sha256
+from tests.support.until import until
 from tests.unit.messages import samples
-from tests.until import until
 
 # The fixtures of an edge with its own store.
 bucket, edge, key, login, pool, settings, web = (

@@ -14,10 +14,10 @@ import pytest
 from farmiq.cloud.camera.observations import service
 from farmiq.plumbing import db, decoding, gallery, objects, pictures
 from farmiq.simulate import pictures as simulated
-from tests import preloaded
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
-from tests.until import until
+from tests.support import preloaded
+from tests.support.until import until
 
 AT = "2026-03-10T08:00:00+07:00"
 POINTS = ["observations.after_claim", "observations.after_put"]

@@ -16,7 +16,7 @@ from farmiq.cloud.identity.checks import Checks
 from farmiq.config import CloudSettings
 from farmiq.plumbing import http
 from tests.conftest import Database
-from tests.until import until
+from tests.support.until import until
 
 ANNA, PASSWORD = "anna@example.com", "correct horse"
 HOME, OUTSIDE = "198.51.100.7", "203.0.113.5"

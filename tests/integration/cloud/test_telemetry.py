@@ -14,7 +14,7 @@ from farmiq.cloud.telemetry import service
 from farmiq.plumbing import amqp, db, http
 from farmiq.plumbing.consume import Refused
 from tests.integration.cloud.conftest import CloudSite, event
-from tests.until import until
+from tests.support.until import until
 
 
 def bodies(*events: dict[str, object]) -> list[bytes]:

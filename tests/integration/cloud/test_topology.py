@@ -21,7 +21,7 @@ from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_ingestion import ready
 from tests.integration.cloud.test_landing import kept, outgoing, sample, written
 from tests.integration.plumbing.test_amqp import definitions, read_one, says, waiting
-from tests.until import until
+from tests.support.until import until
 
 pytestmark = pytest.mark.xdist_group("topology")  # logins are the broker's, not the vhost's
 

@@ -18,7 +18,7 @@ from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_deadletter import has, url_of
 from tests.integration.cloud.test_deadletter_poison import put
 from tests.integration.cloud.test_landing import kept, quick, sample, written
-from tests.until import until
+from tests.support.until import until
 
 __all__ = ["quick"]
 

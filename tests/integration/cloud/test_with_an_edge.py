@@ -23,14 +23,14 @@ from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids, tokens
-from tests import devices
 from tests.conftest import Database
 from tests.integration.cloud.test_edges import CLUSTER, Desk, desk
 from tests.integration.edge.sync import owed
 from tests.integration.edge.sync.owed import make_due, owe, rows
 from tests.integration.edge.weighvision.conftest import Weighing, station
+from tests.support import devices
+from tests.support.until import until
 from tests.unit.messages import examples
-from tests.until import until
 
 __all__ = ["desk"]  # the fixture: a real cloud, its database and its bus
 

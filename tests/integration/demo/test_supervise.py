@@ -23,7 +23,7 @@ from farmiq.simulate.link import linked
 from farmiq.stack import processes
 from farmiq.stack.broker import connect
 from tests.conftest import Database
-from tests.until import until
+from tests.support.until import until
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from farmiq import stack
-from tests.small_edge import Gateway, MediaStore
+from tests.support.small_edge import Gateway, MediaStore
 
 
 @dataclass

@@ -11,9 +11,9 @@ from typing import Any
 
 from farmiq.config import DeviceSettings
 from farmiq.stack import processes
-from tests import preloaded, station
 from tests.integration.device.conftest import Edge
-from tests.small_edge import Arrived
+from tests.support import preloaded, station
+from tests.support.small_edge import Arrived
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,7 +36,7 @@ class Station:
         **others: object,
     ) -> "subprocess.Popen[bytes]":
         script = [str(self.notes), str(sessions), str(weights), str(pictures)]
-        command = ("-m", "tests.agent_process", *script)
+        command = ("-m", "tests.support.agent_process", *script)
         return self._spawn(command, crash_at=crash_at, **others)
 
     def start_command(self, **others: object) -> "subprocess.Popen[bytes]":

@@ -7,9 +7,9 @@ from typing import Any
 from farmiq.device import service, store
 from farmiq.device.clock import Clock
 from farmiq.device.notebook import Notebook
-from tests import station
 from tests.integration.device.conftest import Edge
-from tests.until import until
+from tests.support import station
+from tests.support.until import until
 
 
 class Running:

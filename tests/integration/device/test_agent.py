@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from farmiq.messages import mqtt as messages
-from tests import station
 from tests.integration.device.conftest import Edge
 from tests.integration.device.running import Running
+from tests.support import station
 
 ORDER = [
     "weighvision.session.created",

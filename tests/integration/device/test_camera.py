@@ -19,7 +19,7 @@ from farmiq.device.camera import CameraError
 from farmiq.device.folder import Folder
 from farmiq.plumbing import decoding
 from tests.integration.device.pictures import picture
-from tests.until import until
+from tests.support.until import until
 
 AT = datetime(2026, 11, 15, tzinfo=UTC)
 Answer = Callable[[dict[str, str]], bytes]

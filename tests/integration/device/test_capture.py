@@ -19,7 +19,7 @@ from farmiq.device.scale import Heard, Scale
 from tests.integration.device import barn
 from tests.integration.device.barn import Cable, Snapshots
 from tests.integration.device.pictures import picture
-from tests.until import until
+from tests.support.until import until
 
 LIMITS = stable.Limits(window_s=0.3, again_s=0.3, settle_within_s=5.0, gap_s=2.0)
 

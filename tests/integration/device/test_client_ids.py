@@ -12,7 +12,7 @@ from farmiq.device import buffer, store
 from farmiq.plumbing import mqtt
 from tests.integration.device.conftest import Edge
 from tests.integration.device.running import Running
-from tests.until import until
+from tests.support.until import until
 
 
 async def client_ids(edge: Edge) -> set[str]:

@@ -13,10 +13,10 @@ from farmiq.device.buffer import FILE, TakenError
 from farmiq.device.pace import Pace
 from farmiq.messages import topics
 from farmiq.plumbing import ids
-from tests import station
 from tests.integration.device.conftest import Edge
 from tests.integration.device.running import Running
-from tests.until import until
+from tests.support import station
+from tests.support.until import until
 
 
 async def fill(agent: Running, sessions: int, *, weights: int = 8) -> int:

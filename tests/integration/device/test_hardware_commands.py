@@ -12,9 +12,9 @@ import pytest
 
 from farmiq.config import DeviceSettings, SettingsError
 from farmiq.device import sources
-from tests import station
 from tests.integration.device import barn
 from tests.integration.device.barn import Cable
+from tests.support import station
 
 
 async def farmiq(*words: str, **environment: str) -> tuple[int, str, str]:

@@ -12,7 +12,7 @@ import pytest
 from farmiq import crash
 from tests.integration.device.conftest import Edge
 from tests.integration.device.processes import Station, killed
-from tests.until import until
+from tests.support.until import until
 
 POINTS = [name for name in crash.POINTS if name.startswith("agent.")]
 

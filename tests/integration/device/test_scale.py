@@ -12,7 +12,7 @@ from farmiq.device.indicator import Malformed, Reading
 from farmiq.device.scale import Heard, Scale
 from farmiq.plumbing.backoff import Backoff
 from tests.integration.device.barn import Cable
-from tests.until import until
+from tests.support.until import until
 
 
 def quick(port: scale.Port, name: str = "and", *, silent_s: float = 10.0) -> Scale:

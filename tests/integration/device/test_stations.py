@@ -14,8 +14,8 @@ from farmiq.simulate import link, stations, weighings
 from farmiq.simulate.stations import Habits, Post, SimulatedStation
 from farmiq.simulate.weighings import Session
 from tests.integration.device.conftest import Edge
-from tests.station import WHO
-from tests.until import until
+from tests.support.station import WHO
+from tests.support.until import until
 
 
 def post(edge: Edge, *, mqtt_url: str | None = None, edge_url: str | None = None) -> Post:

@@ -13,12 +13,12 @@ from farmiq.device import drain
 from farmiq.device.gate import Gate
 from farmiq.device.pace import JITTER_S, Pace
 from farmiq.plumbing import mqtt
-from tests import station
 from tests.integration.device.conftest import Edge
 from tests.integration.device.processes import Station
 from tests.integration.device.running import Running
 from tests.integration.device.tap import Published, tapped
-from tests.until import until
+from tests.support import station
+from tests.support.until import until
 
 BACKLOG = 80
 PER_SECOND = 20

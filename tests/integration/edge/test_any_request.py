@@ -14,11 +14,11 @@ from farmiq.contracts import openapi
 from farmiq.edge import access
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids, objects, tokens
-from tests import any_request, devices
-from tests.any_request import Known
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import jpeg, sha256
 from tests.integration.edge.sync.owed import owe_many
+from tests.support import any_request, devices
+from tests.support.any_request import Known
 
 DEVICES = "/api/v1/devices/{tenant_id}/{device_id}"
 CAMERA = Place("t-cam", "f-1", "b-1", "cam")

@@ -10,9 +10,9 @@ import pytest
 
 from farmiq.edge.ingress import service, transaction
 from farmiq.plumbing import db
-from tests import bad_input
-from tests.bad_input import Sent
 from tests.conftest import Database
+from tests.support import bad_input
+from tests.support.bad_input import Sent
 
 BATCH = 50
 

@@ -12,7 +12,7 @@ from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_store import Store, Use
 from farmiq.plumbing.flood import Flow
 from tests.conftest import Database
-from tests.until import until
+from tests.support.until import until
 
 
 async def test_store_that_fills_up_is_an_alert_until_it_has_room_again(edge_db: Database) -> None:

@@ -23,8 +23,8 @@ from farmiq.plumbing import broker_callout, db, http, mqtt, nats
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.tls import Tls
 from tests.conftest import Database
-from tests.devices import at, register
-from tests.until import until
+from tests.support.devices import at, register
+from tests.support.until import until
 
 ONE, OTHER = Place("t-1", "f-1", "b-1", "one"), Place("t-2", "f-2", "b-2", "one")
 GATEWAY = "edge-ingress-gateway"

@@ -28,8 +28,8 @@ from farmiq.messages.envelope import read as read_envelope
 from farmiq.messages.topics import Place, SessionTopic
 from farmiq.plumbing import db, http, ids, mqtt
 from tests.conftest import Database
-from tests.devices import at
-from tests.until import until
+from tests.support.devices import at
+from tests.support.until import until
 
 PLACE = Place("t-1", "f-1", "b-1", "d-1")
 NEW = Place("t-1", "f-1", "b-1", "new.1:x")

@@ -17,10 +17,10 @@ from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import mqtt
 from farmiq.stack import mosquitto, processes
-from tests import brokers
 from tests.conftest import Database
-from tests.engines import state_dir
-from tests.until import until
+from tests.support import brokers
+from tests.support.engines import state_dir
+from tests.support.until import until
 
 COUNT = 1_000_000
 MOST_BYTES = 200 * 2**20

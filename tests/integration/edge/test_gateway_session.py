@@ -13,7 +13,7 @@ from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.follow import Follower
 from farmiq.plumbing.gateway_session import SessionWatch
 from tests.conftest import Database
-from tests.until import until
+from tests.support.until import until
 
 ALERTS = "select kind, subject, severity, seen_count from alerts where kind = 'broker.session_lost'"
 

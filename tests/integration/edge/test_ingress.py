@@ -22,7 +22,7 @@ from farmiq.messages.envelope import read as read_envelope
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids, mqtt
 from tests.conftest import Database
-from tests.until import until
+from tests.support.until import until
 
 PLACE = Place("t-1", "f-1", "b-1", "d-1")
 

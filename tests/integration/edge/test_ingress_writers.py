@@ -23,7 +23,7 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.mqtt import Message
 from tests.conftest import Database
-from tests.until import until
+from tests.support.until import until
 
 AT = datetime.now(UTC)
 MANY = outbox.WORTH_A_COPY * 2

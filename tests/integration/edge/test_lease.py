@@ -13,7 +13,7 @@ from farmiq.simulate import link
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import rows
 from tests.integration.edge.test_quarantine import ahead
-from tests.until import until
+from tests.support.until import until
 
 WAITS_FOR_A_LOCK = """
 select count(*) from pg_stat_activity

@@ -25,7 +25,7 @@ from farmiq.plumbing import cursor, db, http, ids, mqtt, nats, stream
 from farmiq.plumbing.cursor import CursorMovedError
 from farmiq.plumbing.stream import Position, Start
 from tests.conftest import Database
-from tests.until import until
+from tests.support.until import until
 
 PLACES = [Place("t-1", "f-1", "b-1", f"d-{number}") for number in range(6)]
 

@@ -18,10 +18,10 @@ from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, flood, http, ids, mqtt
 from tests.conftest import Database
-from tests.devices import at, register
 from tests.integration.edge.test_ingress import message, rows
 from tests.integration.edge.test_quarantine import ahead
-from tests.until import until
+from tests.support.devices import at, register
+from tests.support.until import until
 
 FLOODS, HEALTHY = (Place("t-1", "f-1", "b-1", name) for name in ("loop", "well"))
 PAUSE_S = 3600.0

@@ -25,8 +25,8 @@ from farmiq.plumbing import broker_log, db, ids, mqtt
 from farmiq.plumbing import broker_users as broker_files
 from farmiq.plumbing.follow import Follower
 from tests.conftest import Database
-from tests.devices import at
-from tests.until import until
+from tests.support.devices import at
+from tests.support.until import until
 
 # Names that differ by little, and names that a broker writes otherwise than MQTT does.
 PEOPLE = [

@@ -27,7 +27,7 @@ from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead
-from tests.until import until
+from tests.support.until import until
 
 ALL = Which()
 

@@ -23,7 +23,7 @@ from tests.conftest import Database
 from tests.integration.edge.feed.conftest import PLACE, said
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead, settings
-from tests.until import until
+from tests.support.until import until
 
 AT = datetime(2025, 1, 2, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from farmiq.plumbing import amqp
 from farmiq.plumbing.amqp import BusDownError, Exchange, Outgoing, Publisher, Queue, Topology
 from farmiq.plumbing.amqp_stream import Link
 from farmiq.simulate.link import linked
-from tests.until import until
+from tests.support.until import until
 
 TOPOLOGY = Topology(
     exchanges=(Exchange("unrouted"), Exchange("work", alternate="unrouted")),

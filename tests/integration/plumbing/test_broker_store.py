@@ -18,8 +18,8 @@ from farmiq.plumbing.broker_store import Store
 from farmiq.stack import broker as engine
 from farmiq.stack import engines, files
 from farmiq.stack.engine import NotReadyError, await_answer
-from tests import brokers
-from tests.until import until
+from tests.support import brokers
+from tests.support.until import until
 
 STORE_BYTES = 24 * 2**20
 LONG = b"x" * 400_000

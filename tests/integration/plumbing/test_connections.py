@@ -17,7 +17,7 @@ from farmiq.plumbing.connections import Limits
 from farmiq.plumbing.http import Door
 from farmiq.plumbing.tls import Tls
 from tests.integration.plumbing.test_http import authority, serving, tls  # noqa: F401 - fixtures
-from tests.until import until
+from tests.support.until import until
 
 
 @pytest.fixture

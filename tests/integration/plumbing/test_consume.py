@@ -16,7 +16,7 @@ from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.consume import Consumer, Handle, Refused, Route
 from tests.integration.plumbing.relay import relay
 from tests.integration.plumbing.test_amqp import outgoing, read_one, waiting
-from tests.until import until
+from tests.support.until import until
 
 DEAD = "work.dlq.queue"
 ROUTE = Route("work.queue", tuple(f"work.retry-{n}.queue" for n in range(1, 5)), DEAD)

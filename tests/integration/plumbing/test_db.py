@@ -10,7 +10,7 @@ from psycopg import sql
 from farmiq.plumbing import db, ids, pg_binary
 from tests.conftest import Database
 from tests.integration.plumbing.relay import relay
-from tests.until import until
+from tests.support.until import until
 
 
 async def test_a_pool_waits_for_a_database_that_is_down_and_finds_it_again(

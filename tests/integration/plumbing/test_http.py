@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from farmiq.plumbing import connections, http
 from farmiq.plumbing.http import Door
 from farmiq.plumbing.tls import Tls
-from tests.until import until
+from tests.support.until import until
 
 
 @pytest.fixture(autouse=True)

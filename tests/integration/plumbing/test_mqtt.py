@@ -24,8 +24,8 @@ from farmiq.plumbing.mqtt import Client, Disconnected, Message, Will
 from farmiq.plumbing.tls import Tls
 from farmiq.stack import broker as engine
 from farmiq.stack import processes
-from tests import brokers
-from tests.until import until
+from tests.support import brokers
+from tests.support.until import until
 
 UP = "iot/telemetry/#"
 TOPIC = "iot/telemetry/t/f/b/d/m"

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from farmiq.plumbing import ids
 from farmiq.plumbing.objects import THREADS, Bucket, ObjectHead
 from farmiq.simulate.link import linked
-from tests.until import until
+from tests.support.until import until
 
 BODY = bytes(range(256)) * 4
 

@@ -15,7 +15,7 @@ from farmiq.plumbing.delivery import Properties
 from tests.integration.plumbing.relay import relay
 from tests.integration.plumbing.test_amqp import read_one, waiting
 from tests.integration.plumbing.test_consume import DEAD, TOPOLOGY, consuming, dead, taking
-from tests.until import until
+from tests.support.until import until
 
 
 class Raw(Properties):

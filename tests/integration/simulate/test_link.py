@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from farmiq.simulate.link import Link, linked
-from tests.until import until
+from tests.support.until import until
 
 
 class Echo:

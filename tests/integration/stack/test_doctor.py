@@ -14,7 +14,7 @@ from farmiq import doctor, stack
 from farmiq.plumbing import http, tokens
 from farmiq.plumbing.tls import Tls
 from tests.conftest import Database
-from tests.until import until
+from tests.support.until import until
 
 
 @pytest.fixture

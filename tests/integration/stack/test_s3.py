@@ -7,7 +7,7 @@ import pytest
 from farmiq import stack
 from farmiq.plumbing.objects import Bucket
 from farmiq.stack import debian, engine, s3
-from tests.engines import state_dir
+from tests.support.engines import state_dir
 
 # One object in the index of a volume.
 ENTRY_BYTES = 17

@@ -12,7 +12,7 @@ from farmiq.plumbing import ids
 from tests.sql import two_companies
 from tests.sql.camera.farm import Farm, call
 from tests.sql.camera.people import person
-from tests.until import until
+from tests.support.until import until
 
 WAITING = """
 select count(*)::int from pg_locks where locktype = 'advisory' and not granted

@@ -18,8 +18,8 @@ from farmiq.device import store
 from farmiq.device.notebook import Full, Notebook, Refused
 from farmiq.device.store import Sending, Tx
 from farmiq.plumbing import ids
-from tests import station
-from tests.station import BEGAN, MovedClock
+from tests.support import station
+from tests.support.station import BEGAN, MovedClock
 
 CRITICAL = {"weighvision.session.created", "weighvision.session.finalized"}
 

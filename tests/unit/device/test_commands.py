@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from farmiq.cli import agent, app
 from farmiq.device import status, store
 from farmiq.device.store import Tx
-from tests import station
+from tests.support import station
 
 
 def ask(folder: Path, *words: str) -> Result:

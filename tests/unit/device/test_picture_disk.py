@@ -9,7 +9,7 @@ import pytest
 
 from farmiq.device import store, verifying
 from farmiq.device.notebook import Full
-from tests import station
+from tests.support import station
 
 
 # By bytes the agent sees it coming; by names the disk itself says ENOSPC while bytes are free.

@@ -9,7 +9,7 @@ from PIL import Image
 
 from farmiq.device import scaling, validation
 from farmiq.device.notebook import Picture, Refused
-from tests import station
+from tests.support import station
 
 
 def photo(width: int, height: int, kind: str = "jpeg") -> Picture:

@@ -23,7 +23,7 @@ from farmiq.device.telling import Teller
 from farmiq.device.upkeep import Upkeep
 from farmiq.device.weighing import Finish, Weigh
 from farmiq.plumbing import ids
-from tests import station
+from tests.support import station
 
 STEP = 10
 
@@ -96,7 +96,7 @@ LOOK = """
 import asyncio, sys
 from pathlib import Path
 from farmiq.device import service, store
-from tests import station
+from tests.support import station
 
 async def main():
     settings = station.settings(

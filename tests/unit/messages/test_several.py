@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from farmiq.messages import bus, mqtt
 from farmiq.messages.check import Invalid
-from tests import bad_input
-from tests.bad_input import Draft
+from tests.support import bad_input
+from tests.support.bad_input import Draft
 
 
 def refused(read: Callable[..., Any], *given: Any) -> list[str]:

@@ -13,7 +13,7 @@ from fastapi import Request, Response
 
 from farmiq.plumbing import http
 from farmiq.plumbing.http import Door, HttpError
-from tests.until import until
+from tests.support.until import until
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from farmiq.cloud.identity.accounts import ROLES, add_company, add_user, open_si
 from farmiq.cloud.identity.desk import Desk
 from farmiq.plumbing import db, http, objects
 from farmiq.plumbing.gallery import Gallery
-from tests.camera_days import Days
 from tests.conftest import Database
+from tests.support.camera_days import Days
 
 HOUR = timedelta(hours=1)
 

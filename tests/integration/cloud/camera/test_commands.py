@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from farmiq.cli import app
 from farmiq.cloud.camera.accounts import service
 from farmiq.cloud.camera.accounts.api import ROOT
-from tests import any_request
 from tests.integration.cloud.camera.conftest import Accounts
+from tests.support import any_request
 
 
 def test_the_first_day_on_the_command_line(

@@ -19,7 +19,7 @@ from farmiq.plumbing import http, objects
 from tests.conftest import Database
 from tests.integration.cloud.camera_gateway.firmware import Camera, switched_on
 from tests.sql.camera.farm import Farm
-from tests.until import until
+from tests.support.until import until
 
 if TYPE_CHECKING:
     from tests.integration.cloud.camera_gateway.processes import Gateways

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx2
 
-from tests import preloaded
 from tests.integration.cloud.camera_gateway.conftest import Site
-from tests.until import until
+from tests.support import preloaded
+from tests.support.until import until
 
 
 class Gateways:

@@ -10,7 +10,7 @@ from farmiq.cloud.camera.gateway import logins
 from farmiq.plumbing import db, mqtt
 from farmiq.plumbing.backoff import Backoff
 from tests.integration.cloud.camera_gateway.conftest import Site
-from tests.until import until
+from tests.support.until import until
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from farmiq.cloud.camera.gateway import jobs, logins
 from farmiq.plumbing import broker_log, db, mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
-from tests.until import until
+from tests.support.until import until
 
 
 @pytest.fixture

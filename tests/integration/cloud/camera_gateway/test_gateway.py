@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import Camera, picture
-from tests.until import until
+from tests.support.until import until
 
 NAME = "IMG_001.jpg"
 

@@ -12,7 +12,7 @@ from farmiq.cloud.camera.gateway import logins, service
 from farmiq.plumbing import db, lease, mqtt, nats, stream
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
-from tests.until import until
+from tests.support.until import until
 
 pytestmark = pytest.mark.req("DB2-13", "DB2-14")
 

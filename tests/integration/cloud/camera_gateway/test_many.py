@@ -9,7 +9,7 @@ from farmiq.simulate.link import linked
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import Camera, picture
 from tests.integration.cloud.camera_gateway.processes import Gateways
-from tests.until import until
+from tests.support.until import until
 
 NAME = "IMG_001.jpg"
 

@@ -11,7 +11,7 @@ from farmiq.cloud.camera.gateway import jobs, logins
 from farmiq.plumbing import db, flood, mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import Camera, picture, switched_on
-from tests.until import until
+from tests.support.until import until
 
 LIMITS = {"CAMERA_MESSAGES_PER_SECOND": "5", "CAMERA_MESSAGES_BURST": "200"}
 IMAGE = picture(20_000)

@@ -7,7 +7,7 @@ import pytest
 from farmiq.cloud.camera.gateway import commands
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import Camera, picture
-from tests.until import until
+from tests.support.until import until
 
 pytestmark = pytest.mark.req("DB2-10", "DB2-11", "DB2-12", "DB2-14")
 

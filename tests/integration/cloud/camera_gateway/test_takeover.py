@@ -8,7 +8,7 @@ from farmiq import crash
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
 from tests.integration.cloud.camera_gateway.processes import Gateways
-from tests.until import until
+from tests.support.until import until
 
 NAME = "IMG_001.jpg"
 POINTS = [

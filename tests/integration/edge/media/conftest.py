@@ -23,8 +23,8 @@ from farmiq.edge.media.keeping import Keeper
 from farmiq.messages import topics
 from farmiq.messages.topics import Place, SessionTopic
 from farmiq.plumbing import db, http, ids, objects, tokens
-from tests import devices
 from tests.conftest import Database
+from tests.support import devices
 
 PLACE = Place("t-cam", "f-1", "b-1", "cam-1")
 STATION = "st-1"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from farmiq.plumbing import ids
-from tests import typed
 from tests.integration.edge.media.conftest import Edge, jpeg
+from tests.support import typed
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import pytest
 
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.plumbing import objects
-from tests import preloaded
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import Edge, jpeg, later, rows
 from tests.integration.edge.sync.owed import force
-from tests.until import until
+from tests.support import preloaded
+from tests.support.until import until
 
 
 @dataclass

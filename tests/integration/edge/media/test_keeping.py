@@ -13,7 +13,6 @@ from farmiq.edge.media import keeping, store
 from farmiq.messages.media import MediaStored
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids
-from tests import devices
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import (
     PLACE,
@@ -24,6 +23,7 @@ from tests.integration.edge.media.conftest import (
     rows,
     sha256,
 )
+from tests.support import devices
 
 OWNER = "t-cam/cam-1"
 

@@ -22,10 +22,10 @@ from farmiq.messages.media import UploadAddress
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids, log, objects
 from farmiq.plumbing.http import HttpError
-from tests import devices
 from tests.integration.device import barn
 from tests.integration.edge.media.conftest import PLACE, Edge, jpeg, picture, rows, served
-from tests.until import until
+from tests.support import devices
+from tests.support.until import until
 
 KEY = (
     r"tenants/t-cam/farms/f-1/barns/b-1/devices/cam-1/images/2026/11/15/"

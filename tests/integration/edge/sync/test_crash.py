@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from farmiq.config import EdgeSettings
-from tests import preloaded
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import force, owe_many, rows
-from tests.until import until
+from tests.support import preloaded
+from tests.support.until import until
 
 
 def start(

@@ -14,9 +14,9 @@ from farmiq.edge import access
 from farmiq.edge.sync import api
 from farmiq.edge.sync.watch import Watch
 from farmiq.plumbing import db, http, ids
-from tests import typed
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import event, force, owe, owe_many, rows
+from tests.support import typed
 
 ROUTES = {
     ("GET", api.STATUS): "viewer",

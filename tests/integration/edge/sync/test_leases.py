@@ -23,7 +23,7 @@ from tests.integration.edge.sync.owed import (
     rows,
     sent,
 )
-from tests.until import until
+from tests.support.until import until
 
 LEASE_S = 30
 

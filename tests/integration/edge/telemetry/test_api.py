@@ -24,7 +24,7 @@ from farmiq.plumbing import db, http, ids, mqtt
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep, keep_at, rows
 from tests.integration.edge.telemetry.test_buckets import remake_all
-from tests.until import until
+from tests.support.until import until
 
 NEEDED = {"ingress.broker", "telemetry.database"}
 NOW = datetime.now(UTC).replace(second=30, microsecond=0)

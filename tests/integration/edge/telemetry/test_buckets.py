@@ -26,7 +26,7 @@ from tests.integration.edge.telemetry.readings import (
     rows,
     stored,
 )
-from tests.until import until
+from tests.support.until import until
 
 ZONES = ["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/Santiago", "Australia/Lord_Howe"]
 EVERYTHING = (

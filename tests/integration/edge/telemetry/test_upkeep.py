@@ -26,7 +26,7 @@ from tests.integration.edge.telemetry.readings import (
     stored,
 )
 from tests.integration.edge.telemetry.test_buckets import remake_all
-from tests.until import until
+from tests.support.until import until
 
 ACKED = "update sync_outbox set status = 'acked'"
 COUNT = "select count(*) from telemetry_raw"

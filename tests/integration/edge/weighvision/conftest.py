@@ -14,8 +14,8 @@ from farmiq.messages import topics
 from farmiq.messages import weighvision as words
 from farmiq.messages.topics import Place, SessionTopic
 from farmiq.plumbing import db, ids
-from tests import devices
 from tests.conftest import Database
+from tests.support import devices
 
 PLACE = Place("t-1", "f-1", "b-1", "scale-1")
 NEIGHBOUR = Place("t-1", "f-1", "b-1", "scale-2")

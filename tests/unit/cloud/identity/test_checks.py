@@ -7,7 +7,7 @@ import pytest
 
 from farmiq.cloud.identity import passwords
 from farmiq.cloud.identity.checks import Checks, TooBusyError
-from tests.until import until
+from tests.support.until import until
 
 
 class Slow:

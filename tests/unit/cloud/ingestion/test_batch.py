@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from farmiq.cloud.ingestion import batch
 from farmiq.cloud.ingestion.batch import BadBatch, TooLarge
 from farmiq.messages import bus, catalogue, check
-from tests import bad_input
+from tests.support import bad_input
 from tests.unit.messages import examples
 
 EVENT = examples.event_fields()

@@ -9,8 +9,8 @@ import pytest
 
 from farmiq.edge.ingress.accept import accept, sender_and_id
 from farmiq.messages.check import Invalid
-from tests import bad_input
-from tests.bad_input import Sent
+from tests.support import bad_input
+from tests.support.bad_input import Sent
 from tests.unit.messages.examples import AT
 
 

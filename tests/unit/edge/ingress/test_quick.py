@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress import accept, quick
 from farmiq.messages.check import Invalid
-from tests import bad_input
+from tests.support import bad_input
 from tests.unit.messages import examples
 from tests.unit.messages.examples import AT, TOPIC
 

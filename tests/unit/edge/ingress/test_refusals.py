@@ -10,7 +10,7 @@ from farmiq.edge.ingress.accept import accept
 from farmiq.messages import topics
 from farmiq.messages.check import Invalid
 from farmiq.messages.topics import Place
-from tests import bad_input
+from tests.support import bad_input
 from tests.unit.messages import examples
 from tests.unit.messages.examples import AT, PLACE, TOPIC
 

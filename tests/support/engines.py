@@ -25,7 +25,7 @@ _key = pytest.StashKey[stack.Stack]()
 
 def state_dir() -> Path:
     given = os.environ.get("FARMIQ_STATE_DIR")
-    return Path(given) if given else Path(__file__).parent.parent / ".farmiq"
+    return Path(given) if given else Path(__file__).parents[2] / ".farmiq"
 
 
 class Engines:
@@ -62,7 +62,7 @@ class Engines:
         if self._config.option.collectonly:
             return False
         places = [Path(arg.partition("::")[0]).absolute() for arg in self._config.args]
-        tests = Path(__file__).parent
+        tests = Path(__file__).parents[1]
         light = [tests / name for name in LIGHT]
         return not all(any(place.is_relative_to(each) for each in light) for place in places)
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tests import pages
+from tests.support import pages
 
 PAGE = "docs/plain-client.md"
 TENANT, FARM, BARN, DEVICE = "hillside", "hill-farm", "barn-1", "barn-1-feeder"

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from farmiq.stack import mosquitto
-from tests.engines import state_dir
+from tests.support.engines import state_dir
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 # Pages whose commands tests/flow/test_documents.py runs, on a site that docs/install.md made.
 FOLLOWED = (

@@ -30,9 +30,9 @@ from farmiq.plumbing import ids
 from farmiq.plumbing.objects import Bucket
 from farmiq.simulate.stations import Post, SimulatedStation
 from farmiq.simulate.weighings import Session
-from tests import devices, station
-from tests.farm import TENANT, Farm
-from tests.until import until
+from tests.support import devices, station
+from tests.support.farm import TENANT, Farm
+from tests.support.until import until
 
 # What is away is asked for again at once: a test is short.
 IMPATIENT = {

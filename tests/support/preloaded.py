@@ -4,7 +4,7 @@ To import them takes a core most of a second, and a run starts services by the h
 forked is what `python -m …` would be after these imports: a session, a log and an environment of
 its own, and a child of whoever asked for it.
 
-    python -P tests/preloaded.py <descriptor of a socket>
+    python -P tests/support/preloaded.py <descriptor of a socket>
 """
 
 import atexit

@@ -13,7 +13,7 @@ from farmiq.stack import broker as nats_engine
 from farmiq.stack import mosquitto as mosquitto_engine
 from farmiq.stack import processes
 from farmiq.stack.engine import NotReadyError, await_answer, wheel_binary
-from tests.engines import state_dir
+from tests.support.engines import state_dir
 
 PASSWORD = "of-this-test"
 

@@ -22,9 +22,9 @@ from farmiq.simulate import check
 from farmiq.simulate.check import Findings
 from farmiq.simulate.journal import Tally
 from farmiq.stack import processes
-from tests import preloaded
 from tests.conftest import Database
-from tests.until import until
+from tests.support import preloaded
+from tests.support.until import until
 
 # Those on a reading's way and beside it. The consumers of other families have tests of their own;
 # nine more processes would only slow these down.

@@ -30,7 +30,7 @@ from schemathesis.specs.openapi.checks import (
 
 from farmiq.contracts.openapi import ErrorBody
 from farmiq.plumbing.http import CODES
-from tests.until import until
+from tests.support.until import until
 
 Operation = APIOperation[Any, Any, Any, Any]
 Request = Case[Any]

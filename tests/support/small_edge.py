@@ -17,7 +17,7 @@ from uuid import UUID
 from farmiq.messages import envelope, receipt, topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids, mqtt
-from tests.station import WHO
+from tests.support.station import WHO
 
 
 @dataclass(frozen=True, slots=True)

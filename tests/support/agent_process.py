@@ -1,6 +1,6 @@
 """A real agent process whose source weighs as a script says, and notes what it was told is kept.
 
-    python -m tests.agent_process <notes> <sessions> <weights> <pictures>
+    python -m tests.support.agent_process <notes> <sessions> <weights> <pictures>
 
 Settings come from the environment, as for `farmiq agent run`. A line is written and synced after
 the notebook's call returned: what stands in the notes was acknowledged.
@@ -18,7 +18,7 @@ from farmiq import config, crash
 from farmiq.device import service
 from farmiq.device.notebook import Full, Notebook
 from farmiq.plumbing import ids, log, run
-from tests import station
+from tests.support import station
 
 
 class Notes:

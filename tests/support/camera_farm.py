@@ -23,8 +23,8 @@ from farmiq.simulate.fleet import Pace, SimulatedCamera
 from farmiq.simulate.journal import Journal
 from farmiq.stack import processes
 from tests.conftest import Database
-from tests.farm import TENANT, Farm
-from tests.until import until
+from tests.support.farm import TENANT, Farm
+from tests.support.until import until
 
 GATEWAY = "cloud-camera-gateway"
 # What is missing is asked for at once, and who is silent is tried again: a test is short.
