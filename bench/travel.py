@@ -31,7 +31,7 @@ FLOOD = 20_000
 BAD = 5_000
 WINDOW = 20  # unacknowledged messages of a flooding device: what clients allow themselves
 ALONE_S = 10.0
-MOST_UNCONFIRMED = 50
+MAX_UNCONFIRMED = 50
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -134,19 +134,19 @@ async def _sense(
         asyncio.TaskGroup() as group,
     ):
         await link.until_up()
-        turn = asyncio.Semaphore(MOST_UNCONFIRMED)
+        leader = asyncio.Semaphore(MAX_UNCONFIRMED)
         began = time.monotonic()
         while number < rate * seconds and go_on():
             await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
             sending = load.message(sensor, number)
-            group.create_task(_deliver(link, sending, turn))
+            group.create_task(_deliver(link, sending, leader))
             number += 1
     return number
 
 
-async def _deliver(link: mqtt.Client, sending: farm.Sending, turn: asyncio.Semaphore) -> None:
+async def _deliver(link: mqtt.Client, sending: farm.Sending, leader: asyncio.Semaphore) -> None:
     """As a sensor does: again, until the broker has it, and not all at once."""
-    async with turn:
+    async with leader:
         while True:
             await link.until_up()
             with contextlib.suppress(mqtt.Disconnected):

@@ -46,7 +46,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
     schemas: list[Schema] = []
     for site, own in settings.items():
         log.configure(own.log_level)
-        door = http.Door(
+        server = http.HttpServer(
             title=f"farmiq {site}",
             version=__version__,
             actions_per_minute=own.actions_per_minute,
@@ -56,12 +56,12 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
         )
         schema = Schema(site, own.db_url.get_secret_value())
         schemas.append(schema)
-        door.ready("schema", schema.problem)
+        server.ready("schema", schema.problem)
         for service in chosen:
             if service.site == site:
-                parts[service.name] = _run(service, own, door.part(service.name), schema)
+                parts[service.name] = _run(service, own, server.part(service.name), schema)
         parts[f"{site} http"] = http.serve(
-            door, host=own.http_host, port=own.http_port, tls=own.tls
+            server, host=own.http_host, port=own.http_port, tls=own.tls
         )
     # What a batch makes is gone with the batch: searching it for cycles cost a sixth of our time.
     gc.freeze()
@@ -76,14 +76,14 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
 async def _run(
     service: services.Service,
     settings: config.EdgeSettings | config.CloudSettings,
-    door: http.Door,
+    server: http.HttpServer,
     schema: "Schema",
 ) -> None:
     """Run a service for ever. Raises what starting it again cannot help, and ends them all."""
 
     async def start() -> None:
         await schema.until_right()
-        await service.load()(settings, door)
+        await service.load()(settings, server)
 
     def fatal(error: Exception) -> Exception | None:
         if isinstance(error, EXPECTED):
@@ -95,7 +95,7 @@ async def _run(
             )
         return None
 
-    await run.restarting(service.name, start, fatal=fatal, failed=door.failed)
+    await run.restarting(service.name, start, fatal=fatal, failed=server.failed)
 
 
 class Schema:

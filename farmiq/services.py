@@ -8,7 +8,7 @@ from typing import Any
 from farmiq.messages import topics
 from farmiq.plumbing import http
 
-Run = Callable[[Any, http.Door], Awaitable[None]]
+Run = Callable[[Any, http.HttpServer], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from farmiq.plumbing import db
-from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.clock import AgeGuard
+from farmiq.plumbing.schedule import Job
 
 PORTION = 5_000
 EVERY_S = 3600.0
@@ -21,13 +21,13 @@ class Forgotten:
     days: float
 
 
-def chore(pool: db.Pool, what: Forgotten, *, name: str) -> Chore:
+def job(pool: db.Pool, what: Forgotten, *, name: str) -> Job:
     """Every hour; any number of replicas may do it, the second of two finds nothing left."""
 
     async def forget() -> dict[str, object]:
         return {"deleted": await forget_all(pool, what)}
 
-    return Chore(name, EVERY_S, AgeGuard(pool, name).keep(forget))
+    return Job(name, EVERY_S, AgeGuard(pool, name).keep(forget))
 
 
 async def forget_all(pool: db.Pool, what: Forgotten) -> int:

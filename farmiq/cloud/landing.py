@@ -20,7 +20,7 @@ from farmiq.config import CloudSettings
 from farmiq.messages import bus as envelopes
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
-from farmiq.plumbing import chores, consume, db, http
+from farmiq.plumbing import consume, db, http, schedule
 from farmiq.plumbing.consume import Refused
 
 EVENTS = prometheus_client.Counter(
@@ -103,7 +103,7 @@ def _or_none(value: object) -> object:
 
 async def run(
     settings: CloudSettings,
-    door: http.Door,
+    server: http.HttpServer,
     *landings: Landing,
     forgotten: Sequence[Forgotten] = (),
 ) -> None:
@@ -111,15 +111,15 @@ async def run(
     name = landings[0].work.service
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=name, least=0, most=2 * len(landings)) as pool:
-        door.ready(f"{landings[0].family}.database", lambda: db.problem(pool))
+        server.ready(f"{landings[0].family}.database", lambda: db.problem(pool))
         async with asyncio.TaskGroup() as group:
             for landing in landings:
                 consumer = _consumer(settings, pool, landing)
-                door.ready(f"{landing.family}.{landing.work.purpose}.queue", consumer.problem)
+                server.ready(f"{landing.family}.{landing.work.purpose}.queue", consumer.problem)
                 group.create_task(consumer.run())
             for what in forgotten:
                 name = f"{landings[0].family}.forget"
-                group.create_task(chores.keep_doing(forgetting.chore(pool, what, name=name)))
+                group.create_task(schedule.run_repeatedly(forgetting.job(pool, what, name=name)))
 
 
 def _consumer(settings: CloudSettings, pool: db.Pool, landing: Landing) -> consume.Consumer:

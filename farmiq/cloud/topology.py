@@ -14,8 +14,8 @@ from farmiq.cloud.bus import RETRY_EXCHANGE, UNROUTED_QUEUE, Work
 from farmiq.messages import kpi, telemetry
 
 # Whoever may be looked into by hand needs room for a long weekend of mistakes, not for a week.
-MOST_SET_ASIDE = 1_000_000
-MOST_RETRYING = 100_000
+MAX_SET_ASIDE = 1_000_000
+MAX_RETRYING = 100_000
 # From here on a quorum queue gives up on a message after 20 deliveries unless it is told not to.
 NO_LIMIT_SINCE = 4
 
@@ -95,10 +95,10 @@ def policies(*, days: float, scale: float, version: int) -> Iterator[Policy]:
         cap = bus.most_waiting(work, days=days, scale=scale)
         name = work.queue.removesuffix(".queue")
         yield Policy(name, _exactly(work.queue), {"max-length": cap})
-    retries = {"max-length": round(MOST_RETRYING * scale)}
+    retries = {"max-length": round(MAX_RETRYING * scale)}
     yield Policy("farmiq.retries", r"^farmiq\.[a-z-]+\.[a-z]+-retry-[0-9]+m?s\.queue$", retries)
     # Without reject-publish a full queue would drop its oldest, and those are kept for a person.
-    aside: Definition = {"max-length": round(MOST_SET_ASIDE * scale), "overflow": "reject-publish"}
+    aside: Definition = {"max-length": round(MAX_SET_ASIDE * scale), "overflow": "reject-publish"}
     looked_at_often = {"delivery-limit": -1} if version >= NO_LIMIT_SINCE else {}
     yield Policy("farmiq.aside", r"^farmiq\.[a-z-]+\.dlq\.queue$", aside | looked_at_often)
     # No cap for what nobody wants: full, it would block whole batches for one type (C-10).

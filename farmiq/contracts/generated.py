@@ -34,7 +34,7 @@ ALWAYS = ("/healthz", "/readyz", "/metrics", "/version")
 
 def app(site: str) -> FastAPI:
     """The routes of a site, with nothing behind them."""
-    server = http.Door(title=site, version="0")
+    server = http.HttpServer(title=site, version="0")
     nothing: Any = None
     if site == "edge":
         Desk(nothing, nothing).add_to(server.app)

@@ -16,7 +16,7 @@ from farmiq.cloud.deadletter.api import DeadLetterOrder
 from farmiq.cloud.deadletter.rules import QUEUES
 from farmiq.contracts import schemas
 from farmiq.contracts.generated import generated
-from farmiq.edge.ingress.api import MOST_ON_A_PAGE, Chosen, Closing
+from farmiq.edge.ingress.api import MAX_ON_A_PAGE, Chosen, Closing
 from farmiq.edge.ingress.refusals import KINDS
 from farmiq.edge.ingress.refusals import Kind as RefusalKind
 from farmiq.edge.sync import api as sync
@@ -251,7 +251,7 @@ EDGE_WRONG = {
 
 
 def _edge() -> dict[str, Any]:
-    page = (_query("before", "uuid"), _limit(MOST_ON_A_PAGE))
+    page = (_query("before", "uuid"), _limit(MAX_ON_A_PAGE))
     chosen = (
         _choice("kind", *KINDS),
         *(_query(name) for name in ("reason", "topic")),

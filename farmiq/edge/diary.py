@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from farmiq.config import EdgeSettings
 from farmiq.plumbing import clock, db
-from farmiq.plumbing.chores import Chore, Daily
+from farmiq.plumbing.schedule import Daily, Job
 
 
 def daily(
@@ -14,7 +14,7 @@ def daily(
     settings: EdgeSettings,
     name: str,
     do: Callable[[], Awaitable[dict[str, object]]],
-) -> Chore:
+) -> Job:
     """A chore for UPKEEP_AT of every day; one missed while we were off runs when we are back.
 
     It does nothing after the clock has jumped: most of these delete what is old.
@@ -41,4 +41,4 @@ def daily(
     when = Daily(
         time.fromisoformat(settings.upkeep_at), ZoneInfo(settings.timezone), last_done, done
     )
-    return Chore(name, 0.0, guard.keep(do), daily=when)
+    return Job(name, 0.0, guard.keep(do), daily=when)

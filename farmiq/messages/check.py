@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 MAX_DEPTH = 32
 # A message may be wrong in a hundred thousand places; whoever mends it does not read them all.
-MOST_REASONS = 1000
-LONGEST_REASON = 500
+MAX_REASONS = 1000
+MAX_REASON = 500
 # Looking at a message takes time by its values, so there is a most; commas tell how many there are.
-MOST_VALUES = 20_000
+MAX_VALUES = 20_000
 # jsonb keeps a number with so many digits behind the point, and rounds what has more.
-MOST_DECIMALS = 16_383
+MAX_DECIMALS = 16_383
 
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 # Every key ends in `":`, seldom with space between; an escaped quote inside of a text may look so
@@ -34,7 +34,7 @@ _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _SPACED_KEY_END = re.compile(rb'"\s+:')
 # Numbers that may need a second look: very long ones; or small ones, if there is an exponent or a
 # long row of zeros. Of a row of so many digits one whole block is digits alone.
-_BLOCK = MOST_DECIMALS // 2
+_BLOCK = MAX_DECIMALS // 2
 _SMALL = 1e-30
 _EXPONENT = re.compile(rb"[0-9][eE]-[0-9]+(?:[,\]}\s]|$)")
 _LONG_ZERO = b"0" * 300
@@ -55,8 +55,8 @@ class Invalid(Exception):  # noqa: N818 - it reads as a verdict: raise Invalid([
     """The sender must change the message; `reasons` lists everything that is wrong with it."""
 
     def __init__(self, reasons: list[str]) -> None:
-        self.reasons = [_shortened(reason) for reason in reasons[:MOST_REASONS]]
-        if len(reasons) > MOST_REASONS:
+        self.reasons = [_shortened(reason) for reason in reasons[:MAX_REASONS]]
+        if len(reasons) > MAX_REASONS:
             self.reasons.append("and more of the like")
         super().__init__("; ".join(self.reasons))
 
@@ -86,7 +86,7 @@ def read(
 
 
 def keepable(
-    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, most_values: int = MOST_VALUES
+    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, most_values: int = MAX_VALUES
 ) -> list[str]:
     """Why these bytes cannot be kept as they are; empty if they can, whatever they say.
 
@@ -123,7 +123,7 @@ def only_holds(raw: bytes, parts: Sequence[msgspec.Raw], *, names: frozenset[str
 
 
 def look(
-    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, most_values: int = MOST_VALUES
+    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, most_values: int = MAX_VALUES
 ) -> tuple[Any, list[str]]:
     """The slow path: what these bytes say, as far as it can be told, and why they cannot be kept.
 
@@ -171,12 +171,12 @@ _frame = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def _some(reasons: Iterator[str]) -> list[str]:
     """One more than are told, so that it shows that there are more."""
-    return list(islice(reasons, MOST_REASONS + 1))
+    return list(islice(reasons, MAX_REASONS + 1))
 
 
 def _shortened(reason: str) -> str:
     """Its beginning says what is wrong, its end where."""
-    if len(reason) <= LONGEST_REASON:
+    if len(reason) <= MAX_REASON:
         return reason
     return f"{reason[:300]}…{reason[-150:]}"
 
@@ -317,7 +317,7 @@ def _is_kept(number: str) -> bool:
     if (size == 0 and digits.strip("-0.")) or (exponent and size == float("inf")):
         return False
     decimals = len(digits.partition(".")[2]) - (int(exponent[:20]) if exponent else 0)
-    return decimals <= MOST_DECIMALS
+    return decimals <= MAX_DECIMALS
 
 
 def _misfits(value: Any, kind: Any, path: str) -> Iterator[str]:

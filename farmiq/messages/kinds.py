@@ -7,16 +7,16 @@ from typing import Annotated, Any
 import msgspec
 
 # What every reader of JSON keeps exactly, a browser too.
-MOST_COUNT = 2**53 - 1
+MAX_COUNT = 2**53 - 1
 # A million tonnes of feed: more is a mistake, and sums of it are no numbers any more (D-104).
-MOST_KG = 1e9
+MAX_KG = 1e9
 # More than any scale under animals weighs; what says more is a fault of the scale.
-MOST_WEIGHT_KG = 100_000.0
+MAX_WEIGHT_KG = 100_000.0
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNT)]
-Seq = Annotated[int, msgspec.Meta(ge=-MOST_COUNT, le=MOST_COUNT)]
-WeightKg = Annotated[float, msgspec.Meta(gt=0, le=MOST_WEIGHT_KG)]
-QuantityKg = Annotated[float, msgspec.Meta(ge=0, le=MOST_KG)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Seq = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
+WeightKg = Annotated[float, msgspec.Meta(gt=0, le=MAX_WEIGHT_KG)]
+QuantityKg = Annotated[float, msgspec.Meta(ge=0, le=MAX_KG)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Unit = Annotated[str, msgspec.Meta(max_length=64)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]

@@ -17,12 +17,12 @@ EXTENSIONS: dict[ImageType, str] = {
     "image/png": "png",
     "image/webp": "webp",
 }
-MOST_BYTES = 10 * 2**20
+MAX_BYTES = 10 * 2**20
 PRESIGN = "/api/v1/media/images/presign"
 
 # As long as a key of S3 may be; five ids of the longest kind fit.
 Key = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
-Length = Annotated[int, msgspec.Meta(ge=1, le=MOST_BYTES)]
+Length = Annotated[int, msgspec.Meta(ge=1, le=MAX_BYTES)]
 
 
 class MediaStored(msgspec.Struct, frozen=True, kw_only=True):

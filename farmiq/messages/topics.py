@@ -111,7 +111,7 @@ SHAPES: dict[type[Topic], str] = {
 }
 CAMERA_CHANNELS: tuple[CameraChannel, ...] = ("status", "data", "ack", "cmd")
 
-_MOST_LEVELS = 64
+_MAX_LEVELS = 64
 _ID = re.compile(ID_PATTERN)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _LEVELS = {kind: shape.split("/") for kind, shape in SHAPES.items()}
@@ -175,7 +175,7 @@ def sender(topic: str) -> Topic | None:
     """Who sent a topic of devices that is in the map but for its last levels; None if none can."""
     levels = topic.split("/")
     ids = levels[2:6]
-    if len(levels) > _MOST_LEVELS or len(ids) < 4 or not all(_ID.match(level) for level in ids):  # noqa: PLR2004
+    if len(levels) > _MAX_LEVELS or len(ids) < 4 or not all(_ID.match(level) for level in ids):  # noqa: PLR2004
         return None
     kind = _BY_BEGINNING.get((levels[0], levels[1]))
     if kind is SessionTopic:

@@ -21,7 +21,7 @@ Properties = commands.Basic.Properties
 ODD = (
     ValueError, TypeError, ArithmeticError, LookupError, OSError, RecursionError, struct.error,
 )  # fmt: skip
-_LONGEST_SHOWN = 60
+_MAX_SHOWN = 60
 _HEAD = struct.Struct(">BHI")
 _CONTENT = struct.Struct(">HHQ")
 _LONG = struct.Struct(">I")
@@ -148,8 +148,8 @@ def _size(data: bytes) -> int | None:
 
 
 def _shown(name: str, raw: bytes) -> str:
-    return f"{name} {raw[:_LONGEST_SHOWN].hex()}{'…' if len(raw) > _LONGEST_SHOWN else ''}"
+    return f"{name} {raw[:_MAX_SHOWN].hex()}{'…' if len(raw) > _MAX_SHOWN else ''}"
 
 
 def _text(raw: bytes) -> str:
-    return raw.decode("ascii", "backslashreplace")[:_LONGEST_SHOWN]
+    return raw.decode("ascii", "backslashreplace")[:_MAX_SHOWN]

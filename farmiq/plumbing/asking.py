@@ -16,7 +16,7 @@ PARTS = 3
 DEFAULT_PART_S = 30.0
 # A link slower than this is none; what is sent has that much time beside.
 SLOWEST_BYTES_PER_S = 10_000
-LONGEST_ANSWER = 2 * 1024 * 1024
+MAX_ANSWER = 2 * 1024 * 1024
 # Whatever a question can end in that got no answer; an address or a header that somebody else
 # gave us may be none.
 FAILED = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, TimeoutError)
@@ -65,6 +65,6 @@ async def _read(response: httpx2.Response) -> bytes:
     body = bytearray()
     async for part in response.aiter_bytes():
         body += part
-        if len(body) > LONGEST_ANSWER:
+        if len(body) > MAX_ANSWER:
             return b""
     return bytes(body)

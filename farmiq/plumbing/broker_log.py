@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-MOST_WORDS = 200
+MAX_WORDS = 200
 
 PERMISSION = "broker.permission"
 LOGIN = "broker.login"
@@ -70,4 +70,4 @@ def read(line: str) -> Refusal | None:
 
 
 def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else "?" for sign in text)[:MOST_WORDS]
+    return "".join(sign if sign.isprintable() else "?" for sign in text)[:MAX_WORDS]

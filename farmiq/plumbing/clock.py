@@ -89,8 +89,8 @@ class AgeGuard:
 
         async def guarded() -> dict[str, object]:
             if jump_s := await self.look():
-                log.get("chores").warning(
-                    "chore.clock_jumped",
+                log.get("jobs").warning(
+                    "job.clock_jumped",
                     name=self._name,
                     reason=f"the database's clock is {jump_s:.0f} s from where it was believed "
                     "last: nothing is deleted for its age until it is back, or has gone on "

@@ -31,7 +31,7 @@ WALL_S = 120.0
 # How long a worker that has closed its end takes to be gone.
 GONE_S = 5.0
 # More than any answer: a picture is at most 10 MiB, and none is made larger.
-MOST_BYTES = 32 * 2**20
+MAX_BYTES = 32 * 2**20
 _ROOT = Path(__file__).parents[2]
 
 
@@ -147,8 +147,8 @@ def _ask(worker: _Worker, request: Request, data: bytes) -> tuple[Answer, bytes]
         worker.connection.send_bytes(data)
         if not worker.connection.poll(WALL_S):
             return _ended(worker, "it took too long to decode")
-        answer = msgspec.json.decode(worker.connection.recv_bytes(MOST_BYTES), type=Answer)
-        return answer, worker.connection.recv_bytes(MOST_BYTES)
+        answer = msgspec.json.decode(worker.connection.recv_bytes(MAX_BYTES), type=Answer)
+        return answer, worker.connection.recv_bytes(MAX_BYTES)
     except (EOFError, OSError, msgspec.MsgspecError):
         return _ended(worker, None)
 

@@ -26,11 +26,11 @@ DEATHS = "retry-deaths"
 UNREADABLE = "retry-unreadable"
 OURS = (ATTEMPTS, REASON, QUEUE, EXCHANGE, ROUTING_KEY, FAILED_AT, DEATHS)
 # A header is for reading, and all headers of a message have to fit into one frame.
-LONGEST_REASON = 500
+MAX_REASON = 500
 # All properties of a message stand in one frame, and ours are added: far below a frame's 128 KiB.
-MOST_HEADER_BYTES = 64 * 1024
+MAX_HEADER_BYTES = 64 * 1024
 # A count that somebody else wrote may be any number, and no queue tries so often.
-MOST_ATTEMPTS = 1_000_000
+MAX_ATTEMPTS = 1_000_000
 _BROKERS = "x-death"
 
 _KEPT = (
@@ -63,7 +63,7 @@ class Delivery:
     def attempts(self) -> int:
         """How often it was tried and failed before; a header that is no count is none."""
         found = self.headers.get(ATTEMPTS)
-        return found if isinstance(found, int) and 0 < found < MOST_ATTEMPTS else 0
+        return found if isinstance(found, int) and 0 < found < MAX_ATTEMPTS else 0
 
 
 def origin(delivered: str, header: str, headers: Mapping[str, Any]) -> str:
@@ -128,7 +128,7 @@ def _fit(headers: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """
     fit: dict[str, Any] = {}
     unfit: list[str] = []
-    room = MOST_HEADER_BYTES
+    room = MAX_HEADER_BYTES
     # Our own first, so that they have room.
     for name in sorted(headers, key=lambda each: each not in (*OURS, UNREADABLE)):
         value = headers[name]
@@ -148,4 +148,4 @@ def _fit(headers: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def printable(reason: str) -> str:
     """Short, and encodable whatever a message made an error say."""
-    return reason.encode("utf-8", "replace").decode()[:LONGEST_REASON]
+    return reason.encode("utf-8", "replace").decode()[:MAX_REASON]

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from farmiq.plumbing import retry
 
 FIRST_PAUSE_S = 10.0
-LONGEST_PAUSE_S = 60.0
+MAX_PAUSE_S = 60.0
 # Whoever was calm for so long begins again with the shortest pause.
 CALM_S = 600.0
 # Whoever comes back from a pause may send what so many seconds allow, and no whole burst: each
@@ -30,7 +30,7 @@ def following(before: Pause | None, *, now: datetime) -> Pause:
     """The next pause: twice as long as the last, up to a bound, unless that is long ago."""
     recent = before is not None and now - before.until_at < timedelta(seconds=CALM_S)
     in_a_row = before.in_a_row + 1 if before is not None and recent else 1
-    lasts_s = retry.fixed_delay_s(in_a_row - 1, base_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S)
+    lasts_s = retry.fixed_delay_s(in_a_row - 1, base_s=FIRST_PAUSE_S, cap_s=MAX_PAUSE_S)
     return Pause(now + timedelta(seconds=lasts_s), in_a_row)
 
 

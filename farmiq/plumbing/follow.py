@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-MOST_BYTES = 1 * 2**20
+MAX_BYTES = 1 * 2**20
 # So far behind nobody catches up by reading: the rest is skipped, and said to be.
-MOST_BEHIND = 64 * 2**20
+MAX_BEHIND = 64 * 2**20
 
 
 class Follower:
@@ -34,11 +34,11 @@ class Follower:
         inode, offset = self._place
         if inode != found.st_ino or found.st_size < offset:
             offset, self._rest = 0, b""
-        skipped = max(0, found.st_size - offset - MOST_BEHIND)
+        skipped = max(0, found.st_size - offset - MAX_BEHIND)
         file.seek(offset + skipped)
-        data = self._rest * (not skipped) + file.read(MOST_BYTES)
+        data = self._rest * (not skipped) + file.read(MAX_BYTES)
         self._place = (found.st_ino, file.tell())
         whole, _, rest = data.rpartition(b"\n")
         # A line longer than a whole look is no line of a log.
-        self._rest = rest[:MOST_BYTES]
+        self._rest = rest[:MAX_BYTES]
         return whole.decode("utf-8", "replace").splitlines(), skipped

@@ -65,19 +65,19 @@ KEEP_ALIVE_S = 30
 # What an engine answered to a check counts for so long.
 ANSWER_HOLDS_S = 1.0
 # A header longer than this is not an id; it would only fill our logs.
-_LONGEST_ID = 128
+_MAX_ID = 128
 # After an answer to what is no HTTP: so much more is read, for so long.
-_MOST_DROPPED = 4 * 1024 * 1024
+_MAX_DROPPED = 4 * 1024 * 1024
 _LINGERS_S = 1.0
 _PLACE = "farmiq.connection"
 
 JSON = "application/json"
 _CHARSETS = ("utf-8", "utf8", "us-ascii")
-_LONGEST_NUMBER = 18
+_MAX_NUMBER = 18
 # Sent twice, one check might look at the one and another at the other.
 _ONLY_ONCE = (b"authorization", b"content-type", b"content-encoding", b"content-length")
 # Larger bodies that were refused are not read to their end.
-_MOST_UNREAD = 64 * 1024 * 1024
+_MAX_UNREAD = 64 * 1024 * 1024
 
 REQUESTS = prometheus_client.Counter(
     "farmiq_http_requests_total", "HTTP requests answered", ["route", "status"]
@@ -220,7 +220,7 @@ async def body_parts(
     too_large = HttpError(413, f"{what} has at most {most} bytes")
     declared = request.headers.get("content-length", "0")
     # h11 has seen that it is a number, but not that it is one we could count with.
-    if len(declared) > _LONGEST_NUMBER or int(declared) > most:
+    if len(declared) > _MAX_NUMBER or int(declared) > most:
         raise too_large
     size = 0
     async for part in request.stream():
@@ -241,7 +241,7 @@ def _check_content_type(given: str, *, what: str, kind: str | None) -> None:
 
 
 @dataclass
-class Door:
+class HttpServer:
     """Services add their routes to `app` and say with `ready` how to see whether they work."""
 
     title: str
@@ -317,7 +317,7 @@ class Door:
             "/version", self._version, summary="Name and version", response_description="Both."
         )
 
-    def part(self, name: str) -> "Door":
+    def part(self, name: str) -> "HttpServer":
         """The same door for one service: nobody is ready before it has said what it stands on.
 
         Otherwise who asks in the first moment is told "ready", sends, and nobody listens yet.
@@ -477,29 +477,29 @@ def _answering(error: HttpError) -> ASGIApp:
     return answer
 
 
-async def serve(door: Door, *, host: str, port: int, tls: Tls | None = None) -> None:
+async def serve(http_server: HttpServer, *, host: str, port: int, tls: Tls | None = None) -> None:
     """Serve until cancelled; open requests get a moment to finish."""
     config = uvicorn.Config(
-        door.app,
+        http_server.app,
         http=_Protocol,
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        forwarded_allow_ips=[str(network) for network in door.limits.proxies],
+        forwarded_allow_ips=[str(network) for network in http_server.limits.proxies],
         timeout_graceful_shutdown=2,
         timeout_keep_alive=KEEP_ALIVE_S,
         h11_max_incomplete_event_size=64 * 1024,
         ssl_certfile=str(tls.cert_file) if tls and tls.serves() else None,
         ssl_keyfile=str(tls.key_file) if tls and tls.serves() else None,
     )
-    server = _Server(config, door)
+    server = _Server(config, http_server)
     with connections.listening(host, port) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             await asyncio.shield(serving)
         finally:
-            door.stopping.set()
+            http_server.stopping.set()
             server.should_exit = True
             with contextlib.suppress(asyncio.CancelledError):
                 await serving
@@ -510,10 +510,10 @@ class _Server(uvicorn.Server):
 
     _accepting: "asyncio.Task[None]"
 
-    def __init__(self, config: uvicorn.Config, door: Door) -> None:
+    def __init__(self, config: uvicorn.Config, http_server: HttpServer) -> None:
         super().__init__(config)
-        self._door = door
-        self._connections = Connections(door.limits)
+        self._door = http_server
+        self._connections = Connections(http_server.limits)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
@@ -559,10 +559,13 @@ class _Protocol(H11Protocol):
     _dropping: int | None = None
 
     def __init__(
-        self, server: _Server, door: Door, connections: Connections, place: Connection
+        self, server: _Server, http_server: HttpServer, connections: Connections, place: Connection
     ) -> None:
         super().__init__(server.config, server.server_state, server.lifespan.state)
-        self._head_within_s, self._rest_within_s = door.head_within_s, door.request_within_s
+        self._head_within_s, self._rest_within_s = (
+            http_server.head_within_s,
+            http_server.request_within_s,
+        )
         self._connections, self._place = connections, place
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -580,7 +583,7 @@ class _Protocol(H11Protocol):
             super().data_received(data)
             self._watch()
             self._unread = self._unread + len(data) if self._rest is not None else 0
-            if self._unread > _MOST_UNREAD:
+            if self._unread > _MAX_UNREAD:
                 self.transport.close()
             return
         self._dropping -= len(data)
@@ -659,7 +662,7 @@ class _Protocol(H11Protocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         # Closed with something unread, the connection is reset, and the answer may be lost with it.
-        self._dropping = _MOST_DROPPED
+        self._dropping = _MAX_DROPPED
         self.loop.call_later(_LINGERS_S, self.transport.close)
 
     def _refuse(self, error: HttpError) -> None:
@@ -782,9 +785,7 @@ def _given(scope: Scope, name: bytes) -> str | None:
     for key, value in scope["headers"]:
         if key == name and value:
             text: str = value.decode("latin-1")
-            return (
-                text if len(text) <= _LONGEST_ID and text.isprintable() and text.isascii() else None
-            )
+            return text if len(text) <= _MAX_ID and text.isprintable() and text.isascii() else None
     return None
 
 

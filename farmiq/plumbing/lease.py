@@ -41,7 +41,7 @@ def holder(port: int) -> str:
     return f"{socket.gethostname()}:{port}"
 
 
-class Turn:
+class LeaderLease:
     """`take_turns(work)` runs `work` whenever, and only while, it is our turn."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Turn:
             return None
         return self._away or "it is not known yet whose turn it is"
 
-    def begun(self) -> None:
+    def started(self) -> None:
         """The work tells its own problems from now on."""
         self._working = True
 
@@ -82,7 +82,7 @@ class Turn:
         """Whether it is surely our turn; who slept through the lease is not sure."""
         return self._fence is not None and time.monotonic() < self._sure_until
 
-    async def take_turns(self, work: Callable[[], Awaitable[None]]) -> NoReturn:
+    async def run_as_leader(self, work: Callable[[], Awaitable[None]]) -> NoReturn:
         ACTIVE.labels(name=self._name).set_function(lambda: self._fence is not None)
         while True:
             await self._until_mine()

@@ -37,7 +37,7 @@ _REFUSED = "refused"
 PUBLISH_TIMEOUT_S = 20.0
 READ_BYTES = 256 * 1024
 # Longer messages are cut: what is taken from a broker stays in memory for a while.
-LONGEST_PACKET = 1024 * 1024
+MAX_PACKET = 1024 * 1024
 # Name lookup, TCP and TLS block; whoever else fills the loop's own threads must not delay them.
 _CONNECTING = ThreadPoolExecutor(8, thread_name_prefix="mqtt-connect")
 
@@ -104,7 +104,7 @@ class Client:
         self._reading_paused = False
         self._closing = False
         self._wire: _Wire | None = None
-        self._stream = Stream(connection=0, longest=LONGEST_PACKET)
+        self._stream = Stream(connection=0, longest=MAX_PACKET)
         self._heard = False
         self._unconfirmed: dict[int, asyncio.Future[None]] = {}
         self._will = will
@@ -379,7 +379,7 @@ class Client:
     def _watch(self, wire: "_Wire") -> None:
         self._wire = wire
         wire.lost = self._lose
-        self._stream = Stream(connection=self._connection, longest=LONGEST_PACKET)
+        self._stream = Stream(connection=self._connection, longest=MAX_PACKET)
         self._reading_paused = False
         self._loop.add_reader(wire.socket, self._read)
 

@@ -14,7 +14,7 @@ _PUBLISH, _KIND = 0x30, 0xF0
 _QOS_1, _QOS = 0x02, 0x06
 _REPEATED, _RETAINED = 0x08, 0x01
 _LENGTH_GOES_ON = 0x80
-_MOST_LENGTH_BYTES = 4
+_MAX_LENGTH_BYTES = 4
 # With the packet's id in its lower half these are the four bytes of an acknowledgement.
 _PUBACK = 0x40_02_00_00
 
@@ -125,12 +125,12 @@ def _bounds(data: bytes, at: int) -> tuple[int, int]:
 
 def _long_bounds(data: bytes, at: int) -> tuple[int, int]:
     length = 0
-    for count, byte in enumerate(data[at + 1 : at + 1 + _MOST_LENGTH_BYTES]):
+    for count, byte in enumerate(data[at + 1 : at + 1 + _MAX_LENGTH_BYTES]):
         length |= (byte & 0x7F) << 7 * count
         if byte < _LENGTH_GOES_ON:
             body = at + 2 + count
             return body, body + length
-    if len(data) - at > _MOST_LENGTH_BYTES:
+    if len(data) - at > _MAX_LENGTH_BYTES:
         raise Malformed("a packet whose length does not end")
     return 0, 0
 

@@ -14,10 +14,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 JPEG, PNG, WEBP = "image/jpeg", "image/png", "image/webp"
 # More is no photograph but an attack on whoever unpacks it.
-MOST_PIXELS = 40_000_000
+MAX_PIXELS = 40_000_000
 THUMBNAIL_PX = 320
 # Each costs time for every pixel, and a file can hold thousands; encoders write about ten.
-MOST_SCANS = 100
+MAX_SCANS = 100
 
 _NONE_OF_OURS = "its first bytes are those of no JPEG, PNG or WebP"
 _PNG_HEAD = b"\x89PNG\r\n\x1a\n"
@@ -101,7 +101,7 @@ def thumbnail(data: bytes) -> bytes:
     return as_jpeg(small(data))
 
 
-def small(data: bytes, *, most_pixels: int = MOST_PIXELS) -> Image.Image:
+def small(data: bytes, *, most_pixels: int = MAX_PIXELS) -> Image.Image:
     """It decoded, upright and at most THUMBNAIL_PX long. Raises Unreadable."""
     with _decodable(data, most_pixels=most_pixels) as picture, _decoding():
         picture.draft("RGB", (THUMBNAIL_PX * 2, THUMBNAIL_PX * 2))
@@ -139,21 +139,21 @@ def as_jpeg(picture: Image.Image) -> bytes:
 
 
 def scans(data: bytes) -> int:
-    """How often a JPEG goes over its picture; more than MOST_SCANS are counted as one more."""
+    """How often a JPEG goes over its picture; more than MAX_SCANS are counted as one more."""
     found = at = 0
-    while found <= MOST_SCANS and (at := data.find(b"\xff\xda", at)) >= 0:
+    while found <= MAX_SCANS and (at := data.find(b"\xff\xda", at)) >= 0:
         found, at = found + 1, at + 2
     return found
 
 
-def _decodable(data: bytes, *, most_pixels: int = MOST_PIXELS) -> Image.Image:
+def _decodable(data: bytes, *, most_pixels: int = MAX_PIXELS) -> Image.Image:
     """It opened, if its header tells of nothing that is too much."""
     if kind(data) is None:
         raise Unreadable(_NONE_OF_OURS)
     if kind(data) == WEBP:
         _webp_size(data, most_pixels=most_pixels)
-    if kind(data) == JPEG and scans(data) > MOST_SCANS:
-        raise Unreadable(f"it is drawn more than {MOST_SCANS} times over", too_costly=True)
+    if kind(data) == JPEG and scans(data) > MAX_SCANS:
+        raise Unreadable(f"it is drawn more than {MAX_SCANS} times over", too_costly=True)
     return _opened(data, most_pixels=most_pixels)
 
 
@@ -167,7 +167,7 @@ def _decoding() -> Iterator[None]:
         raise Unreadable(f"it cannot be decoded: {error}"[:300]) from None
 
 
-def _opened(data: bytes, *, most_pixels: int = MOST_PIXELS) -> Image.Image:
+def _opened(data: bytes, *, most_pixels: int = MAX_PIXELS) -> Image.Image:
     try:
         picture = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
     except MemoryError:
@@ -274,7 +274,7 @@ def _bare_webp(data: bytes) -> bytes:
     return b"RIFF" + (len(kept) + 4).to_bytes(4, "little") + b"WEBP" + kept
 
 
-def _webp_size(data: bytes, *, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
+def _webp_size(data: bytes, *, most_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     """Width and height as its first part says them. Raises Unreadable."""
     name, part = data[12:16], data[20:30]
     if name == b"VP8X" and len(part) == len(range(20, 30)):

@@ -16,7 +16,7 @@ from farmiq.plumbing.pictures import Picture, Unreadable
 Verdict = Literal["ok", "blurred", "dark", "bright", "unreadable", "missing"]
 
 # A camera of this kind has five million; a progressive JPEG of this many takes 100 MB to decode.
-MOST_PIXELS = 16_000_000
+MAX_PIXELS = 16_000_000
 # Levels of grey from 0 to 255. Below and above these hardly anything can be told apart.
 DARK_LEVEL, BRIGHT_LEVEL = 16, 240
 # Measured (D-165): pictures as they should be had a mean of 69 to 172, and no clipped level.
@@ -62,7 +62,7 @@ def judge(data: bytes) -> tuple[Quality, bytes | None]:
     sha256 = hashlib.sha256(data).hexdigest()
     try:
         picture = pictures.look(data)
-        small = pictures.small(data, most_pixels=MOST_PIXELS)
+        small = pictures.small(data, most_pixels=MAX_PIXELS)
     except Unreadable as error:
         found = Quality(
             verdict="unreadable", reason=str(error), size_bytes=len(data), sha256=sha256

@@ -25,9 +25,9 @@ ALGORITHMS = [ALGORITHM, "EdDSA", "RS256"]
 warnings.filterwarnings("ignore", "EdDSA is deprecated", SecurityWarning)
 LONGEST = timedelta(hours=1)
 LEEWAY_S = 30
-MOST_BYTES = 8 * 1024
+MAX_BYTES = 8 * 1024
 # 32 bytes as base64url: an Ed25519 public key, and a SHA-256 thumbprint.
-LEAST_RSA_BITS, NEW_RSA_BITS, MOST_RSA_BITS = 2048, 3072, 4096
+LEAST_RSA_BITS, NEW_RSA_BITS, MAX_RSA_BITS = 2048, 3072, 4096
 _EXPONENT = "AQAB"
 _RSA = "RSA."
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
@@ -95,7 +95,7 @@ def _point(x: Any) -> str:
 def _modulus(n: Any, e: Any) -> str:
     if e != _EXPONENT:
         raise TokenError(f"e has to be 65537 ({_EXPONENT})")
-    if not isinstance(n, str) or len(n) > MOST_BYTES or not _BASE64URL.fullmatch(n):
+    if not isinstance(n, str) or len(n) > MAX_BYTES or not _BASE64URL.fullmatch(n):
         raise TokenError("n has to be base64url")
     try:
         number = base64.urlsafe_b64decode(n + "=" * (-len(n) % 4))
@@ -105,8 +105,8 @@ def _modulus(n: Any, e: Any) -> str:
     if base64.urlsafe_b64encode(number).rstrip(b"=").decode() != n or number.startswith(b"\0"):
         raise TokenError("n has to be base64url in its shortest form")
     value = int.from_bytes(number)
-    if not (LEAST_RSA_BITS <= value.bit_length() <= MOST_RSA_BITS and value % 2):
-        raise TokenError(f"an RSA key has {LEAST_RSA_BITS} to {MOST_RSA_BITS} bits")
+    if not (LEAST_RSA_BITS <= value.bit_length() <= MAX_RSA_BITS and value % 2):
+        raise TokenError(f"an RSA key has {LEAST_RSA_BITS} to {MAX_RSA_BITS} bits")
     return n
 
 
@@ -198,7 +198,7 @@ def read_keys(file: Path) -> KeySet:
 
 def key_id(token: str) -> str | None:
     """Which key a token says it is signed with, unproven; None if it says nothing usable."""
-    if len(token) > MOST_BYTES:
+    if len(token) > MAX_BYTES:
         return None
     try:
         head = token.partition(".")[0].encode("ascii")
@@ -215,7 +215,7 @@ def is_thumbprint(text: str) -> bool:
 
 def verify(token: str, keys: KeySet, *, issuer: str, audience: str, now: datetime) -> Claims:
     """The claims of a good token. The algorithm is ours to fix, never the token's to choose."""
-    if len(token) > MOST_BYTES:
+    if len(token) > MAX_BYTES:
         raise TokenError("token is too long")
     try:
         decoded = jwt.decode(to_str(token), keys, algorithms=ALGORITHMS)

@@ -197,8 +197,8 @@ def _wake(camera: Camera, image: Image | None, at: float) -> tuple[Camera, Acts]
     )
     if image is None:
         return woken, (hello,)
-    begun, acts = _next(_with(woken, image), at)
-    return begun, (hello, *acts)
+    started, acts = _next(_with(woken, image), at)
+    return started, (hello, *acts)
 
 
 def _with(camera: Camera, image: Image) -> Camera:
@@ -285,11 +285,11 @@ def _next(camera: Camera, at: float) -> tuple[Camera, Acts]:
 
 
 def _begin(camera: Camera, image: Image, *, tries: int) -> tuple[Camera, Acts]:
-    begun = replace(
+    started = replace(
         camera, phase="sending", current=image, tries=tries, tried=camera.tried | {image.number}
     )
     chunks = (Chunk(image, index) for index in range(image.total_chunks))
-    return begun, (Metadata(image), *chunks)
+    return started, (Metadata(image), *chunks)
 
 
 def _sleep(camera: Camera) -> tuple[Camera, Acts]:

@@ -15,7 +15,7 @@ from farmiq.simulate.camera_wire import DIALECTS, ENCODINGS, Dialect, Encoding, 
 ZONES = ("Asia/Bangkok", "Europe/Berlin", "America/New_York")
 FULL_V, EMPTY_V = 4.2, 3.0
 _PER_WAKE_V, _WEAK_PER_WAKE_V = 0.002, 0.15
-_MOST_DRIFT_S = 240.0
+_MAX_DRIFT_S = 240.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CHUNK_BYTES = (1024, 2048, 4096)
 SAME_NAME = "IMG_001.jpg"
@@ -88,7 +88,7 @@ def _kit(
 
     dialect = dialects[number % len(dialects)]
     encoding = encodings[number // len(dialects) % len(encodings)]
-    drift_s = (share(faults.seed, "drift", address) * 2 - 1) * _MOST_DRIFT_S
+    drift_s = (share(faults.seed, "drift", address) * 2 - 1) * _MAX_DRIFT_S
     return Kit(
         number=number,
         mac=address,

@@ -47,7 +47,7 @@ CONNECT_S = 30.0
 # How soon it is noticed that the broker went away.
 TICK_S = 1.0
 # Drawing takes the processor: a fleet that wakes at once must not draw all at once.
-MOST_DRAWING = 2
+MAX_DRAWING = 2
 
 # Says why an image that was just acknowledged cannot be read back, or None.
 Witness = Callable[[str, Image, str], Awaitable[str | None]]
@@ -86,7 +86,7 @@ class SimulatedCamera:
         self._journal = journal
         self._faults, self._pace = faults or Faults(), pace or Pace()
         self._witness = witness
-        self._drawing = drawing or asyncio.Semaphore(MOST_DRAWING)
+        self._drawing = drawing or asyncio.Semaphore(MAX_DRAWING)
         self.camera = Camera(firmware or Firmware())
         self._powered_at = self._pace.now()
         self._last_at: datetime | None = None
@@ -343,7 +343,7 @@ def cameras(
     logins: Mapping[str, tuple[str, str]] | None = None,
 ) -> list[SimulatedCamera]:
     """`logins` are user and password by MAC; without them all use what the address says."""
-    drawing = asyncio.Semaphore(MOST_DRAWING)
+    drawing = asyncio.Semaphore(MAX_DRAWING)
     return [
         SimulatedCamera(
             kit, _with_login(url, (logins or {}).get(kit.mac)), folder, journal, faults=faults,

@@ -31,7 +31,7 @@ from farmiq.simulate.journal import Journal
 DRAIN_S = 30.0
 DRAIN_INTERRUPTED_S = 2.0
 HEARTBEAT_S = 30.0
-MOST_ASIDES = 10_000
+MAX_ASIDES = 10_000
 
 # (tenant_id, device_id) → (user, password)
 Logins = Mapping[tuple[str, str], tuple[str, str]]
@@ -49,8 +49,8 @@ class Sensor:
         self._added = asyncio.Event()
         self._seq = 0
         # What the journal does not know of: statuses and answers.
-        self._asides: deque[UUID] = deque(maxlen=MOST_ASIDES)
-        self._obeyed: deque[str] = deque(maxlen=MOST_ASIDES)
+        self._asides: deque[UUID] = deque(maxlen=MAX_ASIDES)
+        self._obeyed: deque[str] = deque(maxlen=MAX_ASIDES)
 
     @property
     def waiting(self) -> int:

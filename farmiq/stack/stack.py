@@ -528,10 +528,10 @@ def _remedy(root: Path, running: Running) -> str:
 
 
 def _one_at_a_time(say: Say) -> Say:
-    turn = threading.Lock()
+    leader = threading.Lock()
 
     def speak(line: str) -> None:
-        with turn, contextlib.suppress(BrokenPipeError):
+        with leader, contextlib.suppress(BrokenPipeError):
             say(line)
 
     return speak

@@ -59,18 +59,18 @@ class Served:
                 **self._environment,
             }
         )
-        door = http.Door("farmiq-cloud", "test")
+        server = http.HttpServer("farmiq-cloud", "test")
         with contextlib.suppress(asyncio.CancelledError):
             async with (
                 db.pool(self._db_url, name="pictures", least=0) as pool,
                 asyncio.TaskGroup() as group,
             ):
                 if settings.s3_url:
-                    media.add_routes(settings, door, pool)
-                group.create_task(service.run(settings, door))
+                    media.add_routes(settings, server, pool)
+                group.create_task(service.run(settings, server))
                 if settings.mqtt_url:
-                    group.create_task(gateway.run(settings, door))
-                group.create_task(http.serve(door, host="127.0.0.1", port=self.port))
+                    group.create_task(gateway.run(settings, server))
+                group.create_task(http.serve(server, host="127.0.0.1", port=self.port))
 
     def _ready(self) -> bool:
         try:

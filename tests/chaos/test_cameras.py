@@ -20,7 +20,7 @@ from tests.support.engines import state_dir
 LOSSY = Faults(loss=0.3, duplicates=0.1, reorder=0.5)
 # A whole fleet on two cores: cameras wait for their answers a while.
 PATIENT = replace(FIRMWARE, answer_s=60.0, awake_s=900.0)
-MOST_MORE_BYTES = 64 * 2**20
+MAX_MORE_BYTES = 64 * 2**20
 ROUNDS = 3
 
 
@@ -58,7 +58,7 @@ async def test_two_hundred_cameras_at_once_with_a_third_of_chunks_lost(
         for count, seen in most.items():
             memory_mb = seen.memory_bytes // 2**20
             print(f"\n{count} cameras, {seen.awake} awake at once: gateway {memory_mb} MB")  # noqa: T201
-    assert most[200].memory_bytes - most[20].memory_bytes <= MOST_MORE_BYTES
+    assert most[200].memory_bytes - most[20].memory_bytes <= MAX_MORE_BYTES
 
 
 @pytest.mark.long

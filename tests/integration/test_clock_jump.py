@@ -46,19 +46,19 @@ async def test_ids_are_not_forgotten_while_the_clock_is_ahead(
         _remember_one(owner, site)
     async with db.pool(database.url, name="test") as pool:
 
-        def chore() -> clock.Do:
+        def job() -> clock.Do:
             if site == "edge":
                 return _edge_chore(pool, database, free_port())
             what = Forgotten("ingestion_dedupe", "received_at", 2)
-            return forgetting.chore(pool, what, name="test").do
+            return forgetting.job(pool, what, name="test").do
 
-        forget = chore()
+        forget = job()
         await forget()
         move(database, "30 days")
         await forget()
         assert count(database, table) == 1
         # A service that starts while the clock is ahead knows no better than what was kept.
-        await chore()()
+        await job()()
         assert count(database, table) == 1
         move(database, "0")
         await forget()
@@ -74,7 +74,7 @@ def _edge_chore(pool: db.Pool, database: Database, port: int) -> clock.Do:
             "FARMIQ_EDGE_KEY_FILE": "unused.json",
         }
     )
-    todo = upkeep.chores_of(pool, settings, is_active=lambda: True)
+    todo = upkeep.jobs_of(pool, settings, is_active=lambda: True)
     return next(each.do for each in todo if each.name == "ingress.dedupe")
 
 

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import msgspec
 
-from farmiq.cloud.ingestion.batch import MOST_BYTES, MOST_EVENTS
+from farmiq.cloud.ingestion.batch import MAX_BYTES, MAX_EVENTS
 from farmiq.messages import catalogue, topics
 from farmiq.messages.catalogue import Maker
 from tests.unit.messages import samples
@@ -488,11 +488,11 @@ def _body_with_a_wrong_amount(rng: Random, name: str, tenant_id: str) -> Posted:
 
 
 def _body_with_too_many(rng: Random, name: str, tenant_id: str) -> Posted:
-    return Posted(name, _body(*[_event(rng, tenant_id)] * (MOST_EVENTS + 1)), 413)
+    return Posted(name, _body(*[_event(rng, tenant_id)] * (MAX_EVENTS + 1)), 413)
 
 
 def _body_with_too_much(rng: Random, name: str, tenant_id: str) -> Posted:
-    return Posted(name, _body(_event(rng, tenant_id), padding="x" * MOST_BYTES), 413)
+    return Posted(name, _body(_event(rng, tenant_id), padding="x" * MAX_BYTES), 413)
 
 
 def _body_of_another_uuid(rng: Random, name: str, tenant_id: str) -> Posted:

@@ -38,7 +38,7 @@ LIBRARIES = (
 # Of prctl(2).
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-MOST_BYTES = 2**20
+MAX_BYTES = 2**20
 ORPHANED = 71
 INIT = 1
 STDERR = 2
@@ -65,7 +65,7 @@ class Nursery:
         self._one_by_one = threading.Lock()
         self._asking, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._asking, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_BYTES)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno())],
@@ -133,7 +133,7 @@ def _adopting() -> Iterator[None]:
 def _until_asked(asked: socket.socket) -> dict[str, Any]:
     """Return in a child, for each request; the process itself ends when nobody can ask any more."""
     while True:
-        request = asked.recv(MOST_BYTES)
+        request = asked.recv(MAX_BYTES)
         if not request:
             os._exit(0)
         reading, writing = os.pipe()

@@ -13,5 +13,5 @@ NAME = "cloud-analytics-service"
 LANDING = Landing("kpi", bus.KPI, landing.in_table("kpi_events"))
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
-    await landing.run(settings, door, LANDING)
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
+    await landing.run(settings, server, LANDING)

@@ -13,5 +13,5 @@ NAME = "cloud-barn-service"
 LANDING = Landing("barn", bus.BARN, landing.in_table("barn_events"))
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
-    await landing.run(settings, door, LANDING)
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
+    await landing.run(settings, server, LANDING)

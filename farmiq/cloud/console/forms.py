@@ -8,20 +8,20 @@ from fastapi import Request
 
 from farmiq.plumbing import http
 
-MOST_BYTES = 16 * 1024
-MOST_FIELDS = 16
+MAX_BYTES = 16 * 1024
+MAX_FIELDS = 16
 FORM = "application/x-www-form-urlencoded"
 
 
 async def read(request: Request) -> dict[str, str]:
     """The first value of each field. Raises HttpError 413, 415 or 400."""
-    return parse(await http.body(request, what="a form", most=MOST_BYTES, kind=FORM))
+    return parse(await http.body(request, what="a form", most=MAX_BYTES, kind=FORM))
 
 
 def parse(body: bytes) -> dict[str, str]:
     try:
         fields = parse_qs(
-            body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS
+            body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS
         )
     except ValueError as error:
         raise http.HttpError(400, f"the form cannot be read: {error}") from error

@@ -18,7 +18,7 @@ from farmiq.plumbing import backoff, db, log
 BEAT_S = 10.0
 # A browser is told at most this often.
 PAUSE_S = 1.0
-MOST_PER_SIGN_IN = 10
+MAX_PER_SIGN_IN = 10
 
 # What pages are about, and the channel on which the database tells that it changed.
 TELEMETRY, WEIGHVISION, CAMERA = "telemetry", "weighvision", "camera"
@@ -58,7 +58,7 @@ class Hub:
 
     def is_full(self, sign_in: bytes) -> bool:
         """Whether one sign-in has as many live pages open as it may."""
-        return sum(found.sign_in == sign_in for found in self._subscriptions) >= MOST_PER_SIGN_IN
+        return sum(found.sign_in == sign_in for found in self._subscriptions) >= MAX_PER_SIGN_IN
 
     def changed(self, company_id: str, about: str = TELEMETRY) -> None:
         for subscription in self._subscriptions:

@@ -20,7 +20,7 @@ from farmiq.cloud.console.sparkline import Point
 from farmiq.messages import instants
 
 SHORTEST_INTERVAL_S = 10.0
-LONGEST_INTERVAL_S = 366 * 86_400.0
+MAX_INTERVAL_S = 366 * 86_400.0
 UNKNOWN_INTERVAL_S = 120.0
 # A clock may be off by this much before we speak of it.
 CLOCK_TOLERANCE_S = 60.0
@@ -192,7 +192,7 @@ def expected_interval_s(instants: Sequence[datetime]) -> float:
     ]
     if not gaps:
         return UNKNOWN_INTERVAL_S
-    return min(max(statistics.median(gaps), SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
+    return min(max(statistics.median(gaps), SHORTEST_INTERVAL_S), MAX_INTERVAL_S)
 
 
 def _interval_s(reading: Reading) -> float:

@@ -14,7 +14,7 @@ from farmiq.cloud.console.site_day import Change, May
 from farmiq.cloud.console.sites import Site
 from farmiq.cloud.console.strips import Camera
 
-MOST_CRON = 200
+MAX_CRON = 200
 # Offered beside the field; each is only a text that is typed into it.
 EXAMPLES = (
     ("Twice a day", "0 8,16 * * *"),
@@ -22,7 +22,7 @@ EXAMPLES = (
     ("Every hour", "0 * * * *"),
     ("Every 30 minutes", "*/30 * * * *"),
 )
-_MOST_TIMES = 12
+_MAX_TIMES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def times(instants: Sequence[datetime], *, zone: ZoneInfo) -> str:
     said = [f"{at.astimezone(zone):%H:%M}" for at in instants]
     if not said:
         return "none"
-    if len(said) <= _MOST_TIMES:
+    if len(said) <= _MAX_TIMES:
         return ", ".join(said)
     return f"{', '.join(said[:3])} … {said[-1]}: {len(said)} times"
 

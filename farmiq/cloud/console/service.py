@@ -20,26 +20,26 @@ from farmiq.plumbing import db, http
 NAME = "cloud-console"
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     hub = live.Hub()
     async with db.pool(url, name=NAME, timeout_s=3) as pool:
         desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
         ours = pages.Pages(pool, desk, hub, cookie_secure=settings.cookie_secure)
-        WeighingPages(ours, patience_s=60 * settings.weighvision_incomplete_min).add_to(door.app)
-        SitePages(ours, camera_images.gallery(settings)).add_to(door.app)
-        ours.add_to(door.app)
-        door.ready("console.database", lambda: db.problem(pool))
-        door.ready("console.live", lambda: None if hub.listening else "hears no changes")
+        WeighingPages(ours, patience_s=60 * settings.weighvision_incomplete_min).add_to(server.app)
+        SitePages(ours, camera_images.gallery(settings)).add_to(server.app)
+        ours.add_to(server.app)
+        server.ready("console.database", lambda: db.problem(pool))
+        server.ready("console.live", lambda: None if hub.listening else "hears no changes")
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(live.listen(url, hub))
-                group.create_task(_end_streams(door, hub))
+                group.create_task(_end_streams(server, hub))
         finally:
             hub.close()
 
 
-async def _end_streams(door: http.Door, hub: live.Hub) -> None:
+async def _end_streams(server: http.HttpServer, hub: live.Hub) -> None:
     """Stopping never waits for browsers."""
-    await door.stopping.wait()
+    await server.stopping.wait()
     hub.close()

@@ -16,12 +16,12 @@ from farmiq.cloud.console.readings import Company
 from farmiq.cloud.console.sites import Day, Site
 from farmiq.cloud.console.strips import Camera, State, Strip, Wake
 
-MOST_ROWS = 100
+MAX_ROWS = 100
 # Besides the newest, so many that failed are listed: each has its button.
-MOST_FAILED = 100
-MOST_NOTE = 160
+MAX_FAILED = 100
+MAX_NOTE = 160
 # A page with more wakes lists those of cameras that are open; the others come when asked for.
-MOST_LISTED = 600
+MAX_LISTED = 600
 # Two missed wakes: what it last said is old.
 SILENT_AFTER = 2
 LOW_BATTERY_V = 3.6
@@ -351,7 +351,7 @@ def _few_enough(cards: Sequence[CameraCard], asked: UUID | None) -> tuple[Camera
 
     Of many that are open the first ones, the one asked for in any case.
     """
-    left = MOST_LISTED
+    left = MAX_LISTED
     if sum(len(card.rows) for card in cards) <= left:
         return tuple(cards)
     found = []
@@ -368,9 +368,9 @@ def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -
         (row for row in rows if row.state not in (State.DUE, State.NOT_OWED)),
         key=lambda row: (row.wake.at, row.key), reverse=True,
     )  # fmt: skip
-    shown, hidden = told[:MOST_ROWS], told[MOST_ROWS:]
+    shown, hidden = told[:MAX_ROWS], told[MAX_ROWS:]
     older_failed = [row for row in hidden if row.state is State.FAILED]
-    shown += older_failed[:MOST_FAILED]
+    shown += older_failed[:MAX_FAILED]
     # What is due since a moment ago still is; the next one is yet to come.
     due = sorted(e.at for e in wakes if e.status is None and e.owed and e.at > look.now)
     received = sum(each.status == "complete" for each in wakes)
@@ -394,7 +394,7 @@ def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -
         strip=strips.strip(wakes, {camera.device_id: camera}, now=look.now, zone=look.zone),
         rows=tuple(shown),
         hidden=len(told) - len(shown),
-        hidden_failed=len(older_failed[MOST_FAILED:]),
+        hidden_failed=len(older_failed[MAX_FAILED:]),
         withheld=0,
         failed=failed,
         next_due=f"{due[0].astimezone(look.zone):%H:%M}" if due else "",
@@ -444,7 +444,7 @@ def _notes(wake: Wake, found: State, camera: Camera, look: _Look) -> Iterable[st
     if found is State.FAILED:
         shot = look.shot(wake)
         said = shot and (shot.error_message or shot.error_code)
-        yield words.cut(said, MOST_NOTE) if said else "no reason given"
+        yield words.cut(said, MAX_NOTE) if said else "no reason given"
     if found is State.OVERDUE:
         yield _overdue_words(wake, camera, look)
     if found is State.LOST:

@@ -362,4 +362,4 @@ def _see(request: Request, address: str) -> Response:
 
 def _cron(text: str | None) -> str:
     """As somebody typed it; what is no text the database would not take."""
-    return (text or "").replace("\0", " ").strip()[: schedules.MOST_CRON]
+    return (text or "").replace("\0", " ").strip()[: schedules.MAX_CRON]

@@ -18,7 +18,7 @@ from farmiq.cloud.console.sites import DAYS, Day, Site
 from farmiq.cloud.console.strips import GRACE, Camera, Stay, Wake
 from farmiq.plumbing import db
 
-MOST_ALERTS = 50
+MAX_ALERTS = 50
 
 _SITE = """
 select s.site_id, s.site_name, s.timezone, s.is_active, p.program_name,
@@ -111,7 +111,7 @@ async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[
                 and p.wake_window_index = e.wake_window_index and not p.overage_flag
             order by at limit %(most)s
             """,
-            {"sessions": list(session_ids), "most": strips.MOST_WAKES},
+            {"sessions": list(session_ids), "most": strips.MAX_WAKES},
         )
         return await cursor.fetchall()
 
@@ -190,7 +190,7 @@ async def alerts(connection: db.Connection, session: Day) -> list[Alert]:
             where a.resolved_at is null and a.alert_date = %s and a.site_id = %s
             order by a.created_at desc limit %s
             """,
-            (session.session_date, session.site_id, MOST_ALERTS),
+            (session.session_date, session.site_id, MAX_ALERTS),
         )
         return await cursor.fetchall()
 

@@ -218,7 +218,7 @@ def view(
 
 def _seen_until(wakes: Sequence[Wake], *, now: datetime) -> datetime | None:
     """What is due later may be left out: nobody has to do anything about it yet."""
-    if len(wakes) < strips.MOST_WAKES or wakes[-1].at + strips.GRACE > now:
+    if len(wakes) < strips.MAX_WAKES or wakes[-1].at + strips.GRACE > now:
         return None
     return wakes[-1].at
 

@@ -12,7 +12,7 @@ _MARGIN = 3
 # Longer than this many expected intervals without a reading is a gap.
 _GAP_INTERVALS = 2.5
 # Silence up to now is drawn too, but the line keeps most of the width.
-_MOST_SILENCE = 0.3
+_MAX_SILENCE = 0.3
 _SILENCE_STEP = 0.02
 
 
@@ -76,7 +76,7 @@ def _silence(points: Sequence[Point], *, now: datetime) -> float:
     span_s = (points[-1].at - points[0].at).total_seconds()
     silent_s = max(0.0, (now - points[-1].at).total_seconds())
     share = silent_s / span_s if span_s > 0 else 0.0
-    return round(min(share, _MOST_SILENCE) / _SILENCE_STEP) * _SILENCE_STEP
+    return round(min(share, _MAX_SILENCE) / _SILENCE_STEP) * _SILENCE_STEP
 
 
 def _place(points: Sequence[Point], *, silence: float) -> list[tuple[float, float]]:

@@ -19,9 +19,9 @@ GRACE = timedelta(minutes=10)
 # Up to here a wake still counts for its window (C-63): before, nothing of it is lost.
 WINDOW = timedelta(hours=1)
 # More cells are folded, or nobody could tell one from the next.
-MOST_CELLS = 144
+MAX_CELLS = 144
 # Of more wakes a page looks at the earliest; the counts of a day come from its session.
-MOST_WAKES = 50_000
+MAX_WAKES = 50_000
 
 
 class State(StrEnum):
@@ -209,7 +209,7 @@ def strip(
     cells = [_cell(each, cameras.get(each.device_id), now=now, zone=zone) for each in expected]
     found = Counter(cell.state for cell in cells)
     tallies = tuple(Tally(each, WORDS[each], found[each]) for each in State if found[each])
-    each = -(-len(cells) // MOST_CELLS) or 1
+    each = -(-len(cells) // MAX_CELLS) or 1
     folded = [fold(cells[at : at + each]) for at in range(0, len(cells), each)]
     failed = sum(each.status == "failed" for each in extra)
     return Strip(tuple(folded), tallies, each, len(extra), failed)

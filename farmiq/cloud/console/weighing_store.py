@@ -12,8 +12,8 @@ from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
 
 # More of one day are not drawn; the API pages through all of them.
-MOST_A_DAY = 20_000
-MOST_EVENTS = 1000
+MAX_A_DAY = 20_000
+MAX_EVENTS = 1000
 
 # Incomplete: without an image for too long since it was first heard of, or without another part
 # since it was last (C-27). Times are ours, not the device's.
@@ -40,7 +40,7 @@ async def day(
         await cursor.execute(
             _WEIGHING + "where w.start_at >= %(begin)s and w.start_at < %(end)s "
             "order by w.start_at desc, w.session_id desc limit %(most)s",
-            {"begin": begin, "end": end, "patience_s": patience_s, "most": MOST_A_DAY},
+            {"begin": begin, "end": end, "patience_s": patience_s, "most": MAX_A_DAY},
         )
         return [_weighing(row) for row in await cursor.fetchall()]
 
@@ -89,7 +89,7 @@ async def events(connection: db.Connection, session_id: UUID) -> list[Event]:
             from weighvision_events where session_id = %s
             order by occurred_at, event_id limit %s
             """,
-            (words.SESSION_CREATED, words.SESSION_FINALIZED, session_id, MOST_EVENTS),
+            (words.SESSION_CREATED, words.SESSION_FINALIZED, session_id, MAX_EVENTS),
         )
         return await cursor.fetchall()
 

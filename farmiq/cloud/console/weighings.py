@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from farmiq.cloud.console import words
 from farmiq.cloud.console.readings import WORTH_SAYING_S, Company
 from farmiq.messages import weighvision
-from farmiq.messages.kinds import MOST_WEIGHT_KG
+from farmiq.messages.kinds import MAX_WEIGHT_KG
 
 INCOMPLETE = "INCOMPLETE"
 STATES = ("created", "finalized", "cancelled", INCOMPLETE)
@@ -33,7 +33,7 @@ ON_A_PAGE = 50
 # Uniformity is the share of animals within this part of the mean.
 NEAR = 0.10
 LIGHTEST_KG = 0.001
-MOST_BARS = 12
+MAX_BARS = 12
 _STEPS = (1, 2, 2.5, 5, 10)
 # 2.3 / 0.05 is a little less than 46.
 _SLACK = 1e-9
@@ -422,7 +422,7 @@ def spread(weights_kg: Sequence[float]) -> Spread | None:
 
     A weight that no animal has would say nothing of the others.
     """
-    weights = [each for each in weights_kg if LIGHTEST_KG <= each <= MOST_WEIGHT_KG]
+    weights = [each for each in weights_kg if LIGHTEST_KG <= each <= MAX_WEIGHT_KG]
     if not weights:
         return None
     mean = statistics.fmean(weights)
@@ -439,7 +439,7 @@ def spread(weights_kg: Sequence[float]) -> Spread | None:
 def _bars(weights: Sequence[float]) -> tuple[Bar, ...]:
     """At most twelve, of a width that people count in."""
     low, high = min(weights), max(weights)
-    width = _width((high - low) / MOST_BARS, least=high * 0.005)
+    width = _width((high - low) / MAX_BARS, least=high * 0.005)
     first = math.floor(low / width + _SLACK)
     counts = Counter(math.floor(each / width + _SLACK) - first for each in weights)
     most = max(counts.values())

@@ -15,11 +15,11 @@ from farmiq.plumbing import db, http
 NAME = "cloud-deadletter-service"
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
         desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        Api(settings.amqp_url.get_secret_value(), pool, desk, settings.tls).add_to(door.app)
+        Api(settings.amqp_url.get_secret_value(), pool, desk, settings.tls).add_to(server.app)
         watch = Watch(settings)
-        door.ready("deadletter.bus", watch.problem)
+        server.ready("deadletter.bus", watch.problem)
         await watch.run()

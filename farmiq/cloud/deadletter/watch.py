@@ -27,8 +27,8 @@ def limits(settings: CloudSettings) -> dict[str, int]:
     days, scale = settings.bus_outage_days, settings.bus_scale
     return {
         **{work.queue: bus.most_waiting(work, days=days, scale=scale) for work in bus.WORKS},
-        bus.UNROUTED_QUEUE: round(topology.MOST_SET_ASIDE * scale),
-        **{work.dead_letters: round(topology.MOST_SET_ASIDE * scale) for work in bus.WORKS},
+        bus.UNROUTED_QUEUE: round(topology.MAX_SET_ASIDE * scale),
+        **{work.dead_letters: round(topology.MAX_SET_ASIDE * scale) for work in bus.WORKS},
     }
 
 

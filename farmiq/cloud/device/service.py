@@ -26,5 +26,5 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
 LANDING = Landing("device", bus.DEVICE, record)
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
-    await landing.run(settings, door, LANDING)
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
+    await landing.run(settings, server, LANDING)

@@ -33,7 +33,7 @@ EDGE_TOKEN = Depends(
     )
 )
 BELIEVED_S = 2.0
-_MOST_KEPT = 10_000
+_MAX_KEPT = 10_000
 ADMIN = "admin"
 
 
@@ -86,7 +86,7 @@ class Keyring:
         return edge
 
     async def _identify(self, token: str) -> Edge:
-        if len(token) > tokens.MOST_BYTES:
+        if len(token) > tokens.MAX_BYTES:
             raise tokens.TokenError("token is too long")
         key_id = tokens.key_id(token)
         if key_id is None:
@@ -118,7 +118,7 @@ class Keyring:
                 known = await registry.known(connection, key_id)
         except db.UNAVAILABLE:
             raise HttpError(503, "the database is away; try again", retry_after_s=5) from None
-        if len(self._kept) >= _MOST_KEPT:
+        if len(self._kept) >= _MAX_KEPT:
             self._kept.clear()
         self._kept[key_id] = time.monotonic() + BELIEVED_S, known
         return known

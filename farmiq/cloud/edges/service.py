@@ -13,8 +13,8 @@ from farmiq.cloud.edges.api import Api
 from farmiq.cloud.edges.keyring import Keyring
 from farmiq.cloud.identity.desk import Desk
 from farmiq.config import CloudSettings
-from farmiq.plumbing import chores, db, http
-from farmiq.plumbing.chores import Chore
+from farmiq.plumbing import db, http, schedule
+from farmiq.plumbing.schedule import Job
 
 NAME = "cloud-edges-registry"
 WATCH_S = 30.0
@@ -24,13 +24,13 @@ EDGES = prometheus_client.Gauge(
 )
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
         desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        Api(pool, desk, Keyring(settings, pool)).add_to(door.app)
-        door.ready("edges.database", lambda: db.problem(pool))
-        await chores.keep_doing(Chore("edges.watch", WATCH_S, lambda: watch(pool)))
+        Api(pool, desk, Keyring(settings, pool)).add_to(server.app)
+        server.ready("edges.database", lambda: db.problem(pool))
+        await schedule.run_repeatedly(Job("edges.watch", WATCH_S, lambda: watch(pool)))
 
 
 async def watch(pool: db.Pool) -> dict[str, object]:

@@ -13,5 +13,5 @@ NAME = "cloud-feed-service"
 LANDING = Landing("feed", bus.FEED, landing.in_table("feed_events"))
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
-    await landing.run(settings, door, LANDING)
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
+    await landing.run(settings, server, LANDING)

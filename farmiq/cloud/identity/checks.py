@@ -40,7 +40,7 @@ class Checks:
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="password")
 
     @asynccontextmanager
-    async def turn(self, lane: str, *, known: bool) -> AsyncIterator[None]:
+    async def leader(self, lane: str, *, known: bool) -> AsyncIterator[None]:
         """For one look at a person and their password. Raises TooBusyError if too many wait."""
         await self._wait(lane, self._known if known else self._strangers)
         try:
@@ -59,12 +59,12 @@ class Checks:
             self._running += 1
             return
         self._make_room(lane, lanes)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        lanes.setdefault(lane, deque()).append(turn)
+        leader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        lanes.setdefault(lane, deque()).append(leader)
         try:
-            await turn
+            await leader
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if leader.done() and not leader.cancelled():
                 self._next()
             raise
 
@@ -86,10 +86,10 @@ class Checks:
         for lanes in (self._known, self._strangers):
             while lanes:
                 lane, waiting = lanes.popitem(last=False)
-                turn = waiting.popleft()
+                leader = waiting.popleft()
                 if waiting:
                     lanes[lane] = waiting  # behind all others
-                if not turn.done():
-                    turn.set_result(None)
+                if not leader.done():
+                    leader.set_result(None)
                     return
         self._running -= 1

@@ -33,9 +33,9 @@ SIGN_IN = Depends(
 )
 _TOKEN_BYTES = 32
 _TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
-_LONGEST_EMAIL = 254
+_MAX_EMAIL = 254
 _BROWSER_ID_BYTES = 16
-_LONGEST_COOKIE = 128
+_MAX_COOKIE = 128
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a mistake
@@ -81,7 +81,7 @@ class Desk:
         is_known = known is not None and bounds == attempts.bounds_of_browser(known)
         lane = bounds[0].key if is_known else network
         try:
-            async with self.checks.turn(lane, known=is_known):
+            async with self.checks.leader(lane, known=is_known):
                 user = user or await self._user(name)
                 # No connection is held meanwhile: checking takes long and the pool is small.
                 matches = await self.checks.matches(user.password_hash if user else None, password)
@@ -164,7 +164,7 @@ def browser_cookie(user: store.User) -> str:
 
 def browser_id(user: store.User | None, cookie: str | None) -> str | None:
     """Which browser this is, if this person signed in from it with the password of today."""
-    if user is None or cookie is None or len(cookie) > _LONGEST_COOKIE or not cookie.isascii():
+    if user is None or cookie is None or len(cookie) > _MAX_COOKIE or not cookie.isascii():
         return None
     chosen, _, signature = cookie.partition(".")
     return chosen if hmac.compare_digest(signature, _signature(user, chosen)) else None
@@ -178,4 +178,4 @@ def _signature(user: store.User, chosen: str) -> str:
 def normal_email(email: str) -> str:
     """As users.email holds it; what cannot be an e-mail becomes one that nobody has."""
     trimmed = email.strip().lower()
-    return "" if len(trimmed) > _LONGEST_EMAIL or "\0" in trimmed else trimmed
+    return "" if len(trimmed) > _MAX_EMAIL or "\0" in trimmed else trimmed

@@ -13,5 +13,5 @@ NAME = "cloud-inference-service"
 LANDING = Landing("inference", bus.INFERENCE, landing.in_table("inference_events"))
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
-    await landing.run(settings, door, LANDING)
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
+    await landing.run(settings, server, LANDING)

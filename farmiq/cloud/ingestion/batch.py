@@ -12,15 +12,15 @@ from farmiq.messages.bus import BusEvent
 from farmiq.messages.catalogue import Maker
 from farmiq.messages.ids import Id
 
-MOST_EVENTS = 500
-MOST_BYTES = 5 * 1024 * 1024
+MAX_EVENTS = 500
+MAX_BYTES = 5 * 1024 * 1024
 # What the document says of the errors of the route (FB-06).
 ERRORS = {
     400: "VALIDATION_ERROR: not valid; `details` names every bad event. Nothing was stored.",
     401: "UNAUTHENTICATED: no token, or not a good one.",
     403: "FORBIDDEN: the token does not speak for a tenant, or the tenant is not known.",
     408: "REQUEST_TIMEOUT: the body was not here in time.",
-    413: f"PAYLOAD_TOO_LARGE: more than {MOST_EVENTS} events or {MOST_BYTES} bytes.",
+    413: f"PAYLOAD_TOO_LARGE: more than {MAX_EVENTS} events or {MAX_BYTES} bytes.",
     415: "UNSUPPORTED_MEDIA_TYPE: send application/json, as it is or compressed with gzip.",
     503: "UNAVAILABLE: the database or the bus is away; try again after Retry-After.",
 }
@@ -47,8 +47,8 @@ class BatchAccepted(BaseModel):
 
 # An answer is for reading; what does not fit would only repeat what the edge has sent.
 _LONGEST = 500
-# Looked at all together, in a thread; an event alone may have check.MOST_VALUES.
-MOST_VALUES = 200_000
+# Looked at all together, in a thread; an event alone may have check.MAX_VALUES.
+MAX_VALUES = 200_000
 # A batch has two levels more than its events, which may have as many as they like elsewhere.
 _LEVELS = check.MAX_DEPTH + 2
 
@@ -99,7 +99,7 @@ def read(body: bytes) -> Batch:
     # Of events that are good in themselves only what is around them is left to look at.
     if not details and check.only_holds(body, raw.events, names=_NAMES):
         return Batch(raw.batchId, tuple(events), raw.republish)
-    unkeepable = check.keepable(body, levels=_LEVELS, most_values=MOST_VALUES)
+    unkeepable = check.keepable(body, levels=_LEVELS, most_values=MAX_VALUES)
     if unkeepable or details:
         raise _bad(unkeepable, details, len(raw.events))
     return Batch(raw.batchId, tuple(events), raw.republish)
@@ -120,8 +120,8 @@ def not_an_edges(events: Sequence[BusEvent]) -> list[dict[str, Any]]:
 
 
 def _limit(events: list[Any]) -> None:
-    if len(events) > MOST_EVENTS:
-        raise TooLarge(f"{len(events)} events in one batch, at most {MOST_EVENTS}")
+    if len(events) > MAX_EVENTS:
+        raise TooLarge(f"{len(events)} events in one batch, at most {MAX_EVENTS}")
 
 
 def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[dict[str, Any]]]:
@@ -137,7 +137,7 @@ def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[di
 
 def _bad_frame(body: bytes, error: str) -> BadBatch:
     """What is wrong with a batch that cannot be taken apart, and with its events as they look."""
-    value, unkeepable = check.look(body, levels=_LEVELS, most_values=MOST_VALUES)
+    value, unkeepable = check.look(body, levels=_LEVELS, most_values=MAX_VALUES)
     found = value.get("events") if isinstance(value, dict) else None
     events = found if isinstance(found, list) else []
     _limit(events)

@@ -30,7 +30,7 @@ from farmiq.cloud.ingestion.lifecycle import Received
 from farmiq.cloud.ingestion.store import Offered
 from farmiq.config import CloudSettings
 from farmiq.messages import bus, catalogue
-from farmiq.plumbing import amqp, chores, db, http, ids, log
+from farmiq.plumbing import amqp, db, http, ids, log, schedule
 from farmiq.plumbing.http import HttpError
 
 NAME = "cloud-ingestion"
@@ -40,14 +40,14 @@ RETRY_AFTER_S = 5
 TOO_LONG_FOR_THE_LOOP = 256 * 1024
 POOL = 8
 # Publishing holds a connection: fewer may do so at once than there are connections (C-10).
-MOST_PUBLISHING = POOL - 2
+MAX_PUBLISHING = POOL - 2
 
 EVENTS = prometheus_client.Counter(
     "farmiq_ingestion_events_total", "Events offered by edges", ["outcome"]
 )
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME, most=POOL, timeout_s=3.0) as pool,
         amqp.publisher(
@@ -58,14 +58,14 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
             settings.amqp_url.get_secret_value(), limit=settings.ingestion_waiting, tls=settings.tls
         )
         ingestion = Ingestion(settings, Keyring(settings, pool), pool, publisher, backpressure)
-        door.ready("ingestion.database", lambda: db.problem(pool))
-        door.ready("ingestion.bus", publisher.problem)
-        ingestion.add_to(door.app)
+        server.ready("ingestion.database", lambda: db.problem(pool))
+        server.ready("ingestion.bus", publisher.problem)
+        ingestion.add_to(server.app)
         known = Forgotten("ingestion_dedupe", "received_at", settings.ingestion_dedupe_days)
         async with asyncio.TaskGroup() as group:
             group.create_task(backpressure.watch())
             group.create_task(
-                chores.keep_doing(forgetting.chore(pool, known, name="ingestion.forget"))
+                schedule.run_repeatedly(forgetting.job(pool, known, name="ingestion.forget"))
             )
 
 
@@ -80,7 +80,7 @@ class Ingestion:
     ) -> None:
         self._settings, self._keyring = settings, keys
         self._pool, self._publisher, self._backpressure = pool, publisher, backpressure
-        self._publishing = asyncio.Semaphore(MOST_PUBLISHING)
+        self._publishing = asyncio.Semaphore(MAX_PUBLISHING)
         self._log = log.get(NAME)
 
     def add_to(self, app: FastAPI) -> None:
@@ -97,7 +97,7 @@ class Ingestion:
             response_description="Accepted: noted, and confirmed by the bus.",
             dependencies=[
                 keyring.EDGE_TOKEN,
-                Depends(api.BodyOf(batch.OutboxBatch, max_bytes=batch.MOST_BYTES)),
+                Depends(api.BodyOf(batch.OutboxBatch, max_bytes=batch.MAX_BYTES)),
             ],
             responses=api.errors(batch.ERRORS),
         )
@@ -194,11 +194,11 @@ async def _body(request: Request) -> bytes:
     """The body, given up on as soon as it is larger than a batch may be."""
     unpack = _unpacker(request.headers.get("content-encoding", ""))
     body = bytearray()
-    async for part in http.body_parts(request, what="a batch", most=batch.MOST_BYTES):
-        body += unpack(part, batch.MOST_BYTES + 1 - len(body))
-        if len(body) > batch.MOST_BYTES:
-            raise HttpError(413, f"a batch has at most {batch.MOST_BYTES} bytes")
-    return bytes(body + unpack(b"", batch.MOST_BYTES + 1 - len(body)))
+    async for part in http.body_parts(request, what="a batch", most=batch.MAX_BYTES):
+        body += unpack(part, batch.MAX_BYTES + 1 - len(body))
+        if len(body) > batch.MAX_BYTES:
+            raise HttpError(413, f"a batch has at most {batch.MAX_BYTES} bytes")
+    return bytes(body + unpack(b"", batch.MAX_BYTES + 1 - len(body)))
 
 
 def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:

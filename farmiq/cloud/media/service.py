@@ -25,22 +25,22 @@ NAME = "cloud-media-store"
 LANDING = Landing("media", bus.MEDIA, store.apply_events)
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, least=0, most=6, timeout_s=3.0) as pool:
-        add_routes(settings, door, pool)
-        await landing.run(settings, door, LANDING)
+        add_routes(settings, server, pool)
+        await landing.run(settings, server, LANDING)
 
 
-def add_routes(settings: CloudSettings, door: http.Door, pool: db.Pool) -> None:
+def add_routes(settings: CloudSettings, server: http.HttpServer, pool: db.Pool) -> None:
     bucket = _bucket(settings)
     if bucket is None:
-        door.note("media.store", lambda: "takes no images: FARMIQ_CLOUD_S3_URL is not set")
+        server.note("media.store", lambda: "takes no images: FARMIQ_CLOUD_S3_URL is not set")
     else:
-        door.ready("media.store", bucket.problem)
-    Intake(settings, pool, Keyring(settings, pool), bucket).add_to(door.app)
+        server.ready("media.store", bucket.problem)
+    Intake(settings, pool, Keyring(settings, pool), bucket).add_to(server.app)
     desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-    Api(pool, desk, Gallery(bucket) if bucket else None).add_to(door.app)
+    Api(pool, desk, Gallery(bucket) if bucket else None).add_to(server.app)
 
 
 def _bucket(settings: CloudSettings) -> objects.Bucket | None:

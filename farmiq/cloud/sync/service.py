@@ -14,6 +14,6 @@ NAME = "cloud-sync-service"
 LANDING = Landing("sync", bus.SYNC, landing.in_table("sync_events"))
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     batches = Forgotten("sync_events", "stored_at", settings.sync_events_days)
-    await landing.run(settings, door, LANDING, forgotten=(batches,))
+    await landing.run(settings, server, LANDING, forgotten=(batches,))

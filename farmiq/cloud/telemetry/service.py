@@ -24,5 +24,5 @@ READINGS = Landing("telemetry", bus.TELEMETRY, store.record, check=_of_a_device)
 AGGREGATES = Landing("telemetry", bus.AGGREGATES, store.record_aggregates)
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
-    await landing.run(settings, door, READINGS, AGGREGATES)
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
+    await landing.run(settings, server, READINGS, AGGREGATES)

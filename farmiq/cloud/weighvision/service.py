@@ -15,5 +15,5 @@ NAME = "cloud-weighvision-service"
 LANDING = Landing("weighvision", bus.WEIGHVISION, store.record)
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
-    await landing.run(settings, door, LANDING)
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
+    await landing.run(settings, server, LANDING)

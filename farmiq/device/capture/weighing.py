@@ -148,9 +148,9 @@ def _settling(weighing: Weighing, event: Event, now: float, rules: Rules) -> Ste
 def _reference(weighing: Weighing, event: Event, now: float, rules: Rules) -> Step:
     match event:
         case Pictured():
-            begun = replace(weighing, phase="open", since=now, weights=1, pictures=1)
+            started = replace(weighing, phase="open", since=now, weights=1, pictures=1)
             kg = weighing.weight_kg
-            return _if_complete(begun, (Begin(kg, pictured=True), Weigh(kg)), rules)
+            return _if_complete(started, (Begin(kg, pictured=True), Weigh(kg)), rules)
         case NoPicture():
             if weighing.tries < rules.picture_tries:
                 return _request_picture(weighing)

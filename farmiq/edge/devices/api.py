@@ -17,8 +17,8 @@ from farmiq import api
 from farmiq.api import At, BodyOf, JsonBody
 from farmiq.edge import access
 from farmiq.edge.devices import desk, entry, store
-from farmiq.edge.devices.desk import LONGEST_TTL_S
-from farmiq.edge.devices.entry import MOST_HEARTBEAT_S, MOST_TEXT
+from farmiq.edge.devices.desk import MAX_TTL_S
+from farmiq.edge.devices.entry import MAX_HEARTBEAT_S, MAX_TEXT
 from farmiq.messages.ids import Id
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
@@ -30,7 +30,7 @@ DEFAULT_TTL_S = 60
 
 Kind = Literal["sensor", "silo", "feeder", "station", "gateway", "other"]
 State = Literal["online", "late", "offline", "error", "never seen", "revoked"]
-Text = Annotated[str, msgspec.Meta(max_length=MOST_TEXT)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 CommandState = Literal["queued", "sent", "delivered", "applied", "failed", "expired"]
 
 
@@ -81,7 +81,7 @@ class NewDevice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     zone: Text | None = None
     wants_receipts: bool = False
     derive_intake: bool = False
-    heartbeat_s: Annotated[int, msgspec.Meta(ge=1, le=MOST_HEARTBEAT_S)] = 60
+    heartbeat_s: Annotated[int, msgspec.Meta(ge=1, le=MAX_HEARTBEAT_S)] = 60
 
 
 class NewCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +89,7 @@ class NewCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     name: Id
     args: dict[str, Any] = msgspec.field(default_factory=dict)
-    ttl_s: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_TTL_S)] = 60
+    ttl_s: Annotated[int, msgspec.Meta(ge=1, le=MAX_TTL_S)] = 60
 
 
 class DeviceLogin(api.Model):

@@ -13,7 +13,7 @@ from farmiq.edge.devices.entry import Device
 from farmiq.messages.topics import command as command_topic
 from farmiq.plumbing import db, ids
 
-LONGEST_TTL_S = 7 * 86_400
+MAX_TTL_S = 7 * 86_400
 
 
 class NotThere(Exception):  # noqa: N818 - an answer
@@ -134,8 +134,8 @@ def _command_problems(name: str, args: dict[str, Any], ttl_s: int) -> list[tuple
     wrong = []
     if not entry.is_id(name):
         wrong.append(("name", f"{name[:40]!r} cannot be a level of a topic"))
-    if not 1 <= ttl_s <= LONGEST_TTL_S:
-        wrong.append(("ttl_s", f"is not from 1 to {LONGEST_TTL_S} seconds"))
+    if not 1 <= ttl_s <= MAX_TTL_S:
+        wrong.append(("ttl_s", f"is not from 1 to {MAX_TTL_S} seconds"))
     wrong += [("args", reason) for reason in entry.unkeepable(args)]
     return wrong
 

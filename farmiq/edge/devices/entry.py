@@ -17,9 +17,9 @@ COLUMNS = (
     "zone", "wants_receipts", "derive_intake", "heartbeat_s",
 )  # fmt: skip
 NEEDED = COLUMNS[:4]
-MOST_HEARTBEAT_S = 7 * 86_400
-MOST_TEXT = 256
-MOST_ARGS_BYTES = 64 * 1024
+MAX_HEARTBEAT_S = 7 * 86_400
+MAX_TEXT = 256
+MAX_ARGS_BYTES = 64 * 1024
 
 _ID = re.compile(ID_PATTERN)
 _YES, _NO = {"true", "yes", "1"}, {"false", "no", "0"}
@@ -109,8 +109,8 @@ def _read_one(name: str, value: Any) -> Any:
         return _identifier(value)
     if name == "kind" and value not in KINDS:
         raise ValueError(f"{value!r} is none of {', '.join(KINDS)}")
-    if len(value) > MOST_TEXT or not value.isprintable():
-        raise ValueError(f"holds signs that cannot be printed, or more than {MOST_TEXT}")
+    if len(value) > MAX_TEXT or not value.isprintable():
+        raise ValueError(f"holds signs that cannot be printed, or more than {MAX_TEXT}")
     return value
 
 
@@ -135,8 +135,8 @@ def _yes_or_no(value: Any) -> bool:
 def _seconds(value: Any) -> int:
     text = str(value).strip()
     plain = not isinstance(value, (bool, float)) and re.fullmatch(r"[0-9]{1,6}", text)
-    if not plain or not 1 <= int(text) <= MOST_HEARTBEAT_S:
-        raise ValueError(f"{text[:40]!r} is not a number of seconds from 1 to {MOST_HEARTBEAT_S}")
+    if not plain or not 1 <= int(text) <= MAX_HEARTBEAT_S:
+        raise ValueError(f"{text[:40]!r} is not a number of seconds from 1 to {MAX_HEARTBEAT_S}")
     return int(text)
 
 
@@ -168,6 +168,6 @@ def unkeepable(args: Mapping[str, Any]) -> list[str]:
         raw = json.dumps(args, allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError) as error:
         return [f"cannot be said in JSON: {error}"]
-    if len(raw) > MOST_ARGS_BYTES:
-        return [f"are {len(raw)} bytes, at most {MOST_ARGS_BYTES}"]
+    if len(raw) > MAX_ARGS_BYTES:
+        return [f"are {len(raw)} bytes, at most {MAX_ARGS_BYTES}"]
     return check.keepable(raw)

@@ -38,7 +38,7 @@ class Pauser:
         if device is None or not self.writes_users:
             who = user if device is None else _subject(device)
             await alerts.raise_(tx, _alert(who, flow, None))
-            return flood.LONGEST_PAUSE_S
+            return flood.MAX_PAUSE_S
         now, before = await store.last_pause(tx, device.key)
         pause = flood.following(before, now=now)
         if not await store.pause(tx, device.key, pause):
@@ -70,7 +70,7 @@ async def calm(pool: db.Pool) -> dict[str, object]:
             update device_pauses set until_at = fn_now()
             where until_at > (select fn_now()) + %s * interval '1 second'
             """,
-            (2 * flood.LONGEST_PAUSE_S,),
+            (2 * flood.MAX_PAUSE_S,),
         )
         return {"calm": await alerts.close_unseen(tx, kind=KIND, seconds=flood.CALM_S)}
 

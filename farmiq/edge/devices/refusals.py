@@ -8,7 +8,7 @@ from farmiq.plumbing.broker_callout import CLIENT_ID, SESSIONS
 from farmiq.plumbing.broker_log import FORM, LOGIN, PERMISSION, RETAINED, TAKEOVER, Refusal
 
 # Whoever is refused chooses its words: at most this many senders are told apart in one look.
-MOST_SENDERS = 50
+MAX_SENDERS = 50
 OTHERS = "others"
 # Somebody took its own place.
 BACK = "broker.back"
@@ -23,7 +23,7 @@ def alerts(refusals: Iterable[Refusal], *, own_ids: bool = False) -> dict[Alert,
     words: dict[tuple[str, str], str] = {}
     for one in refusals:
         kind = BACK if own_ids and "/" in (one.client_id or "") else one.kind
-        full = len(counts) >= MOST_SENDERS
+        full = len(counts) >= MAX_SENDERS
         known = (kind, one.sender) in counts
         matter = (kind, one.sender if known or not full else OTHERS)
         counts[matter] += 1

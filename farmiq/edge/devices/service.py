@@ -24,7 +24,7 @@ from farmiq.edge.devices import api, desk, floods, liveness, record, refusals, s
 from farmiq.edge.devices import broker as broker_users
 from farmiq.messages import device as words
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
-from farmiq.plumbing import broker_log, chores, db, http, ids, log, mqtt
+from farmiq.plumbing import broker_log, db, http, ids, log, mqtt, schedule
 from farmiq.plumbing.broker_callout import Callout
 from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_store import Store
@@ -37,8 +37,8 @@ NAME = "edge-devices-registry"
 
 # A device that was away when a command came, and keeps no session, gets it with a later try.
 COMMAND_AGAIN_S = 10.0
-MOST_COMMANDS = 100
-MOST_REVOCATIONS = 500
+MAX_COMMANDS = 100
+MAX_REVOCATIONS = 500
 # The broker's log may tell a little late whom it refused.
 LOG_LATE_S = 10.0
 
@@ -50,7 +50,7 @@ REFUSED = prometheus_client.Counter(
 )
 
 
-async def run(settings: EdgeSettings, door: http.Door) -> None:
+async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME) as pool,
         mqtt.connected(
@@ -62,16 +62,16 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
         httpx2.AsyncClient(trust_env=False) as web,
         asyncio.TaskGroup() as group,
     ):
-        door.ready("devices.database", lambda: db.problem(pool))
-        door.ready("devices.broker", broker.problem)
-        api.Api(pool).add_to(door.app)
+        server.ready("devices.database", lambda: db.problem(pool))
+        server.ready("devices.broker", broker.problem)
+        api.Api(pool).add_to(server.app)
         todo = [
-            chores.Chore("devices.liveness", settings.devices_round_s, partial(look_round, pool)),
-            chores.Chore(
+            schedule.Job("devices.liveness", settings.devices_round_s, partial(look_round, pool)),
+            schedule.Job(
                 "devices.revocations", settings.devices_round_s, partial(tell_revocations, pool)
             ),
-            chores.Chore("devices.commands", 0.2, partial(send_commands, pool, broker)),
-            chores.Chore(
+            schedule.Job("devices.commands", 0.2, partial(send_commands, pool, broker)),
+            schedule.Job(
                 "devices.forget_commands",
                 3600.0,
                 AgeGuard(pool, "devices.forget_commands").keep(
@@ -92,35 +92,35 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
                 own=settings.broker_own_users.split(","),
                 pid_file=settings.broker_pid_file,
             )
-            door.ready("devices.users", lambda: users.problem)
-            todo.append(chores.Chore("devices.users", 0.5, partial(_keep_users, users)))
+            server.ready("devices.users", lambda: users.problem)
+            todo.append(schedule.Job("devices.users", 0.5, partial(_keep_users, users)))
         kept = broker_streams.store(settings, web)
         asked = broker_users.callout(pool, settings, web)
         if asked is not None:
-            door.ready("devices.callout", lambda: asked.problem)
+            server.ready("devices.callout", lambda: asked.problem)
             group.create_task(_answer(asked, kept if broker_streams.log_url(settings) else None))
             group.create_task(asked.end_sessions())
-            todo.append(chores.Chore("devices.logins", 0.5, asked.keep))
+            todo.append(schedule.Job("devices.logins", 0.5, asked.keep))
             tell = partial(tell_of_refusals, pool, asked)
-            todo.append(chores.Chore("devices.client_ids", 1.0, tell))
+            todo.append(schedule.Job("devices.client_ids", 1.0, tell))
         if settings.broker_monitor_url is not None:
             load = Load(web, settings.broker_monitor_url)
-            door.note("devices.load", lambda: load.problem)
-            todo.append(chores.Chore("devices.floods", 0.5, guard_of(settings, pool, load).look))
-            todo.append(chores.Chore("devices.calm", 30.0, partial(floods.calm, pool)))
+            server.note("devices.load", lambda: load.problem)
+            todo.append(schedule.Job("devices.floods", 0.5, guard_of(settings, pool, load).look))
+            todo.append(schedule.Job("devices.calm", 30.0, partial(floods.calm, pool)))
         if kept is not None:
-            door.note("devices.store", lambda: kept.problem)
-            todo.append(chores.Chore("devices.store", 2.0, kept.look))
+            server.note("devices.store", lambda: kept.problem)
+            todo.append(schedule.Job("devices.store", 2.0, kept.look))
             use = partial(broker_users.tell_of_store, pool, kept)
-            todo.append(chores.Chore("devices.store_use", 10.0, use))
+            todo.append(schedule.Job("devices.store_use", 10.0, use))
         if settings.broker_log_file is not None:
             follower = Follower(settings.broker_log_file)
             follower.look()
             todo.append(
-                chores.Chore("devices.refusals", 1.0, partial(watch, pool, follower, asked))
+                schedule.Job("devices.refusals", 1.0, partial(watch, pool, follower, asked))
             )
-        for chore in todo:
-            group.create_task(chores.keep_doing(chore))
+        for job in todo:
+            group.create_task(schedule.run_repeatedly(job))
 
 
 async def _answer(asked: Callout, kept: Store | None) -> None:
@@ -176,7 +176,7 @@ async def tell_revocations(pool: db.Pool) -> dict[str, object]:
     """
     async with db.transaction(pool) as tx:
         now: datetime = await db.fetch_value(tx, "select fn_now()")
-        found = await store.revocations_to_tell(tx, limit=MOST_REVOCATIONS)
+        found = await store.revocations_to_tell(tx, limit=MAX_REVOCATIONS)
         events = [
             record.status_event(
                 each.device, "offline", last_seen_at=each.last_seen_at, now=now,
@@ -196,7 +196,7 @@ async def send_commands(pool: db.Pool, broker: mqtt.Client) -> dict[str, object]
     if broker.problem() is not None:
         return {"expired": expired}
     sent = 0
-    while sent < MOST_COMMANDS and await _send_one(pool, broker):
+    while sent < MAX_COMMANDS and await _send_one(pool, broker):
         sent += 1
     return {"sent": sent, "expired": expired}
 

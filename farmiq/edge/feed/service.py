@@ -13,25 +13,25 @@ from farmiq.edge import diary, retention
 from farmiq.edge.feed import derivation, store
 from farmiq.edge.feed.api import Api
 from farmiq.plumbing import db, http
-from farmiq.plumbing.chores import Chore, keep_doing
+from farmiq.plumbing.schedule import Job, run_repeatedly
 
 NAME = "edge-feed-intake"
 
 
-async def run(settings: EdgeSettings, door: http.Door) -> None:
+async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME) as pool,
         asyncio.TaskGroup() as group,
     ):
-        door.ready("feed.database", lambda: db.problem(pool))
-        Api(pool, service=NAME).add_to(door.app)
+        server.ready("feed.database", lambda: db.problem(pool))
+        Api(pool, service=NAME).add_to(server.app)
         for job in _jobs(settings, pool):
-            group.create_task(keep_doing(job))
+            group.create_task(run_repeatedly(job))
 
 
-def _jobs(settings: EdgeSettings, pool: db.Pool) -> list[Chore]:
+def _jobs(settings: EdgeSettings, pool: db.Pool) -> list[Job]:
     return [
-        Chore(
+        Job(
             "feed.derivation",
             settings.feed_derive_s,
             lambda: derivation.derive(pool, settle_s=settings.feed_settle_s),

@@ -9,7 +9,7 @@ import psycopg
 from farmiq.edge import audit
 from farmiq.edge.feed import store
 from farmiq.messages.ids import ID_PATTERN
-from farmiq.messages.kinds import MOST_KG
+from farmiq.messages.kinds import MAX_KG
 from farmiq.plumbing import db
 
 
@@ -33,10 +33,10 @@ async def change(
         wanted = {**before, **{name: value for name, value in given.items() if value is not None}}
         if since or (wanted["derive_intake"] and not before["derive_intake"]):
             wanted["derive_since"] = await _begin(tx, tenant_id, device_id, since)
-        if not 0 < wanted["noise_kg"] <= wanted["refill_kg"] <= MOST_KG:
+        if not 0 < wanted["noise_kg"] <= wanted["refill_kg"] <= MAX_KG:
             raise ValueError(
                 "noise_kg must be more than 0, and refill_kg not less than noise_kg nor more than "
-                f"{MOST_KG:,.0f}"
+                f"{MAX_KG:,.0f}"
             )
         await _write(tx, wanted)
         subject = f"{tenant_id}/{device_id}"

@@ -24,13 +24,13 @@ from uuid import UUID
 import msgspec
 
 from farmiq.messages import feed, ids
-from farmiq.messages.kinds import MOST_KG
+from farmiq.messages.kinds import MAX_KG
 
 METRIC = "silo.weight"
 # A weight in another unit is kept as telemetry, and nothing is derived from it.
 KG_OF = {"kg": 1.0, "t": 1000.0, "g": 0.001}
 # Half of the largest quantity, which is the distance from one end to the other.
-MAX_WEIGHT_KG = MOST_KG / 2
+MAX_WEIGHT_KG = MAX_KG / 2
 # A device that reports its intakes itself may report a whole day at once, at its end.
 REPORT_PERIOD = timedelta(hours=24)
 _WINDOW = 3

@@ -19,12 +19,12 @@ from farmiq.edge.ingress.store import Boot
 from farmiq.messages import check, instants
 from farmiq.plumbing import db, deadletters, http
 
-MOST_ON_A_PAGE = 1000
-MOST_GAPS_OF_A_DEVICE = 64
-MOST_BODY_BYTES = 1024 * 1024
+MAX_ON_A_PAGE = 1000
+MAX_GAPS_OF_A_DEVICE = 64
+MAX_BODY_BYTES = 1024 * 1024
 # One request must end while somebody waits for it; a larger job is for the command.
-MOST_PER_REQUEST = 5_000
-_MOST_HOURS = 24.0 * 366 * 100
+MAX_PER_REQUEST = 5_000
+_MAX_HOURS = 24.0 * 366 * 100
 
 
 class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     older_than_hours: float | msgspec.UnsetType = msgspec.UNSET
     newer_than_hours: float | msgspec.UnsetType = msgspec.UNSET
     all: bool = False
-    limit: int = MOST_PER_REQUEST
+    limit: int = MAX_PER_REQUEST
     dry_run: bool = False
 
 
@@ -156,7 +156,7 @@ class Desk:
         async with self._pool.connection(timeout=5.0) as connection:
             boots = await store.boots(connection)
         devices = [_device(of, found) for of, found in upkeep.by_device(boots)]
-        return _json({"devices": [each for each in devices if each["missing"]][:MOST_ON_A_PAGE]})
+        return _json({"devices": [each for each in devices if each["missing"]][:MAX_ON_A_PAGE]})
 
 
 class Asked:
@@ -194,15 +194,15 @@ class Asked:
         except ValueError:
             self._no(name, "not a number")
             return None
-        if number is not None and not (math.isfinite(number) and 0 <= number <= _MOST_HOURS):
-            self._no(name, f"not between 0 and {_MOST_HOURS:.0f}")
+        if number is not None and not (math.isfinite(number) and 0 <= number <= _MAX_HOURS):
+            self._no(name, f"not between 0 and {_MAX_HOURS:.0f}")
             return None
         return number
 
     def limit(self) -> int:
         value = self.text("limit") or "100"
-        if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MOST_ON_A_PAGE):
-            self._no("limit", f"a number from 1 to {MOST_ON_A_PAGE}")
+        if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MAX_ON_A_PAGE):
+            self._no("limit", f"a number from 1 to {MAX_ON_A_PAGE}")
             return 1
         return int(value)
 
@@ -231,7 +231,7 @@ _closing = msgspec.json.Decoder(Closing)
 
 async def _body(request: Request, decoder: Any, kind: Any) -> Any:
     """The body as `kind`. Raises HttpError 400 with all that is wrong, 413 if it is too much."""
-    raw = await http.body(request, what="a request", most=MOST_BODY_BYTES, kind=None)
+    raw = await http.body(request, what="a request", most=MAX_BODY_BYTES, kind=None)
     try:
         return check.read(raw, decoder, kind)
     except check.Invalid as invalid:
@@ -254,8 +254,8 @@ async def _chosen(request: Request) -> tuple[deadletters.Filter, Chosen]:
     asked = Asked(_given(order))
     chosen = {"ids": order.ids or None, **_filter(asked)}
     asked.done()
-    if not 1 <= order.limit <= MOST_PER_REQUEST:
-        raise http.HttpError(400, f"limit: a number from 1 to {MOST_PER_REQUEST}")
+    if not 1 <= order.limit <= MAX_PER_REQUEST:
+        raise http.HttpError(400, f"limit: a number from 1 to {MAX_PER_REQUEST}")
     if not order.all and all(value is None for value in chosen.values()):
         raise http.HttpError(400, 'choose some by ids or a filter, or say "all": true')
     return chosen, order
@@ -276,8 +276,8 @@ def _device(boots: list[Boot], found: list[gaps.Gap]) -> dict[str, Any]:
         "highest_seq": max(boot.seen.spans[-1][1] for boot in boots),
         "missing": sum(gap.count for gap in found) + forgotten,
         "missing_since": min(since, default=None),
-        "not_listed": forgotten + sum(gap.count for gap in found[:-MOST_GAPS_OF_A_DEVICE]),
-        "gaps": [asdict(gap) for gap in found[-MOST_GAPS_OF_A_DEVICE:]],
+        "not_listed": forgotten + sum(gap.count for gap in found[:-MAX_GAPS_OF_A_DEVICE]),
+        "gaps": [asdict(gap) for gap in found[-MAX_GAPS_OF_A_DEVICE:]],
     }
 
 

@@ -12,8 +12,8 @@ from datetime import datetime
 from farmiq.edge.arrival import Arrival
 
 # Of one boot; what is missing below them is only counted, and not recognised if it comes after all.
-MOST_GAPS = 512
-_LONGEST_BOOT_ID = 128
+MAX_GAPS = 512
+_MAX_BOOT_ID = 128
 
 # First and last number of a row without holes, both included.
 Span = tuple[int, int]
@@ -50,7 +50,7 @@ def seen(arrivals: Iterable[Arrival]) -> list[Seen]:
     for one in arrivals:
         if one.seq is None:
             continue
-        key = (one.place.tenant_id, one.place.device_id, (one.boot_id or "")[:_LONGEST_BOOT_ID])
+        key = (one.place.tenant_id, one.place.device_id, (one.boot_id or "")[:_MAX_BOOT_ID])
         numbers[key].append(one.seq)
         first[key] = min(first.get(key, one.event.occurred_at), one.event.occurred_at)
     return [Seen(*key, spans(numbers[key]), first[key]) for key in sorted(numbers)]

@@ -8,8 +8,8 @@ import prometheus_client
 
 from farmiq.edge import alerts
 from farmiq.plumbing import db, log, nats, stream
-from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.cursor import CROWDED_SHARE, Cursors
+from farmiq.plumbing.schedule import Job
 
 NAME = "edge-ingress-gateway"
 EVERY_S = 5.0
@@ -31,8 +31,8 @@ class LogKeeper:
         self._pool, self._cursors = pool, cursors
         self._has_warned = True
 
-    def chore(self) -> Chore:
-        return Chore("ingress.log", EVERY_S, self.look)
+    def job(self) -> Job:
+        return Job("ingress.log", EVERY_S, self.look)
 
     async def look(self) -> dict[str, object]:
         try:

@@ -22,7 +22,7 @@ from farmiq.messages.telemetry import INGESTED, READING, Reading
 from farmiq.messages.topics import TelemetryTopic
 
 # A longer message may hold numbers with more digits than can be kept.
-_MOST_BYTES = 2048
+_MAX_BYTES = 2048
 # Outside of these a double may not say what was written.
 _LEAST, _MOST = 1e-30, 1e300
 _ZERO = re.compile(rb'value": ?-?0(?:\.0{1,9})?[,}]')
@@ -126,7 +126,7 @@ def _is_ordinary(sent: _Message, where: TelemetryTopic, raw: bytes) -> bool:
         and (payload.metric_value is _UNSET or payload.value is _UNSET)
         and value is not _UNSET
         and (_LEAST < abs(value) < _MOST or (value == 0 and _ZERO.search(raw) is not None))
-        and len(raw) <= _MOST_BYTES
+        and len(raw) <= _MAX_BYTES
         and raw.count(b'":') == _count_keys(sent)
         and _NUL not in raw
         and _SPACED.search(raw) is None

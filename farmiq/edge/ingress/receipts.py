@@ -16,10 +16,10 @@ from farmiq.plumbing.stream import LostError
 
 # Each receipt is a message to be sent and read: fewer of them, a little later.
 LINGER_S = 0.2
-MOST_WAITING = 20_000
+MAX_WAITING = 20_000
 # An id takes 39 bytes of JSON, a reason up to 500: a receipt stays a message that may be sent.
-MOST_IDS = 2_000
-MOST_REFUSED = 200
+MAX_IDS = 2_000
+MAX_REFUSED = 200
 
 # For each device: which ids are stored, and which are refused and why.
 Publish = Callable[[str, bytes], Awaitable[None]]
@@ -44,7 +44,7 @@ class Receipts:
     def add(self, told: Told) -> None:
         for place, (stored, refused) in told.items():
             count = len(stored) + len(refused)
-            if self._wanted(place) and self._waiting + count <= MOST_WAITING:
+            if self._wanted(place) and self._waiting + count <= MAX_WAITING:
                 self._stored.setdefault(place, []).extend(stored)
                 self._refused.setdefault(place, {}).update(refused)
                 self._waiting += count
@@ -75,8 +75,8 @@ def _written(place: Place, stored: list[UUID], refused: dict[UUID, str]) -> Iter
     """One receipt, or as many as their length asks for."""
     now, reasons = datetime.now(UTC), [*refused.items()]
     while stored or reasons:
-        part, some = stored[:MOST_IDS], reasons[:MOST_REFUSED]
-        stored, reasons = stored[MOST_IDS:], reasons[MOST_REFUSED:]
+        part, some = stored[:MAX_IDS], reasons[:MAX_REFUSED]
+        stored, reasons = stored[MAX_IDS:], reasons[MAX_REFUSED:]
         yield receipt.write(
             place, stored=tuple(part), refused=dict(some), event_id=ids.new(), now=now
         )

@@ -31,12 +31,12 @@ from farmiq.edge.registry import Registry
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.nats_users import subject
-from farmiq.plumbing import chores, db, gateway_session, http, lease, log, mqtt, nats, stream
+from farmiq.plumbing import db, gateway_session, http, lease, log, mqtt, nats, schedule, stream
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
-from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.cursor import Cursors
 from farmiq.plumbing.gateway_session import SessionWatch
+from farmiq.plumbing.schedule import Job
 
 NAME = "edge-ingress-gateway"
 
@@ -72,38 +72,42 @@ PAUSED = prometheus_client.Gauge(
 )
 
 
-async def run(settings: EdgeSettings, door: http.Door) -> None:
+async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME, check_after_s=1.0) as pool,
         # Chores and questions never wait for intake, nor intake for them.
         db.pool(settings.db_url.get_secret_value(), name=f"{NAME}-desk") as desk,
         asyncio.TaskGroup() as group,
     ):
-        turn = lease.Turn(
+        leader = lease.LeaderLease(
             desk,
             name=settings.mqtt_client_id or NAME,
             holder=lease.holder(settings.http_port),
             lasts_s=settings.ingress_lease_s,
             works_as=NAME,
         )
-        door.ready("ingress.database", lambda: db.problem(pool))
-        door.ready("ingress.turn", turn.problem)
-        door.note("ingress", turn.note)
-        api.Desk(desk, transaction.effect).add_to(door.app)
-        for chore in upkeep.chores_of(desk, settings, is_active=turn.is_active):
-            group.create_task(chores.keep_doing(chore))
+        server.ready("ingress.database", lambda: db.problem(pool))
+        server.ready("ingress.turn", leader.problem)
+        server.note("ingress", leader.note)
+        api.Desk(desk, transaction.effect).add_to(server.app)
+        for job in upkeep.jobs_of(desk, settings, is_active=leader.is_active):
+            group.create_task(schedule.run_repeatedly(job))
         url = broker.log_url(settings)
         if url is not None:
-            with door.readying({"ingress.log": lambda: "the broker's log is not prepared yet"}):
+            with server.readying({"ingress.log": lambda: "the broker's log is not prepared yet"}):
                 await _make_log(settings, url)
                 await _store_session(settings, url, pool)
-            await turn.take_turns(lambda: _read_log(settings, url, door, pool, turn))
+            await leader.run_as_leader(lambda: _read_log(settings, url, server, pool, leader))
         else:
-            await turn.take_turns(lambda: _hold_session(settings, door, pool, turn))
+            await leader.run_as_leader(lambda: _hold_session(settings, server, pool, leader))
 
 
 async def _read_log(
-    settings: EdgeSettings, url: str, door: http.Door, pool: db.Pool, turn: lease.Turn
+    settings: EdgeSettings,
+    url: str,
+    server: http.HttpServer,
+    pool: db.Pool,
+    leader: lease.LeaderLease,
 ) -> None:
     """While it is this gateway's turn: the broker's log, from the cursor on."""
     async with stream.reader(
@@ -121,19 +125,19 @@ async def _read_log(
         backoff = Backoff(cap_s=2.0)
         while True:
             end_if_cancelled(beyond=before)
-            await turn.confirm()
+            await leader.confirm()
             try:
                 async with asyncio.TaskGroup() as group:
                     intake = Intake(pool, log_source, registry, writers=settings.ingress_writers)
-                    with door.readying(intake.checks()):
+                    with server.readying(intake.checks()):
                         WAITING.set_function(lambda: reader.waiting)
                         WAITING_BYTES.set_function(lambda: reader.waiting_bytes)
                         with intake.attempts:
                             await log_source.start(report_gap)
                         RESUMED.inc(cursors.lag)
-                        turn.begun()
-                        group.create_task(chores.keep_doing(keeper.chore()))
-                        await intake.run(group, settings, turn)
+                        leader.started()
+                        group.create_task(schedule.run_repeatedly(keeper.job()))
+                        await intake.run(group, settings, leader)
             except* source.LostError as lost:
                 log.get(NAME).warning("ingress.log_lost", reason=str(lost.exceptions[0]))
             except* source.CursorMovedError as moved:
@@ -189,7 +193,7 @@ async def _store_session(settings: EdgeSettings, url: str, pool: db.Pool) -> Non
 
 
 async def _hold_session(
-    settings: EdgeSettings, door: http.Door, pool: db.Pool, turn: lease.Turn
+    settings: EdgeSettings, server: http.HttpServer, pool: db.Pool, leader: lease.LeaderLease
 ) -> None:
     """While it is this gateway's turn: a session at an MQTT broker, of a client id of ours."""
     url = (settings.ingress_url or settings.mqtt_url).get_secret_value()
@@ -197,20 +201,20 @@ async def _hold_session(
     client_id = await gateway_session.client_id(pool, name=name, given=settings.mqtt_client_id)
     async with (
         mqtt.connected(
-            url, client_id=client_id, topics=topics.UP, tls=settings.tls, permit=turn.confirm
+            url, client_id=client_id, topics=topics.UP, tls=settings.tls, permit=leader.confirm
         ) as client,
         asyncio.TaskGroup() as group,
     ):
         session_source = MqttSource(client, writers=settings.ingress_writers)
         intake = Intake(pool, session_source, Registry(), writers=settings.ingress_writers)
-        with door.readying(intake.checks()):
-            turn.begun()
+        with server.readying(intake.checks()):
+            leader.started()
             WAITING.set_function(lambda: client.waiting)
             WAITING_BYTES.set_function(lambda: client.waiting_bytes)
             PAUSED.set_function(lambda: client.paused)
             session = SessionWatch(pool, client, name=name, tell=report_lost_session)
-            group.create_task(chores.keep_doing(Chore("ingress.session", 1.0, session.look)))
-            await intake.run(group, settings, turn)
+            group.create_task(schedule.run_repeatedly(Job("ingress.session", 1.0, session.look)))
+            await intake.run(group, settings, leader)
 
 
 async def report_lost_session(tx: db.Connection) -> None:
@@ -261,7 +265,7 @@ class Intake:
         }
 
     async def run(
-        self, group: asyncio.TaskGroup, settings: EdgeSettings, turn: lease.Turn
+        self, group: asyncio.TaskGroup, settings: EdgeSettings, leader: lease.LeaderLease
     ) -> NoReturn:
         """Read and store, with tasks in `group`; ends by whatever the source or a writer raises."""
         group.create_task(self.receipts.keep_sending())
@@ -272,7 +276,7 @@ class Intake:
                 max_messages=settings.ingress_batch * settings.ingress_writers,
                 linger_s=settings.ingress_linger_ms / 1000,
             )
-            await turn.confirm()
+            await leader.confirm()
             await self.take(messages)
 
     async def take(self, messages: Sequence[Sent]) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg import sql
 
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress.gaps import MOST_GAPS, Seen
+from farmiq.edge.ingress.gaps import MAX_GAPS, Seen
 from farmiq.plumbing import db, pg_binary
 
 
@@ -110,7 +110,7 @@ async def note_seqs(tx: db.Connection, seen: Sequence[Seen]) -> None:
             "boots": [each.boot_id for each in seen],
             "seen": [_multirange(each.spans) for each in seen],
             "first": [each.first_at for each in seen],
-            "most": MOST_GAPS,
+            "most": MAX_GAPS,
         },
     )
 

@@ -17,8 +17,8 @@ from farmiq.edge.ingress import gaps, quarantine, refusals, store
 from farmiq.edge.ingress.store import Boot
 from farmiq.edge.telemetry import jobs as telemetry
 from farmiq.plumbing import db, deadletters, log
-from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.clock import NO_AGE_DAYS, AgeGuard
+from farmiq.plumbing.schedule import Job
 
 DEDUPE_EVERY_S = 30 * 60.0
 BOUNDS_EVERY_S = 30.0
@@ -29,7 +29,7 @@ QUARANTINE_PORTION = 1_000
 DEVICE_BUFFER_HOURS = 72
 SAFE_TTL_HOURS = DEVICE_BUFFER_HOURS + 24
 BOOT_DAYS = 90
-MOST_BOOTS = 16
+MAX_BOOTS = 16
 KIND = "edge.disk"
 MEASURING = "measuring"  # and the path
 
@@ -61,15 +61,15 @@ class Shedder:
     do: Callable[[], Awaitable[int]]
 
 
-def chores_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> list[Chore]:
+def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> list[Job]:
     _say_ttl(settings.dedupe_ttl_hours)
     return [
-        Chore(
+        Job(
             "ingress.dedupe",
             DEDUPE_EVERY_S,
             AgeGuard(pool, "ingress.dedupe").keep(lambda: forget_ids(pool, settings)),
         ),
-        Chore(
+        Job(
             "ingress.quarantine",
             BOUNDS_EVERY_S,
             AgeGuard(pool, "ingress.quarantine").keep(
@@ -77,8 +77,8 @@ def chores_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> 
                 otherwise=lambda: bound_quarantine(pool, settings, days=NO_AGE_DAYS),
             ),
         ),
-        Chore("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
-        Chore(KIND, DISK_EVERY_S, Guard(pool, settings, is_active=is_active).look),
+        Job("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
+        Job(KIND, DISK_EVERY_S, Guard(pool, settings, is_active=is_active).look),
         diary.daily(pool, settings, "ingress.boots", lambda: forget_boots(pool)),
         diary.daily(pool, settings, "ingress.retention", lambda: forget_the_rest(pool, settings)),
     ]
@@ -111,7 +111,7 @@ async def forget_ids(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]
 
 async def forget_boots(pool: db.Pool) -> dict[str, object]:
     async with db.transaction(pool) as tx:
-        return {"count": await store.forget_boots(tx, days=BOOT_DAYS, most_boots=MOST_BOOTS)}
+        return {"count": await store.forget_boots(tx, days=BOOT_DAYS, most_boots=MAX_BOOTS)}
 
 
 # --- what the door writes down beside messages

@@ -20,42 +20,42 @@ from farmiq.edge.media import jobs
 from farmiq.edge.media.api import Api
 from farmiq.edge.media.checker import ImageChecker
 from farmiq.edge.media.cloud_upload import CloudUploader
-from farmiq.plumbing import chores, db, http, log, objects
+from farmiq.plumbing import db, http, log, objects, schedule
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.chores import Chore
+from farmiq.plumbing.schedule import Job
 
 NAME = "edge-media-store"
 MEASURE_S = 15.0
 SHED_S = 60.0
 
 
-async def run(settings: EdgeSettings, door: http.Door) -> None:
+async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME, most=8) as pool,
         asyncio.TaskGroup() as group,
     ):
-        door.ready("media.database", lambda: db.problem(pool))
+        server.ready("media.database", lambda: db.problem(pool))
         bucket = bucket_of(settings)
         checker = ImageChecker(settings, pool, bucket) if bucket else None
-        Api(settings, pool, bucket, checker).add_to(door.app)
+        Api(settings, pool, bucket, checker).add_to(server.app)
         if bucket is None or checker is None:
-            door.note("media.store", lambda: "takes no images: FARMIQ_EDGE_S3_URL is not set")
+            server.note("media.store", lambda: "takes no images: FARMIQ_EDGE_S3_URL is not set")
             await asyncio.Event().wait()
             return
-        door.ready("media.store", bucket.problem)
+        server.ready("media.store", bucket.problem)
         every_s = settings.media_check_s
         group.create_task(_repeat(checker.check_due, every_s, "media.away"))
         if settings.media_sync:
             group.create_task(_upload_to_cloud(settings, pool, bucket))
         for job in _jobs(settings, pool, bucket):
-            group.create_task(chores.keep_doing(job))
+            group.create_task(schedule.run_repeatedly(job))
 
 
-def _jobs(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> list[Chore]:
+def _jobs(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> list[Job]:
     return [
-        Chore("media.measure", MEASURE_S, lambda: jobs.measure(pool)),
-        Chore("media.clock", MEASURE_S, lambda: jobs.reset_future_checks(pool, settings)),
-        Chore("media.shed", SHED_S, lambda: jobs.shed(pool, bucket, settings)),
+        Job("media.measure", MEASURE_S, lambda: jobs.measure(pool)),
+        Job("media.clock", MEASURE_S, lambda: jobs.reset_future_checks(pool, settings)),
+        Job("media.shed", SHED_S, lambda: jobs.shed(pool, bucket, settings)),
         diary.daily(pool, settings, "media.retention", lambda: jobs.purge(pool, bucket, settings)),
         diary.daily(pool, settings, "media.verify", lambda: jobs.verify_and_alert(pool, bucket)),
     ]

@@ -25,8 +25,8 @@ OUTBOX = "/api/v1/sync/outbox"
 REDRIVE = "/api/v1/sync/redrive"
 UNCLAIM = "/api/v1/sync/unclaim-stuck"
 
-_MOST_BODY = 1024 * 1024
-_MOST_LISTED = 500
+_MAX_BODY = 1024 * 1024
+_MAX_LISTED = 500
 
 # No NUL: PostgreSQL cannot look for one.
 Word = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
@@ -77,7 +77,7 @@ class Listed(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dlq_reason: Word | None = None
     last_error_code: Word | None = None
     after: UUID | None = None
-    limit: Annotated[int, Meta(ge=1, le=_MOST_LISTED)] = 100
+    limit: Annotated[int, Meta(ge=1, le=_MAX_LISTED)] = 100
 
 
 class OutboxRow(msgspec.Struct, kw_only=True):
@@ -230,7 +230,7 @@ def _json(value: msgspec.Struct) -> Response:
 
 
 async def _body(request: Request) -> OutboxChoice:
-    raw = await http.body(request, what="a choice", most=_MOST_BODY, kind=None)
+    raw = await http.body(request, what="a choice", most=_MAX_BODY, kind=None)
     try:
         return msgspec.json.decode(raw or b"{}", type=OutboxChoice)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -19,15 +19,15 @@ from farmiq.edge.sync import api, jobs
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.edge.sync.monitor import Monitor, send_heartbeats
-from farmiq.plumbing import chores, db, http, log
+from farmiq.plumbing import db, http, log, schedule
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.chores import Chore
+from farmiq.plumbing.schedule import Job
 
 NAME = "edge-sync-forwarder"
 SETTLE_S = 2.0
 
 
-async def run(settings: EdgeSettings, door: http.Door) -> None:
+async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     tls = settings.tls.client() if settings.cloud_url.startswith("https:") else False
 
     def connect() -> httpx2.AsyncClient:
@@ -41,18 +41,18 @@ async def run(settings: EdgeSettings, door: http.Door) -> None:
     ):
         forwarder = Forwarder(settings, pool, cloud)
         monitor = Monitor(settings, pool, delivered=lambda: forwarder.delivered)
-        door.ready("sync.database", lambda: db.problem(pool))
-        api.add_to(door.app, pool, monitor)
+        server.ready("sync.database", lambda: db.problem(pool))
+        api.add_to(server.app, pool, monitor)
         group.create_task(forward_for_ever(forwarder, poll_s=settings.sync_poll_ms / 1000))
         group.create_task(help_for_ever(forwarder))
         group.create_task(_later(monitor.run()))
-        beat = Chore(
+        beat = Job(
             "sync.heartbeat",
             settings.sync_heartbeat_s,
             lambda: send_heartbeats(pool, heartbeat_cloud, settings, seen=monitor.seen),
         )
-        for chore in (*_chores(settings, pool), beat):
-            group.create_task(_later(chores.keep_doing(chore)))
+        for job in (*_jobs(settings, pool), beat):
+            group.create_task(_later(schedule.run_repeatedly(job)))
 
 
 async def _later(what: Coroutine[Any, Any, None]) -> None:
@@ -87,10 +87,10 @@ async def _forward(forwarder: Forwarder, backoff: Backoff) -> int:
         return 0
 
 
-def _chores(settings: EdgeSettings, pool: db.Pool) -> list[Chore]:
+def _jobs(settings: EdgeSettings, pool: db.Pool) -> list[Job]:
     return [
-        Chore("sync.reap", settings.sync_lease_s / 2, lambda: jobs.reap(pool, settings)),
-        Chore("sync.clock", 30.0, lambda: jobs.reset_clock(pool, settings)),
-        Chore("sync.sweep", 60.0, lambda: jobs.sweep(pool, settings)),
+        Job("sync.reap", settings.sync_lease_s / 2, lambda: jobs.reap(pool, settings)),
+        Job("sync.clock", 30.0, lambda: jobs.reset_clock(pool, settings)),
+        Job("sync.sweep", 60.0, lambda: jobs.sweep(pool, settings)),
         diary.daily(pool, settings, "sync.retention", lambda: jobs.purge(pool, settings)),
     ]

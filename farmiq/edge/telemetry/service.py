@@ -14,8 +14,8 @@ import prometheus_client
 from farmiq.config import EdgeSettings
 from farmiq.edge import diary
 from farmiq.edge.telemetry import api, jobs, rollups, store
-from farmiq.plumbing import chores, db, http
-from farmiq.plumbing.chores import Chore
+from farmiq.plumbing import db, http, schedule
+from farmiq.plumbing.schedule import Job
 
 NAME = "edge-telemetry-timeseries"
 
@@ -29,18 +29,18 @@ OLDEST = prometheus_client.Gauge(
 )
 
 
-async def run(settings: EdgeSettings, door: http.Door) -> None:
+async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME) as pool,
         asyncio.TaskGroup() as group,
     ):
-        door.ready("telemetry.database", lambda: db.problem(pool))
-        api.Api(pool).add_to(door.app)
+        server.ready("telemetry.database", lambda: db.problem(pool))
+        api.Api(pool).add_to(server.app)
         for job in all_jobs(pool, settings):
-            group.create_task(chores.keep_doing(job))
+            group.create_task(schedule.run_repeatedly(job))
 
 
-def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
+def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
     async def create_partitions() -> dict[str, object]:
         created = await jobs.create_partitions(pool, keep_days=settings.telemetry_raw_days)
         return {"made": len(created)}
@@ -59,8 +59,8 @@ def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
 
     return [
         # One small look at the catalog: a box that was off at a month's end creates it at once.
-        Chore("telemetry.months", MINUTE_S, create_partitions),
-        Chore("telemetry.buckets", settings.telemetry_agg_every_s, recompute),
+        Job("telemetry.months", MINUTE_S, create_partitions),
+        Job("telemetry.buckets", settings.telemetry_agg_every_s, recompute),
         diary.daily(pool, settings, "telemetry.retention", purge),
     ]
 

@@ -13,25 +13,25 @@ from farmiq.edge import diary, retention
 from farmiq.edge.weighvision import jobs, store
 from farmiq.edge.weighvision.api import Api
 from farmiq.plumbing import db, http
-from farmiq.plumbing.chores import Chore, keep_doing
+from farmiq.plumbing.schedule import Job, run_repeatedly
 
 NAME = "edge-weighvision-session"
 
 MINUTE_S = 60.0
 
 
-async def run(settings: EdgeSettings, door: http.Door) -> None:
+async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME) as pool,
         asyncio.TaskGroup() as group,
     ):
-        door.ready("weighvision.database", lambda: db.problem(pool))
-        Api(pool, timezone=settings.timezone, service=NAME).add_to(door.app)
+        server.ready("weighvision.database", lambda: db.problem(pool))
+        Api(pool, timezone=settings.timezone, service=NAME).add_to(server.app)
         for job in all_jobs(pool, settings):
-            group.create_task(keep_doing(job))
+            group.create_task(run_repeatedly(job))
 
 
-def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
+def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
     patience_s = settings.weighvision_incomplete_min * MINUTE_S
 
     async def purge() -> dict[str, object]:
@@ -39,11 +39,11 @@ def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Chore]:
         return {"count": deleted}
 
     return [
-        Chore(
+        Job(
             "weighvision.waiting",
             settings.weighvision_round_s,
             lambda: jobs.flag_incomplete(pool, patience_s=patience_s),
         ),
-        Chore("weighvision.count", MINUTE_S, lambda: jobs.count(pool)),
+        Job("weighvision.count", MINUTE_S, lambda: jobs.count(pool)),
         diary.daily(pool, settings, "weighvision.retention", purge),
     ]

@@ -48,7 +48,7 @@ async def send(client: Client, *, seed: int, count: int) -> None:
     assert client.site.rows("select count(*) from ingestion_dedupe") == [(noted + len(healthy),)]
     known = {row[0] for row in client.site.rows("select event_id::text from ingestion_dedupe")}
     assert {each["event_id"] for each in healthy} <= known
-    await until(lambda: ready(client.door))
+    await until(lambda: ready(client.server))
 
 
 @pytest.mark.req("XC-01")

@@ -53,8 +53,8 @@ async def test_publishing_and_taking_tell_the_ids_of_every_event(
     }  # fmt: skip
     assert [line for line in written.lines("ingestion.events") if whole.items() <= line.items()]
 
-    door = http.Door(title="test", version="0")
-    tasks.create_task(landing.run(quick, door, telemetry.READINGS))
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(landing.run(quick, server, telemetry.READINGS))
     (taken,) = await until(lambda: written.lines("amqp.consumed"))
     assert whole.items() <= taken.items()
     assert str(one["payload"]["metric_value"]) not in json.dumps(taken)
@@ -74,8 +74,8 @@ async def test_what_is_dead_is_told_as_an_error_with_its_trace_and_counted(
         bad["event_id"],
         headers={"trace_id": bad["trace_id"]},
     )
-    door = http.Door(title="test", version="0")
-    tasks.create_task(landing.run(quick, door, telemetry.READINGS))
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(landing.run(quick, server, telemetry.READINGS))
     await publisher.publish([named], timeout_s=60)
     (told,) = await until(lambda: written.lines("amqp.dead_letter"))
     assert (told["level"], told["event_id"]) == ("error", bad["event_id"])

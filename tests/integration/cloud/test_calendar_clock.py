@@ -12,7 +12,7 @@ from farmiq.cloud.camera.calendar import service
 from farmiq.cloud.camera.calendar.clock import CalendarClock
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, ids
-from farmiq.plumbing.chores import Chore
+from farmiq.plumbing.schedule import Job
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
 
@@ -39,11 +39,9 @@ class Calendar:
         settings = CloudSettings.load(
             {"FARMIQ_CLOUD_DB_URL": farm.database.url, "FARMIQ_AMQP_URL": "amqp://unused"}
         )
-        self._steps: dict[str, Chore] = {
-            each.name: each for each in service.all_jobs(pool, settings)
-        }
+        self._steps: dict[str, Job] = {each.name: each for each in service.all_jobs(pool, settings)}
 
-    async def turn(self) -> None:
+    async def leader(self) -> None:
         for name in STEPS:
             await self._steps[name].do()
 
@@ -68,19 +66,19 @@ async def test_nothing_opens_or_locks_while_the_clock_is_ahead(
     farm: Farm, pool: db.Pool, camera: UUID, ahead: timedelta
 ) -> None:
     calendar = Calendar(pool, farm)
-    await calendar.turn()
+    await calendar.leader()
     assert days(farm) == TODAY
     farm.at(farm.now() + ahead)
-    await calendar.turn()
+    await calendar.leader()
     assert days(farm) == TODAY
     # A camera whose clock is right: its wake is of today, and opens no other day.
     farm.wake(camera, NOON, pending=True)
-    await calendar.turn()
+    await calendar.leader()
     farm.at(farm.now() - ahead)
-    await calendar.turn()
+    await calendar.leader()
     assert days(farm) == [("2026-03-10", 24, "in_progress")]
     farm.at("2026-03-11T00:00:30+07:00")  # a jump of half a day, by which the test saves its time
-    await Calendar(pool, farm).turn()
+    await Calendar(pool, farm).leader()
     assert [day for day, *_ in days(farm)] == ["2026-03-10", "2026-03-11"]
 
 
@@ -113,7 +111,7 @@ async def test_a_wake_before_the_jump_was_seen_opens_no_day_early(
 ) -> None:
     """Nor is a change of its schedule applied before its day."""
     calendar = Calendar(pool, farm)
-    await calendar.turn()
+    await calendar.leader()
     farm.owner.execute(
         "insert into device_schedule_changes (change_id, company_id, device_id,"
         " new_wake_schedule_cron, requested_at, effective_date)"
@@ -131,21 +129,21 @@ async def test_days_that_a_wrong_clock_opened_are_removed_and_open_anew(
     farm: Farm, pool: db.Pool
 ) -> None:
     """It was wrong when the calendar started, which cannot tell it from having been off."""
-    await Calendar(pool, farm).turn()
+    await Calendar(pool, farm).leader()
     farm.at("2026-03-13T12:00:00+07:00")
     farm.owner.execute("delete from calendar_clock")
-    await Calendar(pool, farm).turn()
+    await Calendar(pool, farm).leader()
     assert [day for day, *_ in days(farm)] == [f"2026-03-{day}" for day in (10, 11, 12, 13)]
     # None of them is locked: what was believed last is three days away.
     assert {status for *_, status in days(farm)} == {"pending"}
     farm.at("2026-03-10T12:01:00+07:00")
     after = Calendar(pool, farm)
-    await after.turn()
+    await after.leader()
     assert days(farm) == TODAY
     farm.owner.execute("update devices set is_active = false")
     farm.at("2026-03-11T00:00:30+07:00")
     farm.owner.execute("delete from believed_clock")  # twelve hours have passed
-    await Calendar(pool, farm).turn()
+    await Calendar(pool, farm).leader()
     assert days(farm) == [("2026-03-10", 24, "locked"), ("2026-03-11", 0, "pending")]
 
 
@@ -153,16 +151,16 @@ async def test_days_that_a_wrong_clock_opened_are_removed_and_open_anew(
 async def test_after_an_outage_days_lock_once_an_edge_agrees_with_the_clock(
     farm: Farm, pool: db.Pool
 ) -> None:
-    await Calendar(pool, farm).turn()
+    await Calendar(pool, farm).leader()
     farm.at("2026-03-11T15:00:00+07:00")
     calendar = Calendar(pool, farm)
-    await calendar.turn()
+    await calendar.leader()
     assert [status for *_, status in days(farm)] == ["pending", "pending"]
     beat(farm, clock_offset_s=-86_400)
-    await calendar.turn()
+    await calendar.leader()
     assert [status for *_, status in days(farm)] == ["pending", "pending"]
     beat(farm, clock_offset_s=2)
-    await calendar.turn()
+    await calendar.leader()
     assert [status for *_, status in days(farm)] == ["locked", "pending"]
 
 
@@ -171,10 +169,10 @@ async def test_a_pause_of_the_machine_is_no_wrong_clock_if_an_edge_agrees(
     farm: Farm, pool: db.Pool
 ) -> None:
     calendar = Calendar(pool, farm)
-    await calendar.turn()
+    await calendar.leader()
     farm.at("2026-03-11T03:00:00+07:00")
     beat(farm, clock_offset_s=0)
-    await calendar.turn()
+    await calendar.leader()
     assert [day for day, *_ in days(farm)] == ["2026-03-10", "2026-03-11"]
 
 

@@ -58,14 +58,14 @@ class Cloud:
             return {**await made.send_all(), "problem": made.problem}
 
     async def serve(self) -> None:
-        door = http.Door(title="cloud", version="0")
+        server = http.HttpServer(title="cloud", version="0")
         for each in (ingestion, telemetry, media):
-            self.tasks.create_task(each.run(self.settings, door))
+            self.tasks.create_task(each.run(self.settings, server))
         port = self.settings.http_port
-        self.tasks.create_task(http.serve(door, host="127.0.0.1", port=port))
+        self.tasks.create_task(http.serve(server, host="127.0.0.1", port=port))
 
         async def ready() -> bool:
-            return "ingestion.bus" in door._checks and not await door.problems()
+            return "ingestion.bus" in server._checks and not await server.problems()
 
         await until(ready, within_s=90)
 
@@ -163,10 +163,10 @@ async def test_it_is_off_unless_somebody_wants_it(cloud: Cloud) -> None:
     settings = CloudSettings.load(
         {name: value for name, value in cloud.environment.items() if "BRIDGE" not in name}
     )
-    door = http.Door(title="cloud", version="0")
-    cloud.tasks.create_task(service.run(settings, door))
-    await until(lambda: door._notes)
-    assert await door._answers(door._notes) == {"bridge": "off: CAMERA_BRIDGE_URL is not set"}
+    server = http.HttpServer(title="cloud", version="0")
+    cloud.tasks.create_task(service.run(settings, server))
+    await until(lambda: server._notes)
+    assert await server._answers(server._notes) == {"bridge": "off: CAMERA_BRIDGE_URL is not set"}
 
 
 async def test_what_ingestion_refuses_holds_up_nobody_else(cloud: Cloud) -> None:
@@ -178,15 +178,15 @@ async def test_what_ingestion_refuses_holds_up_nobody_else(cloud: Cloud) -> None
         for number, said in enumerate(numbers):
             await complete(each, cloud.bucket, DISH, device, **said, number=str(number))
     await observations.judge_all(cloud.pool, cloud.bucket)
-    door = http.Door(title="cloud", version="0")
+    server = http.HttpServer(title="cloud", version="0")
 
     async def answer(request: Request) -> JSONResponse:
         body = (await request.body()).decode()
         status = 403 if '"tenant_id":"farm"' in body else 400 if '"bad"' in body else 202
         return JSONResponse({"accepted": status == 202}, status)
 
-    door.app.add_route(service.ROUTE, answer, methods=["POST"])
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=door.app)) as client:
+    server.app.add_route(service.ROUTE, answer, methods=["POST"])
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=server.app)) as client:
         url = f"http://cloud.test{service.ROUTE}"
         key_file = Path(cloud.environment["CAMERA_BRIDGE_KEY_FILE"])
         made = service.Bridge(cloud.settings, cloud.pool, client, url, key_file)

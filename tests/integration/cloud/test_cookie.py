@@ -46,9 +46,9 @@ async def test_cookies_are_secure_where_they_should(
             **(files if https else {}),
         }
     )
-    door = http.Door("farmiq-cloud", "test")
-    tasks.create_task(service.run(settings, door))
-    tasks.create_task(http.serve(door, host="127.0.0.1", port=port, tls=settings.tls))
+    server = http.HttpServer("farmiq-cloud", "test")
+    tasks.create_task(service.run(settings, server))
+    tasks.create_task(http.serve(server, host="127.0.0.1", port=port, tls=settings.tls))
     address = f"{'https' if https else 'http'}://localhost:{port}/sign-in"
     trusted = Tls(tmp_path / "authority.pem").client()
     async with httpx2.AsyncClient(verify=trusted, timeout=60) as browser:

@@ -163,8 +163,8 @@ async def test_a_dry_run_does_nothing_and_a_redrive_delivers_once(
     outcomes = list(map(json.loads, said.splitlines()))
     assert outcomes[-1] == {"summary": {"redriven": 120}}
     assert {each["event_id"] for each in outcomes[:-1]} == {each["event_id"] for each in events}
-    door = http.Door(title="test", version="0")
-    tasks.create_task(landing.run(cloud.settings, door, feed.LANDING))
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(landing.run(cloud.settings, server, feed.LANDING))
     await until(lambda: len(kept(cloud, "feed_events")) == 120)
     assert set(kept(cloud, "feed_events")) == {each["event_id"] for each in events}
     await until(partial(has, url, PILE, 1))
@@ -241,8 +241,8 @@ async def test_a_crash_in_the_middle_of_a_redrive_loses_and_doubles_nothing(
     await until(partial(has, url, PILE, 80))
     code, said, problem = await dlq(cloud, *options)
     assert (code, said) == (0, "redriven 80\n"), problem
-    door = http.Door(title="test", version="0")
-    tasks.create_task(landing.run(cloud.settings, door, feed.LANDING))
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(landing.run(cloud.settings, server, feed.LANDING))
     await until(lambda: len(kept(cloud, "feed_events")) == 130)
     await until(partial(has, url, bus.FEED.queue, 0))
     assert set(kept(cloud, "feed_events")) == {each["event_id"] for each in events}
@@ -351,10 +351,10 @@ async def people(cloud: CloudSite, tasks: asyncio.TaskGroup) -> AsyncIterator[Pe
                 super_admin=is_super,
             )  # fmt: skip
             tokens[name] = open_sign_in(connection, email, lasts=timedelta(hours=1))
-    door = http.Door(title="test", version="0", actions_per_minute=6)
-    tasks.create_task(service.run(cloud.settings, door))
+    server = http.HttpServer(title="test", version="0", actions_per_minute=6)
+    tasks.create_task(service.run(cloud.settings, server))
     port = cloud.settings.http_port
-    tasks.create_task(http.serve(door, host="127.0.0.1", port=port, tls=cloud.settings.tls))
+    tasks.create_task(http.serve(server, host="127.0.0.1", port=port, tls=cloud.settings.tls))
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
 
         async def ready() -> bool:

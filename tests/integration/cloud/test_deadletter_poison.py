@@ -41,8 +41,8 @@ async def test_a_poison_letter_is_counted_shown_and_redriven_without_what_nobody
         cloud, bus.FEED.queue,
         (written(events[0]), Properties()), (poison, raw), (written(events[2]), Properties()),
     )  # fmt: skip
-    door = http.Door(title="test", version="0")
-    tasks.create_task(landing.run(cloud.settings, door, feed.LANDING))
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(landing.run(cloud.settings, server, feed.LANDING))
     await until(partial(has, url_of(cloud), PILE, 1))
     await until(lambda: len(kept(cloud, "feed_events")) == 2)
 

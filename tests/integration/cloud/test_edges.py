@@ -107,10 +107,10 @@ async def desk(cloud: CloudSite, tasks: asyncio.TaskGroup, tmp_path: Path) -> As
     settings = CloudSettings.model_validate(
         {**cloud.settings.model_dump(by_alias=True), "FARMIQ_EDGE_KEYS_FILE": None}
     )
-    door = http.Door(title="cloud", version="0")
+    server = http.HttpServer(title="cloud", version="0")
     for run in (registry.run, ingestion.run):
-        tasks.create_task(run(settings, door))
-    tasks.create_task(http.serve(door, host="127.0.0.1", port=settings.http_port))
+        tasks.create_task(run(settings, server))
+    tasks.create_task(http.serve(server, host="127.0.0.1", port=settings.http_port))
     url = f"http://127.0.0.1:{settings.http_port}"
     async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
 
@@ -119,7 +119,7 @@ async def desk(cloud: CloudSite, tasks: asyncio.TaskGroup, tmp_path: Path) -> As
                 answer = await client.get("/readyz")
             except httpx2.HTTPError:
                 return False
-            routes = {getattr(route, "path", "") for route in door.app.routes}
+            routes = {getattr(route, "path", "") for route in server.app.routes}
             return answer.status_code == 200 and {edges.ROOT, ingestion.ROUTE} <= routes
 
         await until(ready)

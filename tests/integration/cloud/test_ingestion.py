@@ -36,8 +36,10 @@ EXAMPLES = Path(samples.__file__).parent / "examples"
 
 
 class Client:
-    def __init__(self, site: CloudSite, door: http.Door, client: httpx2.AsyncClient) -> None:
-        self.site, self.door, self._client = site, door, client
+    def __init__(
+        self, site: CloudSite, server: http.HttpServer, client: httpx2.AsyncClient
+    ) -> None:
+        self.site, self.server, self._client = site, server, client
 
     async def post(self, body: Any, **headers: str) -> httpx2.Response:
         sent = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -62,7 +64,7 @@ class Client:
 @pytest.fixture
 async def client(cloud: CloudSite, tasks: asyncio.TaskGroup) -> AsyncIterator[Client]:
     async with _serving(cloud, cloud.settings, tasks) as found:
-        await until(lambda: ready(found.door))
+        await until(lambda: ready(found.server))
         yield found
 
 
@@ -73,15 +75,15 @@ def _serving(
 
     @asynccontextmanager
     async def serve() -> AsyncIterator[Client]:
-        door = http.Door(title="cloud", version="0", **limits)
+        server = http.HttpServer(title="cloud", version="0", **limits)
         running = [
-            tasks.create_task(service.run(settings, door)),
-            tasks.create_task(http.serve(door, host=settings.http_host, port=settings.http_port)),
+            tasks.create_task(service.run(settings, server)),
+            tasks.create_task(http.serve(server, host=settings.http_host, port=settings.http_port)),
         ]
         base = f"http://127.0.0.1:{settings.http_port}"
         async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
             await until(lambda: _answers(client))
-            yield Client(cloud, door, client)
+            yield Client(cloud, server, client)
         for task in running:
             task.cancel()
         await asyncio.wait(running)
@@ -97,8 +99,8 @@ async def _answers(client: httpx2.AsyncClient) -> bool:
     return "ingestion.bus" in answer.text or answer.status_code == 200
 
 
-async def ready(door: http.Door) -> bool:
-    return not await door.problems()
+async def ready(server: http.HttpServer) -> bool:
+    return not await server.problems()
 
 
 @pytest.mark.req("FB-06", "FB-08", "FB-05", "RB-12")
@@ -300,7 +302,7 @@ async def test_when_the_bus_is_away_nothing_is_noted_and_the_edge_is_told_to_wai
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "5"
         assert answer.json()["error"]["code"] == "UNAVAILABLE"
-        assert "ingestion.bus" in await client.door.problems()
+        assert "ingestion.bus" in await client.server.problems()
     assert cloud.rows("select count(*) from ingestion_dedupe") == [(0,)]
 
 
@@ -518,7 +520,7 @@ async def test_what_is_sent_by_half_is_not_taken_and_others_are(
     """Some go away in the middle, some stay and send nothing more, some trickle."""
     body = json.dumps({"events": [event()]}).encode()
     async with _serving(cloud, cloud.settings, tasks, request_within_s=5) as client:
-        await until(lambda: ready(client.door))
+        await until(lambda: ready(client.server))
         open_ = [
             await asyncio.open_connection("127.0.0.1", cloud.settings.http_port) for _ in range(30)
         ]
@@ -546,11 +548,11 @@ async def test_what_is_sent_by_half_is_not_taken_and_others_are(
     assert cloud.rows("select count(*) from ingestion_dedupe") == [(taken,)]
 
 
-def _head(port: int, begun: bytes, part: bytes) -> bytes:
+def _head(port: int, started: bytes, part: bytes) -> bytes:
     """Sends parts until there is an answer; what was said before a reset can still be read."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as opened:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-            opened.sendall(begun)
+            opened.sendall(started)
             while not select.select([opened], [], [], 0)[0]:
                 opened.sendall(part)
         return opened.recv(4096)
@@ -560,11 +562,11 @@ def _head(port: int, begun: bytes, part: bytes) -> bytes:
 async def test_a_body_without_an_end_is_refused_before_it_ends(
     client: Client, length: bytes
 ) -> None:
-    begun = _begun(client.site, b"", said_length=0).replace(b"Content-Length: 0", length)
+    started = _begun(client.site, b"", said_length=0).replace(b"Content-Length: 0", length)
     part = b" " * 65_536
     if b"chunked" in length:
         part = b"10000\r\n" + part + b"\r\n"
-    head = await asyncio.to_thread(_head, client.site.settings.http_port, begun, part)
+    head = await asyncio.to_thread(_head, client.site.settings.http_port, started, part)
     assert head.startswith(b"HTTP/1.1 413 ")
     assert (await client.post({"events": [event()]})).status_code == 202
 
@@ -591,7 +593,7 @@ async def test_batches_wait_for_a_slow_consumer_and_leave_the_backlog_at_the_edg
     monkeypatch.setattr(backpressure.Backpressure, "_look", look_and_tell)
     settings = cloud.settings.model_copy(update={"ingestion_waiting": 40})
     async with _serving(cloud, settings, tasks) as client:
-        await until(lambda: ready(client.door))
+        await until(lambda: ready(client.server))
         url = settings.amqp_url.get_secret_value()
         deepest = 0
         async with amqp.connection(url, name="slow") as connection:

@@ -104,14 +104,14 @@ async def test_an_event_of_every_type_lands_in_its_table_and_nothing_is_left_ove
     cloud: CloudSite, quick: CloudSettings, publisher: amqp.Publisher, tasks: asyncio.TaskGroup
 ) -> None:
     url = cloud.settings.amqp_url.get_secret_value()
-    door = http.Door(title="test", version="0")
+    server = http.HttpServer(title="test", version="0")
     sent = {kind: sample(kind) for kind in BUS}
     await publisher.publish(
         [outgoing(kind, written(event)) for kind, event in sent.items()], timeout_s=60
     )
     for service in services.SERVICES:
         if any(name == service.name for name, _ in LANDINGS.values()):
-            tasks.create_task(service.load()(quick, door))  # type: ignore[arg-type]
+            tasks.create_task(service.load()(quick, server))  # type: ignore[arg-type]
 
     def stored() -> set[str]:
         return {event_id for table in TABLES.values() for event_id in kept(cloud, table)}
@@ -122,7 +122,7 @@ async def test_an_event_of_every_type_lands_in_its_table_and_nothing_is_left_ove
         await until(partial(_none_waiting, url, work.queue))
         assert await waiting(url, work.dead_letters) == 0
     _look_at_columns(cloud, sent)
-    await until(lambda: ready(door))
+    await until(lambda: ready(server))
 
 
 def _look_at_columns(cloud: CloudSite, sent: dict[str, dict[str, Any]]) -> None:
@@ -214,8 +214,8 @@ async def test_poison_of_every_kind_is_dead_byte_for_byte_and_healthy_events_go_
     healthy = [written(sample(kind)) for _ in range(20)]
     bodies = [*poison.values(), *healthy]
     random.Random(7).shuffle(bodies)
-    door = http.Door(title="test", version="0")
-    tasks.create_task(landing.run(quick, door, found))
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(landing.run(quick, server, found))
     await publisher.publish([outgoing(kind, body) for body in bodies], timeout_s=60)
 
     await until(lambda: len(kept(cloud, TABLES[queue])) == 20)
@@ -234,8 +234,8 @@ async def test_a_company_that_is_added_in_time_gets_its_event(
     cloud: CloudSite, quick: CloudSettings, publisher: amqp.Publisher, tasks: asyncio.TaskGroup
 ) -> None:
     patient = quick.model_copy(update={"bus_retry_s": (0.01, 2.0, 5.0, 20.0)})
-    door = http.Door(title="test", version="0")
-    tasks.create_task(landing.run(patient, door, feed.LANDING))
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(landing.run(patient, server, feed.LANDING))
     body = written(sample("feed.lot.received", tenant_id="t-new"))
     await publisher.publish([outgoing("feed.lot.received", body)], timeout_s=60)
     url = cloud.settings.amqp_url.get_secret_value()

@@ -121,11 +121,11 @@ async def cloud(
             "FARMIQ_CLOUD_S3_URL": engines["FARMIQ_CLOUD_S3_URL"],
         }
     )
-    door = http.Door(title="cloud", version="0")
+    server = http.HttpServer(title="cloud", version="0")
     instead: list[PlainTextResponse] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await (instead.pop(0) if instead else door.app)(scope, receive, send)
+        await (instead.pop(0) if instead else server.app)(scope, receive, send)
 
     def connect() -> httpx2.AsyncClient:
         mounts = {"http://cloud.test": httpx2.ASGITransport(app=app)}
@@ -134,11 +134,11 @@ async def cloud(
     async with (
         db.pool(cloud_db.url, name="test", most=6) as opened,
         httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(app=door.app), base_url="http://cloud.test"
+            transport=httpx2.ASGITransport(app=server.app), base_url="http://cloud.test"
         ) as client,
         CloudUploader(edge.settings, edge.pool, edge.bucket, connect) as uploader,
     ):
-        service.add_routes(settings, door, opened)
+        service.add_routes(settings, server, opened)
         own = objects.Bucket(engines["FARMIQ_CLOUD_S3_URL"])
         yield Cloud(settings, cloud_db, opened, own, client, uploader, edge, instead)
 

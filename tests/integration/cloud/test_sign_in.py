@@ -65,9 +65,9 @@ async def browser(
     settings = CloudSettings.load(
         {"FARMIQ_CLOUD_DB_URL": cloud_db.url, "FARMIQ_AMQP_URL": "amqp://unused"}
     )
-    door, port = http.Door("farmiq-cloud", "test"), free_port()
-    tasks.create_task(service.run(settings, door))
-    tasks.create_task(http.serve(door, host="127.0.0.1", port=port))
+    server, port = http.HttpServer("farmiq-cloud", "test"), free_port()
+    tasks.create_task(service.run(settings, server))
+    tasks.create_task(http.serve(server, host="127.0.0.1", port=port))
     opened: list[Browser] = []
 
     def new(address: str) -> Browser:

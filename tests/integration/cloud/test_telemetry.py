@@ -101,8 +101,8 @@ async def test_poison_goes_to_the_dead_letters_with_its_bytes_and_the_rest_is_st
     cloud: CloudSite, tasks: asyncio.TaskGroup
 ) -> None:
     url = cloud.settings.amqp_url.get_secret_value()
-    door = http.Door(title="test", version="0")
-    running = tasks.create_task(service.run(cloud.settings, door))
+    server = http.HttpServer(title="test", version="0")
+    running = tasks.create_task(service.run(cloud.settings, server))
     poison = b'{"event_id": "poison"}'
     outgoing = [
         amqp.Outgoing("farmiq.telemetry.exchange", "telemetry.ingested", body, "x")

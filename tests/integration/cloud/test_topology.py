@@ -142,8 +142,8 @@ async def test_the_login_of_a_service_suffices_for_its_work_and_for_nothing_else
             "bus_retry_s": (0.01, 0.02, 0.03, 0.04),
         }
     )
-    door = http.Door(title="test", version="0")
-    tasks.create_task(landing.run(settings, door, feed.LANDING))
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(landing.run(settings, server, feed.LANDING))
     async with amqp.publisher(
         logins["cloud-ingestion"], name="test", topology=bus.TOPOLOGY
     ) as publisher:
@@ -153,7 +153,7 @@ async def test_the_login_of_a_service_suffices_for_its_work_and_for_nothing_else
         await publisher.publish(messages, timeout_s=60)
     await until(lambda: kept(cloud, "feed_events") == [healthy["event_id"]])
     assert (await read_one(url, bus.FEED.dead_letters)).body == foreign
-    await until(lambda: ready(door))
+    await until(lambda: ready(server))
 
     async with amqp.connection(logins["cloud-feed-service"], name="test") as opened:
         for attempt in (

@@ -29,8 +29,8 @@ async def test_an_event_that_only_its_familys_table_knows_is_found(
     """As after a resync, when door and edge have forgotten it long ago."""
     event = sample("feed.lot.received")
     await put(cloud, bus.FEED.queue, (written(event), Properties()))
-    door = http.Door(title="test", version="0")
-    tasks.create_task(landing.run(cloud.settings, door, feed.LANDING))
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(landing.run(cloud.settings, server, feed.LANDING))
     await until(lambda: kept(cloud, "feed_events"))
 
     async def places(event_id: UUID) -> dict[str, bool]:
@@ -57,8 +57,8 @@ async def test_a_dead_letter_says_its_reason_and_the_next_command(
             {name: event[name] for name in ("tenant_id", "event_id", "event_type")},
         )
     await put(cloud, bus.FEED.queue, (written(event), Properties()))
-    door = http.Door(title="test", version="0")
-    tasks.create_task(landing.run(quick, door, feed.LANDING))
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(landing.run(quick, server, feed.LANDING))
     await until(partial(has, url_of(cloud), bus.FEED.dead_letters, 1))
     sites = trace.Sites(None, cloud.database.url, url_of(cloud))
     hops = await trace.trace(UUID(event["event_id"]), sites)

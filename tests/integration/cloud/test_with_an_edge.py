@@ -194,7 +194,7 @@ async def test_history_that_the_cloud_lost_comes_back_once(
     desk: Desk, edge: Edge, tasks: asyncio.TaskGroup
 ) -> None:
     """C-99: known to the dedupe of both sides, and yet it gets through on purpose."""
-    consumed = http.Door(title="consumer", version="0")
+    consumed = http.HttpServer(title="consumer", version="0")
     settings = CloudSettings.model_validate(desk.site.settings.model_dump(by_alias=True))
     tasks.create_task(telemetry.run(settings, consumed))
     events = [event(device, minutes) for device in ("d-1", "d-2") for minutes in range(3)]
@@ -252,9 +252,9 @@ async def test_a_suspect_clock_and_the_station_of_a_weighing_reach_the_cloud(
     await transaction.keep(edge.pool, [wrong.weight(), right.weight(), *readings.items()])
     await until(edge.delivered)
     settings = CloudSettings.model_validate(desk.site.settings.model_dump(by_alias=True))
-    door = http.Door(title="consumer", version="0")
-    tasks.create_task(landing.run(settings, door, telemetry.READINGS))
-    tasks.create_task(landing.run(settings, door, weighvision.LANDING))
+    server = http.HttpServer(title="consumer", version="0")
+    tasks.create_task(landing.run(settings, server, telemetry.READINGS))
+    tasks.create_task(landing.run(settings, server, weighvision.LANDING))
     flagged = [("ahead", True), ("buffered", False)]
     suspects = "select metric_type, clock_suspect from telemetry_readings order by 1"
     await until(lambda: desk.site.rows(suspects) == flagged)

@@ -50,11 +50,13 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
-        door = http.Door(title="test", version="0", actions_per_minute=60, request_within_s=10)
-        task = asyncio.create_task(devices.run(self.settings, door))
+        server = http.HttpServer(
+            title="test", version="0", actions_per_minute=60, request_within_s=10
+        )
+        task = asyncio.create_task(devices.run(self.settings, server))
 
         async def is_ready() -> bool:
-            return "devices.callout" in door._checks and not await door.problems()
+            return "devices.callout" in server._checks and not await server.problems()
 
         try:
             await until(is_ready)

@@ -463,7 +463,7 @@ class Edge:
     broker: stack.Stack
     database: Database
     pool: db.Pool
-    door: http.Door
+    server: http.HttpServer
 
     def device(self, made: desk.Credentials, *, name: str, **options: Any) -> Any:
         url = self.broker.environment["FARMIQ_EDGE_MQTT_URL"]
@@ -505,16 +505,16 @@ async def edge(
             "FARMIQ_EDGE_KEY_FILE": "none",
         }
     )
-    door = http.Door(title="test", version="0")
-    tasks.create_task(service.run(settings, door))
-    tasks.create_task(devices.run(settings, door))
-    await until(lambda: {"ingress.broker", "devices.users"} <= door._checks.keys())
-    await until(lambda: _ready(door))
-    return Edge(broker, edge_db, pool, door)
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(service.run(settings, server))
+    tasks.create_task(devices.run(settings, server))
+    await until(lambda: {"ingress.broker", "devices.users"} <= server._checks.keys())
+    await until(lambda: _ready(server))
+    return Edge(broker, edge_db, pool, server)
 
 
-async def _ready(door: http.Door) -> bool:
-    return not await door.problems()
+async def _ready(server: http.HttpServer) -> bool:
+    return not await server.problems()
 
 
 class TestService:
@@ -584,7 +584,7 @@ class TestService:
         edge.broker.kill("mqtt-edge")
 
         async def noticed() -> bool:
-            return "devices.broker" in await edge.door.problems()
+            return "devices.broker" in await edge.server.problems()
 
         await until(noticed)
         command_id = await edge.command(NEW, "ping", ttl_s=1)
@@ -594,7 +594,7 @@ class TestService:
 
         await until(expired)
         edge.broker.restart("mqtt-edge")
-        await until(lambda: _ready(edge.door))
+        await until(lambda: _ready(edge.server))
         assert rows(edge.database, "select sent_count, state from device_commands") == [
             (0, "expired")
         ]
@@ -659,9 +659,9 @@ class TestService:
 
 @pytest.fixture
 async def client(pool: db.Pool) -> AsyncIterator[httpx2.AsyncClient]:
-    door = http.Door(title="test", version="0")
-    api.Api(pool).add_to(door.app)
-    transport = httpx2.ASGITransport(app=door.app)
+    server = http.HttpServer(title="test", version="0")
+    api.Api(pool).add_to(server.app)
+    transport = httpx2.ASGITransport(app=server.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as opened:
         yield opened
 

@@ -23,7 +23,7 @@ from tests.support.engines import state_dir
 from tests.support.until import until
 
 COUNT = 1_000_000
-MOST_BYTES = 200 * 2**20
+MAX_BYTES = 200 * 2**20
 PLACE = Place("t-1", "f-1", "b-1", "d-1")
 
 
@@ -89,7 +89,7 @@ async def test_a_million_messages_of_one_device_are_taken_in_bounded_memory(
         await until(all_stored, within_s=1500)
         gateway.terminate()
         gateway.wait(20)
-        assert most < MOST_BYTES
+        assert most < MAX_BYTES
 
 
 def _publish(url: str, folder: Path) -> None:

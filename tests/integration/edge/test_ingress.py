@@ -240,7 +240,7 @@ class Gateway:
     settings: EdgeSettings
     broker: stack.Stack
     database: Database
-    door: http.Door
+    server: http.HttpServer
     task: "asyncio.Task[None]"
 
     async def publish(self, *messages: tuple[str, bytes]) -> None:
@@ -266,17 +266,17 @@ async def gateway(
             "FARMIQ_EDGE_KEY_FILE": "none",
         }
     )
-    door = http.Door(title="test", version="0")
-    task = tasks.create_task(service.run(settings, door))
-    started = Gateway(settings, broker, edge_db, door, task)
-    await until(lambda: "ingress.broker" in door._checks)
-    await until(lambda: _ready(door))
+    server = http.HttpServer(title="test", version="0")
+    task = tasks.create_task(service.run(settings, server))
+    started = Gateway(settings, broker, edge_db, server, task)
+    await until(lambda: "ingress.broker" in server._checks)
+    await until(lambda: _ready(server))
     yield started
     task.cancel()
 
 
-async def _ready(door: http.Door) -> bool:
-    return not await door.problems()
+async def _ready(server: http.HttpServer) -> bool:
+    return not await server.problems()
 
 
 class TestService:
@@ -346,11 +346,11 @@ class TestService:
         gateway.broker.kill("mqtt-edge")
 
         async def said() -> str | None:
-            return (await gateway.door.problems()).get("ingress.broker")
+            return (await gateway.server.problems()).get("ingress.broker")
 
         assert "broker" in str(await until(said))
         gateway.broker.restart("mqtt-edge")
-        await until(lambda: _ready(gateway.door))
+        await until(lambda: _ready(gateway.server))
         await gateway.publish((TOPIC, message()))
         await gateway.stored(1)
 
@@ -361,8 +361,8 @@ class TestService:
         await asyncio.wait([gateway.task])
         await gateway.publish(*[(TOPIC, message()) for _ in range(20)])
         assert rows(gateway.database, "select count(*) from telemetry_raw") == [(0,)]
-        door = http.Door(title="test", version="0")
-        again = tasks.create_task(service.run(gateway.settings, door))
+        server = http.HttpServer(title="test", version="0")
+        again = tasks.create_task(service.run(gateway.settings, server))
         await gateway.stored(20)
         again.cancel()
 

@@ -30,12 +30,12 @@ async def edge(
     edge_db: Database, pool: db.Pool, settings: EdgeSettings
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """An edge on which two tenants have devices and events set aside, and one a weighing."""
-    door = http.Door(title="edge", version="0")
-    sync.add_to(door.app, pool, Monitor(settings, pool, delivered=lambda: 0))
-    telemetry.Api(pool).add_to(door.app)
-    devices.Api(pool).add_to(door.app)
-    Feed(pool, service="test").add_to(door.app)
-    Weighvision(pool, timezone="UTC", service="test").add_to(door.app)
+    server = http.HttpServer(title="edge", version="0")
+    sync.add_to(server.app, pool, Monitor(settings, pool, delivered=lambda: 0))
+    telemetry.Api(pool).add_to(server.app)
+    devices.Api(pool).add_to(server.app)
+    Feed(pool, service="test").add_to(server.app)
+    Weighvision(pool, timezone="UTC", service="test").add_to(server.app)
     await owe(pool, event("t-1"), event("t-2"))
     force(edge_db, "update sync_outbox set status = 'dlq', failed_at = now(), dlq_reason = 'x'")
     with psycopg.connect(edge_db.admin_url) as owner:
@@ -50,7 +50,7 @@ async def edge(
             "80.5)",
             (WEIGHING, WEIGHING),
         )
-    transport = httpx2.ASGITransport(app=door.app)
+    transport = httpx2.ASGITransport(app=server.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:
         yield client
 
@@ -122,14 +122,14 @@ async def test_a_key_of_one_area_opens_no_other(
 async def test_a_route_about_all_tenants_is_closed_to_a_key_of_one(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    door = http.Door(title="edge", version="0")
+    server = http.HttpServer(title="edge", version="0")
 
     async def all_tenants(request: Any) -> Any:
         await access.require(request, pool, "viewer")
         return JSONResponse({})
 
-    door.app.add_route("/api/v1/alerts", all_tenants, methods=["GET"])
-    transport = httpx2.ASGITransport(app=door.app)
+    server.app.add_route("/api/v1/alerts", all_tenants, methods=["GET"])
+    transport = httpx2.ASGITransport(app=server.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:
         closed = await client.get("/api/v1/alerts", headers=key(edge_db, tenant="t-1"))
         opened = await client.get("/api/v1/alerts", headers=key(edge_db, areas=["alerts"]))

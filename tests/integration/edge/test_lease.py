@@ -8,7 +8,7 @@ import pytest
 from psycopg import conninfo
 
 from farmiq.plumbing import db, lease
-from farmiq.plumbing.lease import Turn
+from farmiq.plumbing.lease import LeaderLease
 from farmiq.simulate import link
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import rows
@@ -86,36 +86,36 @@ class Worker:
     """Somebody with a turn of its own, and whether it works now."""
 
     def __init__(self, pool: db.Pool, holder: str, *, lasts_s: float = 1) -> None:
-        self.turn = Turn(pool, name="door", holder=holder, lasts_s=lasts_s)
+        self.leader = LeaderLease(pool, name="door", holder=holder, lasts_s=lasts_s)
         self.working = False
 
     async def work(self) -> None:
         self.working = True
-        self.turn.begun()
+        self.leader.started()
         try:
             await asyncio.Event().wait()
         finally:
             self.working = False
 
     def start(self, tasks: asyncio.TaskGroup) -> "asyncio.Task[None]":
-        return tasks.create_task(self.turn.take_turns(self.work))
+        return tasks.create_task(self.leader.run_as_leader(self.work))
 
 
 async def test_a_standby_takes_over_when_the_first_stops(
     pool: db.Pool, tasks: asyncio.TaskGroup
 ) -> None:
     first, second = (Worker(pool, name, lasts_s=60) for name in ("a", "b"))
-    assert first.turn.problem() is not None
+    assert first.leader.problem() is not None
     running = first.start(tasks)
     await until(lambda: first.working)
     second.start(tasks)
-    await until(second.turn.note)
-    assert (second.turn.problem(), second.working) == (None, False)
-    assert "standby: a is active" in str(second.turn.note())
+    await until(second.leader.note)
+    assert (second.leader.problem(), second.working) == (None, False)
+    assert "standby: a is active" in str(second.leader.note())
     running.cancel()
     await until(lambda: second.working)
     assert not first.working
-    assert second.turn.note() is None
+    assert second.leader.note() is None
 
 
 async def test_who_lost_it_stops_and_stands_by(
@@ -126,7 +126,7 @@ async def test_who_lost_it_stops_and_stands_by(
     await until(lambda: worker.working)
     await asyncio.to_thread(_given_to_another, edge_db)
     await until(lambda: not worker.working)
-    await until(worker.turn.note)
+    await until(worker.leader.note)
     assert rows(edge_db, "select holder from leases") == [("b",)]
 
 
@@ -141,17 +141,17 @@ def _given_to_another(database: Database) -> None:
 async def test_whoever_slept_through_its_lease_asks_before_it_goes_on(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    turn = Turn(pool, name="door", holder="a", lasts_s=60)
-    await turn._until_mine()
-    await turn.confirm()
-    turn._sure_until = 0.0  # as after a long sleep
-    await turn.confirm()
-    assert turn._sure_until > 0
+    leader = LeaderLease(pool, name="door", holder="a", lasts_s=60)
+    await leader._until_mine()
+    await leader.confirm()
+    leader._sure_until = 0.0  # as after a long sleep
+    await leader.confirm()
+    assert leader._sure_until > 0
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update leases set holder = 'b', fence = fence + 1")
-    turn._sure_until = 0.0
-    asking = asyncio.create_task(turn.confirm())
-    await until(turn._lost.is_set)
+    leader._sure_until = 0.0
+    asking = asyncio.create_task(leader.confirm())
+    await until(leader._lost.is_set)
     assert not asking.done()
     asking.cancel()
 
@@ -159,18 +159,18 @@ async def test_whoever_slept_through_its_lease_asks_before_it_goes_on(
 async def test_a_turn_that_came_is_a_problem_until_its_work_has_begun(
     pool: db.Pool, tasks: asyncio.TaskGroup
 ) -> None:
-    turn, begin = Turn(pool, name="door", holder="a", lasts_s=60), asyncio.Event()
+    leader, begin = LeaderLease(pool, name="door", holder="a", lasts_s=60), asyncio.Event()
 
     async def work() -> None:
         await begin.wait()
-        turn.begun()
+        leader.started()
         await asyncio.Event().wait()
 
-    tasks.create_task(turn.take_turns(work))
-    await until(turn.is_active)
-    assert turn.problem() == "its turn has just come"
+    tasks.create_task(leader.run_as_leader(work))
+    await until(leader.is_active)
+    assert leader.problem() == "its turn has just come"
     begin.set()
-    await until(lambda: turn.problem() is None)
+    await until(lambda: leader.problem() is None)
 
 
 async def _work() -> None:
@@ -182,12 +182,12 @@ async def test_who_has_the_turn_ends_sessions_that_wait_for_a_frozen_client(
 ) -> None:
     """In a pipeline no timeout of PostgreSQL's does: what it has locked would stay so."""
     monkeypatch.setattr(lease, "FROZEN_S", 0.5)
-    turn = Turn(pool, name="door", holder="a", lasts_s=1, works_as="worker")
+    leader = LeaderLease(pool, name="door", holder="a", lasts_s=1, works_as="worker")
     url = conninfo.make_conninfo(edge_db.url, application_name="worker")
     with psycopg.connect(url, autocommit=True) as idle, psycopg.connect(url) as frozen:
         with pytest.raises(psycopg.OperationalError), frozen.pipeline():  # noqa: PT012
             assert frozen.execute("select pg_advisory_xact_lock(7)").fetchone()
-            tasks.create_task(turn.take_turns(_work))
+            tasks.create_task(leader.run_as_leader(_work))
             await until(lambda: rows(edge_db, "select pg_try_advisory_lock(7)") == [(True,)])
             frozen.execute("select 1").fetchone()
         assert idle.execute("select 1").fetchone() == (1,)
@@ -205,7 +205,7 @@ async def test_a_holder_frozen_while_it_renews_does_not_keep_the_lease(
             name="frozen",
         ) as frozen_pool,
     ):
-        frozen = Turn(frozen_pool, name="door", holder="a", lasts_s=60)
+        frozen = LeaderLease(frozen_pool, name="door", holder="a", lasts_s=60)
         await frozen._until_mine()
         with psycopg.connect(edge_db.admin_url) as owner:
             owner.execute("select from leases for update")
@@ -222,11 +222,11 @@ async def test_a_holder_frozen_while_it_renews_does_not_keep_the_lease(
 async def test_work_that_fails_fails_the_turn_and_gives_it_back(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    turn = Turn(pool, name="door", holder="a", lasts_s=60)
+    leader = LeaderLease(pool, name="door", holder="a", lasts_s=60)
 
     async def fail() -> None:
         raise RuntimeError("on purpose")
 
     with pytest.raises(RuntimeError, match="on purpose"):
-        await turn.take_turns(fail)
+        await leader.run_as_leader(fail)
     assert rows(edge_db, "select expires_at <= now() from leases") == [(True,)]

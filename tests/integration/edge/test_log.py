@@ -59,17 +59,17 @@ def settings_of(broker: stack.Stack, database: Database, **more: str) -> EdgeSet
 
 
 @asynccontextmanager
-async def gateway(settings: EdgeSettings) -> AsyncIterator[http.Door]:
-    door = http.Door(title="test", version="0")
-    task = asyncio.create_task(service.run(settings, door))
+async def gateway(settings: EdgeSettings) -> AsyncIterator[http.HttpServer]:
+    server = http.HttpServer(title="test", version="0")
+    task = asyncio.create_task(service.run(settings, server))
 
     async def ready() -> bool:
-        return not await door.problems()
+        return not await server.problems()
 
     try:
-        await until(lambda: "ingress.broker" in door._checks)
+        await until(lambda: "ingress.broker" in server._checks)
         await until(ready)
-        yield door
+        yield server
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -164,7 +164,7 @@ async def test_two_gateways_at_once_store_each_message_once(
         return int(rows(edge_db, "select max(fencing_token) from broker_cursors")[0][0]) - 1
 
     async with gateway(first), asyncio.TaskGroup() as group:
-        standby = group.create_task(service.run(second, http.Door(title="test", version="0")))
+        standby = group.create_task(service.run(second, http.HttpServer(title="test", version="0")))
         while takeovers() < 3:
             # The lease ends while its holder still works: the other one takes it.
             with psycopg.connect(edge_db.admin_url) as connection:
@@ -250,10 +250,10 @@ async def test_frozen_broker_is_named_and_nothing_is_lost_or_stored_twice(
 ) -> None:
     monkeypatch.setattr(stream, "HEARTBEAT_S", 0.1)
     monkeypatch.setattr(stream, "SILENT_S", 0.5)
-    async with gateway(settings_of(broker, edge_db)) as door:
+    async with gateway(settings_of(broker, edge_db)) as server:
 
         async def is_named() -> bool:
-            return "ingress.broker" in await door.problems()
+            return "ingress.broker" in await server.problems()
 
         await publish(broker, *readings(20))
         await until(lambda: stored(edge_db) == 20)

@@ -28,9 +28,9 @@ PAUSE_S = 3600.0
 PAUSED = "select until_at > fn_now(), in_a_row from device_pauses where device_id = 'loop'"
 
 
-async def is_ready(door: http.Door) -> bool:
-    begun = {"ingress.broker", "devices.users"} & door._checks.keys()
-    return bool(begun) and not await door.problems()
+async def is_ready(server: http.HttpServer) -> bool:
+    started = {"ingress.broker", "devices.users"} & server._checks.keys()
+    return bool(started) and not await server.problems()
 
 
 @contextlib.asynccontextmanager
@@ -61,7 +61,7 @@ async def test_a_device_that_floods_is_paused_and_the_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The first pause lasts until the test ends it.
-    for name in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
+    for name in ("FIRST_PAUSE_S", "MAX_PAUSE_S"):
         monkeypatch.setattr(flood, name, PAUSE_S)
     logins = register(edge_db.admin_url, [at(FLOODS), at(HEALTHY)])
     settings = EdgeSettings.load(
@@ -76,9 +76,11 @@ async def test_a_device_that_floods_is_paused_and_the_others_are_not(
         }
     )
     for service in (ingress, devices):
-        door = http.Door(title="test", version="0", actions_per_minute=60, request_within_s=10)
-        tasks.create_task(service.run(settings, door))
-        await until(partial(is_ready, door))
+        server = http.HttpServer(
+            title="test", version="0", actions_per_minute=60, request_within_s=10
+        )
+        tasks.create_task(service.run(settings, server))
+        await until(partial(is_ready, server))
     async with switched_on(broker, logins[0]) as loop, switched_on(broker, logins[1]) as well:
         await well.until_up()
         connection = well.connection

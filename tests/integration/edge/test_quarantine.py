@@ -242,9 +242,9 @@ async def caller(pool: db.Pool, edge_db: Database) -> AsyncIterator[Caller]:
                 "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,%s,%s,%s)",
                 (ids.new(), f"a {role}", role, access.digest(key)),
             )
-    door = http.Door(title="test", version="0")
-    api.Desk(pool, transaction.effect).add_to(door.app)
-    transport = httpx2.ASGITransport(app=door.app)
+    server = http.HttpServer(title="test", version="0")
+    api.Desk(pool, transaction.effect).add_to(server.app)
+    transport = httpx2.ASGITransport(app=server.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:
         yield Caller(client, {**keys, "stranger": "fiq_wrong"})
 
@@ -411,7 +411,7 @@ class TestApi:
         assert (await caller.post("/api/v1/alerts/close", body)).status_code == 400
 
     async def test_too_much_is_413(self, caller: Caller) -> None:
-        answer = await caller.post("/api/v1/quarantine/redrive", b" " * (api.MOST_BODY_BYTES + 1))
+        answer = await caller.post("/api/v1/quarantine/redrive", b" " * (api.MAX_BODY_BYTES + 1))
         assert answer.status_code == 413
 
     @pytest.mark.parametrize(
@@ -432,10 +432,10 @@ class TestApi:
 async def test_what_is_in_quarantine_shows_in_the_metrics(pool: db.Pool, edge_db: Database) -> None:
     sent = [(TOPIC, b"x" * 1000), (TOPIC, message(seq=1)), (TOPIC, message(seq=4))]
     await transaction.keep(pool, sent)
-    made = upkeep.chores_of(pool, settings(edge_db), is_active=upkeep.alone)
-    chores = {chore.name: chore for chore in made}
-    await chores["ingress.quarantine"].do()
-    await chores["ingress.gaps"].do()
+    made = upkeep.jobs_of(pool, settings(edge_db), is_active=upkeep.alone)
+    schedule = {job.name: job for job in made}
+    await schedule["ingress.quarantine"].do()
+    await schedule["ingress.gaps"].do()
     gauges = (upkeep.ROWS, upkeep.GAPS, upkeep.MISSING)
     assert [gauge._value.get() for gauge in gauges] == [1, 1, 2]
     assert upkeep.BYTES._value.get() >= 1000

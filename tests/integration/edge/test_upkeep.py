@@ -17,8 +17,8 @@ from farmiq.edge.disk import Usage
 from farmiq.edge.ingress import gaps, store, transaction, upkeep
 from farmiq.edge.ingress.gaps import Seen
 from farmiq.edge.ingress.upkeep import Guard, Shedder
-from farmiq.plumbing import chores, db, ids, lease, log
-from farmiq.plumbing.chores import Daily
+from farmiq.plumbing import db, ids, lease, log, schedule
+from farmiq.plumbing.schedule import Daily
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import PLACE, said
 from tests.integration.edge.test_ingress import TOPIC, message, rows
@@ -76,10 +76,10 @@ async def test_the_dedupe_is_bounded_by_its_time_however_much_comes(
 
 @pytest.mark.req("DD-06", "RT-12")
 async def test_chores_run_as_often_as_the_documents_ask(pool: db.Pool, edge_db: Database) -> None:
-    made = upkeep.chores_of(pool, settings(edge_db), is_active=upkeep.alone)
-    chores = {chore.name: chore for chore in made}
-    assert 15 * 60 <= chores["ingress.dedupe"].every_s <= 60 * 60
-    daily = chores["ingress.boots"].daily
+    made = upkeep.jobs_of(pool, settings(edge_db), is_active=upkeep.alone)
+    schedule = {job.name: job for job in made}
+    assert 15 * 60 <= schedule["ingress.dedupe"].every_s <= 60 * 60
+    daily = schedule["ingress.boots"].daily
     assert daily is not None
     assert (str(daily.at), str(daily.zone)) == ("02:00:00", "UTC")
 
@@ -90,8 +90,8 @@ async def test_what_is_over_its_time_goes_by_itself_while_the_upkeep_runs(
 ) -> None:
     await transaction.keep(pool, [(TOPIC, message())])
     ahead(edge_db, hours=73)
-    for chore in upkeep.chores_of(pool, settings(edge_db), is_active=upkeep.alone):
-        tasks.create_task(chores.keep_doing(chore))
+    for job in upkeep.jobs_of(pool, settings(edge_db), is_active=upkeep.alone):
+        tasks.create_task(schedule.run_repeatedly(job))
     await until(lambda: rows(edge_db, "select count(*) from ingress_dedupe") == [(0,)])
     done = "select count(*) from chore_runs where chore = 'ingress.boots'"
     await until(lambda: rows(edge_db, done) == [(1,)])
@@ -173,8 +173,8 @@ async def test_gaps_are_few_however_many_numbers_are_left_out(pool: db.Pool) -> 
     for start in range(0, 2_000, 100):
         await note(pool, list(range(start, start + 100, 2)), "even")
     boot = await seen(pool, "even")
-    assert len(gaps.missing([boot.seen])) == gaps.MOST_GAPS
-    assert boot.forgotten + gaps.MOST_GAPS == 999
+    assert len(gaps.missing([boot.seen])) == gaps.MAX_GAPS
+    assert boot.forgotten + gaps.MAX_GAPS == 999
     assert boot.seen.spans[-1] == (1998, 1998)
     await note(pool, [10**9], "even")
     assert (await seen(pool, "even")).seen.spans[-1] == (10**9, 10**9)
@@ -196,12 +196,12 @@ async def test_numbers_that_come_in_any_order_within_a_thousand_leave_no_trace(
 async def test_old_boots_and_too_many_of_them_are_forgotten(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    for n in range(upkeep.MOST_BOOTS + 5):
+    for n in range(upkeep.MAX_BOOTS + 5):
         ahead(edge_db, minutes=n)
         await note(pool, [n], "reborn", f"boot-{n}")
     assert await upkeep.forget_boots(pool) == {"count": 5}
     found = rows(edge_db, "select count(*), min(lower(seen)) from device_seq")
-    assert found == [(upkeep.MOST_BOOTS, 5)]
+    assert found == [(upkeep.MAX_BOOTS, 5)]
     ahead(edge_db, days=91)
     await upkeep.forget_boots(pool)
     assert rows(edge_db, "select count(*) from device_seq") == [(0,)]
@@ -444,8 +444,8 @@ async def test_a_standby_measures_its_own_disk_and_leaves_the_rest_to_the_active
         assert await standby.look() == {"count": 0}
         assert upkeep.DISK.labels(path="/")._value.get() == percent
     blind = settings(edge_db, EDGE_DISK_PATHS="/no/such/place")
-    made = upkeep.chores_of(pool, blind, is_active=lambda: False)
-    await next(chore for chore in made if chore.name == "edge.disk").do()
+    made = upkeep.jobs_of(pool, blind, is_active=lambda: False)
+    await next(job for job in made if job.name == "edge.disk").do()
     assert (theirs.asked, alert(edge_db)) == ([], [("critical", True)])
     assert rows(edge_db, OPEN) == [("disk",)]
     mine, theirs.percent = False, 50
@@ -457,18 +457,19 @@ async def test_the_turn_is_active_only_while_it_holds_the_lease(
     pool: db.Pool, tasks: asyncio.TaskGroup
 ) -> None:
     turns = [
-        lease.Turn(pool, name="gateway", holder=holder, lasts_s=30) for holder in ("one", "two")
+        lease.LeaderLease(pool, name="gateway", holder=holder, lasts_s=30)
+        for holder in ("one", "two")
     ]
-    assert [turn.is_active() for turn in turns] == [False, False]
+    assert [leader.is_active() for leader in turns] == [False, False]
 
     async def work() -> None:
         await asyncio.Event().wait()
 
-    working = [tasks.create_task(turn.take_turns(work)) for turn in turns]
-    await until(lambda: [turn.is_active() for turn in turns].count(True) == 1)
-    first = turns.index(next(turn for turn in turns if turn.is_active()))
+    working = [tasks.create_task(leader.run_as_leader(work)) for leader in turns]
+    await until(lambda: [leader.is_active() for leader in turns].count(True) == 1)
+    first = turns.index(next(leader for leader in turns if leader.is_active()))
     working[first].cancel()
-    await until(lambda: [turn.is_active() for turn in turns] == [first == 1, first == 0])
+    await until(lambda: [leader.is_active() for leader in turns] == [first == 1, first == 0])
     working[1 - first].cancel()
 
 
@@ -481,16 +482,16 @@ async def test_when_a_chore_was_done_is_remembered_by_the_database(
     async def nothing() -> dict[str, object]:
         return {}
 
-    def chore() -> Daily:
+    def job() -> Daily:
         made = diary.daily(pool, settings(edge_db, UPKEEP_AT="03:30"), "test", nothing).daily
         assert made is not None
         return made
 
-    assert await chore().last_done() is None
+    assert await job().last_done() is None
     for at in (AT, datetime(2025, 1, 3, tzinfo=UTC)):
-        await chore().done(at)
-        assert await chore().last_done() == at
-    assert str(chore().at) == "03:30:00"
+        await job().done(at)
+        assert await job().last_done() == at
+    assert str(job().at) == "03:30:00"
 
 
 @pytest.mark.req("RT-13")

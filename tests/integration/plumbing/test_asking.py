@@ -74,7 +74,7 @@ async def test_an_answer_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_an_answer_longer_than_any_of_ours_has_no_body() -> None:
-    async with served(saying(b" " * (asking.LONGEST_ANSWER + 1))) as url:
+    async with served(saying(b" " * (asking.MAX_ANSWER + 1))) as url:
         assert (await ask(url)).body == b""
 
 

@@ -14,7 +14,7 @@ from fastapi import Request
 from farmiq.device import page
 from farmiq.plumbing import http
 from farmiq.plumbing.connections import Limits
-from farmiq.plumbing.http import Door
+from farmiq.plumbing.http import HttpServer
 from farmiq.plumbing.tls import Tls
 from tests.integration.plumbing.test_http import authority, serving, tls  # noqa: F401 - fixtures
 from tests.support.until import until
@@ -58,7 +58,7 @@ def is_closed(one: socket.socket) -> bool:
 async def test_port_answers_while_strangers_hold_more_connections_than_fit(
     free_port: Callable[[], int], strangers: Callable[..., list[socket.socket]], say: bytes
 ) -> None:
-    door = Door(title="t", version="1", limits=Limits(total=20, per_address=20))
+    server = HttpServer(title="t", version="1", limits=Limits(total=20, per_address=20))
     answering, answer = asyncio.Event(), asyncio.Event()
 
     async def known(request: Request) -> dict[str, bool]:
@@ -75,10 +75,10 @@ async def test_port_answers_while_strangers_hold_more_connections_than_fit(
         return {"long": True}
 
     for path, endpoint in (("/known", known), ("/slow", slow), ("/long", long)):
-        door.app.add_api_route(path, endpoint, methods=["GET", "POST"])
+        server.app.add_api_route(path, endpoint, methods=["GET", "POST"])
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    async with serving(door, port), httpx2.AsyncClient(timeout=60) as client:
+    async with serving(server, port), httpx2.AsyncClient(timeout=60) as client:
         assert (await client.get(f"{address}/known")).json() == {"known": True}
         held = await asyncio.to_thread(strangers, port, 10, say=say)
         working = asyncio.create_task(client.get(f"{address}/long"))
@@ -99,16 +99,16 @@ async def test_port_answers_while_strangers_hold_more_connections_than_fit(
 async def test_connection_is_told_to_come_again_while_all_are_at_work(
     free_port: Callable[[], int], strangers: Callable[..., list[socket.socket]]
 ) -> None:
-    door = Door(title="t", version="1", limits=Limits(total=2))
+    server = HttpServer(title="t", version="1", limits=Limits(total=2))
     answering, answer = asyncio.Semaphore(0), asyncio.Event()
 
     async def long() -> None:
         answering.release()
         await answer.wait()
 
-    door.app.add_api_route("/long", long)
+    server.app.add_api_route("/long", long)
     port = free_port()
-    async with serving(door, port):
+    async with serving(server, port):
         asked = b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n"
         working = await asyncio.to_thread(strangers, port, 2, say=asked)
         for _ in working:
@@ -128,7 +128,7 @@ async def test_flood_from_one_address_does_not_close_connections_of_another(
 ) -> None:
     limits = Limits(total=20, per_address=5, proxies=())
     port = free_port()
-    async with serving(Door(title="t", version="1", limits=limits), port):
+    async with serving(HttpServer(title="t", version="1", limits=limits), port):
         (first,) = await asyncio.to_thread(strangers, port, 1, source="127.0.0.2")
         flood = await asyncio.to_thread(strangers, port, 40)
         await until(lambda: sum(is_closed(one) for one in flood) == 35)
@@ -141,9 +141,9 @@ async def test_connections_that_never_begin_tls_make_room(
     strangers: Callable[..., list[socket.socket]],
     tls: Tls,  # noqa: F811
 ) -> None:
-    door = Door(title="t", version="1", limits=Limits(total=10))
+    server = HttpServer(title="t", version="1", limits=Limits(total=10))
     port = free_port()
-    async with serving(door, port, tls):
+    async with serving(server, port, tls):
         held = await asyncio.to_thread(strangers, port, 30)
         await until(lambda: sum(is_closed(one) for one in held) >= 20)
         async with httpx2.AsyncClient(verify=Tls(tls.ca_file).client(), timeout=60) as client:
@@ -172,7 +172,7 @@ async def test_no_free_descriptors_close_the_longest_idle_and_log_little(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     port = free_port()
-    async with serving(Door(title="t", version="1"), port):
+    async with serving(HttpServer(title="t", version="1"), port):
         hello = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
         first, second = await asyncio.to_thread(strangers, port, 2, say=hello)
         for one in (first, second):

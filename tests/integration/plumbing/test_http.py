@@ -16,7 +16,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from farmiq.plumbing import connections, http
-from farmiq.plumbing.http import Door
+from farmiq.plumbing.http import HttpServer
 from farmiq.plumbing.tls import Tls
 from tests.support.until import until
 
@@ -28,15 +28,15 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def door() -> Door:
-    return Door(title="farmiq test", version="1.2.3")
+def server() -> HttpServer:
+    return HttpServer(title="farmiq test", version="1.2.3")
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    door: Door, port: int, tls: Tls | None = None
+    server: HttpServer, port: int, tls: Tls | None = None
 ) -> AsyncIterator["asyncio.Task[None]"]:
-    running = asyncio.create_task(http.serve(door, host="127.0.0.1", port=port, tls=tls))
+    running = asyncio.create_task(http.serve(server, host="127.0.0.1", port=port, tls=tls))
     try:
         await until(lambda: running.done() or _listens(port))
         yield running
@@ -57,14 +57,17 @@ async def serving(
     ],
 )
 async def test_what_is_no_http_gets_the_standard_body_and_breaks_nothing(
-    door: Door, free_port: Callable[[], int], caplog: pytest.LogCaptureFixture, said: bytes
+    server: HttpServer,
+    free_port: Callable[[], int],
+    caplog: pytest.LogCaptureFixture,
+    said: bytes,
 ) -> None:
     async def taken(request: Request) -> dict[str, int]:
         return {"size": len(await request.body())}
 
-    door.app.add_api_route("/taken", taken, methods=["POST"])
+    server.app.add_api_route("/taken", taken, methods=["POST"])
     port = free_port()
-    async with serving(door, port):
+    async with serving(server, port):
         head, body = await spoken(port, said)
         async with httpx2.AsyncClient(timeout=60) as client:
             good = await client.post(f"http://127.0.0.1:{port}/taken", content=b"abc")
@@ -79,7 +82,7 @@ async def test_what_is_no_http_gets_the_standard_body_and_breaks_nothing(
 
 
 async def test_who_goes_away_in_the_middle_of_a_body_leaves_no_traceback(
-    door: Door, free_port: Callable[[], int], caplog: pytest.LogCaptureFixture
+    server: HttpServer, free_port: Callable[[], int], caplog: pytest.LogCaptureFixture
 ) -> None:
     gone = asyncio.Event()
 
@@ -89,9 +92,9 @@ async def test_who_goes_away_in_the_middle_of_a_body_leaves_no_traceback(
         finally:
             gone.set()
 
-    door.app.add_api_route("/taken", taken, methods=["POST"])
+    server.app.add_api_route("/taken", taken, methods=["POST"])
     port = free_port()
-    async with serving(door, port):
+    async with serving(server, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /taken HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
         writer.close()
@@ -114,14 +117,14 @@ async def test_who_goes_away_in_the_middle_of_a_body_leaves_no_traceback(
 async def test_who_does_not_come_to_an_end_is_told_so_and_hung_up_on(
     free_port: Callable[[], int], said: bytes
 ) -> None:
-    door = Door(title="farmiq test", version="1.2.3", request_within_s=0.2)
+    server = HttpServer(title="farmiq test", version="1.2.3", request_within_s=0.2)
 
     async def taken(request: Request) -> dict[str, int]:
         return {"size": len(await request.body())}
 
-    door.app.add_api_route("/taken", taken, methods=["POST"])
+    server.app.add_api_route("/taken", taken, methods=["POST"])
     port = free_port()
-    async with serving(door, port):
+    async with serving(server, port):
         answer, _, body = b"".join(await spoken(port, said)).rpartition(b'{"error"')
 
     assert b"HTTP/1.1 408 " in answer
@@ -131,10 +134,10 @@ async def test_who_does_not_come_to_an_end_is_told_so_and_hung_up_on(
 async def test_who_is_answered_and_does_not_come_to_an_end_is_hung_up_on(
     free_port: Callable[[], int],
 ) -> None:
-    door = Door(title="farmiq test", version="1.2.3", request_within_s=1.0)
+    server = HttpServer(title="farmiq test", version="1.2.3", request_within_s=1.0)
     port = free_port()
     said = b"POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
-    async with serving(door, port):
+    async with serving(server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(said + b"123456789" + said + b"12345")
         answered = await reader.read()
@@ -144,16 +147,16 @@ async def test_who_is_answered_and_does_not_come_to_an_end_is_hung_up_on(
 
 
 async def test_who_says_nothing_is_hung_up_on(free_port: Callable[[], int]) -> None:
-    door = Door(title="farmiq test", version="1.2.3", request_within_s=0.2)
+    server = HttpServer(title="farmiq test", version="1.2.3", request_within_s=0.2)
     port = free_port()
-    async with serving(door, port):
+    async with serving(server, port):
         assert await spoken(port, b"") == (b"", b"")
 
 
 async def test_a_slow_answer_and_an_idle_connection_are_not_hurried(
     free_port: Callable[[], int],
 ) -> None:
-    door = Door(title="farmiq test", version="1.2.3", request_within_s=1.0)
+    server = HttpServer(title="farmiq test", version="1.2.3", request_within_s=1.0)
 
     async def slow(request: Request) -> StreamingResponse:
         await request.body()
@@ -165,9 +168,9 @@ async def test_a_slow_answer_and_an_idle_connection_are_not_hurried(
 
         return StreamingResponse(parts())
 
-    door.app.add_api_route("/slow", slow, methods=["POST"], response_model=None)
+    server.app.add_api_route("/slow", slow, methods=["POST"], response_model=None)
     port = free_port()
-    async with serving(door, port):
+    async with serving(server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(2):
             writer.write(b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
@@ -180,18 +183,18 @@ async def test_a_slow_answer_and_an_idle_connection_are_not_hurried(
 
 @pytest.mark.parametrize("expect", [b"", b"Expect: 100-continue\r\n"])
 async def test_body_too_large_by_its_header_is_refused_before_it_comes(
-    door: Door, free_port: Callable[[], int], expect: bytes
+    server: HttpServer, free_port: Callable[[], int], expect: bytes
 ) -> None:
     async def taken(request: Request) -> dict[str, int]:
         return {"size": len(await http.body(request, what="a thing", most=1000))}
 
-    door.app.add_api_route("/taken", taken, methods=["POST"])
+    server.app.add_api_route("/taken", taken, methods=["POST"])
     port = free_port()
     said = (
         b"POST /taken HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         b"Content-Length: 10000000000\r\n" + expect + b"\r\n"
     )
-    async with serving(door, port):
+    async with serving(server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(said)
         async with asyncio.timeout(30):  # half of what a body may take
@@ -203,12 +206,12 @@ async def test_body_too_large_by_its_header_is_refused_before_it_comes(
 
 
 async def test_refused_body_that_goes_on_and_on_is_hung_up_on(
-    door: Door, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+    server: HttpServer, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "_MOST_UNREAD", 1_000_000)
+    monkeypatch.setattr(http, "_MAX_UNREAD", 1_000_000)
     port = free_port()
     said = b"POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000000\r\n\r\n"
-    async with serving(door, port):
+    async with serving(server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(said)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
@@ -242,7 +245,7 @@ def answered(port: int, said: bytes) -> bytes:
 
 
 async def test_who_still_sends_headers_that_are_too_long_gets_the_answer(
-    door: Door, free_port: Callable[[], int]
+    server: HttpServer, free_port: Callable[[], int]
 ) -> None:
     """A connection closed with something unread is reset, and its answer may be lost with it."""
     port = free_port()
@@ -255,7 +258,7 @@ async def test_who_still_sends_headers_that_are_too_long_gets_the_answer(
                 time.sleep(0.005)
             return opened.recv(64)
 
-    async with serving(door, port):
+    async with serving(server, port):
         answer = await asyncio.to_thread(ask)
     assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
 
@@ -295,54 +298,57 @@ def tls(authority: trustme.CA, tmp_path: Path) -> Tls:
     return files
 
 
-async def test_plain_http(door: Door, free_port: Callable[[], int]) -> None:
+async def test_plain_http(server: HttpServer, free_port: Callable[[], int]) -> None:
     port = free_port()
-    async with serving(door, port), httpx2.AsyncClient(timeout=60) as client:
+    async with serving(server, port), httpx2.AsyncClient(timeout=60) as client:
         answer = await client.get(f"http://127.0.0.1:{port}/healthz")
 
         assert answer.json() == {"status": "ok"}
         assert "server" not in answer.headers
 
 
-async def test_tls(door: Door, tls: Tls, free_port: Callable[[], int]) -> None:
+async def test_tls(server: HttpServer, tls: Tls, free_port: Callable[[], int]) -> None:
     port = free_port()
     trusting = Tls(tls.ca_file).client()
-    async with serving(door, port, tls), httpx2.AsyncClient(verify=trusting, timeout=60) as client:
+    async with (
+        serving(server, port, tls),
+        httpx2.AsyncClient(verify=trusting, timeout=60) as client,
+    ):
         answer = await client.get(f"https://localhost:{port}/version")
 
         assert answer.json()["version"] == "1.2.3"
 
 
 async def test_tls_older_than_1_2_is_refused(
-    door: Door, tls: Tls, free_port: Callable[[], int]
+    server: HttpServer, tls: Tls, free_port: Callable[[], int]
 ) -> None:
     port = free_port()
     old = ssl.create_default_context(cafile=tls.ca_file)
     old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         old.maximum_version = ssl.TLSVersion.TLSv1_1
-    async with serving(door, port, tls):
+    async with serving(server, port, tls):
         # Some builds of OpenSSL say why, others just hang up.
         with pytest.raises((ssl.SSLError, ConnectionResetError)):
             await asyncio.open_connection("localhost", port, ssl=old)
 
 
 async def test_a_server_of_an_unknown_authority_is_not_trusted(
-    door: Door, tls: Tls, free_port: Callable[[], int], tmp_path: Path
+    server: HttpServer, tls: Tls, free_port: Callable[[], int], tmp_path: Path
 ) -> None:
     port = free_port()
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(other)
     async with (
-        serving(door, port, tls),
+        serving(server, port, tls),
         httpx2.AsyncClient(verify=Tls(other).client(), timeout=60) as client,
     ):
         with pytest.raises(httpx2.ConnectError, match="certificate verify failed"):
             await client.get(f"https://localhost:{port}/healthz")
 
 
-async def test_a_taken_port_is_named(door: Door, free_port: Callable[[], int]) -> None:
+async def test_a_taken_port_is_named(server: HttpServer, free_port: Callable[[], int]) -> None:
     port = free_port()
-    async with serving(door, port):
+    async with serving(server, port):
         with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port}.*another port"):
-            await http.serve(Door(title="second", version="1"), host="127.0.0.1", port=port)
+            await http.serve(HttpServer(title="second", version="1"), host="127.0.0.1", port=port)

@@ -297,7 +297,7 @@ async def test_a_message_that_is_too_long_is_cut_and_the_next_one_is_whole(
     own: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a broker sends, memory is bounded; the sender hears of it like of any wrong one."""
-    monkeypatch.setattr(mqtt, "LONGEST_PACKET", 100_000)
+    monkeypatch.setattr(mqtt, "MAX_PACKET", 100_000)
     async with own.gateway() as gateway, own.device() as device:
         await device.publish(TOPIC, b"x" * 300_000)
         await device.publish(TOPIC, b"next")

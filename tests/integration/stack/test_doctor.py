@@ -40,8 +40,8 @@ async def edge(  # noqa: PLR0917 - what an edge stands on
     }
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    door = http.Door(title="edge", version="test")
-    tasks.create_task(http.serve(door, host="127.0.0.1", port=port))
+    server = http.HttpServer(title="edge", version="test")
+    tasks.create_task(http.serve(server, host="127.0.0.1", port=port))
 
     async def answers() -> bool:
         check = await doctor._clock("", environment["FARMIQ_CLOUD_URL"], Tls(), "")

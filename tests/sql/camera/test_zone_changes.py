@@ -98,7 +98,7 @@ def test_eastward_the_day_ends_as_it_began_and_the_next_is_short(
 @pytest.mark.req("DS-01", "DS-03")
 def test_westward_a_date_is_not_opened_twice(farm: Farm, westward: tuple[UUID, UUID]) -> None:
     site, device = westward
-    begun = [("2026-03-10", "Asia/Bangkok", 4), ("2026-03-11", "Asia/Bangkok", 4)]
+    started = [("2026-03-10", "Asia/Bangkok", 4), ("2026-03-11", "Asia/Bangkok", 4)]
     opened(farm, site)
     assert farm.value("select config_changed_flag from site_device_sessions where status='pending'")
     late = farm.wake(device, "2026-03-10T02:00:00+07:00", "late.jpg", pending=True)
@@ -110,13 +110,13 @@ def test_westward_a_date_is_not_opened_twice(farm: Farm, westward: tuple[UUID, U
     farm.at("2026-03-11T14:00:00-04:00")
     farm.call("fn_end_of_day_locker", site_id=site)
     opened(farm, site)
-    assert days(farm, site) == begun
+    assert days(farm, site) == started
     between = farm.wake(device, "2026-03-11T14:00:00-04:00", "between.jpg")
     assert day_of(farm, between) == ("2026-03-11", "off_schedule")
-    assert days(farm, site) == begun
+    assert days(farm, site) == started
     farm.at("2026-03-12T00:00:00-04:00")
     opened(farm, site)
-    assert days(farm, site) == [*begun, ("2026-03-12", "America/New_York", 4)]
+    assert days(farm, site) == [*started, ("2026-03-12", "America/New_York", 4)]
 
 
 def test_a_camera_wakes_by_the_day_that_is_open_and_then_by_the_new_zone(

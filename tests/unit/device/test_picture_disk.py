@@ -29,7 +29,7 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.mark.req("WV-02", "WV-18")
 async def test_no_room_for_a_picture_is_a_clear_refusal_and_weights_go_on(folder: Path) -> None:
     book = await station.recorder(folder)
-    begun = await station.weighing(book, pictures=1)
+    started = await station.weighing(book, pictures=1)
     kept = 1
     with pytest.raises(BufferFullError):  # noqa: PT012 - which one is refused is the disk's affair
         for _ in range(100):
@@ -49,5 +49,5 @@ async def test_no_room_for_a_picture_is_a_clear_refusal_and_weights_go_on(folder
     found = await book.buffer.do(lambda tx: jobs.verify(tx, folder))
     assert found["problems"] == []
     assert len([*book.buffer.pictures.ids()]) == kept + 1
-    assert await book.buffer.do(lambda tx: store.session(tx, str(begun))) is not None
+    assert await book.buffer.do(lambda tx: store.session(tx, str(started))) is not None
     await book.buffer.close()

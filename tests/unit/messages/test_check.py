@@ -178,16 +178,16 @@ def test_a_damaged_message_is_a_value_or_invalid_with_reasons(
 
 
 def test_a_message_with_more_values_than_anybody_looks_at_is_refused_at_once() -> None:
-    many = b"[" + b",".join([b"0"] * check.MOST_VALUES) + b"]"
+    many = b"[" + b",".join([b"0"] * check.MAX_VALUES) + b"]"
     assert check.keepable(many) == []
     (why,) = check.keepable(many[:-1] + b",0]")
-    assert why.startswith(f"{check.MOST_VALUES + 1} values")
+    assert why.startswith(f"{check.MAX_VALUES + 1} values")
     assert check.look(many[:-1] + b",0]") == (check.ODD, [why])
 
 
-@pytest.mark.parametrize("places", [0, 1, 4000, check.MOST_DECIMALS // 2, 8191])
+@pytest.mark.parametrize("places", [0, 1, 4000, check.MAX_DECIMALS // 2, 8191])
 def test_a_number_with_too_many_decimals_is_found_wherever_it_stands(places: int) -> None:
-    long = b"0." + b"7" * (check.MOST_DECIMALS + 1)
+    long = b"0." + b"7" * (check.MAX_DECIMALS + 1)
     (why,) = check.keepable(b"[" + b" " * places + long + b"," + b" " * 20_000 + b"1]")
     assert "cannot be kept exactly" in why
     assert check.keepable(b"[" + b" " * places + long[:-1] + b"]") == []

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.plumbing import chores
-from farmiq.plumbing.chores import Chore, Daily, due_at
+from farmiq.plumbing import schedule
+from farmiq.plumbing.schedule import Daily, Job, due_at
 
 UTC_ZONE = ZoneInfo("UTC")
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -78,8 +78,8 @@ async def test_a_missed_round_is_made_up_for_and_noted() -> None:
     async def work() -> dict[str, object]:
         return {"count": 1}
 
-    chore = Chore("test", 0.0, work, daily=Daily(AT, UTC_ZONE, last_done, note))
-    running = asyncio.create_task(chores.keep_doing(chore))
+    job = Job("test", 0.0, work, daily=Daily(AT, UTC_ZONE, last_done, note))
+    running = asyncio.create_task(schedule.run_repeatedly(job))
     async with asyncio.timeout(60):
         await done.wait()
     await asyncio.sleep(0)
@@ -100,7 +100,7 @@ async def test_a_round_that_fails_is_tried_again(error: Exception) -> None:
         enough.set()
         return {}
 
-    running = asyncio.create_task(chores.keep_doing(Chore("test", 3600.0, work)))
+    running = asyncio.create_task(schedule.run_repeatedly(Job("test", 3600.0, work)))
     async with asyncio.timeout(60):
         await enough.wait()
     running.cancel()

@@ -12,13 +12,13 @@ import pytest
 from fastapi import Request, Response
 
 from farmiq.plumbing import http
-from farmiq.plumbing.http import Door, HttpError
+from farmiq.plumbing.http import HttpError, HttpServer
 from tests.support.until import until
 
 
 @pytest.fixture
-def door() -> Door:
-    opened = Door(title="farmiq test", version="1.2.3")
+def server() -> HttpServer:
+    opened = HttpServer(title="farmiq test", version="1.2.3")
 
     async def boom() -> None:
         raise ValueError("secret detail")
@@ -40,8 +40,8 @@ def door() -> Door:
 
 
 @pytest.fixture
-async def client(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(app=door.app, raise_app_exceptions=False)
+async def client(server: HttpServer) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(app=server.app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://door") as opened:
         yield opened
 
@@ -127,7 +127,7 @@ async def test_alive_and_version(client: httpx2.AsyncClient) -> None:
 
 
 async def test_readiness_names_what_is_wrong(
-    door: Door, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    server: HttpServer, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "ANSWER_HOLDS_S", -1.0)
     wrong: dict[str, str | None] = {"database": None, "broker": None}
@@ -135,8 +135,8 @@ async def test_readiness_names_what_is_wrong(
     async def database() -> str | None:
         return wrong["database"]
 
-    door.ready("database", database)
-    door.ready("broker", lambda: wrong["broker"])
+    server.ready("database", database)
+    server.ready("broker", lambda: wrong["broker"])
 
     async def readiness() -> tuple[int, Any]:
         answer = await client.get("/readyz")
@@ -155,7 +155,7 @@ async def test_readiness_names_what_is_wrong(
 
 
 async def test_a_check_that_hangs_is_told_and_keeps_nobody_waiting(
-    door: Door, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    server: HttpServer, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "CHECK_WITHIN_S", 0.05)
     began = asyncio.Event()
@@ -169,15 +169,15 @@ async def test_a_check_that_hangs_is_told_and_keeps_nobody_waiting(
         await began.wait()  # checks run side by side
         return "is away"
 
-    door.ready("second", meanwhile)
-    door.ready("first", hangs)
+    server.ready("second", meanwhile)
+    server.ready("first", hangs)
 
     problems = (await client.get("/readyz")).json()["problems"]
     assert problems == {"first": "the check did not end within 0.05 s", "second": "is away"}
 
 
 async def test_a_check_that_cannot_even_be_given_up_keeps_nobody_waiting(
-    door: Door, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    server: HttpServer, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a query to a frozen database: that it is cancelled has to be told to the database."""
     monkeypatch.setattr(http, "CHECK_WITHIN_S", 0.05)
@@ -193,33 +193,33 @@ async def test_a_check_that_cannot_even_be_given_up_keeps_nobody_waiting(
             raise
         return None
 
-    door.ready("frozen", frozen)
+    server.ready("frozen", frozen)
     for _ in range(3):
         said = (await client.get("/readyz")).json()
         assert said["problems"] == {"frozen": "the check did not end within 0.05 s"}
     assert asked == 1  # a probe that comes every second must not pile them up
     thawed.set()
-    await until(lambda: all(one.task.done() for one in door._asking.values()))
+    await until(lambda: all(one.task.done() for one in server._asking.values()))
 
 
 async def test_readiness_is_told_while_services_come_and_go(
-    door: Door, client: httpx2.AsyncClient
+    server: HttpServer, client: httpx2.AsyncClient
 ) -> None:
     async def starting() -> None:
-        door.ready("second", lambda: None)
-        door.note("second", lambda: None)
+        server.ready("second", lambda: None)
+        server.note("second", lambda: None)
         await asyncio.sleep(0)
 
-    door.ready("first", starting)
-    door.note("first", starting)
+    server.ready("first", starting)
+    server.note("first", starting)
 
     assert (await client.get("/readyz")).status_code == 200
 
 
 async def test_a_service_that_is_starting_keeps_the_door_from_being_ready(
-    door: Door, client: httpx2.AsyncClient
+    server: HttpServer, client: httpx2.AsyncClient
 ) -> None:
-    first, second = door.part("first"), door.part("second")
+    first, second = server.part("first"), server.part("second")
 
     async def problems() -> Any:
         return (await client.get("/readyz")).json()["problems"]
@@ -233,12 +233,12 @@ async def test_a_service_that_is_starting_keeps_the_door_from_being_ready(
 
 
 async def test_metrics_count_requests_by_route_not_by_path(
-    door: Door, client: httpx2.AsyncClient
+    server: HttpServer, client: httpx2.AsyncClient
 ) -> None:
     async def plain(_: Request) -> Response:
         return Response()
 
-    door.app.add_route("/plain/{name}", plain)
+    server.app.add_route("/plain/{name}", plain)
     for path in ("/count?count=1", "/plain/1", "/nowhere/1", "/nowhere/2"):
         await client.get(path)
 
@@ -284,9 +284,9 @@ def test_an_error_body_is_json_without_details_if_there_are_none() -> None:
 
 
 async def test_a_service_that_failed_is_named_and_its_routes_answer_503_until_it_is_back(
-    door: Door, client: httpx2.AsyncClient
+    server: HttpServer, client: httpx2.AsyncClient
 ) -> None:
-    part = door.part("cloud-example")
+    part = server.part("cloud-example")
 
     def begin(answer: str) -> None:
         async def say() -> str:
@@ -315,11 +315,11 @@ async def test_a_service_that_failed_is_named_and_its_routes_answer_503_until_it
         "problems": {},
         "notes": {"example": "new"},
     }
-    assert [getattr(route, "path", "") for route in door.app.routes].count("/said") == 1
+    assert [getattr(route, "path", "") for route in server.app.routes].count("/said") == 1
 
 
 async def test_an_engine_is_not_asked_again_for_each_request(
-    door: Door, client: httpx2.AsyncClient
+    server: HttpServer, client: httpx2.AsyncClient
 ) -> None:
     asked = 0
 
@@ -328,7 +328,7 @@ async def test_an_engine_is_not_asked_again_for_each_request(
         asked += 1
         return "database does not answer"
 
-    door.ready("database", database)
+    server.ready("database", database)
     answers = [await client.get("/readyz") for _ in range(20)]
 
     assert asked == 1
@@ -339,16 +339,16 @@ async def test_an_engine_is_not_asked_again_for_each_request(
 
 
 @pytest.fixture
-def taking(door: Door) -> Door:
+def taking(server: HttpServer) -> HttpServer:
     async def take(request: Request) -> dict[str, int]:
         return {"size": len(await http.body(request, what="a thing", most=10))}
 
     async def take_any(request: Request) -> dict[str, int]:
         return {"size": len(await http.body(request, what="a thing", most=10, kind=None))}
 
-    door.app.add_api_route("/take", take, methods=["POST"])
-    door.app.add_api_route("/take-any", take_any, methods=["POST"])
-    return door
+    server.app.add_api_route("/take", take, methods=["POST"])
+    server.app.add_api_route("/take-any", take_any, methods=["POST"])
+    return server
 
 
 @pytest.mark.usefixtures("taking")
@@ -449,8 +449,10 @@ async def test_metrics_without_token_name_no_tenant(client: httpx2.AsyncClient) 
 
 
 @pytest.mark.usefixtures("by_tenant")
-async def test_metrics_with_token_are_by_tenant(door: Door, client: httpx2.AsyncClient) -> None:
-    door.metrics_token = TOKEN
+async def test_metrics_with_token_are_by_tenant(
+    server: HttpServer, client: httpx2.AsyncClient
+) -> None:
+    server.metrics_token = TOKEN
     answer = await client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
 
     assert 'test_waiting{kind="a",tenant_id="acme"} 3.0' in answer.text
@@ -459,9 +461,9 @@ async def test_metrics_with_token_are_by_tenant(door: Door, client: httpx2.Async
 @pytest.mark.parametrize("token", [None, TOKEN])
 @pytest.mark.parametrize("given", ["Bearer None", "Bearer wrong", "Basic x", TOKEN])
 async def test_metrics_with_a_wrong_token_are_refused(
-    door: Door, client: httpx2.AsyncClient, token: str | None, given: str
+    server: HttpServer, client: httpx2.AsyncClient, token: str | None, given: str
 ) -> None:
-    door.metrics_token = token
+    server.metrics_token = token
     answer = await client.get("/metrics", headers={"authorization": given})
 
     assert answer.status_code == 401

@@ -85,15 +85,15 @@ def test_a_second_picture_behind_the_first_goes_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
-def test_how_to_turn_it_stays(turn: int) -> None:
+def test_how_to_turn_it_stays(leader: int) -> None:
     exif = told()
-    exif[0x0112] = turn
+    exif[0x0112] = leader
     data = made("JPEG", exif=exif.tobytes())
     with Image.open(io.BytesIO(pictures.bare(data))) as opened:
-        assert opened.getexif().get(0x0112, 1) == turn
+        assert opened.getexif().get(0x0112, 1) == leader
         assert 0x010E not in opened.getexif()
     with Image.open(io.BytesIO(pictures.thumbnail(data))) as small:
-        assert small.size == ((30, 40) if turn >= 5 else (40, 30))
+        assert small.size == ((30, 40) if leader >= 5 else (40, 30))
 
 
 @pytest.mark.parametrize("data", SAMPLES)

@@ -80,12 +80,12 @@ async def test_what_starting_again_cannot_help_ends_the_service(logged: io.Strin
 
 
 async def test_a_cancelled_service_that_fails_on_its_way_out_does_not_start_again() -> None:
-    starts, begun = 0, asyncio.Event()
+    starts, started = 0, asyncio.Event()
 
     async def start() -> None:
         nonlocal starts
         starts += 1
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -94,7 +94,7 @@ async def test_a_cancelled_service_that_fails_on_its_way_out_does_not_start_agai
     running = asyncio.create_task(
         run.restarting("service", start, fatal=lambda _: None, failed=lambda _: None)
     )
-    await begun.wait()
+    await started.wait()
     running.cancel()
     await asyncio.wait([running])
 

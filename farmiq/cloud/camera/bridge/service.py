@@ -25,7 +25,7 @@ from farmiq.cloud.camera.bridge import events
 from farmiq.cloud.camera.bridge.events import Wake
 from farmiq.config import CloudSettings
 from farmiq.messages.text import storable
-from farmiq.plumbing import asking, chores, db, http, log, tokens
+from farmiq.plumbing import asking, db, http, log, schedule, tokens
 
 NAME = "cloud-camera-bridge"
 ROUTE = "/api/v1/ingestion/batch"
@@ -41,11 +41,11 @@ WAKES = prometheus_client.Counter(
 )
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url, key_file = settings.camera_bridge_url, settings.camera_bridge_key_file
     if url is None or key_file is None:
         lacks = "CAMERA_BRIDGE_URL" if url is None else "CAMERA_BRIDGE_KEY_FILE"
-        door.note("bridge", lambda: f"off: {lacks} is not set")
+        server.note("bridge", lambda: f"off: {lacks} is not set")
         await asyncio.Event().wait()
         return
     read_key(key_file)
@@ -54,10 +54,10 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         httpx2.AsyncClient(timeout=TIMEOUT_S, verify=settings.tls.client()) as client,
     ):
         bridge = Bridge(settings, pool, client, url.rstrip("/") + ROUTE, key_file)
-        door.ready("bridge.database", lambda: db.problem(pool))
-        door.note("bridge", lambda: bridge.problem)
-        await chores.keep_doing(
-            chores.Chore("bridge.send", settings.camera_bridge_s, bridge.send_all)
+        server.ready("bridge.database", lambda: db.problem(pool))
+        server.note("bridge", lambda: bridge.problem)
+        await schedule.run_repeatedly(
+            schedule.Job("bridge.send", settings.camera_bridge_s, bridge.send_all)
         )
 
 

@@ -20,9 +20,9 @@ from farmiq import crash
 from farmiq.cloud.camera.calendar import zones
 from farmiq.cloud.camera.calendar.clock import CalendarClock
 from farmiq.config import CloudSettings
-from farmiq.plumbing import chores, db, http, log
-from farmiq.plumbing.chores import Chore, Daily
+from farmiq.plumbing import db, http, log, schedule
 from farmiq.plumbing.clock import Do
+from farmiq.plumbing.schedule import Daily, Job
 
 NAME = "cloud-camera-calendar"
 NIGHT = time(3, 0)
@@ -58,27 +58,27 @@ ZONES = prometheus_client.Gauge(
 )
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME, least=0) as pool,
         asyncio.TaskGroup() as group,
     ):
-        door.ready("calendar.database", lambda: db.problem(pool))
+        server.ready("calendar.database", lambda: db.problem(pool))
         for job in all_jobs(pool, settings):
-            group.create_task(chores.keep_doing(job))
+            group.create_task(schedule.run_repeatedly(job))
 
 
-def all_jobs(pool: db.Pool, settings: CloudSettings) -> list[Chore]:
+def all_jobs(pool: db.Pool, settings: CloudSettings) -> list[Job]:
     """Each runs by itself: one that fails does not stop the others."""
     often_s, pending_s = settings.camera_calendar_s, settings.camera_pending_s
     clock = CalendarClock(pool)
     fail = clock.if_steady(lambda: fail_pending(pool, older_than_s=pending_s))
     return [
-        Chore("calendar.clock", min(often_s, CLOCK_S), clock.check),
-        Chore("calendar.lock", often_s, clock.if_believed(lambda: lock_days(pool))),
-        Chore("calendar.early", often_s, clock.if_believed(lambda: close_early_days(pool))),
-        Chore("calendar.open", often_s, clock.after_check(lambda: open_days(pool))),
-        Chore("calendar.pending", often_s, fail),
+        Job("calendar.clock", min(often_s, CLOCK_S), clock.check),
+        Job("calendar.lock", often_s, clock.if_believed(lambda: lock_days(pool))),
+        Job("calendar.early", often_s, clock.if_believed(lambda: close_early_days(pool))),
+        Job("calendar.open", often_s, clock.after_check(lambda: open_days(pool))),
+        Job("calendar.pending", often_s, fail),
         _nightly("calendar.counters", lambda: recount(pool)),
         _nightly("calendar.zones", lambda: compare_zones(pool)),
     ]
@@ -175,7 +175,7 @@ def _report_failing(step: str, answer: dict[str, Any]) -> None:
         log.get(NAME).error(f"calendar.{step}_failed", name=site["site_id"], error=site["error"])
 
 
-def _nightly(name: str, do: Do) -> Chore:
+def _nightly(name: str, do: Do) -> Job:
     """At start and every night; once too often does no harm."""
     last: datetime | None = None
 
@@ -186,4 +186,4 @@ def _nightly(name: str, do: Do) -> Chore:
         nonlocal last
         last = at
 
-    return Chore(name, 0.0, do, daily=Daily(NIGHT, ZoneInfo("UTC"), last_done, done))
+    return Job(name, 0.0, do, daily=Daily(NIGHT, ZoneInfo("UTC"), last_done, done))

@@ -17,10 +17,10 @@ from farmiq.plumbing.broker_callout import Callout
 from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.broker_users import Users
-from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.clock import NO_AGE_DAYS, AgeGuard
 from farmiq.plumbing.flood import Flow, Pause
 from farmiq.plumbing.follow import Follower
+from farmiq.plumbing.schedule import Job
 
 NAME = "cloud-camera-gateway"
 MAX_COMMANDS = 100
@@ -54,13 +54,13 @@ STORE_USE = prometheus_client.Gauge(
 def periodic_jobs(
     pool: db.Pool,
     settings: CloudSettings,
-    door: http.Door,
+    server: http.HttpServer,
     *,
     load: Load | None,
     store: Store | None,
     callout: Callout | None,
     is_active: Callable[[], bool],
-) -> list[Chore]:
+) -> list[Job]:
     """Jobs that need no stream; of two gateways the active one does them."""
     round_s, days = settings.camera_round_s, settings.camera_days
     purge_all = AgeGuard(pool, "camera.forget").keep(
@@ -70,13 +70,13 @@ def periodic_jobs(
     watch = BrokerWatch(follower, callout=callout, paused=partial(logins.paused, pool))
     reset = partial(reset_far_future, pool, longest_s=2 * settings.camera_timeout_s)
     jobs = [
-        Chore("camera.liveness", round_s, partial(update_states, pool)),
-        Chore("camera.forget", 300.0, purge_all),
-        Chore("camera.clock", 30.0, reset),
-        Chore("camera.unknown", round_s, partial(watch.check_unknown, pool)),
+        Job("camera.liveness", round_s, partial(update_states, pool)),
+        Job("camera.forget", 300.0, purge_all),
+        Job("camera.clock", 30.0, reset),
+        Job("camera.unknown", round_s, partial(watch.check_unknown, pool)),
     ]
     if follower is not None or callout is not None:
-        jobs.append(Chore("camera.refusals", 1.0, watch.check_rejections))
+        jobs.append(Job("camera.refusals", 1.0, watch.check_rejections))
     if settings.broker_users_file is not None:
         users = logins.users(
             pool,
@@ -84,25 +84,25 @@ def periodic_jobs(
             own=settings.broker_own_users.split(","),
             pid_file=settings.broker_pid_file,
         )
-        door.ready("camera.users", lambda: users.problem if is_active() else None)
-        jobs.append(Chore("camera.users", 1.0, partial(_write_users, users)))
+        server.ready("camera.users", lambda: users.problem if is_active() else None)
+        jobs.append(Job("camera.users", 1.0, partial(_write_users, users)))
     if load is not None:
-        door.note("camera.load", lambda: load.problem)
-        jobs.append(Chore("camera.floods", 0.5, flood_guard(settings, pool, load).look))
-        jobs.append(Chore("camera.calm", 30.0, partial(resolve_floods, pool)))
+        server.note("camera.load", lambda: load.problem)
+        jobs.append(Job("camera.floods", 0.5, flood_guard(settings, pool, load).look))
+        jobs.append(Job("camera.calm", 30.0, partial(resolve_floods, pool)))
     if store is not None:
-        door.note("camera.store", lambda: store.problem)
-        jobs.append(Chore("camera.store", 2.0, store.look))
-        jobs.append(Chore("camera.store_use", 10.0, partial(watch.check_store, store)))
-    jobs = [Chore(job.name, job.every_s, partial(_if_active, is_active, job)) for job in jobs]
+        server.note("camera.store", lambda: store.problem)
+        jobs.append(Job("camera.store", 2.0, store.look))
+        jobs.append(Job("camera.store_use", 10.0, partial(watch.check_store, store)))
+    jobs = [Job(job.name, job.every_s, partial(_if_active, is_active, job)) for job in jobs]
     if callout is not None:
-        door.ready("camera.callout", lambda: callout.problem)
+        server.ready("camera.callout", lambda: callout.problem)
         # Of two gateways both answer the broker.
-        jobs.append(Chore("camera.logins", 1.0, callout.keep))
+        jobs.append(Job("camera.logins", 1.0, callout.keep))
     return jobs
 
 
-async def _if_active(is_active: Callable[[], bool], job: Chore) -> dict[str, object]:
+async def _if_active(is_active: Callable[[], bool], job: Job) -> dict[str, object]:
     return await job.do() if is_active() else {}
 
 
@@ -161,7 +161,7 @@ async def reset_far_future(pool: db.Pool, *, longest_s: float) -> dict[str, obje
             update camera_logins set paused_until = fn_now()
             where paused_until > (select fn_now()) + %s * interval '1 second'
             """,
-            (2 * flood.LONGEST_PAUSE_S,),
+            (2 * flood.MAX_PAUSE_S,),
         )
     return {"count": steps.rowcount + pauses.rowcount}
 
@@ -176,12 +176,12 @@ def command_jobs(
     writing: asyncio.Lock,
     *,
     awake_s: float,
-) -> list[Chore]:
+) -> list[Job]:
     """Jobs that send to cameras by the stream's connection."""
     send = partial(send_commands, pool, reader, position, writing, awake_s=awake_s)
     return [
-        Chore("camera.commands", 0.25, send),
-        Chore("camera.wanted", 1.0, partial(queue_commands, pool, awake_s=awake_s)),
+        Job("camera.commands", 0.25, send),
+        Job("camera.wanted", 1.0, partial(queue_commands, pool, awake_s=awake_s)),
     ]
 
 
@@ -329,7 +329,7 @@ def flood_guard(settings: CloudSettings, pool: db.Pool, load: Load) -> Guard:
 
 async def hold_back(pool: db.Pool, mac: str, flow: Flow, *, may_pause: bool) -> float:
     """Pause this login; returns the seconds until its messages are counted again."""
-    pause, wait_s = None, flood.LONGEST_PAUSE_S
+    pause, wait_s = None, flood.MAX_PAUSE_S
     async with db.transaction(pool) as tx:
         if rows := await db.fetch_all(tx, _LOCK_LOGIN, mac) if may_pause else []:
             now, device_id, until_at, pauses = rows[0]

@@ -28,13 +28,13 @@ from farmiq.cloud.camera.gateway.wire import Sent
 from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
-from farmiq.plumbing import chores, db, http, lease, log, mqtt, nats, objects, stream
+from farmiq.plumbing import db, http, lease, log, mqtt, nats, objects, schedule, stream
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.broker_load import Load
 from farmiq.plumbing.broker_store import Store
-from farmiq.plumbing.chores import Chore
 from farmiq.plumbing.cursor import CursorMovedError, Cursors, Lane
+from farmiq.plumbing.schedule import Job
 from farmiq.plumbing.stream import Message, Reader
 
 NAME = "cloud-camera-gateway"
@@ -77,11 +77,11 @@ REFUSED = prometheus_client.Counter(
 )
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url, s3_url = settings.camera_url, settings.s3_url
     if url is None or s3_url is None:
         lacks = "FARMIQ_CLOUD_CAMERA_URL" if url is None else "FARMIQ_CLOUD_S3_URL"
-        door.note("camera", lambda: f"takes no cameras: {lacks} is not set")
+        server.note("camera", lambda: f"takes no cameras: {lacks} is not set")
         await asyncio.Event().wait()
         return
     bucket = objects.Bucket(s3_url.get_secret_value(), tls=settings.tls)
@@ -92,17 +92,17 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
         httpx2.AsyncClient(trust_env=False) as web,
         asyncio.TaskGroup() as group,
     ):
-        turn = lease.Turn(
+        leader = lease.LeaderLease(
             desk,
             name=NAME,
             holder=lease.holder(settings.http_port),
             lasts_s=settings.camera_lease_s,
             works_as=NAME,
         )
-        door.ready("camera.database", lambda: db.problem(desk))
-        door.ready("camera.store", bucket.problem)
-        door.ready("camera.turn", turn.problem)
-        door.note("camera", turn.note)
+        server.ready("camera.database", lambda: db.problem(desk))
+        server.ready("camera.store", bucket.problem)
+        server.ready("camera.turn", leader.problem)
+        server.note("camera", leader.note)
         monitor = settings.broker_monitor_url
         load = Load(web, monitor) if monitor else None
         asked = logins.callout(desk, settings, web)
@@ -111,26 +111,26 @@ async def run(settings: CloudSettings, door: http.Door) -> None:
             group.create_task(asked.end_sessions())
         store = store_of(settings, web)
         if store is None or settings.broker_nats_url is None:
-            door.note("camera.log", lambda: _NO_KEEPER)
-        for chore in jobs.periodic_jobs(
+            server.note("camera.log", lambda: _NO_KEEPER)
+        for job in jobs.periodic_jobs(
             desk,
             settings,
-            door,
+            server,
             load=load,
             store=store,
             callout=asked,
-            is_active=turn.is_active,
+            is_active=leader.is_active,
         ):
-            group.create_task(chores.keep_doing(chore))
-        await turn.take_turns(lambda: _listen(settings, door, pool, bucket, turn, store))
+            group.create_task(schedule.run_repeatedly(job))
+        await leader.run_as_leader(lambda: _listen(settings, server, pool, bucket, leader, store))
 
 
 async def _listen(  # noqa: PLR0917 - what it stands on
     settings: CloudSettings,
-    door: http.Door,
+    server: http.HttpServer,
     pool: db.Pool,
     bucket: objects.Bucket,
-    turn: lease.Turn,
+    leader: lease.LeaderLease,
     store: Store | None,
 ) -> None:
     """While it is this gateway's turn: everything that cameras send, and what is due to them."""
@@ -150,14 +150,14 @@ async def _listen(  # noqa: PLR0917 - what it stands on
         answers = Answers(
             pool, reader, bucket, pace, position=position, writing=writing, wakes=wakes
         )
-        ingest = Ingest(pool, reader, pace, turn=turn, position=position, writing=writing)
+        ingest = Ingest(pool, reader, pace, leader=leader, position=position, writing=writing)
         checks = {
             "camera.broker": reader.problem,
             "camera.intake": lambda: ingest.attempts.problem,
             "camera.steps": lambda: answers.attempts.problem,
         }
-        with door.readying(checks):
-            turn.begun()
+        with server.readying(checks):
+            leader.started()
             group.create_task(position.watch())
             for work in answers.workers():
                 group.create_task(work)
@@ -165,11 +165,11 @@ async def _listen(  # noqa: PLR0917 - what it stands on
                 *jobs.command_jobs(
                     pool, reader, position, writing, awake_s=settings.camera_awake_s
                 ),
-                Chore("camera.log", PURGE_EVERY_S, ingest.purge),
-                Chore("camera.old_session", 60.0, OldSession(pool, settings).end),
+                Job("camera.log", PURGE_EVERY_S, ingest.purge),
+                Job("camera.old_session", 60.0, OldSession(pool, settings).end),
             ]
-            for chore in todo:
-                group.create_task(chores.keep_doing(chore))
+            for job in todo:
+                group.create_task(schedule.run_repeatedly(job))
             await ingest.run(answers)
 
 
@@ -205,11 +205,11 @@ class Ingest:
         reader: Reader,
         pace: Pace,
         *,
-        turn: lease.Turn,
+        leader: lease.LeaderLease,
         position: LogPosition,
         writing: asyncio.Lock,
     ) -> None:
-        self._pool, self._reader, self._pace, self._turn = pool, reader, pace, turn
+        self._pool, self._reader, self._pace, self._turn = pool, reader, pace, leader
         self._position, self._writing = position, writing
         self._cursors = Cursors(pool, reader, lanes=1, hold_s=PURGE_AFTER_S)
         self.attempts = Attempts("nothing is being committed")

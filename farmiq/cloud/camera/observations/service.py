@@ -18,7 +18,7 @@ from psycopg.rows import class_row
 
 from farmiq import crash
 from farmiq.config import CloudSettings
-from farmiq.plumbing import chores, db, decoding, gallery, http, log, objects, pictures
+from farmiq.plumbing import db, decoding, gallery, http, log, objects, pictures, schedule
 from farmiq.plumbing.decoding import DecodeError, DecoderGoneError
 from farmiq.plumbing.quality import Measures, Quality
 
@@ -51,18 +51,18 @@ class Observation:
         return self.image_url.startswith(f"camera/{self.company_id}/")
 
 
-async def run(settings: CloudSettings, door: http.Door) -> None:
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     if settings.s3_url is None:
-        door.note("observations", lambda: "judges no images: FARMIQ_CLOUD_S3_URL is not set")
+        server.note("observations", lambda: "judges no images: FARMIQ_CLOUD_S3_URL is not set")
         await asyncio.Event().wait()
         return
     bucket = objects.Bucket(settings.s3_url.get_secret_value(), tls=settings.tls)
     async with db.pool(settings.db_url.get_secret_value(), name=NAME, least=0, most=2) as pool:
-        door.ready("observations.database", lambda: db.problem(pool))
-        door.ready("observations.store", bucket.problem)
+        server.ready("observations.database", lambda: db.problem(pool))
+        server.ready("observations.store", bucket.problem)
         judging = partial(judge_all, pool, bucket)
-        await chores.keep_doing(
-            chores.Chore("observations.judge", settings.camera_observe_s, judging)
+        await schedule.run_repeatedly(
+            schedule.Job("observations.judge", settings.camera_observe_s, judging)
         )
 
 

@@ -85,13 +85,13 @@ async def accounts(cloud_db: Database, engines: dict[str, str]) -> AsyncIterator
         tokens = {
             name: open_sign_in(connection, email, lasts=HOUR) for name, email in people.items()
         }
-    door = http.Door(title="cloud", version="0", actions_per_minute=100_000)
+    server = http.HttpServer(title="cloud", version="0", actions_per_minute=100_000)
     async with (
         db.pool(cloud_db.url, name="test", most=6) as pool,
         httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(app=door.app), base_url="http://cloud.test"
+            transport=httpx2.ASGITransport(app=server.app), base_url="http://cloud.test"
         ) as client,
     ):
         bucket = objects.Bucket(engines["FARMIQ_CLOUD_S3_URL"])
-        Api(pool, Desk(pool, lasts=HOUR), Gallery(bucket)).add_to(door.app)
+        Api(pool, Desk(pool, lasts=HOUR), Gallery(bucket)).add_to(server.app)
         yield Accounts(cloud_db, client, one, two, tokens, bucket)

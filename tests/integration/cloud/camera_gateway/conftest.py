@@ -52,13 +52,15 @@ class Site:
         # Nobody is there to take over: it keeps its turn also when the machine is slow.
         patient = {"CAMERA_LEASE_SECONDS": "30"}
         settings = CloudSettings.load({**self.environment, **patient, **changes})
-        door = http.Door(title="test", version="0", actions_per_minute=60, request_within_s=10)
-        running = self.tasks.create_task(service.run(settings, door))
+        server = http.HttpServer(
+            title="test", version="0", actions_per_minute=60, request_within_s=10
+        )
+        running = self.tasks.create_task(service.run(settings, server))
 
         async def ready() -> bool:
             # Until it has a broker or stands by, it has not begun.
-            begun = "camera.broker" in door._checks or await door._answers(door._notes)
-            return bool(begun and not await door.problems()) or running.done()
+            started = "camera.broker" in server._checks or await server._answers(server._notes)
+            return bool(started and not await server.problems()) or running.done()
 
         await until(ready)
         return running

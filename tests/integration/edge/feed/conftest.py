@@ -69,10 +69,10 @@ def keys(edge_db: Database) -> dict[str, str]:
 
 @asynccontextmanager
 async def client(pool: db.Pool, key: str) -> AsyncIterator[httpx2.AsyncClient]:
-    door = http.Door(title="test", version="0")
-    Api(pool, service="edge-feed-intake").add_to(door.app)
+    server = http.HttpServer(title="test", version="0")
+    Api(pool, service="edge-feed-intake").add_to(server.app)
     async with httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=door.app),
+        transport=httpx2.ASGITransport(app=server.app),
         base_url="http://edge",
         headers={"Authorization": f"Bearer {key}"},
     ) as opened:

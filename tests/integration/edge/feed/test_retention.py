@@ -21,8 +21,8 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
     pool: db.Pool, api: httpx2.AsyncClient, edge_db: Database, days: int
 ) -> None:
     own = settings(edge_db, **({} if days == 400 else {"FEED_RETENTION_DAYS": str(days)}))
-    chores = {chore.name: chore for chore in service._jobs(own, pool)}
-    assert chores["feed.retention"].daily is not None
+    schedule = {job.name: job for job in service._jobs(own, pool)}
+    assert schedule["feed.retention"].daily is not None
     await api.post("/api/v1/feed/lots", json=LOT)
     await transaction.keep(pool, [said("feed.dispensed", {"quantity_kg": 1}) for _ in range(2)])
     with psycopg.connect(edge_db.admin_url) as owner:
@@ -33,9 +33,9 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
         for status in ("claimed", "acked"):
             owner.execute("update sync_outbox set status = %s where id <> %s", (status, owed[0]))  # type: ignore[index]
     ahead(edge_db, days=days, minutes=-5)
-    assert await chores["feed.retention"].do() == {"count": 0}
+    assert await schedule["feed.retention"].do() == {"count": 0}
     ahead(edge_db, days=days, minutes=5)
-    assert await chores["feed.retention"].do() == {"count": 2}
+    assert await schedule["feed.retention"].do() == {"count": 2}
     assert rows(edge_db, KEPT) == [(0, 1)]
     # It is given up to a file: never delivered, and nowhere else at hand.
     with psycopg.connect(edge_db.admin_url) as owner:
@@ -47,4 +47,4 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
         )
         owner.execute("set session_replication_role = replica")
         owner.execute("delete from sync_outbox")
-    assert await chores["feed.retention"].do() == {"count": 0}
+    assert await schedule["feed.retention"].do() == {"count": 0}

@@ -262,6 +262,8 @@ def served(
     bucket: objects.Bucket | None,
     checker: ImageChecker | None,
 ) -> httpx2.AsyncClient:
-    door = http.Door(title="test", version="0")
-    Api(settings, pool, bucket, checker).add_to(door.app)
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=door.app), base_url="http://edge")
+    server = http.HttpServer(title="test", version="0")
+    Api(settings, pool, bucket, checker).add_to(server.app)
+    return httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=server.app), base_url="http://edge"
+    )

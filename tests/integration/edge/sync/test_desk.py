@@ -41,9 +41,9 @@ def keys(edge_db: Database) -> dict[str, str]:
 
 @pytest.fixture
 async def ask(pool: db.Pool, settings: EdgeSettings, keys: dict[str, str]) -> AsyncIterator[Ask]:
-    door = http.Door(title="edge", version="0")
-    api.add_to(door.app, pool, Monitor(settings, pool, delivered=lambda: 0))
-    transport = httpx2.ASGITransport(app=door.app)
+    server = http.HttpServer(title="edge", version="0")
+    api.add_to(server.app, pool, Monitor(settings, pool, delivered=lambda: 0))
+    transport = httpx2.ASGITransport(app=server.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:
 
         async def asked(
@@ -75,10 +75,10 @@ async def test_every_role_at_every_route(
 async def test_a_key_that_acts_too_often_is_told_to_wait_and_others_are_not(
     pool: db.Pool, settings: EdgeSettings, keys: dict[str, str], edge_db: Database
 ) -> None:
-    door = http.Door(title="edge", version="0", actions_per_minute=2)
-    api.add_to(door.app, pool, Monitor(settings, pool, delivered=lambda: 0))
+    server = http.HttpServer(title="edge", version="0", actions_per_minute=2)
+    api.add_to(server.app, pool, Monitor(settings, pool, delivered=lambda: 0))
     owe_many(edge_db, 1, status="dlq")
-    transport = httpx2.ASGITransport(app=door.app)
+    transport = httpx2.ASGITransport(app=server.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:
 
         async def act(role: str, path: str) -> httpx2.Response:

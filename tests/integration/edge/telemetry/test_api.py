@@ -42,16 +42,16 @@ def add_key(database: Database, role: str = "viewer") -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def client_of(door: http.Door, headers: dict[str, str]) -> httpx2.AsyncClient:
-    transport = httpx2.ASGITransport(app=door.app, raise_app_exceptions=False)
+def client_of(server: http.HttpServer, headers: dict[str, str]) -> httpx2.AsyncClient:
+    transport = httpx2.ASGITransport(app=server.app, raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, base_url="http://edge", headers=headers)
 
 
 @pytest.fixture
 async def client(pool: db.Pool, edge_db: Database) -> AsyncIterator[httpx2.AsyncClient]:
-    door = http.Door(title="test", version="0")
-    api.Api(pool).add_to(door.app)
-    async with client_of(door, add_key(edge_db)) as opened:
+    server = http.HttpServer(title="test", version="0")
+    api.Api(pool).add_to(server.app)
+    async with client_of(server, add_key(edge_db)) as opened:
         yield opened
 
 
@@ -191,11 +191,11 @@ class TestLatest:
         assert await rows_read(edge_db) < 200
 
     async def test_a_database_that_is_away_is_a_503(self) -> None:
-        door = http.Door(title="test", version="0")
+        server = http.HttpServer(title="test", version="0")
         url = "postgresql://nobody@127.0.0.1:9/none?connect_timeout=1"
         async with db.pool(url, name="test", timeout_s=0.1) as away:
-            api.Api(away).add_to(door.app)
-            async with client_of(door, {"Authorization": "Bearer x"}) as client:
+            api.Api(away).add_to(server.app)
+            async with client_of(server, {"Authorization": "Bearer x"}) as client:
                 answer = await client.get(api.LATEST)
         assert answer.status_code == 503
 
@@ -414,17 +414,17 @@ async def test_what_a_plain_client_publishes_is_seen_through_the_api(
             "FARMIQ_EDGE_KEY_FILE": "none",
         }
     )
-    door = http.Door(title="test", version="0")
-    running = [tasks.create_task(each.run(settings, door)) for each in (ingress, telemetry)]
+    server = http.HttpServer(title="test", version="0")
+    running = [tasks.create_task(each.run(settings, server)) for each in (ingress, telemetry)]
 
     async def ready() -> bool:
-        return door._checks.keys() >= NEEDED and not await door.problems()
+        return server._checks.keys() >= NEEDED and not await server.problems()
 
     await until(ready)
     url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
     async with (
         mqtt.connected(url, client_id="plain", keep_session=False) as plain,
-        client_of(door, add_key(edge_db)) as client,
+        client_of(server, add_key(edge_db)) as client,
     ):
         await plain.until_up()
         reading = Reading(datetime.now(UTC), 21.5, "d-7")

@@ -513,7 +513,7 @@ async def test_service_runs_its_jobs(edge_db: Database, tasks: asyncio.TaskGroup
     async with db.pool(edge_db.url, name="test") as pool:
         await jobs.create_partitions(pool, keep_days=90)
         await keep_at(pool, [Reading(now - timedelta(days=50), 5.0)], now=now)
-        task = tasks.create_task(service.run(settings, http.Door(title="test", version="0")))
+        task = tasks.create_task(service.run(settings, http.HttpServer(title="test", version="0")))
         # In a thread: upkeep may hold the table while it waits for this loop.
         await until(lambda: asyncio.to_thread(lambda: rows(edge_db, COUNT) == [(0,)]))
         await until(lambda: asyncio.to_thread(lambda: len(partitions(edge_db)) >= 4))

@@ -33,10 +33,10 @@ async def api(pool: db.Pool, stations: Database) -> AsyncIterator[httpx2.AsyncCl
             "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,'v','viewer',%s)",
             (ids.new(), access.digest(key)),
         )
-    door = http.Door(title="test", version="0")
-    Api(pool, timezone="UTC", service="edge-weighvision-session").add_to(door.app)
+    server = http.HttpServer(title="test", version="0")
+    Api(pool, timezone="UTC", service="edge-weighvision-session").add_to(server.app)
     async with httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=door.app),
+        transport=httpx2.ASGITransport(app=server.app),
         base_url="http://edge",
         headers={"Authorization": f"Bearer {key}"},
     ) as opened:

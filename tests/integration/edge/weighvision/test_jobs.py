@@ -227,7 +227,7 @@ async def test_retention_takes_what_ended_and_the_cloud_has(
     pool: db.Pool, stations: Database, days: int
 ) -> None:
     more = {} if days == 400 else {"WEIGHVISION_RETENTION_DAYS": str(days)}
-    chores = {each.name: each for each in service.all_jobs(pool, settings(stations, **more))}
+    schedule = {each.name: each for each in service.all_jobs(pool, settings(stations, **more))}
     gone, owed, still_open, unsynced = (Weighing() for _ in range(4))
     upload(stations, unsynced)
     for each in (gone, unsynced):
@@ -242,11 +242,11 @@ async def test_retention_takes_what_ended_and_the_cloud_has(
     ahead(stations, minutes=11)
     await look(pool)
     ahead(stations, days=days - 0.01)
-    assert await chores["weighvision.retention"].do() == {"count": 0}
+    assert await schedule["weighvision.retention"].do() == {"count": 0}
     ahead(stations, days=days + 0.01)
-    assert await chores["weighvision.retention"].do() == {"count": 1}
+    assert await schedule["weighvision.retention"].do() == {"count": 1}
     left = {row[0] for row in rows(stations, "select id from weight_sessions")}
     assert left == {owed.session_id, still_open.session_id, unsynced.session_id}
-    await chores["weighvision.count"].do()
+    await schedule["weighvision.count"].do()
     ((message,),) = rows(stations, "select message from alerts where closed_at is null")
     assert message.startswith("3 weigh sessions of station st-1")

@@ -73,7 +73,7 @@ async def test_a_stream_ends_with_the_sign_in() -> None:
 
 async def test_one_sign_in_has_only_so_many_streams() -> None:
     hub = live.Hub(listening=True)
-    streams = [opened(hub) for _ in range(live.MOST_PER_SIGN_IN)]
+    streams = [opened(hub) for _ in range(live.MAX_PER_SIGN_IN)]
     for stream in streams:
         assert not hub.is_full(b"s")
         await anext(stream)

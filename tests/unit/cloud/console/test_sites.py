@@ -164,10 +164,10 @@ def test_what_came_late_is_marked() -> None:
 
 @given(st.lists(st.sampled_from(list(State)), min_size=1, max_size=2000))
 def test_folding_hides_no_problem(states: list[State]) -> None:
-    each = -(-len(states) // strips.MOST_CELLS)
+    each = -(-len(states) // strips.MAX_CELLS)
     cells = [Cell(state, False, "08:00 x") for state in states]
     folded = [strips.fold(cells[at : at + each]) for at in range(0, len(cells), each)]
-    assert len(folded) <= strips.MOST_CELLS
+    assert len(folded) <= strips.MAX_CELLS
     bad = strips.PROBLEMS
     assert ({cell.state for cell in folded} & bad != set()) == (set(states) & bad != set())
 
@@ -265,7 +265,7 @@ def test_sites_that_need_somebody_come_first() -> None:
 def test_more_wakes_than_fit_are_told_unless_they_are_still_due(
     monkeypatch: pytest.MonkeyPatch, last_h: float, sentence: str, until: datetime | None
 ) -> None:
-    monkeypatch.setattr(strips, "MOST_WAKES", 2)
+    monkeypatch.setattr(strips, "MAX_WAKES", 2)
     came = [wake(4, "complete"), wake(last_h, "complete")]
     found = sites.view(COMPANY, [SITE], days=[day()], wakes=came, cameras=[camera()], now=NOW)
     assert (found.sentence, found.seen_until) == (sentence, until)
@@ -372,7 +372,7 @@ def test_a_thousand_failures_and_long_words_leave_the_page_small() -> None:
         shots={e.image_id: Shot(image_id=e.image_id, **shot) for e in wakes if e.image_id},
     )
     (card,) = found.cameras
-    assert len(card.rows) == site_day.MOST_ROWS + site_day.MOST_FAILED
+    assert len(card.rows) == site_day.MAX_ROWS + site_day.MAX_FAILED
     assert card.more == "and 800 more of this day, 800 of them failed; all of them are counted"
     shown = look.render("site_fragment.html", view=found, csrf="x")
     assert len(shown) < 500_000
@@ -382,7 +382,7 @@ def test_a_thousand_failures_and_long_words_leave_the_page_small() -> None:
 def test_many_wakes_are_cut_but_never_one_that_failed() -> None:
     wakes = [wake(n / 100, "complete" if n != 400 else "failed") for n in range(500)]
     (card,) = view(*wakes).cameras
-    assert (len(card.rows), card.hidden) == (site_day.MOST_ROWS + 1, 399)
+    assert (len(card.rows), card.hidden) == (site_day.MAX_ROWS + 1, 399)
     assert card.rows[-1].may_resend
 
 

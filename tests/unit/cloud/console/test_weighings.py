@@ -111,11 +111,11 @@ def test_uniformity_and_cv() -> None:
     assert (weighings.spread([2.0]) or fail()).uniformity_percent == 100
 
 
-@given(st.lists(st.floats(weighings.LIGHTEST_KG, kinds.MOST_WEIGHT_KG), min_size=1, max_size=60))
+@given(st.lists(st.floats(weighings.LIGHTEST_KG, kinds.MAX_WEIGHT_KG), min_size=1, max_size=60))
 def test_every_weight_is_in_one_bar(weights: list[float]) -> None:
     bars = (weighings.spread(weights) or fail()).bars
     assert sum(bar.count for bar in bars) == len(weights)
-    assert 1 <= len(bars) <= weighings.MOST_BARS + 2
+    assert 1 <= len(bars) <= weighings.MAX_BARS + 2
     slack = max(weights) * 1e-6
     assert bars[0].low <= min(weights) + slack
     assert max(weights) < bars[-1].high + slack

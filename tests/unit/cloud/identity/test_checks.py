@@ -14,11 +14,11 @@ class Slow:
     """Checks wait until they are let go, one by one; `done` is their order."""
 
     def __init__(self) -> None:
-        self.begun: list[str] = []
+        self.started: list[str] = []
         self._go = threading.Semaphore(0)
 
     def matches(self, _hash: str | None, password: str) -> bool:
-        self.begun.append(password)
+        self.started.append(password)
         self._go.acquire(timeout=60)
         return True
 
@@ -34,7 +34,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
 
 
 async def check(made: Checks, name: str, *, lane: str, known: bool = False) -> bool:
-    async with made.turn(lane, known=known):
+    async with made.leader(lane, known=known):
         return await made.matches(None, name)
 
 
@@ -45,7 +45,7 @@ def ask(made: Checks, name: str, *, lane: str, known: bool = False) -> "asyncio.
 async def test_lanes_take_turns_and_known_browsers_go_first(slow: Slow) -> None:
     made = Checks(workers=1)
     asked = [ask(made, "flood 0", lane="flood")]
-    await until(lambda: slow.begun == ["flood 0"])
+    await until(lambda: slow.started == ["flood 0"])
     asked += [ask(made, f"flood {number}", lane="flood") for number in (1, 2, 3)]
     asked += [
         ask(made, "honest", lane="honest"),
@@ -55,7 +55,7 @@ async def test_lanes_take_turns_and_known_browsers_go_first(slow: Slow) -> None:
     slow.let_go(6)
     await asyncio.gather(*asked)
 
-    assert slow.begun == ["flood 0", "known", "flood 1", "honest", "flood 2", "flood 3"]
+    assert slow.started == ["flood 0", "known", "flood 1", "honest", "flood 2", "flood 3"]
 
 
 async def test_lane_that_is_full_is_refused_at_once(slow: Slow) -> None:
@@ -103,15 +103,15 @@ async def test_cancelled_check_passes_its_turn_on(slow: Slow) -> None:
     slow.let_go(2)
 
     assert await asyncio.gather(*[first, third]) == [True] * 2
-    assert slow.begun == ["1", "3"]
+    assert slow.started == ["1", "3"]
     assert made._running == 0
 
 
 async def test_no_more_checks_run_at_once_than_there_are_workers(slow: Slow) -> None:
     made = Checks(workers=2)
     asked = [ask(made, str(number), lane=str(number)) for number in range(5)]
-    await until(lambda: len(slow.begun) == 2)
+    await until(lambda: len(slow.started) == 2)
     slow.let_go(5)
     await asyncio.gather(*asked)
 
-    assert len(slow.begun) == 5
+    assert len(slow.started) == 5

@@ -222,7 +222,7 @@ def test_any_body_is_a_batch_or_a_bad_batch(raw: bytes) -> None:
 
 @pytest.mark.parametrize("around", [b'{"events":[{"a":[%s]}]}', b'{"events":[],"x":[%s]}', b"[%s]"])
 def test_more_values_than_anybody_looks_at_are_refused_without_looking(around: bytes) -> None:
-    bomb = around % b",".join([b"{}"] * (batch.MOST_VALUES + 1))
+    bomb = around % b",".join([b"{}"] * (batch.MAX_VALUES + 1))
     with pytest.raises(batch.BadBatch) as refused:
         batch.read(bomb)
     assert "values" in str(refused.value.details or refused.value.message)

@@ -62,8 +62,8 @@ def test_a_log_that_is_rotated_truncated_or_late_is_read_from_its_start(tmp_path
 def test_a_flood_is_read_a_little_at_a_time_and_skipped_when_hopeless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "MOST_BYTES", 100)
-    monkeypatch.setattr(follow, "MOST_BEHIND", 500)
+    monkeypatch.setattr(follow, "MAX_BYTES", 100)
+    monkeypatch.setattr(follow, "MAX_BEHIND", 500)
     log = tmp_path / "log"
     log.touch()
     follower = Follower(log)

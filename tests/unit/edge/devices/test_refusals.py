@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.devices import refusals
-from farmiq.edge.devices.refusals import MOST_SENDERS
+from farmiq.edge.devices.refusals import MAX_SENDERS
 from farmiq.plumbing import broker_log
 from farmiq.plumbing.broker_log import FORM, LOGIN, PERMISSION, Refusal
 
@@ -72,7 +72,7 @@ def test_refusals_of_one_sender_are_one_alert_with_a_count() -> None:
 def test_a_crowd_of_senders_shares_an_alert() -> None:
     crowd = [Refusal(PERMISSION, f"10.0.{n // 250}.{n % 250}", "x") for n in range(1000)]
     counts = refusals.alerts(crowd)
-    assert len(counts) == MOST_SENDERS + 1
+    assert len(counts) == MAX_SENDERS + 1
     assert sum(counts.values()) == 1000
 
 
@@ -103,4 +103,4 @@ def test_no_name_breaks_the_reading_nor_the_alert(name: str) -> None:
         found = broker_log.read(each)
         if found is not None:
             assert found.words.isprintable()
-            assert len(found.words) <= broker_log.MOST_WORDS
+            assert len(found.words) <= broker_log.MAX_WORDS

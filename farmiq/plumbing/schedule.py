@@ -36,7 +36,7 @@ class Daily:
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
+class Job:
     """`do` does one round and returns what it did, for the log; it may be repeated at will.
 
     With `daily` it runs once a day, and every_s does not count.
@@ -48,44 +48,44 @@ class Chore:
     daily: Daily | None = None
 
 
-async def keep_doing(chore: Chore) -> None:
+async def run_repeatedly(job: Job) -> None:
     """Rounds without end; a database that is away only delays them."""
     backoff = Backoff(cap_s=30.0)
     before = cancelled_so_far()
     while True:
         end_if_cancelled(beyond=before)
         try:
-            if chore.daily is not None:
-                await _until_due(chore.daily)
-            done = await chore.do()
-            if chore.daily is not None:
-                await chore.daily.done(datetime.now(UTC))
+            if job.daily is not None:
+                await _until_due(job.daily)
+            done = await job.do()
+            if job.daily is not None:
+                await job.daily.done(datetime.now(UTC))
         except db.UNAVAILABLE as error:
-            RUNS.labels(chore=chore.name, outcome="away").inc()
-            log.get("chores").warning(
-                "chore.database_away", name=chore.name, error=db.first_line(error)
+            RUNS.labels(job=job.name, outcome="away").inc()
+            log.get("jobs").warning(
+                "job.database_away", name=job.name, error=db.first_line(error)
             )
             end_if_cancelled(beyond=before)
             await backoff.wait()
             continue
         except Exception as error:  # noqa: BLE001 - told, and tried again
             # What one chore cannot do must not end the service that does it; it comes round again.
-            RUNS.labels(chore=chore.name, outcome="failed").inc()
-            log.get("chores").error(
-                "chore.failed",
-                name=chore.name,
+            RUNS.labels(job=job.name, outcome="failed").inc()
+            log.get("jobs").error(
+                "job.failed",
+                name=job.name,
                 error=db.first_line(error),
                 exc_info=not isinstance(error, psycopg.Error),
             )
             end_if_cancelled(beyond=before)
             await backoff.wait()
             continue
-        RUNS.labels(chore=chore.name, outcome="done").inc()
-        LAST_RUN.labels(chore=chore.name).set_to_current_time()
+        RUNS.labels(job=job.name, outcome="done").inc()
+        LAST_RUN.labels(job=job.name).set_to_current_time()
         if any(done.values()):
-            log.get("chores").info("chore.done", name=chore.name, **done)
-        if chore.daily is None:
-            await asyncio.sleep(chore.every_s)
+            log.get("jobs").info("job.done", name=job.name, **done)
+        if job.daily is None:
+            await asyncio.sleep(job.every_s)
 
 
 def due_at(last_done: datetime | None, now: datetime, *, at: time, zone: ZoneInfo) -> datetime:
