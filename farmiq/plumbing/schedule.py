@@ -61,16 +61,14 @@ async def run_repeatedly(job: Job) -> None:
             if job.daily is not None:
                 await job.daily.done(datetime.now(UTC))
         except db.UNAVAILABLE as error:
-            RUNS.labels(job=job.name, outcome="away").inc()
-            log.get("jobs").warning(
-                "job.database_away", name=job.name, error=db.first_line(error)
-            )
+            RUNS.labels(chore=job.name, outcome="away").inc()
+            log.get("jobs").warning("job.database_away", name=job.name, error=db.first_line(error))
             end_if_cancelled(beyond=before)
             await backoff.wait()
             continue
         except Exception as error:  # noqa: BLE001 - told, and tried again
-            # What one chore cannot do must not end the service that does it; it comes round again.
-            RUNS.labels(job=job.name, outcome="failed").inc()
+            # What one job cannot do must not end the service that does it; it comes round again.
+            RUNS.labels(chore=job.name, outcome="failed").inc()
             log.get("jobs").error(
                 "job.failed",
                 name=job.name,
@@ -80,8 +78,8 @@ async def run_repeatedly(job: Job) -> None:
             end_if_cancelled(beyond=before)
             await backoff.wait()
             continue
-        RUNS.labels(job=job.name, outcome="done").inc()
-        LAST_RUN.labels(job=job.name).set_to_current_time()
+        RUNS.labels(chore=job.name, outcome="done").inc()
+        LAST_RUN.labels(chore=job.name).set_to_current_time()
         if any(done.values()):
             log.get("jobs").info("job.done", name=job.name, **done)
         if job.daily is None:
@@ -89,7 +87,7 @@ async def run_repeatedly(job: Job) -> None:
 
 
 def due_at(last_done: datetime | None, now: datetime, *, at: time, zone: ZoneInfo) -> datetime:
-    """When a daily chore is to run next; not after `now` means now.
+    """When a daily job is to run next; not after `now` means now.
 
     It is the first `at` of a local day after it was last done. An hour that a day has twice counts
     the first time, one that it lacks counts as the hour after. Done in the future was said by a

@@ -1,4 +1,4 @@
-"""When a daily chore is due, and that it is made up for when it was missed (RT-12)."""
+"""When a daily job is due, and that it is made up for when it was missed (RT-12)."""
 
 import asyncio
 from datetime import UTC, datetime, time, timedelta
