@@ -27,6 +27,8 @@ def test_sign_in_leads_to_the_page_that_was_asked_for(console: Served, page: Pag
     for password in ("wrong password", barns.PASSWORD):
         person.fill_sign_in(page, password=password)
     expect(page).to_have_url(wanted)
+    # The page itself goes to the form when it finds that it is signed out.
+    page.goto("about:blank")
     page.context.clear_cookies()
     page.goto(f"{console.url}/sign-in?next=//evil.example/")
     assert page.locator("input[name=next]").input_value() == "/"
