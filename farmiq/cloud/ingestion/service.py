@@ -18,16 +18,16 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from farmiq import api, crash
-from farmiq.cloud import forgetting
+from farmiq.cloud import retention
 from farmiq.cloud.bus import TOPOLOGY
 from farmiq.cloud.edges import keyring
 from farmiq.cloud.edges.keyring import Edge, Keyring
-from farmiq.cloud.forgetting import Forgotten
 from farmiq.cloud.ingestion import batch, store
 from farmiq.cloud.ingestion.backpressure import Backpressure
 from farmiq.cloud.ingestion.batch import Batch
 from farmiq.cloud.ingestion.lifecycle import Received
 from farmiq.cloud.ingestion.store import Offered
+from farmiq.cloud.retention import Retention
 from farmiq.config import CloudSettings
 from farmiq.messages import bus, catalogue
 from farmiq.plumbing import amqp, db, http, ids, log, schedule
@@ -61,11 +61,11 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         server.ready("ingestion.database", lambda: db.problem(pool))
         server.ready("ingestion.bus", publisher.problem)
         ingestion.add_to(server.app)
-        known = Forgotten("ingestion_dedupe", "received_at", settings.ingestion_dedupe_days)
+        known = Retention("ingestion_dedupe", "received_at", settings.ingestion_dedupe_days)
         async with asyncio.TaskGroup() as group:
             group.create_task(backpressure.watch())
             group.create_task(
-                schedule.run_repeatedly(forgetting.job(pool, known, name="ingestion.forget"))
+                schedule.run_repeatedly(retention.job(pool, known, name="ingestion.forget"))
             )
 
 

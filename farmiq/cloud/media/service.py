@@ -9,27 +9,27 @@ bucket, and count as stored when they were read back and are what the edge decla
 
 from datetime import timedelta
 
-from farmiq.cloud import bus, landing
+from farmiq.cloud import bus, sink
 from farmiq.cloud.edges.keyring import Keyring
 from farmiq.cloud.identity.desk import Desk
-from farmiq.cloud.landing import Landing
 from farmiq.cloud.media import store
 from farmiq.cloud.media.api import Api
 from farmiq.cloud.media.intake import Intake
+from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, objects
 from farmiq.plumbing.gallery import Gallery
 
 NAME = "cloud-media-store"
 
-LANDING = Landing("media", bus.MEDIA, store.apply_events)
+SINK = Sink("media", bus.MEDIA, store.apply_events)
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, least=0, most=6, timeout_s=3.0) as pool:
         add_routes(settings, server, pool)
-        await landing.run(settings, server, LANDING)
+        await sink.run(settings, server, SINK)
 
 
 def add_routes(settings: CloudSettings, server: http.HttpServer, pool: db.Pool) -> None:

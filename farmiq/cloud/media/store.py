@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.media import ImageToUpload, MediaStored
 from farmiq.plumbing import db
@@ -18,7 +18,7 @@ SHOWN = (
     "size_bytes", "sha256", "captured_at", "told_at", "stored_at",
 )  # fmt: skip
 
-_store_events = landing.in_table("media_events")
+_store_events = sink.insert_into("media_events")
 _payload = msgspec.json.Decoder(MediaStored)
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.messages import telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
-_keep_aggregates = landing.in_table("telemetry_aggregates")
+_keep_aggregates = sink.insert_into("telemetry_aggregates")
 
 
 async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
@@ -72,7 +72,7 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
         [each.trace_id for each in events],
         [each.clock_suspect for each in events],
     )
-    await landing.notify_pages(tx, "telemetry_changed", events)
+    await sink.notify_pages(tx, "telemetry_changed", events)
     return new
 
 
@@ -119,5 +119,5 @@ async def record_aggregates(tx: db.Connection, events: Sequence[BusEvent]) -> in
             [bucket.count or 0 for _, bucket in buckets],
         ),
     )
-    await landing.notify_pages(tx, "telemetry_changed", events)
+    await sink.notify_pages(tx, "telemetry_changed", events)
     return new

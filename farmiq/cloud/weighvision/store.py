@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
-_keep_events = landing.in_table("weighvision_events")
+_keep_events = sink.insert_into("weighvision_events")
 
 
 async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
@@ -29,7 +29,7 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     if told and new:
         await _begin(tx, told)
         await _make(tx, told)
-    await landing.notify_pages(tx, "weighvision_changed", events)
+    await sink.notify_pages(tx, "weighvision_changed", events)
     return new
 
 

@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 import pytest
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.cloud.telemetry import service as telemetry
 from farmiq.cloud.weighvision import service as weighvision
 from farmiq.config import CloudSettings, EdgeSettings
@@ -253,8 +253,8 @@ async def test_a_suspect_clock_and_the_station_of_a_weighing_reach_the_cloud(
     await until(edge.delivered)
     settings = CloudSettings.model_validate(desk.site.settings.model_dump(by_alias=True))
     server = http.HttpServer(title="consumer", version="0")
-    tasks.create_task(landing.run(settings, server, telemetry.READINGS))
-    tasks.create_task(landing.run(settings, server, weighvision.LANDING))
+    tasks.create_task(sink.run(settings, server, telemetry.READINGS))
+    tasks.create_task(sink.run(settings, server, weighvision.SINK))
     flagged = [("ahead", True), ("buffered", False)]
     suspects = "select metric_type, clock_suspect from telemetry_readings order by 1"
     await until(lambda: desk.site.rows(suspects) == flagged)
