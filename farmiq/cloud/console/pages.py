@@ -14,7 +14,7 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 
 from farmiq import api
 from farmiq.cloud.console import forms, live, look, readings, store
-from farmiq.cloud.identity import desk, session
+from farmiq.cloud.identity import session, sign_in
 from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db, http
@@ -62,7 +62,7 @@ class LatestReadings(api.Model):
 @dataclass(frozen=True)
 class Pages:
     pool: db.Pool
-    desk: desk.Desk
+    sign_ins: sign_in.SignIns
     hub: live.Hub
     cookie_secure: bool
 
@@ -86,7 +86,7 @@ class Pages:
             summary="The newest reading of every sensor",
             response_model=LatestReadings,
             response_description="The readings of the person's company.",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
         )
         app.router.default = look.not_found(app.router.default)
 
@@ -144,23 +144,23 @@ class Pages:
         if not forms.came_from_us(form, request.cookies.get(FORM_COOKIE)):
             return self._form(request, form, error=http.HttpError(403, EXPIRED))
         try:
-            opened = await self.desk.sign_in(
+            opened = await self.sign_ins.sign_in(
                 form.get("email", ""),
                 form.get("password", ""),
                 network=http.network(request),
                 browser=request.cookies.get(BROWSER_COOKIE),
             )
-        except desk.Refused:
+        except sign_in.RejectedError:
             return self._form(request, form, error=http.HttpError(401, REFUSED))
-        except desk.TooManyAttempts as error:
+        except sign_in.TooManyAttemptsError as error:
             return self._form(request, form, error=too_many(error.retry_after_s))
         except TooBusyError as error:
             busy = http.HttpError(429, BUSY, retry_after_s=error.retry_after_s)
             return self._form(request, form, error=busy)
         answer = RedirectResponse(look.own_address(form.get("next")), 303, headers=look.HEADERS)
         answer.delete_cookie(FORM_COOKIE, path="/sign-in")
-        lasts_s = int(self.desk.lasts.total_seconds())
-        self._set_cookie(answer, desk.COOKIE, opened.token, path="/", lasts_s=lasts_s)
+        lasts_s = int(self.sign_ins.lasts.total_seconds())
+        self._set_cookie(answer, sign_in.COOKIE, opened.token, path="/", lasts_s=lasts_s)
         self._set_cookie(
             answer, BROWSER_COOKIE, opened.browser, path="/sign-in", lasts_s=BROWSER_LASTS_S
         )
@@ -172,8 +172,8 @@ class Pages:
         if signed_in is not None:
             if not forms.came_from_us(await forms.read(request), signed_in.csrf_token):
                 raise http.HttpError(403, "this form is not of your sign-in: load the page again")
-            await self.desk.sign_out(signed_in)
-        answer.delete_cookie(desk.COOKIE, path="/")
+            await self.sign_ins.sign_out(signed_in)
+        answer.delete_cookie(sign_in.COOKIE, path="/")
         return answer
 
     async def switch_company(self, request: Request) -> Response:
@@ -183,12 +183,12 @@ class Pages:
         if not forms.came_from_us(form, signed_in.csrf_token):
             raise http.HttpError(403, "this form is not of your sign-in: load the page again")
         try:
-            await self.desk.look_at(signed_in, company_named(form.get("company_id", "")))
-        except session.NotYours:
+            await self.sign_ins.choose_company(signed_in, company_named(form.get("company_id", "")))
+        except session.NotYourCompanyError:
             raise http.HttpError(403, "you may look at your own company only") from None
-        except session.NoSuchCompany:
+        except session.NoSuchCompanyError:
             raise no_such_company() from None
-        except session.SignedOut:
+        except session.SignedOutError:
             raise not_signed_in() from None
         return RedirectResponse("/", 303, headers=look.HEADERS)
 
@@ -205,7 +205,7 @@ class Pages:
 
     async def who(self, request: Request) -> SignIn | None:
         """By the cookie of a browser, or by the token as `Authorization: Bearer …`."""
-        return await self.desk.signed_in(request)
+        return await self.sign_ins.signed_in(request)
 
     async def must_be_signed_in(self, request: Request) -> SignIn:
         signed_in = await self.who(request)
@@ -224,10 +224,10 @@ class Pages:
         try:
             async with session.as_person(self.pool, signed_in.token, company_id=wanted) as found:
                 yield found
-        except session.SignedOut:
+        except session.SignedOutError:
             raise not_signed_in() from None
         # Whether the company exists is nobody's business but a super admin's.
-        except (session.NotYours, session.NoSuchCompany):
+        except (session.NotYourCompanyError, session.NoSuchCompanyError):
             raise no_such_company() from None
 
     async def choices(self, signed_in: SignIn) -> list[readings.Choice]:
@@ -251,7 +251,7 @@ class Pages:
         """The form with what was given before; with an error, what was wrong and its status."""
         if error and not look.is_browser(request):
             raise error
-        token = request.cookies.get(FORM_COOKIE) or desk.new_token()
+        token = request.cookies.get(FORM_COOKIE) or sign_in.new_token()
         answer = look.page(
             "sign_in.html",
             status=error.status if error else 200,

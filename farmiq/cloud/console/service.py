@@ -13,7 +13,7 @@ from farmiq.cloud import camera_images
 from farmiq.cloud.console import live, pages
 from farmiq.cloud.console.site_pages import SitePages
 from farmiq.cloud.console.weighing_pages import WeighingPages
-from farmiq.cloud.identity.desk import Desk
+from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
 
@@ -24,8 +24,8 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     hub = live.Hub()
     async with db.pool(url, name=NAME, timeout_s=3) as pool:
-        desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        ours = pages.Pages(pool, desk, hub, cookie_secure=settings.cookie_secure)
+        sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
+        ours = pages.Pages(pool, sign_ins, hub, cookie_secure=settings.cookie_secure)
         WeighingPages(ours, patience_s=60 * settings.weighvision_incomplete_min).add_to(server.app)
         SitePages(ours, camera_images.gallery(settings)).add_to(server.app)
         ours.add_to(server.app)

@@ -298,7 +298,7 @@ class SitePages:
         image_id = _id(request, "image_id", "image")
         async with self.pages.as_person(request, signed_in) as connection:
             found = await camera_images.stored(connection, image_id)
-        return found, camera_images.opened(self.gallery)
+        return found, camera_images.require(self.gallery)
 
     @asynccontextmanager
     async def _acting(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:

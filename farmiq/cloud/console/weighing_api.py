@@ -10,7 +10,7 @@ from pydantic import Field
 from farmiq import api
 from farmiq.api import At, Id, PathId
 from farmiq.cloud.console import look, pages, store, weighing_store, weighings, words
-from farmiq.cloud.identity import desk
+from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
@@ -118,7 +118,7 @@ class WeighingApi:
             operation_id="getWeighings",
             response_model=Weighings,
             response_description="A page.",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
             responses={
                 200: api.CSV,
                 **api.errors({404: "NOT_FOUND: there is no such company, or not for you."}),
@@ -131,7 +131,7 @@ class WeighingApi:
             operation_id="getWeighing",
             response_model=WeighingInFull,
             response_description="The session.",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
             responses=api.errors({404: "NOT_FOUND: there is no such session."}),
         )
 

@@ -15,13 +15,13 @@ from farmiq.plumbing import http
 NAME = "cloud-telemetry-service"
 
 
-def _of_a_device(event: BusEvent) -> None:
+def _require_device(event: BusEvent) -> None:
     if not isinstance(event.device_id, str):
         raise Invalid(["a reading without a device_id belongs to no series"])
 
 
-READINGS = Sink("telemetry", bus.TELEMETRY, store.record, check=_of_a_device)
-AGGREGATES = Sink("telemetry", bus.AGGREGATES, store.record_aggregates)
+READINGS = Sink("telemetry", bus.TELEMETRY, store.store_readings, check=_require_device)
+AGGREGATES = Sink("telemetry", bus.AGGREGATES, store.store_aggregates)
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:

@@ -1,4 +1,4 @@
-"""Weigh sessions in the cloud: begun, weighed, photographed, ended.
+"""Weigh sessions in the cloud: created, weighed, photographed, finalized or cancelled.
 
 farmiq.weighvision.exchange --ingest.queue--> [weighvision] --weighvision_events, weight_sessions-->
 console
@@ -12,7 +12,7 @@ from farmiq.plumbing import http
 
 NAME = "cloud-weighvision-service"
 
-SINK = Sink("weighvision", bus.WEIGHVISION, store.record)
+SINK = Sink("weighvision", bus.WEIGHVISION, store.apply_events)
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:

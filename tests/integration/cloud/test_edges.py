@@ -293,7 +293,7 @@ async def test_a_revoked_key_is_refused_within_seconds_and_another_code_lets_the
     await desk.enroll()
     assert (await desk.post(desk.token())).status_code == 202
     assert "revoked" in await desk.run("edge", "revoke", CLUSTER)
-    await until(lambda: _answered(desk, desk.token(), 401), within_s=keyring.BELIEVED_S + 30)
+    await until(lambda: _answered(desk, desk.token(), 401), within_s=keyring.CACHE_S + 30)
     refused(await desk.post(desk.token()), 401, "was revoked")
     body = {"public_key": tokens.public_part(tokens.new_key())}
     refused(await desk.post(desk.token(), body, edges.ROTATE), 401, "was revoked")
