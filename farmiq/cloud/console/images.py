@@ -60,11 +60,11 @@ class View:
     @property
     def site(self) -> str | None:
         """The day of the site that the image belongs to."""
-        found = self.image
-        if found.site_id is None:
+        image = self.image
+        if image.site_id is None:
             return None
-        day = sites.site_address(found.site_id, day=found.session_date, camera=found.device_id)
-        return f"{day}#i-{found.image_id}"
+        day = sites.site_address(image.site_id, day=image.session_date, camera=image.device_id)
+        return f"{day}#i-{image.image_id}"
 
 
 def address(image_id: UUID) -> str:

@@ -58,7 +58,10 @@ class Hub:
 
     def is_full(self, sign_in: bytes) -> bool:
         """Whether one sign-in has as many live pages open as it may."""
-        return sum(found.sign_in == sign_in for found in self._subscriptions) >= MAX_PER_SIGN_IN
+        return (
+            sum(subscription.sign_in == sign_in for subscription in self._subscriptions)
+            >= MAX_PER_SIGN_IN
+        )
 
     def changed(self, company_id: str, about: str = TELEMETRY) -> None:
         for subscription in self._subscriptions:

@@ -69,11 +69,11 @@ def is_browser(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
-def own_address(asked: str | None) -> str:
+def own_address(wanted: str | None) -> str:
     """The page of ours to show after signing in; "/" for whatever could lead elsewhere."""
-    if not asked or len(asked) > MAX_ADDRESS_CHARS or not _OWN_ADDRESS.fullmatch(asked):
+    if not wanted or len(wanted) > MAX_ADDRESS_CHARS or not _OWN_ADDRESS.fullmatch(wanted):
         return "/"
-    return "/" if asked.partition("?")[0] in ("/sign-in", "/sign-out") else asked
+    return "/" if wanted.partition("?")[0] in ("/sign-in", "/sign-out") else wanted
 
 
 def to_sign_in(request: Request) -> Response:
@@ -121,7 +121,7 @@ def not_found(otherwise: ASGIApp) -> ASGIApp:
 
 def problem_page(request: Request, error: http.HttpError) -> Response:
     headline, advice = PROBLEMS.get(error.status, OTHER_PROBLEM)
-    found = page(
+    response = page(
         "problem.html",
         status=error.status,
         headline=headline,
@@ -129,8 +129,8 @@ def problem_page(request: Request, error: http.HttpError) -> Response:
         trace_id=http.trace_id(request) if error.status >= _SERVER_ERROR else "",
     )
     if error.retry_after_s:
-        found.headers["Retry-After"] = str(error.retry_after_s)
-    return found
+        response.headers["Retry-After"] = str(error.retry_after_s)
+    return response
 
 
 def _answer(request: Request, error: http.HttpError) -> Response:

@@ -26,7 +26,7 @@ FORM_LASTS_S = 3600
 BROWSER_COOKIE = "farmiq_browser"
 BROWSER_LASTS_S = 180 * 24 * 3600
 
-REFUSED = "E-mail and password do not match. Check both and try again."
+REJECTED = "E-mail and password do not match. Check both and try again."
 EXPIRED = "This form was open for too long. Please sign in again."
 BUSY = "Too many people are signing in. Try again in a few seconds."
 TOO_MANY = "Too many attempts. Try again in {minutes} min."
@@ -92,24 +92,24 @@ class Pages:
 
     async def latest(self, request: Request) -> Response:
         signed_in = await self.must_be_signed_in(request)
-        found = await self._view(request, signed_in)
+        view = await self._view(request, signed_in)
         return await asyncio.to_thread(
             look.page,
             "latest.html",
-            view=found,
+            view=view,
             csrf=signed_in.csrf_token,
             choices=await self.choices(signed_in),
         )
 
     async def fragment(self, request: Request) -> Response:
-        found = await self._view(request, await self.must_be_signed_in(request))
-        page = await asyncio.to_thread(look.page, "fragment.html", view=found)
-        return await asyncio.to_thread(packed, request, page)
+        view = await self._view(request, await self.must_be_signed_in(request))
+        page = await asyncio.to_thread(look.page, "fragment.html", view=view)
+        return await asyncio.to_thread(compressed, request, page)
 
     async def latest_json(self, request: Request, response: Response) -> Any:
-        found = await self._view(request, await self.must_be_signed_in(request))
+        view = await self._view(request, await self.must_be_signed_in(request))
         response.headers["Cache-Control"] = "no-store"
-        return readings.as_json(found)
+        return readings.as_json(view)
 
     async def live(self, request: Request) -> Response:
         signed_in = await self.must_be_signed_in(request)
@@ -134,10 +134,10 @@ class Pages:
         return StreamingResponse(source, media_type="text/event-stream", headers=headers)
 
     async def sign_in_form(self, request: Request) -> Response:
-        asked = request.query_params.get("next", "")
+        wanted = request.query_params.get("next", "")
         if await self.who(request):
-            return RedirectResponse(look.own_address(asked), 303, headers=look.HEADERS)
-        return self._form(request, {"next": asked})
+            return RedirectResponse(look.own_address(wanted), 303, headers=look.HEADERS)
+        return self._form(request, {"next": wanted})
 
     async def sign_in(self, request: Request) -> Response:
         form = await forms.read(request)
@@ -151,7 +151,7 @@ class Pages:
                 browser=request.cookies.get(BROWSER_COOKIE),
             )
         except sign_in.RejectedError:
-            return self._form(request, form, error=http.HttpError(401, REFUSED))
+            return self._form(request, form, error=http.HttpError(401, REJECTED))
         except sign_in.TooManyAttemptsError as error:
             return self._form(request, form, error=too_many(error.retry_after_s))
         except TooBusyError as error:
@@ -193,15 +193,15 @@ class Pages:
         return RedirectResponse("/", 303, headers=look.HEADERS)
 
     async def static(self, request: Request) -> Response:
-        found = look.files.get(request.path_params["name"])
-        if found is None or found.address != request.url.path:
+        asset = look.files.get(request.path_params["name"])
+        if asset is None or asset.address != request.url.path:
             raise http.HttpError(404, "there is no such file")
         headers = {
             "Cache-Control": "public, max-age=31536000, immutable",
             "X-Content-Type-Options": "nosniff",
         }
-        answer = Response(found.content, media_type=found.media_type, headers=headers)
-        return packed(request, answer)
+        answer = Response(asset.content, media_type=asset.media_type, headers=headers)
+        return compressed(request, answer)
 
     async def who(self, request: Request) -> SignIn | None:
         """By the cookie of a browser, or by the token as `Authorization: Bearer …`."""
@@ -219,18 +219,20 @@ class Pages:
 
         So a page goes on showing what it began with, also when another tab switches.
         """
-        asked = request.query_params.get("company")
-        wanted = company_named(asked) if asked else None
+        given = request.query_params.get("company")
+        wanted = company_named(given) if given else None
         try:
-            async with session.as_person(self.pool, signed_in.token, company_id=wanted) as found:
-                yield found
+            async with session.as_person(
+                self.pool, signed_in.token, company_id=wanted
+            ) as connection:
+                yield connection
         except session.SignedOutError:
             raise not_signed_in() from None
         # Whether the company exists is nobody's business but a super admin's.
         except (session.NotYourCompanyError, session.NoSuchCompanyError):
             raise no_such_company() from None
 
-    async def choices(self, signed_in: SignIn) -> list[readings.Choice]:
+    async def choices(self, signed_in: SignIn) -> list[readings.SelectableCompany]:
         if not signed_in.is_super_admin:
             return []
         async with session.as_person(self.pool, signed_in.token) as connection:
@@ -239,11 +241,11 @@ class Pages:
     async def _view(self, request: Request, signed_in: SignIn) -> readings.View:
         async with self.as_person(request, signed_in) as connection:
             company = await store.company(connection, email=signed_in.email)
-            found = await store.latest(connection)
+            rows = await store.latest(connection)
         if company is None:
             raise not_signed_in()
         # In a thread, like rendering: a large farm must not hold up everybody else's requests.
-        return await asyncio.to_thread(readings.view, company, found, now=datetime.now(UTC))
+        return await asyncio.to_thread(readings.view, company, rows, now=datetime.now(UTC))
 
     def _form(
         self, request: Request, given: Mapping[str, str], *, error: http.HttpError | None = None
@@ -299,7 +301,7 @@ def too_many(retry_after_s: int) -> http.HttpError:
     return http.HttpError(429, TOO_MANY.format(minutes=minutes), retry_after_s=retry_after_s)
 
 
-def packed(request: Request, answer: Response) -> Response:
+def compressed(request: Request, answer: Response) -> Response:
     """Gzipped where the browser takes it: the table of 200 devices shrinks to a tenth."""
     if "gzip" in request.headers.get("accept-encoding", ""):
         answer.body = gzip.compress(answer.body, compresslevel=4, mtime=0)

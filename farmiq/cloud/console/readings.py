@@ -19,7 +19,7 @@ from farmiq.cloud.console import sparkline, words
 from farmiq.cloud.console.sparkline import Point
 from farmiq.messages import instants
 
-SHORTEST_INTERVAL_S = 10.0
+MIN_INTERVAL_S = 10.0
 MAX_INTERVAL_S = 366 * 86_400.0
 UNKNOWN_INTERVAL_S = 120.0
 # A clock may be off by this much before we speak of it.
@@ -78,7 +78,7 @@ class Company:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class SelectableCompany:
     """A company that a super admin can switch to."""
 
     company_id: UUID
@@ -192,7 +192,7 @@ def expected_interval_s(instants: Sequence[datetime]) -> float:
     ]
     if not gaps:
         return UNKNOWN_INTERVAL_S
-    return min(max(statistics.median(gaps), SHORTEST_INTERVAL_S), MAX_INTERVAL_S)
+    return min(max(statistics.median(gaps), MIN_INTERVAL_S), MAX_INTERVAL_S)
 
 
 def _interval_s(reading: Reading) -> float:
@@ -229,11 +229,11 @@ def sentence(*, sensors: int, barns: int, late: int, ahead: int) -> str:
     return f"{late_part}; {ahead} {'has' if ahead == 1 else 'have'} {clocks} ahead"
 
 
-def _share(some: int, all_of_them: int, *, verb: tuple[str, str] = ("is", "are")) -> str:
-    one, many = verb
-    if some == all_of_them:
-        return f"The only sensor {one}" if some == 1 else f"All {some} sensors {many}"
-    return f"{some} of {all_of_them} sensors {one if some == 1 else many}"
+def _share(count: int, total: int, *, verb: tuple[str, str] = ("is", "are")) -> str:
+    singular, plural = verb
+    if count == total:
+        return f"The only sensor {singular}" if count == 1 else f"All {count} sensors {plural}"
+    return f"{count} of {total} sensors {singular if count == 1 else plural}"
 
 
 def _place(reading: Reading) -> tuple[str, str, str, str]:
@@ -247,12 +247,12 @@ def _barn_of(reading: Reading) -> tuple[str, str]:
 def _barn(
     farm_id: str, barn_id: str, readings: Sequence[Reading], *, now: datetime, zone: ZoneInfo
 ) -> Barn:
-    found = [(reading, _state(reading, now=now)) for reading in readings]
-    found.sort(key=lambda each: _RANK[each[1]])
-    before = [None, *(reading.device_id for reading, _ in found)]
+    states = [(reading, _state(reading, now=now)) for reading in readings]
+    states.sort(key=lambda item: _RANK[item[1]])
+    before = [None, *(reading.device_id for reading, _ in states)]
     rows = tuple(
         _row(reading, state, again=reading.device_id == above, now=now, zone=zone)
-        for (reading, state), above in zip(found, before, strict=False)
+        for (reading, state), above in zip(states, before, strict=False)
     )
     return Barn(key=_key("b", farm_id, barn_id), farm_id=farm_id, barn_id=barn_id, rows=rows)
 
@@ -263,16 +263,16 @@ def _state(reading: Reading, *, now: datetime) -> State:
     return state(reading.captured_at, interval_s=_interval_s(reading), now=now)
 
 
-def _row(reading: Reading, found: State, *, again: bool, now: datetime, zone: ZoneInfo) -> Row:
+def _row(reading: Reading, state: State, *, again: bool, now: datetime, zone: ZoneInfo) -> Row:
     interval_s = _interval_s(reading)
     return Row(
         reading=reading,
         key=_key("s", reading.device_id, reading.metric_type),
         again=again,
-        state=found,
+        state=state,
         interval_s=interval_s,
         late_at=min(reading.captured_at, now) + timedelta(seconds=2 * interval_s),
-        age=_age(found, (now - reading.captured_at).total_seconds()),
+        age=_age(state, (now - reading.captured_at).total_seconds()),
         value=words.number(reading.value),
         mean=MEANS.get(reading.window or "", ""),
         captured=words.instant(reading.captured_at, now=now, zone=zone),
@@ -282,11 +282,11 @@ def _row(reading: Reading, found: State, *, again: bool, now: datetime, zone: Zo
     )
 
 
-def _age(found: State, age_s: float) -> str:
-    if found is State.AHEAD:
+def _age(state: State, age_s: float) -> str:
+    if state is State.AHEAD:
         return f"clock {words.duration(-age_s)} ahead"
     ago = words.ago(age_s)
-    return ago if found is State.CURRENT else f"last reading {ago}"
+    return ago if state is State.CURRENT else f"last reading {ago}"
 
 
 def _arrived(reading: Reading, *, now: datetime, zone: ZoneInfo) -> str:
@@ -302,15 +302,15 @@ def _key(kind: str, *parts: str) -> str:
     return f"{kind}-{digest[:12]}"
 
 
-def as_json(found: View) -> dict[str, object]:
+def as_json(view: View) -> dict[str, object]:
     """The twin of the page for programs: the same rows, the same states."""
     return {
-        "company": found.company.name,
-        "timezone": found.company.timezone,
-        "as_of": instants.rfc3339(found.now),
-        "summary": found.sentence,
-        "problems": found.problems,
-        "readings": [_row_as_json(row, now=found.now) for row in found.rows],
+        "company": view.company.name,
+        "timezone": view.company.timezone,
+        "as_of": instants.rfc3339(view.now),
+        "summary": view.sentence,
+        "problems": view.problems,
+        "readings": [_row_as_json(row, now=view.now) for row in view.rows],
     }
 
 

@@ -48,7 +48,7 @@ def draw(history: Sequence[Point], *, interval_s: float, now: datetime) -> Drawi
 @functools.lru_cache(maxsize=2048)
 def _drawn(points: tuple[Point, ...], interval_s: float, silence: float) -> Drawing:
     placed = _place(points, silence=silence)
-    runs = list(_runs(points, longest_s=_GAP_INTERVALS * interval_s))
+    runs = list(_runs(points, max_gap_s=_GAP_INTERVALS * interval_s))
     values = [point.value for point in points]
     return Drawing(
         path="".join(_line(placed[run]) for run in runs),
@@ -60,12 +60,12 @@ def _drawn(points: tuple[Point, ...], interval_s: float, silence: float) -> Draw
     )
 
 
-def _runs(points: Sequence[Point], *, longest_s: float) -> Iterator[slice]:
+def _runs(points: Sequence[Point], *, max_gap_s: float) -> Iterator[slice]:
     """The stretches without a gap."""
-    longest = timedelta(seconds=longest_s)
+    max_gap = timedelta(seconds=max_gap_s)
     begin = 0
     for index in range(1, len(points)):
-        if points[index].at - points[index - 1].at > longest:
+        if points[index].at - points[index - 1].at > max_gap:
             yield slice(begin, index)
             begin = index
     yield slice(begin, len(points))

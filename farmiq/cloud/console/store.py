@@ -1,6 +1,6 @@
 """What the console reads, always as the person who looks: row level security decides."""
 
-from farmiq.cloud.console.readings import Choice, Company, Reading
+from farmiq.cloud.console.readings import Company, Reading, SelectableCompany
 from farmiq.cloud.console.sparkline import Point
 from farmiq.plumbing import db
 
@@ -20,10 +20,10 @@ async def company(connection: db.Connection, *, email: str) -> Company | None:
     )
 
 
-async def choices(connection: db.Connection) -> list[Choice]:
+async def choices(connection: db.Connection) -> list[SelectableCompany]:
     """The companies that the person may look at, by name."""
     rows = await db.fetch_all(connection, "select company_id, name from get_selectable_companies()")
-    return [Choice(company_id=company_id, name=name) for company_id, name in rows]
+    return [SelectableCompany(company_id=company_id, name=name) for company_id, name in rows]
 
 
 async def latest(connection: db.Connection) -> list[Reading]:

@@ -39,13 +39,15 @@ async def day(
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             _WEIGHING + "where w.start_at >= %(begin)s and w.start_at < %(end)s "
-            "order by w.start_at desc, w.session_id desc limit %(most)s",
-            {"begin": begin, "end": end, "patience_s": patience_s, "most": MAX_A_DAY},
+            "order by w.start_at desc, w.session_id desc limit %(limit)s",
+            {"begin": begin, "end": end, "patience_s": patience_s, "limit": MAX_A_DAY},
         )
         return [_weighing(row) for row in await cursor.fetchall()]
 
 
-async def one(connection: db.Connection, session_id: UUID, *, patience_s: float) -> Weighing | None:
+async def find(
+    connection: db.Connection, session_id: UUID, *, patience_s: float
+) -> Weighing | None:
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             _WEIGHING + "where w.session_id = %(session_id)s",
@@ -56,7 +58,7 @@ async def one(connection: db.Connection, session_id: UUID, *, patience_s: float)
 
 
 async def page(
-    connection: db.Connection, asked: Mapping[str, Any], *, patience_s: float
+    connection: db.Connection, filters: Mapping[str, Any], *, patience_s: float
 ) -> list[Weighing]:
     """A page for the API, newest first; `asked` is a page of a WeighingFilter."""
     async with connection.cursor(row_factory=dict_row) as cursor:
@@ -73,7 +75,7 @@ async def page(
                 or (w.start_at, w.session_id) < (%(after_at)s, %(after_id)s))
             order by w.start_at desc, w.session_id desc limit %(limit)s
             """,
-            {**asked, "patience_s": patience_s},
+            {**filters, "patience_s": patience_s},
         )
         return [_weighing(row) for row in await cursor.fetchall()]
 
@@ -105,10 +107,10 @@ async def here(connection: db.Connection, media_ids: Sequence[UUID]) -> set[UUID
 
 
 async def beside(
-    connection: db.Connection, found: Weighing, *, begin: datetime, end: datetime
+    connection: db.Connection, weighing: Weighing, *, begin: datetime, end: datetime
 ) -> tuple[UUID | None, UUID | None]:
     """The weighings before and after this one, within these bounds."""
-    at = {"at": found.start_at, "id": found.session_id, "begin": begin, "end": end}
+    at = {"at": weighing.start_at, "id": weighing.session_id, "begin": begin, "end": end}
     cursor = await connection.execute(
         """
         select
@@ -127,14 +129,14 @@ async def beside(
 
 async def last_at(connection: db.Connection) -> datetime | None:
     """When the newest weighing was; None if there never was one."""
-    found: datetime | None = await db.fetch_value(
+    newest: datetime | None = await db.fetch_value(
         connection, "select max(start_at) from weight_sessions"
     )
-    return found
+    return newest
 
 
-def pictures(found: Collection[Weighing]) -> list[UUID]:
-    return [media_id for each in found for media_id in each.media_ids]
+def pictures(weighings: Collection[Weighing]) -> list[UUID]:
+    return [media_id for weighing in weighings for media_id in weighing.media_ids]
 
 
 def _weighing(row: dict[str, Any]) -> Weighing:

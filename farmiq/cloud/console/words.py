@@ -29,9 +29,9 @@ def count(number_of: int, thing: str) -> str:
     return f"{number_of:,} {thing}{'' if number_of == 1 else 's'}"
 
 
-def cut(text: str, most: int = 60) -> str:
+def cut(text: str, max_chars: int = 60) -> str:
     """What people, cameras and firmware called things, short enough for a page."""
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+    return text if len(text) <= max_chars else f"{text[: max_chars - 1].rstrip()}…"
 
 
 def title(page: str, *, problems: int) -> str:
