@@ -1,4 +1,4 @@
-"""What the page of one camera image says: pure, from its row and a clock."""
+"""Pure: the page of one camera image, from its row and the time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ STATUS_WORDS = {"complete": "here", "receiving": "on its way", "failed": "failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """One image of a camera with what is known of it; site and day where its wake has them."""
+    """One image of a camera; site and day are those of its wake, if any."""
 
     image_id: UUID
     device_id: UUID

@@ -1,4 +1,4 @@
-"""The routes of the console: sign in and out, switch company, Latest readings and its twins."""
+"""The routes of the console: sign in and out, switch company, Latest readings as HTML and JSON."""
 
 import asyncio
 import gzip
@@ -19,10 +19,10 @@ from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db, http
 
-# Holds the token of the sign-in form: there is no sign-in yet that could hold it.
+# The CSRF token of the sign-in form, for which there is no sign-in yet.
 FORM_COOKIE = "farmiq_form"
 FORM_LASTS_S = 3600
-# Tells browsers that have signed in before from strangers; it opens nothing.
+# Proves that a browser has signed in before; it gives no access.
 BROWSER_COOKIE = "farmiq_browser"
 BROWSER_LASTS_S = 180 * 24 * 3600
 
@@ -129,7 +129,7 @@ class Pages:
             sign_in=signed_in.token_hash,
             lasts_s=signed_in.remaining_s,
         )
-        # The extra header asks a proxy in between not to hold messages back.
+        # The extra header makes a proxy pass messages on at once.
         headers = {**look.HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(source, media_type="text/event-stream", headers=headers)
 
@@ -204,7 +204,7 @@ class Pages:
         return compressed(request, answer)
 
     async def who(self, request: Request) -> SignIn | None:
-        """By the cookie of a browser, or by the token as `Authorization: Bearer …`."""
+        """By the cookie of a browser, or by a bearer token."""
         return await self.sign_ins.signed_in(request)
 
     async def must_be_signed_in(self, request: Request) -> SignIn:
@@ -215,9 +215,9 @@ class Pages:
 
     @asynccontextmanager
     async def as_person(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:
-        """In the company that the address names, else in the one that the sign-in has chosen.
+        """In the company of the URL, else in the one that the sign-in has chosen.
 
-        So a page goes on showing what it began with, also when another tab switches.
+        So a page stays in its company when another tab switches.
         """
         given = request.query_params.get("company")
         wanted = company_named(given) if given else None
@@ -228,7 +228,7 @@ class Pages:
                 yield connection
         except session.SignedOutError:
             raise not_signed_in() from None
-        # Whether the company exists is nobody's business but a super admin's.
+        # Only a super admin may learn whether a company exists.
         except (session.NotYourCompanyError, session.NoSuchCompanyError):
             raise no_such_company() from None
 
@@ -244,13 +244,13 @@ class Pages:
             rows = await store.latest(connection)
         if company is None:
             raise not_signed_in()
-        # In a thread, like rendering: a large farm must not hold up everybody else's requests.
+        # In a thread, like rendering: a large farm must not delay other requests.
         return await asyncio.to_thread(readings.view, company, rows, now=datetime.now(UTC))
 
     def _form(
         self, request: Request, given: Mapping[str, str], *, error: http.HttpError | None = None
     ) -> Response:
-        """The form with what was given before; with an error, what was wrong and its status."""
+        """The form with the values entered before; with an error, its text and status."""
         if error and not look.is_browser(request):
             raise error
         token = request.cookies.get(FORM_COOKIE) or sign_in.new_token()
@@ -302,7 +302,7 @@ def too_many(retry_after_s: int) -> http.HttpError:
 
 
 def compressed(request: Request, answer: Response) -> Response:
-    """Gzipped where the browser takes it: the table of 200 devices shrinks to a tenth."""
+    """Compressed with gzip if the browser accepts it: 200 devices shrink to a tenth."""
     if "gzip" in request.headers.get("accept-encoding", ""):
         answer.body = gzip.compress(answer.body, compresslevel=4, mtime=0)
         answer.headers["Content-Encoding"] = "gzip"

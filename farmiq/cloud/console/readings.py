@@ -1,7 +1,7 @@
-"""What the page Latest readings says about each sensor: pure, from the stored rows and a clock.
+"""Pure: the page Latest readings, from the stored rows and the time.
 
-A sensor is one metric of one device. Its state is decided here and nowhere else: the sentence,
-the title, the table and the JSON twin all come from the same rows.
+A sensor is one metric of one device. Its state is decided only here: the sentence, the title, the
+table and the JSON all come from the same rows.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ from farmiq.messages import instants
 MIN_INTERVAL_S = 10.0
 MAX_INTERVAL_S = 366 * 86_400.0
 UNKNOWN_INTERVAL_S = 120.0
-# A clock may be off by this much before we speak of it.
+# A clock may be ahead by this much.
 CLOCK_TOLERANCE_S = 60.0
-# From this delay on a reading did not just travel, it waited for something.
+# From this delay on, the time of arrival is shown too.
 WORTH_SAYING_S = 120.0
-# A bucket is sent when it has been over for a while (TELEMETRY_AGG_SETTLE_SECONDS at the edge).
+# A bucket is sent some time after its end (TELEMETRY_AGG_SETTLE_SECONDS at the edge).
 SETTLES_S = 30.0
 WINDOW_S = {"1m": 60.0, "1h": 3600.0, "1d": 86400.0}
 MEANS = {"1m": "mean of a minute", "1h": "mean of an hour", "1d": "mean of a day"}
@@ -39,7 +39,7 @@ class State(StrEnum):
     REVOKED = "revoked"
 
 
-# What needs somebody stands first; what nobody waits for any more stands last.
+# Problems first, revoked devices last.
 _RANK = {State.LATE: 0, State.AHEAD: 0, State.CURRENT: 1, State.REVOKED: 2}
 
 
@@ -184,7 +184,7 @@ def view(company: Company, readings: Sequence[Reading], *, now: datetime) -> Vie
 
 
 def expected_interval_s(instants: Sequence[datetime]) -> float:
-    """How often a sensor reports, judged by its last readings (oldest first)."""
+    """How often a sensor reports, by its last readings (oldest first)."""
     gaps = [
         gap
         for earlier, later in itertools.pairwise(instants)
@@ -196,7 +196,7 @@ def expected_interval_s(instants: Sequence[datetime]) -> float:
 
 
 def _interval_s(reading: Reading) -> float:
-    """Buckets come no oftener than they are long, and a little after their end."""
+    """Buckets come at most once per window, and a little after their end."""
     interval_s = expected_interval_s([point.at for point in reading.history])
     if reading.window is None:
         return interval_s
@@ -204,9 +204,9 @@ def _interval_s(reading: Reading) -> float:
 
 
 def state(captured_at: datetime, *, interval_s: float, now: datetime) -> State:
-    """Late is a reading older than two expected intervals.
+    """A reading older than two expected intervals is late.
 
-    One from the future would look current for as long as its clock is wrong, so it is not.
+    A reading from the future is not current: it would stay so as long as the clock is wrong.
     """
     age_s = (now - captured_at).total_seconds()
     if age_s < -CLOCK_TOLERANCE_S:
@@ -297,13 +297,13 @@ def _arrived(reading: Reading, *, now: datetime, zone: ZoneInfo) -> str:
 
 
 def _key(kind: str, *parts: str) -> str:
-    """An id for the browser: names from devices may hold anything, ids may not."""
+    """An id for HTML: names of devices may have any character, ids may not."""
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
     return f"{kind}-{digest[:12]}"
 
 
 def as_json(view: View) -> dict[str, object]:
-    """The twin of the page for programs: the same rows, the same states."""
+    """The page as JSON: the same rows, the same states."""
     return {
         "company": view.company.name,
         "timezone": view.company.timezone,

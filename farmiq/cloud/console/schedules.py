@@ -1,4 +1,4 @@
-"""What the page to change a camera's schedule says: pure; when it counts, the database says."""
+"""Pure: the page to change a camera's schedule; the database decides when it takes effect."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from farmiq.cloud.console.sites import Site
 from farmiq.cloud.console.strips import Camera
 
 MAX_CRON = 200
-# Offered beside the field; each is only a text that is typed into it.
+# Examples beside the input field.
 EXAMPLES = (
     ("Twice a day", "0 8,16 * * *"),
     ("Every 4 hours", "0 */4 * * *"),
@@ -27,7 +27,7 @@ _MAX_TIMES = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What would happen, as fn_preview_schedule_change says it."""
+    """The effect of a change, from fn_preview_schedule_change."""
 
     cron: str
     text: str
@@ -111,7 +111,7 @@ def _consequence(answer: Mapping[str, Any], *, today: date, first: date) -> str:
 
 
 def times(instants: Sequence[datetime], *, zone: ZoneInfo) -> str:
-    """All of them if they are few, else the first and the last; a repeated hour stands twice."""
+    """All of them if they are few, else the first and the last; a repeated hour is there twice."""
     texts = [f"{at.astimezone(zone):%H:%M}" for at in instants]
     if not texts:
         return "none"

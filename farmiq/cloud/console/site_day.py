@@ -1,4 +1,4 @@
-"""What the page of one site says: pure, from a day's wakes, its cameras and a clock.
+"""Pure: the page of one site, from a day's wakes, its cameras and the time.
 
 The sentence, the strip, the cameras' counts and the list of wakes come from the same rows.
 """
@@ -17,12 +17,12 @@ from farmiq.cloud.console.sites import Day, Site
 from farmiq.cloud.console.strips import Camera, State, Strip, Wake
 
 MAX_ROWS = 100
-# Besides the newest, so many that failed are listed: each has its button.
+# Besides the newest, so many failed ones are listed, each with its button.
 MAX_FAILED = 100
 MAX_NOTE = 160
-# A page with more wakes lists those of cameras that are open; the others come when asked for.
+# A page with more wakes lists only those of open cameras; a link shows the others.
 MAX_LISTED = 600
-# Two missed wakes: what it last said is old.
+# After two missed wakes, the last values of a camera are old.
 SILENT_AFTER = 2
 LOW_BATTERY_V = 3.6
 WEAK_DBM, FAIR_DBM = -80, -70
@@ -45,9 +45,9 @@ SCHEDULERS = frozenset({"technician", "admin"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeImage:
-    """An image of a camera: its name, why it failed, and whether somebody asked for it again.
+    """An image of a wake: its name, why it failed, and whether it was requested again.
 
-    `quality` is the verdict on it if it is not ok, `quality_reason` why.
+    `quality` is set if it is not ok, with the reason in `quality_reason`.
     """
 
     image_id: UUID
@@ -79,7 +79,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class May:
-    """What somebody may do besides looking, by their role in the company."""
+    """What a person may do besides reading, by their role in the company."""
 
     resend: bool = False
     schedule: bool = False
@@ -110,12 +110,12 @@ class WakeRow:
 
     @property
     def blemish(self) -> str:
-        """What is wrong with the picture, in a word or two."""
+        """The problem of the image, in a word or two."""
         return BLEMISHES.get(self.quality, "")
 
     @property
     def may_resend(self) -> bool:
-        """What failed can be asked for again, and again if nothing came of it."""
+        """A failed image can be requested again, any number of times."""
         return self.state is State.FAILED
 
 
@@ -123,8 +123,8 @@ class WakeRow:
 class CameraCard:
     """`standing` is one of in-touch, silent, never, retired, moved.
 
-    `hidden` wakes are not listed, some of which failed; `withheld` ones are, when this camera is
-    asked for.
+    `hidden` wakes are not listed, `hidden_failed` of them failed. `withheld` wakes are listed on
+    the page of this camera only.
     """
 
     camera: Camera
@@ -168,7 +168,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteDayQuery:
-    """A day of a site (None: today), and a camera that is to be seen open."""
+    """A day of a site (None: today), and the camera that is open on the page."""
 
     day: date | None = None
     camera: UUID | None = None
@@ -283,7 +283,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a page is made with: the moment, the site's zone, what is known of the images."""
+    """What all parts of a page need: the time, the site's zone, the day, the images."""
 
     now: datetime
     zone: ZoneInfo
@@ -350,9 +350,9 @@ def view(
 
 
 def _limit_rows(cards: Sequence[CameraCard], open_camera: UUID | None) -> tuple[CameraCard, ...]:
-    """All of two hundred cameras would be megabytes: then only what is open is listed.
+    """List only the open cameras if all would be too many: 200 cameras are megabytes.
 
-    Of many that are open the first ones, the one asked for in any case.
+    Of many open ones the first are listed, `open_camera` always.
     """
     left = MAX_LISTED
     if sum(len(card.rows) for card in cards) <= left:
@@ -374,7 +374,7 @@ def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -
     shown, hidden = past[:MAX_ROWS], past[MAX_ROWS:]
     older_failed = [row for row in hidden if row.state is State.FAILED]
     shown += older_failed[:MAX_FAILED]
-    # What is due since a moment ago still is; the next one is yet to come.
+    # A wake that has just become due is not the next one.
     due = sorted(e.at for e in wakes if e.status is None and e.required and e.at > look.now)
     received = sum(wake.status == "complete" for wake in wakes)
     expected = sum(wake.expected_at is not None for wake in wakes)
@@ -425,7 +425,7 @@ def wake_row(wake: Wake, camera: Camera, look: _Look) -> WakeRow:
 
 
 def _at(wake: Wake, look: _Look) -> str:
-    """Its day stands above; what a clock said that is not believed has its date too."""
+    """The time; with the date if the clock is suspect."""
     if wake.image_id is None:
         return f"{wake.at.astimezone(look.zone):%H:%M}"
     beside = look.now if wake.clock_suspect else wake.at
@@ -466,7 +466,7 @@ def _overdue_words(wake: Wake, camera: Camera, look: _Look) -> str:
 
 
 def _extra_words(reason: str, camera: Camera, day: Day | None) -> str:
-    """`no_schedule` is written wherever a day expects nothing of a camera; here stands why."""
+    """`no_schedule` is stored whenever a day expects nothing of a camera; this says why."""
     if reason in _EXTRA_WORDS:
         return _EXTRA_WORDS[reason]
     if not camera.wake_schedule_cron:
@@ -522,12 +522,12 @@ def _schedule(
 
 
 def effect(at: datetime, *, now: datetime) -> str:
-    """The words of DB2-02, of real hours: on the day the clock changes they are not 24."""
+    """The text of DB2-02, in real hours: a day on which the clock changes has not 24."""
     return f"at midnight ({hours(at - now)} from now)"
 
 
 def hours(left: timedelta) -> str:
-    """Whole hours, rounded; below one, minutes. In the words of fn_time_left."""
+    """Whole hours, rounded; below one, minutes. The same text as fn_time_left."""
     seconds = left.total_seconds()
     minutes = max(1, round(seconds / _MINUTE_S))
     if minutes < _MINUTES:

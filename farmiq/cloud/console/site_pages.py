@@ -1,4 +1,4 @@
-"""The routes about sites: the list, a site's day, its images, and another schedule for a camera."""
+"""The routes of sites: the list, a site's day, its images, and the schedule of a camera."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -44,7 +44,7 @@ SCHEDULE = f"{SITE}/cameras/{{device_id}}/schedule"
 
 
 class SiteDayFilter(api.Filter):
-    """A day of a site (None: today), and a camera that is to be seen open."""
+    """A day of a site (None: today), and the camera that is open on the page."""
 
     day: Annotated[api.Day | None, Field(alias="date")] = None
     camera: UUID | None = None
@@ -117,7 +117,7 @@ class SitePages:
         return await gallery.small(request, stored.key, stored.tag)
 
     async def resend(self, request: Request) -> Response:
-        """Somebody asks for an image again (DB2-20)."""
+        """A person requests an image again (DB2-20)."""
         signed_in = await self.pages.must_be_signed_in(request)
         await self._form(request, signed_in)
         image_id = _id(request, "image_id", "image")
@@ -134,7 +134,7 @@ class SitePages:
         return _redirect(request, f"{address}#i-{image_id}")
 
     async def schedule(self, request: Request) -> Response:
-        """The form, and with ?cron= what that schedule would do: nothing happens yet."""
+        """The form; with ?cron= also a preview of that schedule."""
         signed_in = await self.pages.must_be_signed_in(request)
         entered = _cron(request.query_params.get("cron"))
         return await self._schedule(request, signed_in, entered=entered)
@@ -188,7 +188,7 @@ class SitePages:
             wanted = list({wake.device_id for wake in wakes})
             stays = await site_store.stays(connection, wanted)
             cameras = await site_store.cameras(connection, None, wanted)
-        # In a thread, like rendering: a large farm must not hold up everybody else's requests.
+        # In a thread, like rendering: a large farm must not delay other requests.
         site_of = {day.session_id: day.site_id for day in days}
         wakes = await asyncio.to_thread(strips.mark_required, wakes, stays, site_of=site_of)
         return await asyncio.to_thread(
@@ -265,7 +265,7 @@ class SitePages:
     async def _preview(
         self, connection: db.Connection, site: Site, camera: Camera, cron: str
     ) -> schedules.Preview:
-        # Its own savepoint: a schedule that cannot be one must not end the transaction.
+        # A savepoint: an invalid schedule must not end the transaction.
         async with connection.transaction():
             answer = await site_store.preview_change(connection, camera.device_id, cron)
             first = api.parse_day(answer["effective_date"])
@@ -302,7 +302,7 @@ class SitePages:
 
     @asynccontextmanager
     async def _acting(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:
-        """A transaction in which somebody acts; a refusal of the database is an answer."""
+        """A transaction for an action; an error that the database raises becomes a response."""
         try:
             async with self.pages.as_person(request, signed_in) as connection:
                 yield connection
@@ -351,7 +351,7 @@ def _not_found(what: str) -> HttpError:
 
 
 def _redirect(request: Request, address: str) -> Response:
-    """After a form: the page that shows what it did, in the company that the form was sent from."""
+    """After a form: redirect to the page that shows the result, in the company of the form."""
     company = request.query_params.get("company")
     if company:
         path, _, mark = address.partition("#")
@@ -361,5 +361,5 @@ def _redirect(request: Request, address: str) -> Response:
 
 
 def _cron(text: str | None) -> str:
-    """As somebody typed it; what is no text the database would not take."""
+    """As it was typed, without NUL, which the database rejects."""
     return (text or "").replace("\0", " ").strip()[: schedules.MAX_CRON]

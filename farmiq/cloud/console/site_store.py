@@ -1,6 +1,6 @@
-"""The console's SQL about sites, run as the person who looks: row level security decides.
+"""The console's SQL about sites, with the person's rights (row level security).
 
-What people do goes through functions that check it again.
+Actions of people are database functions that check the rights again.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ left join device_assignments a on a.device_id = d.device_id and a.ended_at is nu
 
 
 async def now(connection: db.Connection) -> datetime:
-    """The clock that decides about days decides what today is too."""
+    """The database's clock, which also decides about days."""
     at: datetime = await db.fetch_value(connection, "select fn_now()")
     return at
 
@@ -95,7 +95,7 @@ async def day(connection: db.Connection, site_id: UUID, at: date) -> Day | None:
 
 
 async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[Wake]:
-    """What these days expect with what came of it, and what came besides; the earliest of it."""
+    """The expected wakes of these days with their results, and extra wakes; earliest first."""
     async with connection.cursor(row_factory=class_row(Wake), binary=True) as cursor:
         await cursor.execute(
             """
@@ -117,7 +117,7 @@ async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[
 
 
 async def stays(connection: db.Connection, wanted: Sequence[UUID]) -> list[Stay]:
-    """Where these cameras stood, and when."""
+    """At which sites these cameras were, and when."""
     async with connection.cursor(row_factory=class_row(Stay)) as cursor:
         await cursor.execute(
             "select device_id, site_id, assigned_at, ended_at from device_assignments "
@@ -128,7 +128,7 @@ async def stays(connection: db.Connection, wanted: Sequence[UUID]) -> list[Stay]
 
 
 async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[UUID, WakeImage]:
-    """By their ids and not in a join: so the policy asks once for all of them."""
+    """By their ids and not in a join: so the policy is evaluated once for all of them."""
     async with connection.cursor(row_factory=class_row(WakeImage), binary=True) as cursor:
         await cursor.execute(
             """
@@ -154,7 +154,7 @@ async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[U
 async def cameras(
     connection: db.Connection, site_id: UUID | None, wanted: Sequence[UUID]
 ) -> list[Camera]:
-    """Those that stand at the site now, and those wanted besides; by name."""
+    """The cameras that are at the site now, and the wanted ones; by name."""
     async with connection.cursor(row_factory=class_row(Camera)) as cursor:
         await cursor.execute(
             f"{_CAMERA} where d.site_id = %(site_id)s or d.device_id = any(%(wanted)s) "
@@ -165,7 +165,7 @@ async def cameras(
 
 
 async def waiting_changes(connection: db.Connection, wanted: Sequence[UUID]) -> list[Change]:
-    """Of each camera the change that counts at its next midnight: the newest (C-71)."""
+    """The change of each camera that takes effect at its next midnight: the newest (C-71)."""
     async with connection.cursor(row_factory=class_row(Change)) as cursor:
         await cursor.execute(
             """

@@ -144,7 +144,7 @@ class WeighingApi:
             if query.day:
                 zone = words.zone(await self._timezone(connection, signed_in))
                 begin, end = weighings.bounds(query.day, zone)
-                # What else bounds the time counts too.
+                # Other limits of the time count too.
                 wanted["begin"] = max(begin, query.begin) if query.begin else begin
                 wanted["end"] = min(end, query.end) if query.end else end
             fetched = await weighing_store.page(connection, wanted, patience_s=self.patience_s)

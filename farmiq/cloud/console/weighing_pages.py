@@ -28,7 +28,7 @@ from farmiq.plumbing.http import HttpError
 
 
 class DayFilter(api.Filter):
-    """What the page of a day shows: a day (None: today), a station, a state, which fifty."""
+    """What the page of a day shows: a day (None: today), a station, a state, a page."""
 
     day: api.Day | None = None
     station: api.Id | None = None
@@ -93,7 +93,7 @@ class WeighingPages:
             shown = weighings.on_page(weighings.matching_of(weighings_of_day, query), query.page)
             here = await weighing_store.here(connection, weighing_store.pictures(shown))
             last_at = None if weighings_of_day else await weighing_store.last_at(connection)
-        # In a thread, like rendering: a large farm must not hold up everybody else's requests.
+        # In a thread, like rendering: a large farm must not delay other requests.
         return await asyncio.to_thread(
             weighings.view,
             company,
@@ -140,7 +140,7 @@ class WeighingPages:
 
 
 async def _now(connection: db.Connection) -> datetime:
-    """The clock that decides about states decides what today is too."""
+    """The database's clock, which also decides about states."""
     now: datetime = await db.fetch_value(connection, "select fn_now()")
     return now.astimezone(UTC)
 
@@ -153,5 +153,5 @@ def _session_id(request: Request) -> UUID:
 
 
 def _image_number(text: str | None) -> int:
-    """Which image of a weighing is shown; the first if the address says nothing sensible."""
+    """The number of the image to show; 1 if the URL has no valid one."""
     return int(text) if text and re.fullmatch(r"[0-9]{1,4}", text, re.ASCII) else 1

@@ -1,4 +1,4 @@
-"""The console's SQL about weighings, run as the person who looks: row level security decides."""
+"""The console's SQL about weighings, with the person's rights (row level security)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -11,12 +11,12 @@ from farmiq.cloud.console.weighings import Event, Weighing
 from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
 
-# More of one day are not drawn; the API pages through all of them.
+# A page shows at most so many of a day; the API has all of them.
 MAX_A_DAY = 20_000
 MAX_EVENTS = 1000
 
-# Incomplete: without an image for too long since it was first heard of, or without another part
-# since it was last (C-27). Times are ours, not the device's.
+# Incomplete: without an image for too long since its first event, or without another part since
+# its last (C-27). Times are the cloud's, not the device's.
 _STATE = """
 case when w.status <> 'cancelled' and (
     w.heard_at < c.now - %(patience_s)s * interval '1 second' and (w.missing <> '{}'
@@ -60,7 +60,7 @@ async def find(
 async def page(
     connection: db.Connection, filters: Mapping[str, Any], *, patience_s: float
 ) -> list[Weighing]:
-    """A page for the API, newest first; `asked` is a page of a WeighingFilter."""
+    """A page for the API, newest first; `filters` is a page of a WeighingFilter."""
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             f"""
@@ -81,7 +81,7 @@ async def page(
 
 
 async def events(connection: db.Connection, session_id: UUID) -> list[Event]:
-    """What was said of a session, in the order in which it happened."""
+    """The events of a session, in the order in which they happened."""
     async with connection.cursor(row_factory=class_row(Event)) as cursor:
         await cursor.execute(
             """

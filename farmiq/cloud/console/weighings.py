@@ -1,4 +1,4 @@
-"""What the pages about weighings say: pure, from the stored sessions and a clock.
+"""Pure: the pages about weighings, from the stored sessions and the time.
 
 A weighing is a weigh session as people see it. The sentence, the tabs, the histogram and the list
 all come from the same rows: those of one day in the company's own zone.
@@ -100,7 +100,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """`here`: its bytes are in the cloud; else it was announced and is on its way."""
+    """`here`: its bytes are in the cloud; else it was announced only."""
 
     media_id: UUID
     here: bool
@@ -132,7 +132,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How the weights of a day lie: of finalized weighings alone."""
+    """The distribution of the weights of a day, of finalized weighings only."""
 
     count: int
     mean_kg: float
@@ -143,7 +143,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tab:
-    """A state to look at alone, with how many there are."""
+    """A state to filter by, with the number of weighings."""
 
     state: str
     word: str
@@ -154,7 +154,7 @@ class Tab:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeighingsQuery:
-    """What a page shows: a day (None: today), a station, a state, which fifty."""
+    """What a page shows: a day (None: today), a station, a state, a page."""
 
     day: date | None = None
     station: str | None = None
@@ -198,7 +198,7 @@ class View:
 
     @property
     def stations_and_chosen(self) -> tuple[str, ...]:
-        """The chosen one stays to be seen on a day on which it did not weigh."""
+        """With the chosen one, also on a day on which it did not weigh."""
         chosen = {self.query.station} if self.query.station else set()
         return tuple(sorted({*self.stations, *chosen}))
 
@@ -242,7 +242,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
-    """An event as the page tells it."""
+    """An event as the page shows it."""
 
     event_id: UUID
     key: str
@@ -301,7 +301,7 @@ def view(
     last_at: datetime | None,
     now: datetime,
 ) -> View:
-    """`found` are all weighings of the day; `here` the images that the cloud has."""
+    """`weighings` are all of the day; `here` are the images that the cloud has."""
     zone = words.zone(company.timezone)
     today = now.astimezone(zone).date()
     of_station = [weighing for weighing in weighings if query.station in (None, weighing.device_id)]
@@ -364,7 +364,7 @@ def _tabs(query: WeighingsQuery, counts: Mapping[str, int], total: int) -> tuple
 
 
 def row(weighing: Weighing, *, here: Collection[UUID], zone: ZoneInfo) -> Row:
-    """Its day stands above it, so times of that day go without."""
+    """Times have no date if they are of the weighing's own day."""
     return Row(
         weighing=weighing,
         key=f"w-{weighing.session_id}",
@@ -416,7 +416,7 @@ def detail(
 
 
 def _step(weighing: Weighing, image: int, images: int, beside: UUID | None) -> str | None:
-    """The image beside the one that is shown, or else the weighing beside this one."""
+    """The next or previous image, or else weighing."""
     if 1 <= image <= images:
         return address(weighing, image=image)
     return f"/weighings/{beside}" if beside else None
@@ -430,7 +430,7 @@ def address(weighing: Weighing, *, path: str = "", image: int = 1) -> str:
 def spread(weights_kg: Sequence[float]) -> Spread | None:
     """None if nothing was weighed. Uniformity: the share within 10 % of the mean.
 
-    A weight that no animal has would say nothing of the others.
+    Impossible weights are left out.
     """
     weights = [weight for weight in weights_kg if MIN_WEIGHT_KG <= weight <= MAX_WEIGHT_KG]
     if not weights:
@@ -447,7 +447,7 @@ def spread(weights_kg: Sequence[float]) -> Spread | None:
 
 
 def _bars(weights: Sequence[float]) -> tuple[Bar, ...]:
-    """At most twelve, of a width that people count in."""
+    """At most twelve bars, of a round width."""
     low, high = min(weights), max(weights)
     width = _width((high - low) / MAX_BARS, least=high * 0.005)
     first = math.floor(low / width + _SLACK)
@@ -477,7 +477,7 @@ def _why(weighing: Weighing) -> str:
 
 
 def _first_picture(weighing: Weighing, here: Collection[UUID]) -> Picture | None:
-    """The first that can be shown; else the first that is on its way."""
+    """The first one that the cloud has; else the first one announced."""
     for media_id in weighing.media_ids:
         if media_id in here:
             return Picture(media_id=media_id, here=True)
