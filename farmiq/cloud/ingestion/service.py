@@ -120,10 +120,10 @@ class Ingestion:
         return JSONResponse({**answer, "batchId": batch_id}, status_code=202)
 
     async def _accept(self, offered: Batch, batch_id: str, *, edge: str, trace_id: str) -> int:
-        """Note and publish what is new; returns how many were known or repeated."""
+        """Store and publish what is new; returns how many were known or repeated."""
         try:
             async with self._publishing:
-                known, at = await self._note_and_publish(
+                known, at = await self._store_and_publish(
                     offered, batch_id, edge=edge, trace_id=trace_id
                 )
             # Not confirmed means not acknowledged: the edge sends the batch again.
@@ -136,7 +136,7 @@ class Ingestion:
             ) from None
         return known
 
-    async def _note_and_publish(
+    async def _store_and_publish(
         self, offered: Batch, batch_id: str, *, edge: str, trace_id: str
     ) -> tuple[int, datetime]:
         """Returns how many were known, and when the batch was first received."""
@@ -146,9 +146,9 @@ class Ingestion:
         for offer in events:
             first.setdefault(offer.key, offer)
         async with db.transaction(self._pool) as tx:
-            await _know_tenants(tx, offered)
-            new = await store.note_new(tx, list(first.values()), batch_id=batch_id)
-            conflicts = await store.note_conflicts(tx, events, batch_id=batch_id)
+            await _require_known_tenants(tx, offered)
+            new = await store.insert_new(tx, list(first.values()), batch_id=batch_id)
+            conflicts = await store.insert_conflicts(tx, events, batch_id=batch_id)
             all_new = 0 < len(new) == len(first)
             at = (
                 next(iter(new.values()))
@@ -244,7 +244,7 @@ def _allow(edge: Edge, offered: Batch) -> None:
         raise HttpError(403, "to republish takes a token with the role admin (farmiq resync)")
 
 
-async def _know_tenants(tx: db.Connection, offered: Batch) -> None:
+async def _require_known_tenants(tx: db.Connection, offered: Batch) -> None:
     unknown = await store.unknown_tenants(tx, sorted({e.tenant_id for e in offered.events}))
     if unknown:
         log.get(NAME).error("ingestion.unknown_tenant", tenant_id=unknown[0])

@@ -34,10 +34,10 @@ async def unknown_tenants(tx: db.Connection, tenant_ids: Sequence[str]) -> list[
     return [row[0] for row in rows]
 
 
-async def note_new(
+async def insert_new(
     tx: db.Connection, offered: Sequence[Offered], *, batch_id: str
 ) -> dict[tuple[str, str], datetime]:
-    """Note the events; returns the keys that were new, and when they were received."""
+    """Insert the events; returns the keys that were new, and when they were received."""
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
@@ -91,7 +91,7 @@ async def changed(tx: db.Connection, offered: Sequence[Offered]) -> set[tuple[st
     return {(tenant_id, event_id) for tenant_id, event_id in rows}
 
 
-async def note_conflicts(tx: db.Connection, known: Sequence[Offered], *, batch_id: str) -> int:
+async def insert_conflicts(tx: db.Connection, known: Sequence[Offered], *, batch_id: str) -> int:
     """Store the known events that came with another content; returns how many."""
     rows = await db.fetch_all(
         tx,
