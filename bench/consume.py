@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 import aio_pika
 import psycopg
 
-from farmiq.cloud import bus, landing
+from farmiq.cloud import bus, sink
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.telemetry import service
 from farmiq.plumbing import amqp, consume, db, ids
@@ -78,7 +78,7 @@ async def _running(work: Awaitable[None]) -> AsyncIterator["asyncio.Future[None]
 
 async def _ours(url: str, pool: db.Pool) -> None:
     async def handle(bodies: list[bytes]) -> dict[int, consume.Refused]:
-        return await landing.land(pool, bodies, service.READINGS)
+        return await sink.store_events(pool, bodies, service.READINGS)
 
     await consume.Consumer(
         url,
@@ -96,7 +96,7 @@ async def _one_by_one(url: str, pool: db.Pool) -> None:
         queue = await channel.get_queue(bus.TELEMETRY_QUEUE)
         async with queue.iterator() as messages:
             async for message in messages:
-                await landing.land(pool, [message.body], service.READINGS)
+                await sink.store_events(pool, [message.body], service.READINGS)
                 await message.ack()
 
 

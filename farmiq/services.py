@@ -1,6 +1,6 @@
 """THE LIST: every service in flow order, what it reads and what it writes."""
 
-import importlib
+import pkgutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,27 +13,29 @@ Run = Callable[[Any, http.HttpServer], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """`name` is what a person types and sees; the module's `run(settings, door)` is the service."""
+    """`name` is what a person types and sees; `run` is called with (settings, server)."""
 
     name: str
     site: str
     module: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    run: str = "run"
 
     def load(self) -> Run:
-        run: Run = importlib.import_module(self.module).run
+        run: Run = pkgutil.resolve_name(f"{self.module}:{self.run}")
         return run
 
 
-def _landing(name: str, folder: str, purpose: str, *tables: str) -> Service:
-    """A service of the cloud that keeps the events of one queue in a table, or more."""
+def _sink(name: str, purpose: str, table: str, sink: str) -> Service:
+    """A service of the cloud that stores the events of one queue in one table."""
     return Service(
         name,
         "cloud",
-        f"farmiq.cloud.{folder}.service",
+        "farmiq.cloud.sinks",
         reads=(f"farmiq.{name}.{purpose}.queue", "companies"),
-        writes=(*tables, f"farmiq.{name}.dlq.queue"),
+        writes=(table, f"farmiq.{name}.dlq.queue"),
+        run=f"{sink}.run",
     )
 
 
@@ -226,12 +228,16 @@ SERVICES = (
             "farmiq.cloud-telemetry-service.dlq.queue",
         ),
     ),
-    _landing(
+    Service(
         "cloud-weighvision-service",
-        "weighvision",
-        "ingest",
-        "weighvision_events",
-        "weight_sessions",
+        "cloud",
+        "farmiq.cloud.weighvision.service",
+        reads=("farmiq.cloud-weighvision-service.ingest.queue", "companies"),
+        writes=(
+            "weighvision_events",
+            "weight_sessions",
+            "farmiq.cloud-weighvision-service.dlq.queue",
+        ),
     ),
     Service(
         "cloud-media-store",
@@ -300,12 +306,12 @@ SERVICES = (
         reads=("petri_observations", "device_wake_payloads", "device_images", "companies"),
         writes=("petri_observations", "POST /api/v1/ingestion/batch"),
     ),
-    _landing("cloud-inference-service", "inference", "ingest", "inference_events"),
-    _landing("cloud-feed-service", "feed", "ingest", "feed_events"),
-    _landing("cloud-barn-service", "barn", "ingest", "barn_events"),
-    _landing("cloud-device-service", "device", "ingest", "device_events"),
-    _landing("cloud-sync-service", "sync", "ingest", "sync_events"),
-    _landing("cloud-analytics-service", "analytics", "kpi", "kpi_events"),
+    _sink("cloud-inference-service", "ingest", "inference_events", "INFERENCE"),
+    _sink("cloud-feed-service", "ingest", "feed_events", "FEED"),
+    _sink("cloud-barn-service", "ingest", "barn_events", "BARN"),
+    _sink("cloud-device-service", "ingest", "device_events", "DEVICE"),
+    _sink("cloud-sync-service", "ingest", "sync_events", "SYNC"),
+    _sink("cloud-analytics-service", "kpi", "kpi_events", "KPI"),
     Service(
         "cloud-camera-calendar",
         "cloud",
@@ -417,11 +423,11 @@ SITES = ("edge", "cloud")
 
 def named(what: str) -> tuple[Service, ...]:
     """The services behind a name: one, a site, or `all`. Raises KeyError with the choices."""
-    found = tuple(s for s in SERVICES if what in (s.name, s.site, "all"))
-    if not found:
+    matches = tuple(s for s in SERVICES if what in (s.name, s.site, "all"))
+    if not matches:
         names = ", ".join(["all", *SITES, *(service.name for service in SERVICES)])
         raise KeyError(f"there is no service {what!r}; choose one of: {names}")
-    return found
+    return matches
 
 
 def flow() -> str:

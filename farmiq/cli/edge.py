@@ -235,7 +235,7 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
     """
     from farmiq.cloud.edges import registry
 
-    edges = _in_cloud(stack, registry.listed)
+    edges = _in_cloud(stack, registry.list_edges)
     empty = "`farmiq edge invite` makes a code for an edge"
     terminal.print_list(edges, _cells, as_json=as_json, empty=empty)
     raise typer.Exit(3 if any(edge["state"] == "silent" and _good(edge) for edge in edges) else 0)
@@ -248,7 +248,7 @@ def show(cluster: Cluster, *, stack: StackName = None, as_json: AsJson = False) 
 
     async def look(tx: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         return (
-            await registry.listed(tx, edge_cluster_id=cluster),
+            await registry.list_edges(tx, edge_cluster_id=cluster),
             await registry.actions(tx, cluster),
         )
 
@@ -313,7 +313,7 @@ def _in_cloud(stack: str | None, work: Callable[[Any], Awaitable[T]]) -> T:
 
     import psycopg
 
-    from farmiq.cloud.edges.registry import NotAllowed
+    from farmiq.cloud.edges.registry import NotAllowedError
 
     url = terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
 
@@ -323,5 +323,5 @@ def _in_cloud(stack: str | None, work: Callable[[Any], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(connected())
-    except NotAllowed as error:
+    except NotAllowedError as error:
         terminal.fail(str(error))

@@ -241,7 +241,7 @@ def user_log(
     from farmiq.cloud.identity import accounts
 
     with _owner(stack) as connection:
-        rows = accounts.user_log(connection, email=email, most=limit + 1)
+        rows = accounts.user_log(connection, email=email, limit=limit + 1)
     terminal.print_list(
         rows[:limit],
         lambda row: (

@@ -81,7 +81,7 @@ def apply(
         chosen = json.loads(passwords.read_text(encoding="utf-8")) if passwords else {}
         generated = _give_passwords(api, want, rotate=set(rotate or ()), chosen=chosen)
         for difference in differences:
-            broker.make(api, want, difference)
+            broker.apply(api, want, difference)
         url = api.amqp_url("cloud", generated["cloud"]) if "cloud" in generated else None
     _print(differences, as_json=as_json, passwords=generated)
     if url is not None and not as_json:

@@ -1,1 +1,1 @@
-"""In the data centre: from the door in (ingestion) to the screen (console)."""
+"""In the data centre: from the batches of the edges (ingestion) to the pages (console)."""

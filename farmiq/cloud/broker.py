@@ -1,6 +1,6 @@
-"""The broker of the bus: what it has of ours, and how it gets what it lacks (RB-31).
+"""The broker of the bus: what it has of ours, and how the rest is created (RB-31).
 
-`topology.py` says what there should be; here the management API is asked and told.
+`topology.py` says what there should be; here the management API is called.
 """
 
 from typing import Any
@@ -29,30 +29,30 @@ def read(api: Api, *, users: set[str]) -> State:
     """What the broker has of ours."""
     known = api.users()
     keys: dict[str, dict[str, str]] = {}
-    for each in api.topic_permissions() if users else ():
-        keys.setdefault(each["user"], {})[each["exchange"]] = each["write"]
+    for item in api.topic_permissions() if users else ():
+        keys.setdefault(item["user"], {})[item["exchange"]] = item["write"]
     return State(
         exchanges={
-            each["name"]: _exchange(each) for each in api.exchanges() if _is_ours(each["name"])
+            item["name"]: _exchange(item) for item in api.exchanges() if _is_ours(item["name"])
         },
-        queues={each["name"]: each["arguments"] for each in api.queues() if _is_ours(each["name"])},
+        queues={item["name"]: item["arguments"] for item in api.queues() if _is_ours(item["name"])},
         bindings=frozenset(
-            (each["source"], each["destination"], each["routing_key"])
-            for each in api.bindings()
-            if _is_ours(each["source"]) and each["destination_type"] == "queue"
+            (item["source"], item["destination"], item["routing_key"])
+            for item in api.bindings()
+            if _is_ours(item["source"]) and item["destination_type"] == "queue"
         ),
         policies={
-            each["name"]: {"pattern": each["pattern"], "definition": each["definition"]}
-            for each in api.policies()
-            if _is_ours(each["name"])
+            item["name"]: {"pattern": item["pattern"], "definition": item["definition"]}
+            for item in api.policies()
+            if _is_ours(item["name"])
         },
         logins={
-            each["user"]: {
-                **{name: each[name] for name in ("configure", "write", "read")},
-                "keys": keys.get(each["user"], {}),
+            item["user"]: {
+                **{name: item[name] for name in ("configure", "write", "read")},
+                "keys": keys.get(item["user"], {}),
             }
-            for each in (api.permissions() if users else ())
-            if each["user"] in users & known
+            for item in (api.permissions() if users else ())
+            if item["user"] in users & known
         },
     )
 
@@ -61,32 +61,32 @@ def _is_ours(name: str) -> bool:
     return name.startswith("farmiq.")
 
 
-def _exchange(each: dict[str, Any]) -> dict[str, Any]:
+def _exchange(exchange: dict[str, Any]) -> dict[str, Any]:
     """Its arguments; an exchange of another kind differs in any case."""
-    odd = {} if each["type"] == "topic" and each["durable"] else {"type": each["type"]}
-    return {**each["arguments"], **odd}
+    odd = {} if exchange["type"] == "topic" and exchange["durable"] else {"type": exchange["type"]}
+    return {**exchange["arguments"], **odd}
 
 
-def make(api: Api, want: State, each: Difference) -> None:
-    """What can be made or changed is; a conflict is left to a person."""
-    if each.action not in ("create", "change"):
+def apply(api: Api, want: State, difference: Difference) -> None:
+    """Create or change it if that is possible; a conflict is left to a person."""
+    if difference.action not in ("create", "change"):
         return
-    match each.kind:
+    match difference.kind:
         case "exchange":
-            api.make_exchange(each.name, dict(want.exchanges[each.name]))
+            api.make_exchange(difference.name, dict(want.exchanges[difference.name]))
         case "queue":
-            api.make_queue(each.name, dict(want.queues[each.name]))
+            api.make_queue(difference.name, dict(want.queues[difference.name]))
         case "binding":
-            exchange, key, queue = _binding(each.name)
+            exchange, key, queue = _parse_binding(difference.name)
             api.bind(exchange, queue, key)
         case "policy":
-            api.set_policy(each.name, **want.policies[each.name])
+            api.set_policy(difference.name, **want.policies[difference.name])
         case "login":
-            _allow(api, each.name, dict(want.logins[each.name]))
+            _allow(api, difference.name, dict(want.logins[difference.name]))
 
 
-def _binding(spoken: str) -> tuple[str, str, str]:
-    exchange, _, rest = spoken.partition(" --")
+def _parse_binding(text: str) -> tuple[str, str, str]:
+    exchange, _, rest = text.partition(" --")
     key, _, queue = rest.rpartition("--> ")
     return exchange, key, queue
 

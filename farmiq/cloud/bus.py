@@ -17,8 +17,8 @@ from farmiq.plumbing.consume import Route
 
 UNROUTED_EXCHANGE = "farmiq.unrouted.exchange"
 UNROUTED_QUEUE = "farmiq.cloud-ingestion.unrouted.queue"
-# Leads to every queue by its name. Through the default exchange every login that may set a message
-# aside could write into every queue; on this one the broker checks the names (topic permissions).
+# Routes to every queue by its name. With the default exchange, a login that may write to its retry
+# queues could write into every queue; here the broker checks the names (topic permissions).
 RETRY_EXCHANGE = "farmiq.retry.exchange"
 
 # How long a message that failed waits before it is tried again; after the last it is dead (C-39).
@@ -43,14 +43,14 @@ class Work:
         return f"farmiq.{self.service}.dlq.queue"
 
     def retry(self, delay_s: float) -> str:
-        return f"farmiq.{self.service}.{self.purpose}-retry-{_spoken(delay_s)}.queue"
+        return f"farmiq.{self.service}.{self.purpose}-retry-{_delay_text(delay_s)}.queue"
 
     def route(self, delays_s: tuple[float, ...] = DELAYS_S) -> Route:
         retries = tuple(self.retry(delay) for delay in delays_s)
         return Route(self.queue, retries, self.dead_letters, RETRY_EXCHANGE)
 
 
-def _spoken(delay_s: float) -> str:
+def _delay_text(delay_s: float) -> str:
     return f"{delay_s:.0f}s" if delay_s == int(delay_s) else f"{delay_s * 1000:.0f}ms"
 
 
@@ -90,7 +90,7 @@ def _work_queue(work: Work) -> Queue:
     return Queue(work.queue, bindings=(*bindings, by_name), dead_letters=work.dead_letters)
 
 
-def _set_aside(work: Work, delays_s: tuple[float, ...]) -> Iterator[Queue]:
+def _retry_and_dead_letters(work: Work, delays_s: tuple[float, ...]) -> Iterator[Queue]:
     yield Queue(work.dead_letters, bindings=((RETRY_EXCHANGE, work.dead_letters),))
     for delay_s in delays_s:
         name = work.retry(delay_s)
@@ -103,7 +103,7 @@ def _set_aside(work: Work, delays_s: tuple[float, ...]) -> Iterator[Queue]:
 
 
 # What has to be there before anything is published: with a queue missing, its events would go to
-# the unrouted ones, which nobody takes from there by himself.
+# the unrouted ones, which no service consumes.
 TOPOLOGY = Topology(EXCHANGES, (_UNROUTED, *map(_work_queue, WORKS)))
 
 
@@ -111,16 +111,18 @@ def part(work: Work, delays_s: tuple[float, ...] = DELAYS_S) -> Topology:
     """What the consumer of one queue needs."""
     sources = {BUS[kind].exchange for kind in work.event_types}
     sources |= {UNROUTED_EXCHANGE, RETRY_EXCHANGE}
-    exchanges = tuple(each for each in EXCHANGES if each.name in sources)
-    return Topology(exchanges, (*_set_aside(work, delays_s), _work_queue(work)))
+    exchanges = tuple(exchange for exchange in EXCHANGES if exchange.name in sources)
+    return Topology(exchanges, (*_retry_and_dead_letters(work, delays_s), _work_queue(work)))
 
 
-def most_waiting(work: Work, *, days: float, scale: float) -> int:
-    """How many events come while the consumer is away for so long: the cap of its queue."""
+def max_waiting(work: Work, *, days: float, scale: float) -> int:
+    """How many events come while the consumer is down for so long: the limit of its queue."""
     return round(work.events_per_s * scale * days * 86400)
 
 
 def whole(delays_s: tuple[float, ...] = DELAYS_S) -> Topology:
-    """Everything there should be."""
-    aside = {queue.name: queue for work in WORKS for queue in _set_aside(work, delays_s)}
-    return Topology(EXCHANGES, (*TOPOLOGY.queues, *aside.values()))
+    """All exchanges and queues."""
+    queues = {
+        queue.name: queue for work in WORKS for queue in _retry_and_dead_letters(work, delays_s)
+    }
+    return Topology(EXCHANGES, (*TOPOLOGY.queues, *queues.values()))

@@ -1,4 +1,4 @@
-"""The bytes of one camera image, for people of its company: the console and the API alike."""
+"""The bytes of one camera image, for people of its company; the console and the API use it."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -14,21 +14,21 @@ FOLDER = "camera/"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where the bytes of an image are, and what says that they are still the same."""
+    """Where the bytes of an image are, and a tag that changes when they do."""
 
     key: str
     tag: str
 
 
 def gallery(settings: CloudSettings) -> Gallery | None:
-    """Whether the store answers, cloud-media-store says."""
+    """None without an object store; cloud-media-store checks whether it answers."""
     if settings.s3_url is None:
         return None
     return Gallery(objects.Bucket(settings.s3_url.get_secret_value(), tls=settings.tls))
 
 
 async def stored(connection: db.Connection, image_id: UUID) -> Stored:
-    """As the person who asks. Raises HttpError 404 if their company has no bytes of it."""
+    """With the rights of the person. Raises HttpError 404 if their company has no bytes of it."""
     rows = await db.fetch_all(
         connection,
         """
@@ -40,16 +40,16 @@ async def stored(connection: db.Connection, image_id: UUID) -> Stored:
     if not rows:
         raise HttpError(404, "there is no such image")
     company_id, key, received = rows[0]
-    # An address that somebody made up must not open what else is in the bucket.
+    # A forged key must not give access to anything else in the bucket.
     if not key.startswith(f"{FOLDER}{company_id}/"):
         raise HttpError(404, "this image is not kept in the store of this cloud")
     return Stored(key, f"{image_id}-{received}")
 
 
-def opened(found: Gallery | None) -> Gallery:
+def require(gallery: Gallery | None) -> Gallery:
     """Raises HttpError 503 if this cloud has no object store."""
-    if found is None:
+    if gallery is None:
         raise HttpError(
             503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
         )
-    return found
+    return gallery

@@ -1,7 +1,7 @@
-"""Pure: how complete a day is, and how that is written. A figure, never a status (DB2-04, C-75).
+"""Pure: how complete a day is, and its text. A figure, never a status (DB2-04, C-75).
 
 `completed` is what the day counts (DB2-03): every wake whose image is here, also one nobody
-expected. So an extra wake may stand in for a missed one, but raises nothing above 100.
+expected. So an extra wake may make up for a missed one, but the percentage stays at most 100.
 """
 
 from datetime import date

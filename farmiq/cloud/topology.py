@@ -13,10 +13,10 @@ from farmiq.cloud import bus
 from farmiq.cloud.bus import RETRY_EXCHANGE, UNROUTED_QUEUE, Work
 from farmiq.messages import kpi, telemetry
 
-# Whoever may be looked into by hand needs room for a long weekend of mistakes, not for a week.
-MAX_SET_ASIDE = 1_000_000
+# Dead letters wait for a person: room for a long weekend of mistakes, not for a week.
+MAX_DEAD_LETTERS = 1_000_000
 MAX_RETRYING = 100_000
-# From here on a quorum queue gives up on a message after 20 deliveries unless it is told not to.
+# From this version on a quorum queue drops a message after 20 deliveries, unless configured not to.
 NO_LIMIT_SINCE = 4
 
 Definition = dict[str, Any]
@@ -75,54 +75,57 @@ def wanted(
     """What there should be on a broker of this major version."""
     whole = bus.whole(delays_s)
     return State(
-        exchanges={each.name: each.arguments for each in whole.exchanges},
-        queues={each.name: dict(each.arguments) for each in whole.queues},
+        exchanges={item.name: item.arguments for item in whole.exchanges},
+        queues={item.name: dict(item.arguments) for item in whole.queues},
         bindings=frozenset(
             (exchange, queue.name, key)
             for queue in whole.queues
             for exchange, key in queue.bindings
         ),
         policies={
-            each.name: {"pattern": each.pattern, "definition": each.definition}
-            for each in policies(days=days, scale=scale, version=version)
+            item.name: {"pattern": item.pattern, "definition": item.definition}
+            for item in policies(days=days, scale=scale, version=version)
         },
-        logins={each.name: _shown(each) for each in logins()} if with_logins else {},
+        logins={item.name: _shown(item) for item in logins()} if with_logins else {},
     )
 
 
 def policies(*, days: float, scale: float, version: int) -> Iterator[Policy]:
     for work in bus.WORKS:
-        cap = bus.most_waiting(work, days=days, scale=scale)
+        cap = bus.max_waiting(work, days=days, scale=scale)
         name = work.queue.removesuffix(".queue")
         yield Policy(name, _exactly(work.queue), {"max-length": cap})
     retries = {"max-length": round(MAX_RETRYING * scale)}
     yield Policy("farmiq.retries", r"^farmiq\.[a-z-]+\.[a-z]+-retry-[0-9]+m?s\.queue$", retries)
-    # Without reject-publish a full queue would drop its oldest, and those are kept for a person.
-    aside: Definition = {"max-length": round(MAX_SET_ASIDE * scale), "overflow": "reject-publish"}
-    looked_at_often = {"delivery-limit": -1} if version >= NO_LIMIT_SINCE else {}
-    yield Policy("farmiq.aside", r"^farmiq\.[a-z-]+\.dlq\.queue$", aside | looked_at_often)
-    # No cap for what nobody wants: full, it would block whole batches for one type (C-10).
-    if looked_at_often:
-        yield Policy("farmiq.unrouted", _exactly(UNROUTED_QUEUE), looked_at_often)
+    # Without reject-publish a full queue would drop its oldest, and those are for a person.
+    dead_letters: Definition = {
+        "max-length": round(MAX_DEAD_LETTERS * scale),
+        "overflow": "reject-publish",
+    }
+    no_delivery_limit = {"delivery-limit": -1} if version >= NO_LIMIT_SINCE else {}
+    yield Policy("farmiq.aside", r"^farmiq\.[a-z-]+\.dlq\.queue$", dead_letters | no_delivery_limit)
+    # No limit for events that no queue wants: a full queue would block whole batches (C-10).
+    if no_delivery_limit:
+        yield Policy("farmiq.unrouted", _exactly(UNROUTED_QUEUE), no_delivery_limit)
 
 
 def logins() -> Iterator[Login]:
     domains = tuple(
-        each.name
-        for each in bus.EXCHANGES
-        if each.name not in (RETRY_EXCHANGE, bus.UNROUTED_EXCHANGE)
+        item.name
+        for item in bus.EXCHANGES
+        if item.name not in (RETRY_EXCHANGE, bus.UNROUTED_EXCHANGE)
     )
     yield Login("cloud-ingestion", write=domains)
     for service in dict.fromkeys(work.service for work in bus.WORKS):
         yield _consumer(service, [work for work in bus.WORKS if work.service == service])
-    aside = (UNROUTED_QUEUE, *dict.fromkeys(work.dead_letters for work in bus.WORKS))
-    yield Login("cloud-deadletter-service", write=(RETRY_EXCHANGE, *domains), read=aside)
-    everything = (*(work.queue for work in bus.WORKS), *aside)
+    dead_letters = (UNROUTED_QUEUE, *dict.fromkeys(work.dead_letters for work in bus.WORKS))
+    yield Login("cloud-deadletter-service", write=(RETRY_EXCHANGE, *domains), read=dead_letters)
+    everything = (*(work.queue for work in bus.WORKS), *dead_letters)
     yield Login("cloud", write=(RETRY_EXCHANGE, *domains), read=everything)
 
 
-# What services other than cloud-ingestion make themselves (RB-03).
-_MAKES = {
+# Events that services other than cloud-ingestion publish (RB-03).
+_PUBLISHES = {
     "cloud-telemetry-service": telemetry.AGGREGATED,
     "cloud-analytics-service": kpi.DAILY_UPDATED,
 }
@@ -130,8 +133,8 @@ _MAKES = {
 
 def _consumer(service: str, works: list[Work]) -> Login:
     keys = {RETRY_EXCHANGE: rf"^farmiq\.{re.escape(service)}\."}
-    if made := _MAKES.get(service):
-        keys[f"farmiq.{made.partition('.')[0]}.exchange"] = f"^{re.escape(made)}$"
+    if event_type := _PUBLISHES.get(service):
+        keys[f"farmiq.{event_type.partition('.')[0]}.exchange"] = f"^{re.escape(event_type)}$"
     return Login(service, write=tuple(keys), read=tuple(work.queue for work in works), keys=keys)
 
 
@@ -153,19 +156,19 @@ def differences(have: State, want: State) -> list[Difference]:
         *_named("exchange", have.exchanges, want.exchanges, changeable=False),
         *_named("queue", have.queues, want.queues, changeable=False),
         *(
-            Difference("create", "binding", _spoken(each))
-            for each in sorted(want.bindings - have.bindings)
+            Difference("create", "binding", _binding_text(item))
+            for item in sorted(want.bindings - have.bindings)
         ),
         *(
-            Difference("extra", "binding", _spoken(each))
-            for each in sorted(have.bindings - want.bindings)
+            Difference("extra", "binding", _binding_text(item))
+            for item in sorted(have.bindings - want.bindings)
         ),
         *_named("policy", have.policies, want.policies, changeable=True),
         *_named("login", have.logins, want.logins, changeable=True),
     ]
 
 
-def _spoken(binding: tuple[str, str, str]) -> str:
+def _binding_text(binding: tuple[str, str, str]) -> str:
     exchange, queue, key = binding
     return f"{exchange} --{key}--> {queue}"
 

@@ -105,7 +105,7 @@ def provide_bus(engines: Mapping[str, str]) -> None:
     with rabbit.Api(url, vhost=vhost) as api:
         want = broker.wanted(CloudSettings.load_some(engines), api, users=False)
         for each in broker.differences(api, want, users=False):
-            broker.make(api, want, each)
+            broker.apply(api, want, each)
 
 
 def _migrate(root: Path, engines: Mapping[str, str]) -> None:
@@ -149,7 +149,7 @@ async def _enroll(root: Path, url: str) -> Path:
         tokens.write_private(file, tokens.new_key())
     public = tokens.PublicKey.read(tokens.public_part(json.loads(file.read_text("utf-8"))))
     async with await psycopg.AsyncConnection.connect(url) as tx:
-        if not await registry.known(tx, public.key_id):
+        if not await registry.registrations(tx, public.key_id):
             code, _ = await registry.invite(
                 tx, CLUSTER_ID, [TENANT_ID], lasts=timedelta(minutes=5), actor="demo"
             )

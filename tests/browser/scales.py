@@ -106,7 +106,7 @@ def land(
     async def work() -> None:
         async with await psycopg.AsyncConnection.connect(url) as connection:
             events = [event for each in weighings for event in each.events]
-            await store.record(connection, events)
+            await store.apply_events(connection, events)
 
     run(work())
     if admin_url:

@@ -22,7 +22,7 @@ SERVICE_OF = {
     "ingress": "edge-ingress-gateway",
     "sync": "edge-sync-forwarder",
     "ingestion": "cloud-ingestion",
-    "landing": "cloud-telemetry-service",
+    "sink": "cloud-telemetry-service",
 }
 # Nothing passes here, so nothing is delivered again: such a round only must not hurt.
 BESIDE = ("telemetry.in_partition_upkeep",)
@@ -39,7 +39,7 @@ ELSEWHERE = {
     "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",
     "sync.after_archive": "tests/integration/edge/sync/test_crash.py",
     "sync.before_reap_commit": "tests/integration/edge/sync/test_crash.py",
-    "consume.after_set_aside": "tests/integration/cloud/test_landing.py",
+    "consume.after_set_aside": "tests/integration/cloud/test_sinks.py",
     "dlq.after_publish": "tests/integration/cloud/test_deadletter.py",
     "observations.after_claim": "tests/integration/cloud/test_observations.py",
     "observations.after_put": "tests/integration/cloud/test_observations.py",

@@ -47,8 +47,8 @@ async def publish(farm: Farm, messages: list[Message]) -> None:
         # tests/chaos takes these points with readings; here they come once more, with weighings.
         pytest.param(GATEWAY, "ingress.before_commit", marks=pytest.mark.long),
         pytest.param(GATEWAY, "ingress.after_commit", marks=pytest.mark.long),
-        (SESSIONS, "landing.before_commit"),
-        (SESSIONS, "landing.after_commit"),
+        (SESSIONS, "sink.before_commit"),
+        (SESSIONS, "sink.after_commit"),
     ],
 )
 async def test_every_event_three_times_in_any_order_past_a_death(

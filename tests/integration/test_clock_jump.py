@@ -6,10 +6,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from farmiq.cloud import forgetting
+from farmiq.cloud import retention
 from farmiq.cloud.camera.gateway import jobs as camera_jobs
-from farmiq.cloud.forgetting import Forgotten
 from farmiq.cloud.identity import accounts
+from farmiq.cloud.retention import Retention
 from farmiq.config import EdgeSettings
 from farmiq.edge.devices import floods
 from farmiq.edge.ingress import upkeep
@@ -49,8 +49,8 @@ async def test_ids_are_not_forgotten_while_the_clock_is_ahead(
         def job() -> clock.Do:
             if site == "edge":
                 return _edge_chore(pool, database, free_port())
-            what = Forgotten("ingestion_dedupe", "received_at", 2)
-            return forgetting.job(pool, what, name="test").do
+            what = Retention("ingestion_dedupe", "received_at", 2)
+            return retention.job(pool, what, name="test").do
 
         forget = job()
         await forget()

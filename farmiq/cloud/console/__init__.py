@@ -1,1 +1,1 @@
-"""What people see: pages, their live updates and their JSON twins."""
+"""cloud-console: pages, their live updates and the same data as JSON."""

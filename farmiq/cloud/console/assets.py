@@ -1,4 +1,4 @@
-"""Static files: read once, served under an address that holds their content's hash, for ever."""
+"""Static files: read once, served under a URL with the hash of the content, cached for ever."""
 
 import hashlib
 from collections.abc import Mapping

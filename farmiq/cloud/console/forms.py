@@ -1,4 +1,4 @@
-"""Forms: a small urlencoded body, and the token that shows it came from our own page."""
+"""Forms: a small urlencoded body, and the CSRF token."""
 
 import hmac
 from collections.abc import Mapping
@@ -29,5 +29,5 @@ def parse(body: bytes) -> dict[str, str]:
 
 
 def came_from_us(form: Mapping[str, str], token: str | None) -> bool:
-    """Whether the form carries the token that we gave to this browser."""
+    """Whether the form has the CSRF token of this browser."""
     return bool(token) and hmac.compare_digest(form.get("csrf", "").encode(), str(token).encode())

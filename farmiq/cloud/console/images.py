@@ -1,4 +1,4 @@
-"""What the page of one camera image says: pure, from its row and a clock."""
+"""Pure: the page of one camera image, from its row and the time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ STATUS_WORDS = {"complete": "here", "receiving": "on its way", "failed": "failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """One image of a camera with what is known of it; site and day where its wake has them."""
+    """One image of a camera; site and day are those of its wake, if any."""
 
     image_id: UUID
     device_id: UUID
@@ -60,11 +60,11 @@ class View:
     @property
     def site(self) -> str | None:
         """The day of the site that the image belongs to."""
-        found = self.image
-        if found.site_id is None:
+        image = self.image
+        if image.site_id is None:
             return None
-        day = sites.site_address(found.site_id, day=found.session_date, camera=found.device_id)
-        return f"{day}#i-{found.image_id}"
+        day = sites.site_address(image.site_id, day=image.session_date, camera=image.device_id)
+        return f"{day}#i-{image.image_id}"
 
 
 def address(image_id: UUID) -> str:

@@ -1,4 +1,4 @@
-"""Live pages: one LISTEN per process, fanned out to the browsers of the company that changed.
+"""Live pages: one LISTEN per process, passed on to the browsers of the company that changed.
 
 telemetry, weighvision, cameras --NOTIFY …_changed--> [hub]
 [hub] --Server-Sent Events: "fetch again"--> browsers
@@ -14,20 +14,20 @@ from psycopg import sql
 
 from farmiq.plumbing import backoff, db, log
 
-# A browser counts on a beat: after 25 s without one it says that its data may be old.
+# After 25 s without a beat, a page says that its data may be old.
 BEAT_S = 10.0
-# A browser is told at most this often.
+# The minimum time between two messages to a browser.
 PAUSE_S = 1.0
 MAX_PER_SIGN_IN = 10
 
-# What pages are about, and the channel on which the database tells that it changed.
+# The topics of pages, and the database channels of their changes.
 TELEMETRY, WEIGHVISION, CAMERA = "telemetry", "weighvision", "camera"
 CHANNELS = {about: f"{about}_changed" for about in (TELEMETRY, WEIGHVISION, CAMERA)}
 
 # A browser cannot see comments of the stream, so the beat is an event too.
 BEAT = b"event: beat\ndata: {}\n\n"
 CHANGED = b"event: changed\ndata: {}\n\n"
-# We ourselves hear nothing from the database: whoever looks must know.
+# This process gets no notifications from the database: people must know.
 DEAF = b"event: deaf\ndata: {}\n\n"
 
 
@@ -41,7 +41,7 @@ class Subscription:
 
 @dataclass
 class Hub:
-    """Who looks at what, and whether we hear of changes ourselves."""
+    """The open live pages, and whether this process gets notifications itself."""
 
     listening: bool = False
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -58,7 +58,10 @@ class Hub:
 
     def is_full(self, sign_in: bytes) -> bool:
         """Whether one sign-in has as many live pages open as it may."""
-        return sum(found.sign_in == sign_in for found in self._subscriptions) >= MAX_PER_SIGN_IN
+        return (
+            sum(subscription.sign_in == sign_in for subscription in self._subscriptions)
+            >= MAX_PER_SIGN_IN
+        )
 
     def changed(self, company_id: str, about: str = TELEMETRY) -> None:
         for subscription in self._subscriptions:
@@ -66,7 +69,7 @@ class Hub:
                 subscription.woken.set()
 
     def hear(self, *, listening: bool) -> None:
-        """We hear the database again, or no longer: what everybody sees may be old."""
+        """Notifications come again, or no longer: every page may be old."""
         self.listening = listening
         self._wake_all()
 
@@ -83,9 +86,9 @@ class Hub:
 async def stream(
     hub: Hub, *, company_id: str, sign_in: bytes, lasts_s: float, about: str = TELEMETRY
 ) -> AsyncIterator[bytes]:
-    """What one browser hears, until the server stops or the sign-in expires.
+    """The messages to one browser, until the server stops or the sign-in expires.
 
-    It begins with "changed": something may have changed between the page and this stream.
+    The first is "changed": something may have changed between the page and this stream.
     """
     clock = asyncio.get_running_loop().time
     ends_at = clock() + lasts_s
@@ -113,7 +116,7 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 async def listen(url: str, hub: Hub) -> None:
-    """Hear the database for ever, and say so when we do not."""
+    """Listen to the database for ever; the hub knows when that fails."""
     logger = log.get("cloud-console")
     waiting = backoff.Backoff()
     while True:
@@ -137,6 +140,6 @@ async def _listen_once(url: str, hub: Hub) -> None:
         while True:
             async for notice in connection.notifies(timeout=BEAT_S):
                 hub.changed(notice.payload, notice.channel.removesuffix("_changed"))
-            # A connection that died quietly shows itself here.
+            # A dead connection is noticed here.
             async with asyncio.timeout(BEAT_S):
                 await connection.execute("select 1")

@@ -1,4 +1,4 @@
-"""How answers look: templates, the headers of every page, and pages for what went wrong."""
+"""How responses look: templates, the headers of every page, and error pages."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -35,8 +35,8 @@ PROBLEMS = {
 OTHER_PROBLEM = ("Something went wrong", "")
 _SIGN_IN, _SERVER_ERROR = 401, 500
 MAX_ADDRESS_CHARS = 1000
-# One slash and no backslash: browsers take `//host` and `/\\host` for another site, and skip
-# control characters before they look.
+# One slash and no backslash: browsers treat `//host` and `/\\host` as another site, and ignore
+# control characters.
 _OWN_ADDRESS = re.compile(r"/(?![/\\])[!-\[\]-~]*")
 
 Endpoint = Callable[..., Awaitable[Any]]
@@ -65,19 +65,19 @@ def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
 
 
 def is_browser(request: Request) -> bool:
-    """Browsers ask for pages; programs, and our own script, get the standard bodies."""
+    """Browsers accept HTML; programs and our own script get the standard error bodies."""
     return "text/html" in request.headers.get("accept", "")
 
 
-def own_address(asked: str | None) -> str:
-    """The page of ours to show after signing in; "/" for whatever could lead elsewhere."""
-    if not asked or len(asked) > MAX_ADDRESS_CHARS or not _OWN_ADDRESS.fullmatch(asked):
+def own_address(wanted: str | None) -> str:
+    """The page to show after signing in; "/" for any address that could be of another site."""
+    if not wanted or len(wanted) > MAX_ADDRESS_CHARS or not _OWN_ADDRESS.fullmatch(wanted):
         return "/"
-    return "/" if asked.partition("?")[0] in ("/sign-in", "/sign-out") else asked
+    return "/" if wanted.partition("?")[0] in ("/sign-in", "/sign-out") else wanted
 
 
 def to_sign_in(request: Request) -> Response:
-    """The sign-in form, which leads on to the page that was asked for."""
+    """Redirect to the sign-in form, which then redirects to the requested page."""
     address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     wanted = own_address(address) if request.method == "GET" else "/"
     query = "" if wanted == "/" else f"?{urlencode({'next': wanted})}"
@@ -85,7 +85,7 @@ def to_sign_in(request: Request) -> Response:
 
 
 def with_error_pages(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, whose failures are pages for browsers and the standard body for others."""
+    """The endpoint; its errors are pages for browsers and the standard body for others."""
 
     @wraps(endpoint)
     async def answer(*arguments: Any, **named: Any) -> Any:
@@ -108,7 +108,7 @@ def with_error_pages(endpoint: Endpoint) -> Endpoint:
 
 
 def not_found(otherwise: ASGIApp) -> ASGIApp:
-    """What the router calls when nothing matches: a page for browsers, else what it was."""
+    """The app for unknown routes: a page for browsers, else `otherwise`."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and is_browser(request := Request(scope)):
@@ -121,7 +121,7 @@ def not_found(otherwise: ASGIApp) -> ASGIApp:
 
 def problem_page(request: Request, error: http.HttpError) -> Response:
     headline, advice = PROBLEMS.get(error.status, OTHER_PROBLEM)
-    found = page(
+    response = page(
         "problem.html",
         status=error.status,
         headline=headline,
@@ -129,8 +129,8 @@ def problem_page(request: Request, error: http.HttpError) -> Response:
         trace_id=http.trace_id(request) if error.status >= _SERVER_ERROR else "",
     )
     if error.retry_after_s:
-        found.headers["Retry-After"] = str(error.retry_after_s)
-    return found
+        response.headers["Retry-After"] = str(error.retry_after_s)
+    return response
 
 
 def _answer(request: Request, error: http.HttpError) -> Response:

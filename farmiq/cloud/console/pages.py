@@ -1,4 +1,4 @@
-"""The routes of the console: sign in and out, switch company, Latest readings and its twins."""
+"""The routes of the console: sign in and out, switch company, Latest readings as HTML and JSON."""
 
 import asyncio
 import gzip
@@ -14,19 +14,19 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 
 from farmiq import api
 from farmiq.cloud.console import forms, live, look, readings, store
-from farmiq.cloud.identity import desk, session
+from farmiq.cloud.identity import session, sign_in
 from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db, http
 
-# Holds the token of the sign-in form: there is no sign-in yet that could hold it.
+# The CSRF token of the sign-in form, for which there is no sign-in yet.
 FORM_COOKIE = "farmiq_form"
 FORM_LASTS_S = 3600
-# Tells browsers that have signed in before from strangers; it opens nothing.
+# Proves that a browser has signed in before; it gives no access.
 BROWSER_COOKIE = "farmiq_browser"
 BROWSER_LASTS_S = 180 * 24 * 3600
 
-REFUSED = "E-mail and password do not match. Check both and try again."
+REJECTED = "E-mail and password do not match. Check both and try again."
 EXPIRED = "This form was open for too long. Please sign in again."
 BUSY = "Too many people are signing in. Try again in a few seconds."
 TOO_MANY = "Too many attempts. Try again in {minutes} min."
@@ -62,7 +62,7 @@ class LatestReadings(api.Model):
 @dataclass(frozen=True)
 class Pages:
     pool: db.Pool
-    desk: desk.Desk
+    sign_ins: sign_in.SignIns
     hub: live.Hub
     cookie_secure: bool
 
@@ -86,30 +86,30 @@ class Pages:
             summary="The newest reading of every sensor",
             response_model=LatestReadings,
             response_description="The readings of the person's company.",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
         )
         app.router.default = look.not_found(app.router.default)
 
     async def latest(self, request: Request) -> Response:
         signed_in = await self.must_be_signed_in(request)
-        found = await self._view(request, signed_in)
+        view = await self._view(request, signed_in)
         return await asyncio.to_thread(
             look.page,
             "latest.html",
-            view=found,
+            view=view,
             csrf=signed_in.csrf_token,
             choices=await self.choices(signed_in),
         )
 
     async def fragment(self, request: Request) -> Response:
-        found = await self._view(request, await self.must_be_signed_in(request))
-        page = await asyncio.to_thread(look.page, "fragment.html", view=found)
-        return await asyncio.to_thread(packed, request, page)
+        view = await self._view(request, await self.must_be_signed_in(request))
+        page = await asyncio.to_thread(look.page, "fragment.html", view=view)
+        return await asyncio.to_thread(compressed, request, page)
 
     async def latest_json(self, request: Request, response: Response) -> Any:
-        found = await self._view(request, await self.must_be_signed_in(request))
+        view = await self._view(request, await self.must_be_signed_in(request))
         response.headers["Cache-Control"] = "no-store"
-        return readings.as_json(found)
+        return readings.as_json(view)
 
     async def live(self, request: Request) -> Response:
         signed_in = await self.must_be_signed_in(request)
@@ -129,38 +129,38 @@ class Pages:
             sign_in=signed_in.token_hash,
             lasts_s=signed_in.remaining_s,
         )
-        # The extra header asks a proxy in between not to hold messages back.
+        # The extra header makes a proxy pass messages on at once.
         headers = {**look.HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(source, media_type="text/event-stream", headers=headers)
 
     async def sign_in_form(self, request: Request) -> Response:
-        asked = request.query_params.get("next", "")
+        wanted = request.query_params.get("next", "")
         if await self.who(request):
-            return RedirectResponse(look.own_address(asked), 303, headers=look.HEADERS)
-        return self._form(request, {"next": asked})
+            return RedirectResponse(look.own_address(wanted), 303, headers=look.HEADERS)
+        return self._form(request, {"next": wanted})
 
     async def sign_in(self, request: Request) -> Response:
         form = await forms.read(request)
         if not forms.came_from_us(form, request.cookies.get(FORM_COOKIE)):
             return self._form(request, form, error=http.HttpError(403, EXPIRED))
         try:
-            opened = await self.desk.sign_in(
+            opened = await self.sign_ins.sign_in(
                 form.get("email", ""),
                 form.get("password", ""),
                 network=http.network(request),
                 browser=request.cookies.get(BROWSER_COOKIE),
             )
-        except desk.Refused:
-            return self._form(request, form, error=http.HttpError(401, REFUSED))
-        except desk.TooManyAttempts as error:
+        except sign_in.RejectedError:
+            return self._form(request, form, error=http.HttpError(401, REJECTED))
+        except sign_in.TooManyAttemptsError as error:
             return self._form(request, form, error=too_many(error.retry_after_s))
         except TooBusyError as error:
             busy = http.HttpError(429, BUSY, retry_after_s=error.retry_after_s)
             return self._form(request, form, error=busy)
         answer = RedirectResponse(look.own_address(form.get("next")), 303, headers=look.HEADERS)
         answer.delete_cookie(FORM_COOKIE, path="/sign-in")
-        lasts_s = int(self.desk.lasts.total_seconds())
-        self._set_cookie(answer, desk.COOKIE, opened.token, path="/", lasts_s=lasts_s)
+        lasts_s = int(self.sign_ins.lasts.total_seconds())
+        self._set_cookie(answer, sign_in.COOKIE, opened.token, path="/", lasts_s=lasts_s)
         self._set_cookie(
             answer, BROWSER_COOKIE, opened.browser, path="/sign-in", lasts_s=BROWSER_LASTS_S
         )
@@ -172,8 +172,8 @@ class Pages:
         if signed_in is not None:
             if not forms.came_from_us(await forms.read(request), signed_in.csrf_token):
                 raise http.HttpError(403, "this form is not of your sign-in: load the page again")
-            await self.desk.sign_out(signed_in)
-        answer.delete_cookie(desk.COOKIE, path="/")
+            await self.sign_ins.sign_out(signed_in)
+        answer.delete_cookie(sign_in.COOKIE, path="/")
         return answer
 
     async def switch_company(self, request: Request) -> Response:
@@ -183,29 +183,29 @@ class Pages:
         if not forms.came_from_us(form, signed_in.csrf_token):
             raise http.HttpError(403, "this form is not of your sign-in: load the page again")
         try:
-            await self.desk.look_at(signed_in, company_named(form.get("company_id", "")))
-        except session.NotYours:
+            await self.sign_ins.choose_company(signed_in, company_named(form.get("company_id", "")))
+        except session.NotYourCompanyError:
             raise http.HttpError(403, "you may look at your own company only") from None
-        except session.NoSuchCompany:
+        except session.NoSuchCompanyError:
             raise no_such_company() from None
-        except session.SignedOut:
+        except session.SignedOutError:
             raise not_signed_in() from None
         return RedirectResponse("/", 303, headers=look.HEADERS)
 
     async def static(self, request: Request) -> Response:
-        found = look.files.get(request.path_params["name"])
-        if found is None or found.address != request.url.path:
+        asset = look.files.get(request.path_params["name"])
+        if asset is None or asset.address != request.url.path:
             raise http.HttpError(404, "there is no such file")
         headers = {
             "Cache-Control": "public, max-age=31536000, immutable",
             "X-Content-Type-Options": "nosniff",
         }
-        answer = Response(found.content, media_type=found.media_type, headers=headers)
-        return packed(request, answer)
+        answer = Response(asset.content, media_type=asset.media_type, headers=headers)
+        return compressed(request, answer)
 
     async def who(self, request: Request) -> SignIn | None:
-        """By the cookie of a browser, or by the token as `Authorization: Bearer …`."""
-        return await self.desk.signed_in(request)
+        """By the cookie of a browser, or by a bearer token."""
+        return await self.sign_ins.signed_in(request)
 
     async def must_be_signed_in(self, request: Request) -> SignIn:
         signed_in = await self.who(request)
@@ -215,22 +215,24 @@ class Pages:
 
     @asynccontextmanager
     async def as_person(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:
-        """In the company that the address names, else in the one that the sign-in has chosen.
+        """In the company of the URL, else in the one that the sign-in has chosen.
 
-        So a page goes on showing what it began with, also when another tab switches.
+        So a page stays in its company when another tab switches.
         """
-        asked = request.query_params.get("company")
-        wanted = company_named(asked) if asked else None
+        given = request.query_params.get("company")
+        wanted = company_named(given) if given else None
         try:
-            async with session.as_person(self.pool, signed_in.token, company_id=wanted) as found:
-                yield found
-        except session.SignedOut:
+            async with session.as_person(
+                self.pool, signed_in.token, company_id=wanted
+            ) as connection:
+                yield connection
+        except session.SignedOutError:
             raise not_signed_in() from None
-        # Whether the company exists is nobody's business but a super admin's.
-        except (session.NotYours, session.NoSuchCompany):
+        # Only a super admin may learn whether a company exists.
+        except (session.NotYourCompanyError, session.NoSuchCompanyError):
             raise no_such_company() from None
 
-    async def choices(self, signed_in: SignIn) -> list[readings.Choice]:
+    async def choices(self, signed_in: SignIn) -> list[readings.SelectableCompany]:
         if not signed_in.is_super_admin:
             return []
         async with session.as_person(self.pool, signed_in.token) as connection:
@@ -239,19 +241,19 @@ class Pages:
     async def _view(self, request: Request, signed_in: SignIn) -> readings.View:
         async with self.as_person(request, signed_in) as connection:
             company = await store.company(connection, email=signed_in.email)
-            found = await store.latest(connection)
+            rows = await store.latest(connection)
         if company is None:
             raise not_signed_in()
-        # In a thread, like rendering: a large farm must not hold up everybody else's requests.
-        return await asyncio.to_thread(readings.view, company, found, now=datetime.now(UTC))
+        # In a thread, like rendering: a large farm must not delay other requests.
+        return await asyncio.to_thread(readings.view, company, rows, now=datetime.now(UTC))
 
     def _form(
         self, request: Request, given: Mapping[str, str], *, error: http.HttpError | None = None
     ) -> Response:
-        """The form with what was given before; with an error, what was wrong and its status."""
+        """The form with the values entered before; with an error, its text and status."""
         if error and not look.is_browser(request):
             raise error
-        token = request.cookies.get(FORM_COOKIE) or desk.new_token()
+        token = request.cookies.get(FORM_COOKIE) or sign_in.new_token()
         answer = look.page(
             "sign_in.html",
             status=error.status if error else 200,
@@ -299,8 +301,8 @@ def too_many(retry_after_s: int) -> http.HttpError:
     return http.HttpError(429, TOO_MANY.format(minutes=minutes), retry_after_s=retry_after_s)
 
 
-def packed(request: Request, answer: Response) -> Response:
-    """Gzipped where the browser takes it: the table of 200 devices shrinks to a tenth."""
+def compressed(request: Request, answer: Response) -> Response:
+    """Compressed with gzip if the browser accepts it: 200 devices shrink to a tenth."""
     if "gzip" in request.headers.get("accept-encoding", ""):
         answer.body = gzip.compress(answer.body, compresslevel=4, mtime=0)
         answer.headers["Content-Encoding"] = "gzip"

@@ -1,7 +1,7 @@
-"""What the page Latest readings says about each sensor: pure, from the stored rows and a clock.
+"""Pure: the page Latest readings, from the stored rows and the time.
 
-A sensor is one metric of one device. Its state is decided here and nowhere else: the sentence,
-the title, the table and the JSON twin all come from the same rows.
+A sensor is one metric of one device. Its state is decided only here: the sentence, the title, the
+table and the JSON all come from the same rows.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ from farmiq.cloud.console import sparkline, words
 from farmiq.cloud.console.sparkline import Point
 from farmiq.messages import instants
 
-SHORTEST_INTERVAL_S = 10.0
+MIN_INTERVAL_S = 10.0
 MAX_INTERVAL_S = 366 * 86_400.0
 UNKNOWN_INTERVAL_S = 120.0
-# A clock may be off by this much before we speak of it.
+# A clock may be ahead by this much.
 CLOCK_TOLERANCE_S = 60.0
-# From this delay on a reading did not just travel, it waited for something.
+# From this delay on, the time of arrival is shown too.
 WORTH_SAYING_S = 120.0
-# A bucket is sent when it has been over for a while (TELEMETRY_AGG_SETTLE_SECONDS at the edge).
+# A bucket is sent some time after its end (TELEMETRY_AGG_SETTLE_SECONDS at the edge).
 SETTLES_S = 30.0
 WINDOW_S = {"1m": 60.0, "1h": 3600.0, "1d": 86400.0}
 MEANS = {"1m": "mean of a minute", "1h": "mean of an hour", "1d": "mean of a day"}
@@ -39,7 +39,7 @@ class State(StrEnum):
     REVOKED = "revoked"
 
 
-# What needs somebody stands first; what nobody waits for any more stands last.
+# Problems first, revoked devices last.
 _RANK = {State.LATE: 0, State.AHEAD: 0, State.CURRENT: 1, State.REVOKED: 2}
 
 
@@ -78,7 +78,7 @@ class Company:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class SelectableCompany:
     """A company that a super admin can switch to."""
 
     company_id: UUID
@@ -184,7 +184,7 @@ def view(company: Company, readings: Sequence[Reading], *, now: datetime) -> Vie
 
 
 def expected_interval_s(instants: Sequence[datetime]) -> float:
-    """How often a sensor reports, judged by its last readings (oldest first)."""
+    """How often a sensor reports, by its last readings (oldest first)."""
     gaps = [
         gap
         for earlier, later in itertools.pairwise(instants)
@@ -192,11 +192,11 @@ def expected_interval_s(instants: Sequence[datetime]) -> float:
     ]
     if not gaps:
         return UNKNOWN_INTERVAL_S
-    return min(max(statistics.median(gaps), SHORTEST_INTERVAL_S), MAX_INTERVAL_S)
+    return min(max(statistics.median(gaps), MIN_INTERVAL_S), MAX_INTERVAL_S)
 
 
 def _interval_s(reading: Reading) -> float:
-    """Buckets come no oftener than they are long, and a little after their end."""
+    """Buckets come at most once per window, and a little after their end."""
     interval_s = expected_interval_s([point.at for point in reading.history])
     if reading.window is None:
         return interval_s
@@ -204,9 +204,9 @@ def _interval_s(reading: Reading) -> float:
 
 
 def state(captured_at: datetime, *, interval_s: float, now: datetime) -> State:
-    """Late is a reading older than two expected intervals.
+    """A reading older than two expected intervals is late.
 
-    One from the future would look current for as long as its clock is wrong, so it is not.
+    A reading from the future is not current: it would stay so as long as the clock is wrong.
     """
     age_s = (now - captured_at).total_seconds()
     if age_s < -CLOCK_TOLERANCE_S:
@@ -229,11 +229,11 @@ def sentence(*, sensors: int, barns: int, late: int, ahead: int) -> str:
     return f"{late_part}; {ahead} {'has' if ahead == 1 else 'have'} {clocks} ahead"
 
 
-def _share(some: int, all_of_them: int, *, verb: tuple[str, str] = ("is", "are")) -> str:
-    one, many = verb
-    if some == all_of_them:
-        return f"The only sensor {one}" if some == 1 else f"All {some} sensors {many}"
-    return f"{some} of {all_of_them} sensors {one if some == 1 else many}"
+def _share(count: int, total: int, *, verb: tuple[str, str] = ("is", "are")) -> str:
+    singular, plural = verb
+    if count == total:
+        return f"The only sensor {singular}" if count == 1 else f"All {count} sensors {plural}"
+    return f"{count} of {total} sensors {singular if count == 1 else plural}"
 
 
 def _place(reading: Reading) -> tuple[str, str, str, str]:
@@ -247,12 +247,12 @@ def _barn_of(reading: Reading) -> tuple[str, str]:
 def _barn(
     farm_id: str, barn_id: str, readings: Sequence[Reading], *, now: datetime, zone: ZoneInfo
 ) -> Barn:
-    found = [(reading, _state(reading, now=now)) for reading in readings]
-    found.sort(key=lambda each: _RANK[each[1]])
-    before = [None, *(reading.device_id for reading, _ in found)]
+    states = [(reading, _state(reading, now=now)) for reading in readings]
+    states.sort(key=lambda item: _RANK[item[1]])
+    before = [None, *(reading.device_id for reading, _ in states)]
     rows = tuple(
         _row(reading, state, again=reading.device_id == above, now=now, zone=zone)
-        for (reading, state), above in zip(found, before, strict=False)
+        for (reading, state), above in zip(states, before, strict=False)
     )
     return Barn(key=_key("b", farm_id, barn_id), farm_id=farm_id, barn_id=barn_id, rows=rows)
 
@@ -263,16 +263,16 @@ def _state(reading: Reading, *, now: datetime) -> State:
     return state(reading.captured_at, interval_s=_interval_s(reading), now=now)
 
 
-def _row(reading: Reading, found: State, *, again: bool, now: datetime, zone: ZoneInfo) -> Row:
+def _row(reading: Reading, state: State, *, again: bool, now: datetime, zone: ZoneInfo) -> Row:
     interval_s = _interval_s(reading)
     return Row(
         reading=reading,
         key=_key("s", reading.device_id, reading.metric_type),
         again=again,
-        state=found,
+        state=state,
         interval_s=interval_s,
         late_at=min(reading.captured_at, now) + timedelta(seconds=2 * interval_s),
-        age=_age(found, (now - reading.captured_at).total_seconds()),
+        age=_age(state, (now - reading.captured_at).total_seconds()),
         value=words.number(reading.value),
         mean=MEANS.get(reading.window or "", ""),
         captured=words.instant(reading.captured_at, now=now, zone=zone),
@@ -282,11 +282,11 @@ def _row(reading: Reading, found: State, *, again: bool, now: datetime, zone: Zo
     )
 
 
-def _age(found: State, age_s: float) -> str:
-    if found is State.AHEAD:
+def _age(state: State, age_s: float) -> str:
+    if state is State.AHEAD:
         return f"clock {words.duration(-age_s)} ahead"
     ago = words.ago(age_s)
-    return ago if found is State.CURRENT else f"last reading {ago}"
+    return ago if state is State.CURRENT else f"last reading {ago}"
 
 
 def _arrived(reading: Reading, *, now: datetime, zone: ZoneInfo) -> str:
@@ -297,20 +297,20 @@ def _arrived(reading: Reading, *, now: datetime, zone: ZoneInfo) -> str:
 
 
 def _key(kind: str, *parts: str) -> str:
-    """An id for the browser: names from devices may hold anything, ids may not."""
+    """An id for HTML: names of devices may have any character, ids may not."""
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
     return f"{kind}-{digest[:12]}"
 
 
-def as_json(found: View) -> dict[str, object]:
-    """The twin of the page for programs: the same rows, the same states."""
+def as_json(view: View) -> dict[str, object]:
+    """The page as JSON: the same rows, the same states."""
     return {
-        "company": found.company.name,
-        "timezone": found.company.timezone,
-        "as_of": instants.rfc3339(found.now),
-        "summary": found.sentence,
-        "problems": found.problems,
-        "readings": [_row_as_json(row, now=found.now) for row in found.rows],
+        "company": view.company.name,
+        "timezone": view.company.timezone,
+        "as_of": instants.rfc3339(view.now),
+        "summary": view.sentence,
+        "problems": view.problems,
+        "readings": [_row_as_json(row, now=view.now) for row in view.rows],
     }
 
 

@@ -1,4 +1,4 @@
-"""What the page to change a camera's schedule says: pure; when it counts, the database says."""
+"""Pure: the page to change a camera's schedule; the database decides when it takes effect."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from farmiq.cloud.console.sites import Site
 from farmiq.cloud.console.strips import Camera
 
 MAX_CRON = 200
-# Offered beside the field; each is only a text that is typed into it.
+# Examples beside the input field.
 EXAMPLES = (
     ("Twice a day", "0 8,16 * * *"),
     ("Every 4 hours", "0 */4 * * *"),
@@ -27,7 +27,7 @@ _MAX_TIMES = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What would happen, as fn_preview_schedule_change says it."""
+    """The effect of a change, from fn_preview_schedule_change."""
 
     cron: str
     text: str
@@ -80,7 +80,7 @@ def address(site: Site, camera: Camera) -> str:
 
 
 def preview(
-    said: Mapping[str, Any],
+    answer: Mapping[str, Any],
     *,
     zone: ZoneInfo,
     now: datetime,
@@ -89,35 +89,35 @@ def preview(
     current: str | None,
 ) -> Preview:
     """`before` and `after` are the wakes of the first day by the old and by the new schedule."""
-    first = date.fromisoformat(said["effective_date"])
-    at = datetime.fromisoformat(said["takes_effect_at"])
+    first = date.fromisoformat(answer["effective_date"])
+    at = datetime.fromisoformat(answer["takes_effect_at"])
     return Preview(
-        cron=said["new_wake_schedule_cron"],
-        text=said["text"],
+        cron=answer["new_wake_schedule_cron"],
+        text=answer["text"],
         when=f"{completeness.day(first)}, {at.astimezone(zone):%H:%M}, {words.zone_name(zone, at)}",
-        consequence=_consequence(said, today=now.astimezone(zone).date(), first=first),
-        dst_note=said.get("dst_note", ""),
+        consequence=_consequence(answer, today=now.astimezone(zone).date(), first=first),
+        dst_note=answer.get("dst_note", ""),
         times=times(after, zone=zone),
         added=times(sorted(set(after) - set(before)), zone=zone),
         removed=times(sorted(set(before) - set(after)), zone=zone),
-        same=said["new_wake_schedule_cron"].split() == (current or "").split(),
+        same=answer["new_wake_schedule_cron"].split() == (current or "").split(),
     )
 
 
-def _consequence(said: Mapping[str, Any], *, today: date, first: date) -> str:
+def _consequence(answer: Mapping[str, Any], *, today: date, first: date) -> str:
     then = "tomorrow" if (first - today).days == 1 else f"on {completeness.day(first)}"
-    images = words.count(said["expected_today"], "expected image")
-    return f"Today keeps {images}; {then} {said['expected_tomorrow']:,}"
+    images = words.count(answer["expected_today"], "expected image")
+    return f"Today keeps {images}; {then} {answer['expected_tomorrow']:,}"
 
 
 def times(instants: Sequence[datetime], *, zone: ZoneInfo) -> str:
-    """All of them if they are few, else the first and the last; a repeated hour stands twice."""
-    said = [f"{at.astimezone(zone):%H:%M}" for at in instants]
-    if not said:
+    """All of them if they are few, else the first and the last; a repeated hour is there twice."""
+    texts = [f"{at.astimezone(zone):%H:%M}" for at in instants]
+    if not texts:
         return "none"
-    if len(said) <= _MAX_TIMES:
-        return ", ".join(said)
-    return f"{', '.join(said[:3])} … {said[-1]}: {len(said)} times"
+    if len(texts) <= _MAX_TIMES:
+        return ", ".join(texts)
+    return f"{', '.join(texts[:3])} … {texts[-1]}: {len(texts)} times"
 
 
 def view(

@@ -1,9 +1,9 @@
-"""Console: what people see. Sign-in, and live pages: the latest readings, weighings, and sites.
+"""Console: sign-in, and live pages of the latest readings, weighings and sites.
 
 telemetry_latest, telemetry_readings, telemetry_latest_aggregates, telemetry_aggregates,
 device_events, weight_sessions, weighvision_events, media_objects,
 site_device_sessions, expected_wakes, device_wake_payloads, device_images, devices
---as the person who looks--> [console] --HTML, SSE, JSON--> browsers, programs
+--with the rights of the person--> [console] --HTML, SSE, JSON--> browsers, programs
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from farmiq.cloud import camera_images
 from farmiq.cloud.console import live, pages
 from farmiq.cloud.console.site_pages import SitePages
 from farmiq.cloud.console.weighing_pages import WeighingPages
-from farmiq.cloud.identity.desk import Desk
+from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
 
@@ -24,11 +24,13 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     hub = live.Hub()
     async with db.pool(url, name=NAME, timeout_s=3) as pool:
-        desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        ours = pages.Pages(pool, desk, hub, cookie_secure=settings.cookie_secure)
-        WeighingPages(ours, patience_s=60 * settings.weighvision_incomplete_min).add_to(server.app)
-        SitePages(ours, camera_images.gallery(settings)).add_to(server.app)
-        ours.add_to(server.app)
+        sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
+        console_pages = pages.Pages(pool, sign_ins, hub, cookie_secure=settings.cookie_secure)
+        WeighingPages(console_pages, patience_s=60 * settings.weighvision_incomplete_min).add_to(
+            server.app
+        )
+        SitePages(console_pages, camera_images.gallery(settings)).add_to(server.app)
+        console_pages.add_to(server.app)
         server.ready("console.database", lambda: db.problem(pool))
         server.ready("console.live", lambda: None if hub.listening else "hears no changes")
         try:
@@ -40,6 +42,6 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
 
 
 async def _end_streams(server: http.HttpServer, hub: live.Hub) -> None:
-    """Stopping never waits for browsers."""
+    """So that stopping does not wait for browsers."""
     await server.stopping.wait()
     hub.close()

@@ -1,4 +1,4 @@
-"""What the page of one site says: pure, from a day's wakes, its cameras and a clock.
+"""Pure: the page of one site, from a day's wakes, its cameras and the time.
 
 The sentence, the strip, the cameras' counts and the list of wakes come from the same rows.
 """
@@ -17,12 +17,12 @@ from farmiq.cloud.console.sites import Day, Site
 from farmiq.cloud.console.strips import Camera, State, Strip, Wake
 
 MAX_ROWS = 100
-# Besides the newest, so many that failed are listed: each has its button.
+# Besides the newest, so many failed ones are listed, each with its button.
 MAX_FAILED = 100
 MAX_NOTE = 160
-# A page with more wakes lists those of cameras that are open; the others come when asked for.
+# A page with more wakes lists only those of open cameras; a link shows the others.
 MAX_LISTED = 600
-# Two missed wakes: what it last said is old.
+# After two missed wakes, the last values of a camera are old.
 SILENT_AFTER = 2
 LOW_BATTERY_V = 3.6
 WEAK_DBM, FAIR_DBM = -80, -70
@@ -44,10 +44,10 @@ SCHEDULERS = frozenset({"technician", "admin"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shot:
-    """An image of a camera: its name, why it failed, and whether somebody asked for it again.
+class WakeImage:
+    """An image of a wake: its name, why it failed, and whether it was requested again.
 
-    `quality` is the verdict on it if it is not ok, `quality_reason` why.
+    `quality` is set if it is not ok, with the reason in `quality_reason`.
     """
 
     image_id: UUID
@@ -79,7 +79,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class May:
-    """What somebody may do besides looking, by their role in the company."""
+    """What a person may do besides reading, by their role in the company."""
 
     resend: bool = False
     schedule: bool = False
@@ -100,7 +100,7 @@ class WakeRow:
     at_utc: str
     arrived: str
     notes: tuple[str, ...]
-    asked: str
+    resend_text: str
     quality: str = ""
     quality_reason: str = ""
 
@@ -110,12 +110,12 @@ class WakeRow:
 
     @property
     def blemish(self) -> str:
-        """What is wrong with the picture, in a word or two."""
+        """The problem of the image, in a word or two."""
         return BLEMISHES.get(self.quality, "")
 
     @property
     def may_resend(self) -> bool:
-        """What failed can be asked for again, and again if nothing came of it."""
+        """A failed image can be requested again, any number of times."""
         return self.state is State.FAILED
 
 
@@ -123,14 +123,14 @@ class WakeRow:
 class CameraCard:
     """`standing` is one of in-touch, silent, never, retired, moved.
 
-    `hidden` wakes are not listed, some of which failed; `withheld` ones are, when this camera is
-    asked for.
+    `hidden` wakes are not listed, `hidden_failed` of them failed. `withheld` wakes are listed on
+    the page of this camera only.
     """
 
     camera: Camera
     key: str
     says: str
-    standing: str
+    contact: str
     word: str
     last_seen: str
     last_seen_utc: str
@@ -149,7 +149,7 @@ class CameraCard:
 
     @property
     def is_old(self) -> bool:
-        return self.standing != "in-touch"
+        return self.contact != "in-touch"
 
     @property
     def more(self) -> str:
@@ -167,8 +167,8 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A day of a site (None: today), and a camera that is to be seen open."""
+class SiteDayQuery:
+    """A day of a site (None: today), and the camera that is open on the page."""
 
     day: date | None = None
     camera: UUID | None = None
@@ -188,8 +188,8 @@ class View:
     schedules: tuple[Schedule, ...]
     alerts: tuple[Alert, ...]
     may: May
-    asked: Asked
-    turns_at: datetime
+    query: SiteDayQuery
+    refresh_at: datetime
 
     @property
     def is_today(self) -> bool:
@@ -236,14 +236,14 @@ class View:
             return f"{self.strip.problems_say} {when}"
         if not self.strip.tallies:
             return f"No wakes expected {when}"
-        found = {each.state: each.count for each in self.strip.tallies}
-        due = found.get(State.DUE, 0)
-        if set(found) == {State.NOT_OWED}:
+        counts = {tally.state: tally.count for tally in self.strip.tallies}
+        due = counts.get(State.DUE, 0)
+        if set(counts) == {State.NOT_REQUIRED}:
             return f"No wakes are owed {when}"
-        if due and set(found) <= {State.DUE, State.NOT_OWED}:
+        if due and set(counts) <= {State.DUE, State.NOT_REQUIRED}:
             return "Nothing is due yet today"
-        all_of_them = "owed" if State.NOT_OWED in found else "expected"
-        return f"On track {when}" if due else f"Every {all_of_them} wake was received {when}"
+        kind = "owed" if State.NOT_REQUIRED in counts else "expected"
+        return f"On track {when}" if due else f"Every {kind} wake was received {when}"
 
     @property
     def title(self) -> str:
@@ -259,7 +259,7 @@ class View:
 
     @property
     def fragment(self) -> str:
-        return self.address("/parts", day=self.asked.day)
+        return self.address("/parts", day=self.query.day)
 
     @property
     def previous(self) -> str:
@@ -274,24 +274,24 @@ class View:
         return self.address(day=None if after == self.site.today else after)
 
     def address(self, path: str = "", *, day: date | None = None) -> str:
-        return sites.site_address(self.site.site_id, path, day=day, camera=self.asked.camera)
+        return sites.site_address(self.site.site_id, path, day=day, camera=self.query.camera)
 
     def opening(self, card: CameraCard) -> str:
-        at = sites.site_address(self.site.site_id, day=self.asked.day, camera=card.camera.device_id)
+        at = sites.site_address(self.site.site_id, day=self.query.day, camera=card.camera.device_id)
         return f"{at}#{card.key}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a page is made with: the moment, the site's zone, what is known of the images."""
+    """What all parts of a page need: the time, the site's zone, the day, the images."""
 
     now: datetime
     zone: ZoneInfo
     day: Day | None
-    shots: Mapping[UUID, Shot]
+    images: Mapping[UUID, WakeImage]
 
-    def shot(self, wake: Wake) -> Shot | None:
-        return self.shots.get(wake.image_id) if wake.image_id else None
+    def image(self, wake: Wake) -> WakeImage | None:
+        return self.images.get(wake.image_id) if wake.image_id else None
 
     def ago(self, at: datetime) -> str:
         return words.ago((self.now - at).total_seconds())
@@ -303,27 +303,28 @@ def view(
     *,
     day: Day | None,
     wakes: Sequence[Wake],
-    shots: Mapping[UUID, Shot],
+    images: Mapping[UUID, WakeImage],
     cameras: Sequence[Camera],
     changes: Sequence[Change],
     alerts: Sequence[Alert],
-    asked: Asked,
+    query: SiteDayQuery,
     may: May,
     now: datetime,
 ) -> View:
-    look = _Look(now, words.zone(day.timezone if day else site.timezone), day, shots)
-    known = {each.device_id: each for each in cameras}
-    shown = asked.day or site.today
-    of_camera: dict[UUID, list[Wake]] = {each.device_id: [] for each in cameras}
+    look = _Look(now, words.zone(day.timezone if day else site.timezone), day, images)
+    known = {camera.device_id: camera for camera in cameras}
+    shown = query.day or site.today
+    of_camera: dict[UUID, list[Wake]] = {camera.device_id: [] for camera in cameras}
     for wake in wakes:
         of_camera.setdefault(wake.device_id, []).append(wake)
-    opened = {asked.camera} if len(cameras) > 1 else set(known)
+    opened = {query.camera} if len(cameras) > 1 else set(known)
     cards = [
-        _card(each, of_camera[each.device_id], look, opened=each.device_id in opened)
-        for each in cameras
-        if of_camera[each.device_id] or (each.is_here and each.is_active and shown == site.today)
+        _card(camera, of_camera[camera.device_id], look, opened=camera.device_id in opened)
+        for camera in cameras
+        if of_camera[camera.device_id]
+        or (camera.is_here and camera.is_active and shown == site.today)
     ]
-    waiting = {each.device_id: each for each in changes}
+    waiting = {change.device_id: change for change in changes}
     return View(
         company=company,
         site=site,
@@ -333,57 +334,59 @@ def view(
         session_date=shown,
         day=day,
         strip=strips.strip(wakes, known, now=now, zone=look.zone),
-        cameras=_few_enough(cards, asked.camera),
+        cameras=_limit_rows(cards, query.camera),
         schedules=tuple(
-            _schedule(each, site, of_camera[each.device_id], waiting.get(each.device_id), now=now)
-            for each in cameras
-            if each.is_here and each.is_active
+            _schedule(
+                camera, site, of_camera[camera.device_id], waiting.get(camera.device_id), now=now
+            )
+            for camera in cameras
+            if camera.is_here and camera.is_active
         ),
         alerts=tuple(alerts),
         may=may,
-        asked=asked,
-        turns_at=sites.turns_at([site], wakes, [day] if day else [], now=now),
+        query=query,
+        refresh_at=sites.refresh_at([site], wakes, [day] if day else [], now=now),
     )
 
 
-def _few_enough(cards: Sequence[CameraCard], asked: UUID | None) -> tuple[CameraCard, ...]:
-    """All of two hundred cameras would be megabytes: then only what is open is listed.
+def _limit_rows(cards: Sequence[CameraCard], open_camera: UUID | None) -> tuple[CameraCard, ...]:
+    """List only the open cameras if all would be too many: 200 cameras are megabytes.
 
-    Of many that are open the first ones, the one asked for in any case.
+    Of many open ones the first are listed, `open_camera` always.
     """
     left = MAX_LISTED
     if sum(len(card.rows) for card in cards) <= left:
         return tuple(cards)
-    found = []
+    shown = []
     for card in cards:
-        listed = card.camera.device_id == asked or (card.is_open and len(card.rows) <= left)
+        listed = card.camera.device_id == open_camera or (card.is_open and len(card.rows) <= left)
         left -= len(card.rows) if listed else 0
-        found.append(card if listed else replace(card, rows=(), hidden=0, withheld=len(card.rows)))
-    return tuple(found)
+        shown.append(card if listed else replace(card, rows=(), hidden=0, withheld=len(card.rows)))
+    return tuple(shown)
 
 
 def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -> CameraCard:
-    rows = [wake_row(each, camera, look) for each in wakes]
-    told = sorted(
-        (row for row in rows if row.state not in (State.DUE, State.NOT_OWED)),
+    rows = [wake_row(wake, camera, look) for wake in wakes]
+    past = sorted(
+        (row for row in rows if row.state not in (State.DUE, State.NOT_REQUIRED)),
         key=lambda row: (row.wake.at, row.key), reverse=True,
     )  # fmt: skip
-    shown, hidden = told[:MAX_ROWS], told[MAX_ROWS:]
+    shown, hidden = past[:MAX_ROWS], past[MAX_ROWS:]
     older_failed = [row for row in hidden if row.state is State.FAILED]
     shown += older_failed[:MAX_FAILED]
-    # What is due since a moment ago still is; the next one is yet to come.
-    due = sorted(e.at for e in wakes if e.status is None and e.owed and e.at > look.now)
-    received = sum(each.status == "complete" for each in wakes)
-    expected = sum(each.expected_at is not None for each in wakes)
+    # A wake that has just become due is not the next one.
+    due = sorted(e.at for e in wakes if e.status is None and e.required and e.at > look.now)
+    received = sum(wake.status == "complete" for wake in wakes)
+    expected = sum(wake.expected_at is not None for wake in wakes)
     failed = sum(row.state is State.FAILED for row in rows)
-    standing, word = _standing(camera)
+    contact, word = _contact(camera)
     return CameraCard(
         camera=camera,
         key=f"c-{camera.device_id}",
         says=completeness.device(
             words.cut(camera.device_name), received=received, expected=expected
         ),
-        standing=standing,
+        contact=contact,
         word=word,
         last_seen=sites.ago(camera.last_seen_at, now=look.now),
         last_seen_utc=sites.utc(camera.last_seen_at),
@@ -393,7 +396,7 @@ def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -
         queue=_queue(camera.pending_count),
         strip=strips.strip(wakes, {camera.device_id: camera}, now=look.now, zone=look.zone),
         rows=tuple(shown),
-        hidden=len(told) - len(shown),
+        hidden=len(past) - len(shown),
         hidden_failed=len(older_failed[MAX_FAILED:]),
         withheld=0,
         failed=failed,
@@ -403,51 +406,51 @@ def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -
 
 
 def wake_row(wake: Wake, camera: Camera, look: _Look) -> WakeRow:
-    found = strips.state(wake, camera, now=look.now)
-    shot = look.shot(wake)
+    state = strips.state(wake, camera, now=look.now)
+    image = look.image(wake)
     return WakeRow(
         wake=wake,
-        name=shot.image_name if shot else "",
+        name=image.image_name if image else "",
         key=f"i-{wake.image_id or f'{camera.device_id}-{wake.at:%H%M}'}",
-        state=found,
-        word=strips.WORDS[found],
+        state=state,
+        word=strips.WORDS[state],
         at=_at(wake, look),
         at_utc=sites.utc(wake.at),
-        arrived=_arrived(wake, shot, look.zone),
-        notes=tuple(_notes(wake, found, camera, look)),
-        asked=_asked_for(shot, look) if found is State.FAILED else "",
-        quality=(shot and shot.quality) or "",
-        quality_reason=(shot and shot.quality_reason) or "",
+        arrived=_arrived(wake, image, look.zone),
+        notes=tuple(_notes(wake, state, camera, look)),
+        resend_text=_resend_text(image, look) if state is State.FAILED else "",
+        quality=(image and image.quality) or "",
+        quality_reason=(image and image.quality_reason) or "",
     )
 
 
 def _at(wake: Wake, look: _Look) -> str:
-    """Its day stands above; what a clock said that is not believed has its date too."""
+    """The time; with the date if the clock is suspect."""
     if wake.image_id is None:
         return f"{wake.at.astimezone(look.zone):%H:%M}"
     beside = look.now if wake.clock_suspect else wake.at
     return words.instant(wake.at, now=beside, zone=look.zone)
 
 
-def _arrived(wake: Wake, shot: Shot | None, zone: ZoneInfo) -> str:
+def _arrived(wake: Wake, image: WakeImage | None, zone: ZoneInfo) -> str:
     if wake.received_at is None or not strips.arrived_late(wake):
         return ""
-    after = " after it was sent again" if shot and shot.retry_count else ""
+    after = " after it was sent again" if image and image.retry_count else ""
     return f"arrived {words.instant(wake.received_at, now=wake.at, zone=zone)}{after}"
 
 
-def _notes(wake: Wake, found: State, camera: Camera, look: _Look) -> Iterable[str]:
+def _notes(wake: Wake, state: State, camera: Camera, look: _Look) -> Iterable[str]:
     if wake.overage_reason:
         yield _extra_words(wake.overage_reason, camera, look.day)
     if wake.clock_suspect:
         yield "it came with no time that can be right: its arrival counts"
-    if found is State.FAILED:
-        shot = look.shot(wake)
-        said = shot and (shot.error_message or shot.error_code)
-        yield words.cut(said, MAX_NOTE) if said else "no reason given"
-    if found is State.OVERDUE:
+    if state is State.FAILED:
+        image = look.image(wake)
+        reason = image and (image.error_message or image.error_code)
+        yield words.cut(reason, MAX_NOTE) if reason else "no reason given"
+    if state is State.OVERDUE:
         yield _overdue_words(wake, camera, look)
-    if found is State.LOST:
+    if state is State.LOST:
         yield "the camera was in touch since and holds no more images"
 
 
@@ -463,7 +466,7 @@ def _overdue_words(wake: Wake, camera: Camera, look: _Look) -> str:
 
 
 def _extra_words(reason: str, camera: Camera, day: Day | None) -> str:
-    """`no_schedule` is written wherever a day expects nothing of a camera; here stands why."""
+    """`no_schedule` is stored whenever a day expects nothing of a camera; this says why."""
     if reason in _EXTRA_WORDS:
         return _EXTRA_WORDS[reason]
     if not camera.wake_schedule_cron:
@@ -473,13 +476,13 @@ def _extra_words(reason: str, camera: Camera, day: Day | None) -> str:
     return "extra: this day expects nothing of the camera"
 
 
-def _asked_for(shot: Shot | None, look: _Look) -> str:
-    if shot is None or shot.resend_requested_at is None:
+def _resend_text(image: WakeImage | None, look: _Look) -> str:
+    if image is None or image.resend_requested_at is None:
         return ""
-    return f"asked for again {look.ago(shot.resend_requested_at)}; it comes when the camera wakes"
+    return f"asked for again {look.ago(image.resend_requested_at)}; it comes when the camera wakes"
 
 
-def _standing(camera: Camera) -> tuple[str, str]:
+def _contact(camera: Camera) -> tuple[str, str]:
     if not camera.is_active:
         return "retired", "Retired"
     if not camera.is_here:
@@ -507,7 +510,7 @@ def _queue(pending: int | None) -> str:
 def _schedule(
     camera: Camera, site: Site, wakes: Sequence[Wake], change: Change | None, *, now: datetime
 ) -> Schedule:
-    expected = sum(each.expected_at is not None for each in wakes)
+    expected = sum(wake.expected_at is not None for wake in wakes)
     at = sites.takes_effect_at(change.effective_date, site) if change else now
     return Schedule(
         camera=camera,
@@ -519,12 +522,12 @@ def _schedule(
 
 
 def effect(at: datetime, *, now: datetime) -> str:
-    """The words of DB2-02, of real hours: on the day the clock changes they are not 24."""
+    """The text of DB2-02, in real hours: a day on which the clock changes has not 24."""
     return f"at midnight ({hours(at - now)} from now)"
 
 
 def hours(left: timedelta) -> str:
-    """Whole hours, rounded; below one, minutes. In the words of fn_time_left."""
+    """Whole hours, rounded; below one, minutes. The same text as fn_time_left."""
     seconds = left.total_seconds()
     minutes = max(1, round(seconds / _MINUTE_S))
     if minutes < _MINUTES:
@@ -533,16 +536,16 @@ def hours(left: timedelta) -> str:
 
 
 def _status_words(day: Day, zone: ZoneInfo) -> str:
-    said = {
+    text = {
         "pending": "The day is open; no camera has woken yet.",
         "in_progress": "The day is going on.",
     }.get(day.status, "")
     if day.locked_at is not None:
-        said = (
+        text = (
             f"The day is over, locked {words.instant(day.locked_at, now=day.locked_at, zone=zone)}."
         )
         if day.late_updates:
-            said += f" {words.count(day.late_updates, 'arrival')} after that still counted."
+            text += f" {words.count(day.late_updates, 'arrival')} after that still counted."
     if day.config_changed:
-        said += " Schedules changed with this day."
-    return said
+        text += " Schedules changed with this day."
+    return text

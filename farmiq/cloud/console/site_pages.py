@@ -1,4 +1,4 @@
-"""The routes about sites: the list, a site's day, its images, and another schedule for a camera."""
+"""The routes of sites: the list, a site's day, its images, and the schedule of a camera."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ from farmiq.cloud.console import (
     words,
 )  # fmt: skip
 from farmiq.cloud.console.readings import Company
-from farmiq.cloud.console.site_day import Asked, May
+from farmiq.cloud.console.site_day import May, SiteDayQuery
 from farmiq.cloud.console.sites import Site
 from farmiq.cloud.console.strips import Camera
 from farmiq.cloud.identity.store import SignIn
@@ -44,7 +44,7 @@ SCHEDULE = f"{SITE}/cameras/{{device_id}}/schedule"
 
 
 class SiteDayFilter(api.Filter):
-    """A day of a site (None: today), and a camera that is to be seen open."""
+    """A day of a site (None: today), and the camera that is open on the page."""
 
     day: Annotated[api.Day | None, Field(alias="date")] = None
     camera: UUID | None = None
@@ -58,13 +58,13 @@ class SitePages:
 
     def add_to(self, app: FastAPI) -> None:
         for path, endpoint, method in (
-            ("/sites", self.every, "GET"),
+            ("/sites", self.list_page, "GET"),
             ("/sites/rows", self.rows, "GET"),
             (IMAGE, self.image, "GET"),
             (f"{IMAGE}/file", self.file, "GET"),
             (f"{IMAGE}/thumbnail", self.thumbnail, "GET"),
             (f"{IMAGE}/resend", self.resend, "POST"),
-            (SITE, self.one, "GET"),
+            (SITE, self.site_page, "GET"),
             (f"{SITE}/parts", self.parts, "GET"),
             (SCHEDULE, self.schedule, "GET"),
             (SCHEDULE, self.change_schedule, "POST"),
@@ -74,26 +74,26 @@ class SitePages:
                 path, look.with_error_pages(endpoint), methods=[method], include_in_schema=False
             )
 
-    async def every(self, request: Request) -> Response:
+    async def list_page(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         return await self._page("sites.html", signed_in, await self._sites(request, signed_in))
 
     async def rows(self, request: Request) -> Response:
-        found = await self._sites(request, await self.pages.must_be_signed_in(request))
-        page = await asyncio.to_thread(look.page, "sites_fragment.html", view=found)
-        return await asyncio.to_thread(pages.packed, request, page)
+        view = await self._sites(request, await self.pages.must_be_signed_in(request))
+        page = await asyncio.to_thread(look.page, "sites_fragment.html", view=view)
+        return await asyncio.to_thread(pages.compressed, request, page)
 
-    async def one(self, request: Request) -> Response:
+    async def site_page(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         return await self._page("site.html", signed_in, await self._site(request, signed_in))
 
     async def parts(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        found = await self._site(request, signed_in)
+        view = await self._site(request, signed_in)
         page = await asyncio.to_thread(
-            look.page, "site_fragment.html", view=found, csrf=signed_in.csrf_token
+            look.page, "site_fragment.html", view=view, csrf=signed_in.csrf_token
         )
-        return await asyncio.to_thread(pages.packed, request, page)
+        return await asyncio.to_thread(pages.compressed, request, page)
 
     async def image(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
@@ -101,40 +101,40 @@ class SitePages:
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
             now = (await site_store.now(connection)).astimezone(UTC)
-            found = await site_store.image(connection, image_id)
-            if found is None:
-                raise _not_there("image")
-            before, after = await site_store.images_beside(connection, found)
-        view = images.view(company, found, before=before, after=after, now=now)
+            image = await site_store.image(connection, image_id)
+            if image is None:
+                raise _not_found("image")
+            before, after = await site_store.images_beside(connection, image)
+        view = images.view(company, image, before=before, after=after, now=now)
         return await self._page("image.html", signed_in, view)
 
     async def file(self, request: Request) -> Response:
-        found, gallery = await self._stored(request)
-        return await gallery.whole(request, found.key, found.tag, pictures.JPEG)
+        stored, gallery = await self._stored(request)
+        return await gallery.whole(request, stored.key, stored.tag, pictures.JPEG)
 
     async def thumbnail(self, request: Request) -> Response:
-        found, gallery = await self._stored(request)
-        return await gallery.small(request, found.key, found.tag)
+        stored, gallery = await self._stored(request)
+        return await gallery.small(request, stored.key, stored.tag)
 
     async def resend(self, request: Request) -> Response:
-        """Somebody asks for an image again (DB2-20)."""
+        """A person requests an image again (DB2-20)."""
         signed_in = await self.pages.must_be_signed_in(request)
         await self._form(request, signed_in)
         image_id = _id(request, "image_id", "image")
         async with self._acting(request, signed_in) as connection:
-            found = await self._may(connection, signed_in)
+            may = await self._may(connection, signed_in)
             place = await site_store.place_of(connection, image_id)
             if place is None:
-                raise _not_there("image")
-            if not found.resend:
+                raise _not_found("image")
+            if not may.resend:
                 raise HttpError(403, "viewers look only: an operator may ask for an image again")
             await site_store.request_resend(connection, image_id)
         site_id, device_id, day = place
         address = sites.site_address(site_id, day=day, camera=device_id)
-        return _see(request, f"{address}#i-{image_id}")
+        return _redirect(request, f"{address}#i-{image_id}")
 
     async def schedule(self, request: Request) -> Response:
-        """The form, and with ?cron= what that schedule would do: nothing happens yet."""
+        """The form; with ?cron= also a preview of that schedule."""
         signed_in = await self.pages.must_be_signed_in(request)
         entered = _cron(request.query_params.get("cron"))
         return await self._schedule(request, signed_in, entered=entered)
@@ -150,7 +150,7 @@ class SitePages:
                 await site_store.request_change(connection, camera.device_id, cron)
         except psycopg.errors.InvalidParameterValue:
             return await self._schedule(request, signed_in, entered=cron)
-        return _see(request, f"{sites.site_address(site.site_id)}#schedules")
+        return _redirect(request, f"{sites.site_address(site.site_id)}#schedules")
 
     async def cancel_change(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
@@ -160,19 +160,19 @@ class SitePages:
             site, _ = await self._camera(connection, request)
             await self._must_schedule(connection, signed_in)
             await site_store.cancel_change(connection, change_id)
-        return _see(request, f"{sites.site_address(site.site_id)}#schedules")
+        return _redirect(request, f"{sites.site_address(site.site_id)}#schedules")
 
     async def _page(
         self,
         template: str,
         signed_in: SignIn,
-        found: sites.View | site_day.View | schedules.ScheduleView | images.View,
+        view: sites.View | site_day.View | schedules.ScheduleView | images.View,
         *,
         status: int = 200,
     ) -> Response:
         choices = await self.pages.choices(signed_in)
         return await asyncio.to_thread(
-            look.page, template, status=status, view=found, csrf=signed_in.csrf_token,
+            look.page, template, status=status, view=view, csrf=signed_in.csrf_token,
             choices=choices,
         )  # fmt: skip
 
@@ -180,54 +180,54 @@ class SitePages:
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
             now = (await site_store.now(connection)).astimezone(UTC)
-            found = await site_store.sites(connection)
+            all_sites = await site_store.sites(connection)
             days = await site_store.last_days(connection)
-            today = {each.site_id: each.today for each in found}
+            today = {site.site_id: site.today for site in all_sites}
             current = [e.session_id for e in days if today.get(e.site_id) == e.session_date]
             wakes = await site_store.wakes(connection, current)
-            wanted = list({each.device_id for each in wakes})
+            wanted = list({wake.device_id for wake in wakes})
             stays = await site_store.stays(connection, wanted)
             cameras = await site_store.cameras(connection, None, wanted)
-        # In a thread, like rendering: a large farm must not hold up everybody else's requests.
-        site_of = {each.session_id: each.site_id for each in days}
-        wakes = await asyncio.to_thread(strips.owed, wakes, stays, site_of=site_of)
+        # In a thread, like rendering: a large farm must not delay other requests.
+        site_of = {day.session_id: day.site_id for day in days}
+        wakes = await asyncio.to_thread(strips.mark_required, wakes, stays, site_of=site_of)
         return await asyncio.to_thread(
-            sites.view, company, found, days=days, wakes=wakes, cameras=cameras, now=now
+            sites.view, company, all_sites, days=days, wakes=wakes, cameras=cameras, now=now
         )
 
     async def _site(self, request: Request, signed_in: SignIn) -> site_day.View:
-        wanted = _asked(request)
+        query = _day_query(request)
         site_id = _id(request, "site_id", "site")
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
             now = (await site_store.now(connection)).astimezone(UTC)
             site = await site_store.site(connection, site_id)
             if site is None:
-                raise _not_there("site")
-            day = await site_store.day(connection, site_id, wanted.day or site.today)
+                raise _not_found("site")
+            day = await site_store.day(connection, site_id, query.day or site.today)
             wakes = await site_store.wakes(connection, [day.session_id] if day else [])
-            here = [each.image_id for each in wakes if each.image_id]
-            shots = await site_store.images(connection, here)
-            came = list({each.device_id for each in wakes})
+            here = [wake.image_id for wake in wakes if wake.image_id]
+            wake_images = await site_store.images(connection, here)
+            came = list({wake.device_id for wake in wakes})
             stays = await site_store.stays(connection, came)
             cameras = await site_store.cameras(connection, site_id, came)
-            known = [each.device_id for each in cameras]
+            known = [camera.device_id for camera in cameras]
             changes = await site_store.waiting_changes(connection, known)
             alerts = await site_store.alerts(connection, day) if day else []
             may = await self._may(connection, signed_in)
         site_of = {day.session_id: site_id} if day else {}
-        wakes = await asyncio.to_thread(strips.owed, wakes, stays, site_of=site_of)
+        wakes = await asyncio.to_thread(strips.mark_required, wakes, stays, site_of=site_of)
         return await asyncio.to_thread(
             site_day.view,
             company,
             site,
             day=day,
             wakes=wakes,
-            shots=shots,
+            images=wake_images,
             cameras=cameras,
             changes=changes,
             alerts=alerts,
-            asked=wanted,
+            query=query,
             may=may,
             now=now,
         )
@@ -248,7 +248,7 @@ class SitePages:
                     preview = await self._preview(connection, site, camera, entered)
                 except psycopg.errors.InvalidParameterValue as error:
                     problem = db.first_line(error)
-        found = schedules.view(
+        view = schedules.view(
             company,
             site,
             camera,
@@ -260,22 +260,22 @@ class SitePages:
             may=may,
             now=now,
         )
-        return await self._page("schedule.html", signed_in, found, status=422 if problem else 200)
+        return await self._page("schedule.html", signed_in, view, status=422 if problem else 200)
 
     async def _preview(
         self, connection: db.Connection, site: Site, camera: Camera, cron: str
     ) -> schedules.Preview:
-        # Its own savepoint: a schedule that cannot be one must not end the transaction.
+        # A savepoint: an invalid schedule must not end the transaction.
         async with connection.transaction():
-            said = await site_store.preview_change(connection, camera.device_id, cron)
-            first = api.parse_day(said["effective_date"])
+            answer = await site_store.preview_change(connection, camera.device_id, cron)
+            first = api.parse_day(answer["effective_date"])
             now = await site_store.now(connection)
             before, after = [
-                await site_store.wake_times(connection, each, timezone=site.timezone, at=first)
-                for each in (camera.wake_schedule_cron, cron)
+                await site_store.wake_times(connection, schedule, timezone=site.timezone, at=first)
+                for schedule in (camera.wake_schedule_cron, cron)
             ]
         return schedules.preview(
-            said,
+            answer,
             zone=words.zone(site.timezone),
             now=now,
             before=before,
@@ -287,22 +287,22 @@ class SitePages:
         site_id = _id(request, "site_id", "site")
         device_id = _id(request, "device_id", "camera")
         site = await site_store.site(connection, site_id)
-        found = await site_store.cameras(connection, site_id, [])
-        camera = next((each for each in found if each.device_id == device_id), None)
+        cameras = await site_store.cameras(connection, site_id, [])
+        camera = next((camera for camera in cameras if camera.device_id == device_id), None)
         if site is None or camera is None:
-            raise _not_there("camera")
+            raise _not_found("camera")
         return site, camera
 
     async def _stored(self, request: Request) -> tuple[camera_images.Stored, Gallery]:
         signed_in = await self.pages.must_be_signed_in(request)
         image_id = _id(request, "image_id", "image")
         async with self.pages.as_person(request, signed_in) as connection:
-            found = await camera_images.stored(connection, image_id)
-        return found, camera_images.opened(self.gallery)
+            stored = await camera_images.stored(connection, image_id)
+        return stored, camera_images.require(self.gallery)
 
     @asynccontextmanager
     async def _acting(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:
-        """A transaction in which somebody acts; a refusal of the database is an answer."""
+        """A transaction for an action; an error that the database raises becomes a response."""
         try:
             async with self.pages.as_person(request, signed_in) as connection:
                 yield connection
@@ -334,32 +334,32 @@ class SitePages:
         return company
 
 
-def _asked(request: Request) -> Asked:
+def _day_query(request: Request) -> SiteDayQuery:
     query = api.parse(SiteDayFilter, request)
-    return Asked(day=query.day, camera=query.camera)
+    return SiteDayQuery(day=query.day, camera=query.camera)
 
 
 def _id(request: Request, name: str, what: str) -> UUID:
     try:
         return UUID(request.path_params[name])
     except ValueError:
-        raise _not_there(what) from None
+        raise _not_found(what) from None
 
 
-def _not_there(what: str) -> HttpError:
+def _not_found(what: str) -> HttpError:
     return HttpError(404, f"there is no such {what}")
 
 
-def _see(request: Request, address: str) -> Response:
-    """After a form: the page that shows what it did, in the company that the form was sent from."""
+def _redirect(request: Request, address: str) -> Response:
+    """After a form: redirect to the page that shows the result, in the company of the form."""
     company = request.query_params.get("company")
     if company:
         path, _, mark = address.partition("#")
-        said = urlencode({"company": company})
-        address = f"{path}{'&' if '?' in path else '?'}{said}#{mark}"
+        query = urlencode({"company": company})
+        address = f"{path}{'&' if '?' in path else '?'}{query}#{mark}"
     return RedirectResponse(address, 303, headers=look.HEADERS)
 
 
 def _cron(text: str | None) -> str:
-    """As somebody typed it; what is no text the database would not take."""
+    """As it was typed, without NUL, which the database rejects."""
     return (text or "").replace("\0", " ").strip()[: schedules.MAX_CRON]

@@ -1,6 +1,6 @@
-"""The console's SQL about sites, run as the person who looks: row level security decides.
+"""The console's SQL about sites, with the person's rights (row level security).
 
-What people do goes through functions that check it again.
+Actions of people are database functions that check the rights again.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from psycopg.rows import class_row
 
 from farmiq.cloud.console import strips
 from farmiq.cloud.console.images import Image
-from farmiq.cloud.console.site_day import Alert, Change, Shot
+from farmiq.cloud.console.site_day import Alert, Change, WakeImage
 from farmiq.cloud.console.sites import DAYS, Day, Site
 from farmiq.cloud.console.strips import GRACE, Camera, Stay, Wake
 from farmiq.plumbing import db
@@ -51,19 +51,19 @@ left join device_assignments a on a.device_id = d.device_id and a.ended_at is nu
 
 
 async def now(connection: db.Connection) -> datetime:
-    """The clock that decides about days decides what today is too."""
-    found: datetime = await db.fetch_value(connection, "select fn_now()")
-    return found
+    """The database's clock, which also decides about days."""
+    at: datetime = await db.fetch_value(connection, "select fn_now()")
+    return at
 
 
 async def role(connection: db.Connection, user_id: UUID) -> str | None:
     """The person's role in the company that is looked at."""
-    found: str | None = await db.fetch_value(
+    name: str | None = await db.fetch_value(
         connection,
         "select role from memberships where user_id = %s and company_id = get_active_company_id()",
         user_id,
     )
-    return found
+    return name
 
 
 async def sites(connection: db.Connection) -> list[Site]:
@@ -95,7 +95,7 @@ async def day(connection: db.Connection, site_id: UUID, at: date) -> Day | None:
 
 
 async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[Wake]:
-    """What these days expect with what came of it, and what came besides; the earliest of it."""
+    """The expected wakes of these days with their results, and extra wakes; earliest first."""
     async with connection.cursor(row_factory=class_row(Wake), binary=True) as cursor:
         await cursor.execute(
             """
@@ -109,15 +109,15 @@ async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[
               select * from device_wake_payloads where site_device_session_id = any(%(sessions)s)) p
               on p.site_device_session_id = e.session_id and p.device_id = e.device_id
                 and p.wake_window_index = e.wake_window_index and not p.overage_flag
-            order by at limit %(most)s
+            order by at limit %(limit)s
             """,
-            {"sessions": list(session_ids), "most": strips.MAX_WAKES},
+            {"sessions": list(session_ids), "limit": strips.MAX_WAKES},
         )
         return await cursor.fetchall()
 
 
 async def stays(connection: db.Connection, wanted: Sequence[UUID]) -> list[Stay]:
-    """Where these cameras stood, and when."""
+    """At which sites these cameras were, and when."""
     async with connection.cursor(row_factory=class_row(Stay)) as cursor:
         await cursor.execute(
             "select device_id, site_id, assigned_at, ended_at from device_assignments "
@@ -127,9 +127,9 @@ async def stays(connection: db.Connection, wanted: Sequence[UUID]) -> list[Stay]
         return await cursor.fetchall()
 
 
-async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[UUID, Shot]:
-    """By their ids and not in a join: so the policy asks once for all of them."""
-    async with connection.cursor(row_factory=class_row(Shot), binary=True) as cursor:
+async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[UUID, WakeImage]:
+    """By their ids and not in a join: so the policy is evaluated once for all of them."""
+    async with connection.cursor(row_factory=class_row(WakeImage), binary=True) as cursor:
         await cursor.execute(
             """
             select image_id, image_name, error_code, error_message, retry_count,
@@ -138,23 +138,23 @@ async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[U
             """,
             (list(image_ids),),
         )
-        found = {each.image_id: each for each in await cursor.fetchall()}
+        by_id = {image.image_id: image for image in await cursor.fetchall()}
     for image_id, quality, reason in await db.fetch_all(
         connection,
         """
         select image_id, quality, quality_reason from petri_observations
         where image_id = any(%s) and quality <> 'ok'
         """,
-        list(found),
+        list(by_id),
     ):
-        found[image_id] = replace(found[image_id], quality=quality, quality_reason=reason)
-    return found
+        by_id[image_id] = replace(by_id[image_id], quality=quality, quality_reason=reason)
+    return by_id
 
 
 async def cameras(
     connection: db.Connection, site_id: UUID | None, wanted: Sequence[UUID]
 ) -> list[Camera]:
-    """Those that stand at the site now, and those wanted besides; by name."""
+    """The cameras that are at the site now, and the wanted ones; by name."""
     async with connection.cursor(row_factory=class_row(Camera)) as cursor:
         await cursor.execute(
             f"{_CAMERA} where d.site_id = %(site_id)s or d.device_id = any(%(wanted)s) "
@@ -165,7 +165,7 @@ async def cameras(
 
 
 async def waiting_changes(connection: db.Connection, wanted: Sequence[UUID]) -> list[Change]:
-    """Of each camera the change that counts at its next midnight: the newest (C-71)."""
+    """The change of each camera that takes effect at its next midnight: the newest (C-71)."""
     async with connection.cursor(row_factory=class_row(Change)) as cursor:
         await cursor.execute(
             """
@@ -272,13 +272,13 @@ async def wake_times(
 
 
 async def preview_change(connection: db.Connection, device_id: UUID, cron: str) -> dict[str, Any]:
-    found: dict[str, Any] = await db.fetch_value(
+    answer: dict[str, Any] = await db.fetch_value(
         connection,
         "select fn_preview_schedule_change(device_id => %s, new_wake_schedule_cron => %s)",
         device_id,
         cron,
     )
-    return found
+    return answer
 
 
 async def request_change(connection: db.Connection, device_id: UUID, cron: str) -> None:

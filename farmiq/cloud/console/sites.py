@@ -1,4 +1,4 @@
-"""What the page Sites says: pure, from the days of the last two weeks, today's wakes and a clock.
+"""Pure: the page Sites, from the days of the last two weeks, today's wakes and the time.
 
 The sentence, the tallies and the strips come from the same rows.
 """
@@ -16,9 +16,9 @@ from farmiq.cloud.console import strips, words
 from farmiq.cloud.console.readings import Company
 from farmiq.cloud.console.strips import Camera, Strip, Wake
 
-# After midnight a day opens within a minute; until then the page looks again.
+# After midnight a day opens within a minute; until then the page refreshes.
 OPENING = timedelta(seconds=30)
-# Ages on the page are never older than this.
+# Ages on the page are at most this old.
 AGES = timedelta(minutes=1)
 DAYS = 14
 BANDS = ("complete", "acceptable", "warning", "alert")
@@ -60,7 +60,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class DayCell:
-    """A day of the two weeks; `share` of 0 to 1 is how high it is drawn."""
+    """A day of the two weeks; `share`, 0 to 1, is the height of its bar."""
 
     date: date
     band: str
@@ -95,12 +95,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """`seen_until`: of more wakes than a page looks at, nothing after this is in it."""
+    """`seen_until`: with too many wakes for a page, the time of the last one on it."""
 
     company: Company
     now: datetime
     rows: tuple[Row, ...]
-    turns_at: datetime
+    refresh_at: datetime
     seen_until: datetime | None
 
     @property
@@ -130,8 +130,8 @@ def site_address(
     site_id: UUID, path: str = "", *, day: date | None = None, camera: UUID | None = None
 ) -> str:
     given = {"date": day.isoformat() if day else None, "camera": camera}
-    said = urlencode({name: str(value) for name, value in given.items() if value})
-    return f"/sites/{site_id}{path}{'?' if said else ''}{said}"
+    query = urlencode({name: str(value) for name, value in given.items() if value})
+    return f"/sites/{site_id}{path}{'?' if query else ''}{query}"
 
 
 def counts(day: Day | None) -> str:
@@ -145,18 +145,18 @@ def counts(day: Day | None) -> str:
 
 
 def band(day: Day | None) -> str:
-    """While a day goes on nobody judges it: at one in the morning nothing is complete yet."""
+    """A day has no band before it ends: at one in the morning nothing is complete yet."""
     if day is None or not day.expected:
         return "n/a"
-    found = completeness.band(day.completed, day.expected)
-    return found if day.status == "locked" else "going"
+    name = completeness.band(day.completed, day.expected)
+    return name if day.status == "locked" else "going"
 
 
-def with_extra(day: Day | None, found: Strip) -> bool:
-    """Whether the percentage would be another without extra wakes: then it says so."""
+def with_extra(day: Day | None, strip: Strip) -> bool:
+    """Whether extra wakes change the percentage: then the page says so."""
     if day is None:
         return False
-    received = next((e.count for e in found.tallies if e.state is strips.State.RECEIVED), 0)
+    received = next((e.count for e in strip.tallies if e.state is strips.State.RECEIVED), 0)
     alone, together = (completeness.shown(n, day.expected) for n in (received, day.completed))
     return alone != together
 
@@ -164,24 +164,24 @@ def with_extra(day: Day | None, found: Strip) -> bool:
 def two_weeks(days: Mapping[date, Day], *, today: date) -> tuple[DayCell, ...]:
     """The last fourteen days, today at the end; a day without a session stays a gap."""
     dates = [today - timedelta(days=back) for back in reversed(range(DAYS))]
-    return tuple(_day_cell(each, days.get(each)) for each in dates)
+    return tuple(_day_cell(day, days.get(day)) for day in dates)
 
 
 def _day_cell(at: date, day: Day | None) -> DayCell:
     if day is None:
         return DayCell(at, "none", 0, f"{completeness.day(at)}: no session")
     shown = completeness.shown(day.completed, day.expected)
-    found = band(day)
-    said = "nothing expected" if shown is None else f"{shown}%"
+    day_band = band(day)
+    text = "nothing expected" if shown is None else f"{shown}%"
     if shown is not None:
-        said += " so far" if found == "going" else f", {found}"
-    return DayCell(at, found, (shown or 0) / 100, f"{completeness.day(at)}: {said}")
+        text += " so far" if day_band == "going" else f", {day_band}"
+    return DayCell(at, day_band, (shown or 0) / 100, f"{completeness.day(at)}: {text}")
 
 
 def _days_say(cells: Sequence[DayCell]) -> str:
-    found = Counter(cell.band for cell in cells if cell.band not in ("none", "going", "n/a"))
-    said = [f"{found[each]} {each}" for each in BANDS if found[each]]
-    return ", ".join(said) or "no day with expected wakes is over yet"
+    counts = Counter(cell.band for cell in cells if cell.band not in ("none", "going", "n/a"))
+    texts = [f"{counts[name]} {name}" for name in BANDS if counts[name]]
+    return ", ".join(texts) or "no day with expected wakes is over yet"
 
 
 def view(
@@ -200,24 +200,24 @@ def view(
     of_session: dict[UUID, list[Wake]] = {}
     for wake in wakes:
         of_session.setdefault(wake.session_id, []).append(wake)
-    known = {each.device_id: each for each in cameras}
-    ordered = sorted(sites, key=lambda each: (not each.is_active, each.site_name.casefold()))
+    known = {camera.device_id: camera for camera in cameras}
+    ordered = sorted(sites, key=lambda site: (not site.is_active, site.site_name.casefold()))
     rows = tuple(
-        _row(each, of_site.get(each.site_id, {}), of_session, known, now=now) for each in ordered
+        _row(site, of_site.get(site.site_id, {}), of_session, known, now=now) for site in ordered
     )
-    # Rows of sites that need somebody come first; within them the order stays.
+    # Sites that need attention come first, in the same order.
     rows = tuple(sorted(rows, key=lambda row: not row.attention))
     return View(
         company=company,
         now=now,
         rows=rows,
-        turns_at=turns_at(sites, wakes, days, now=now),
+        refresh_at=refresh_at(sites, wakes, days, now=now),
         seen_until=_seen_until(wakes, now=now),
     )
 
 
 def _seen_until(wakes: Sequence[Wake], *, now: datetime) -> datetime | None:
-    """What is due later may be left out: nobody has to do anything about it yet."""
+    """None if only wakes that are due later are left out: they need no action yet."""
     if len(wakes) < strips.MAX_WAKES or wakes[-1].at + strips.GRACE > now:
         return None
     return wakes[-1].at
@@ -235,7 +235,7 @@ def _row(
     today = days.get(site.today)
     cells = two_weeks(days, today=site.today)
     of_today = wakes.get(today.session_id, ()) if today else ()
-    found = strips.strip(of_today, cameras, now=now, zone=zone)
+    strip = strips.strip(of_today, cameras, now=now, zone=zone)
     return Row(
         site=site,
         key=f"s-{site.site_id}",
@@ -246,9 +246,9 @@ def _row(
         day=today,
         counts=counts(today),
         complete=completeness.words(today.completed, today.expected) if today else "",
-        with_extra=with_extra(today, found),
+        with_extra=with_extra(today, strip),
         band=band(today),
-        strip=found,
+        strip=strip,
         days=cells,
         days_say=_days_say(cells),
         cameras=words.count(site.cameras, "camera") if site.cameras else "no camera",
@@ -258,30 +258,30 @@ def _row(
 
 
 def midnight(day: date, zone: ZoneInfo) -> datetime:
-    """When a local day begins; where its midnight is skipped, at its first instant."""
+    """When a local day begins: at midnight, or at its first instant if midnight is skipped."""
     naive = datetime.combine(day, time(), tzinfo=zone)
     return naive.astimezone(UTC)
 
 
 def takes_effect_at(day: date, site: Site) -> datetime:
-    """When a date begins at a site, at the earliest when the day that is open has ended."""
-    return max(midnight(day, words.zone(each)) for each in (site.timezone, site.zone_today))
+    """When a date begins at a site, but not before the open day has ended."""
+    return max(midnight(day, words.zone(name)) for name in (site.timezone, site.zone_today))
 
 
-def turns_at(
+def refresh_at(
     sites: Iterable[Site], wakes: Iterable[Wake], days: Iterable[Day], *, now: datetime
 ) -> datetime:
-    """When a page turns though nothing arrives: a wake falls overdue, a day ends."""
-    opened = {(each.site_id, each.session_date) for each in days}
-    overdue = (each.at + strips.GRACE for each in wakes if each.status is None and each.owed)
+    """When a page changes though nothing arrives: a wake becomes overdue, or a day ends."""
+    opened = {(day.site_id, day.session_date) for day in days}
+    overdue = (wake.at + strips.GRACE for wake in wakes if wake.status is None and wake.required)
     ends = (
-        midnight(each.today + timedelta(days=1), words.zone(each.zone_today))
-        if (each.site_id, each.today) in opened or not each.is_active
+        midnight(site.today + timedelta(days=1), words.zone(site.zone_today))
+        if (site.site_id, site.today) in opened or not site.is_active
         else now + OPENING
-        for each in sites
+        for site in sites
     )
-    turns = (at for at in (*overdue, *ends) if at > now)
-    return min((now + AGES, *turns))
+    changes = (at for at in (*overdue, *ends) if at > now)
+    return min((now + AGES, *changes))
 
 
 def ago(at: datetime | None, *, now: datetime) -> str:

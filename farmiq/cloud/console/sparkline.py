@@ -1,4 +1,4 @@
-"""A sparkline: the last readings as an SVG path. Gaps are drawn as gaps. Pure."""
+"""Pure: a sparkline shows the last readings as an SVG path, with gaps."""
 
 import functools
 import math
@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 120, 28
 _MARGIN = 3
 # Longer than this many expected intervals without a reading is a gap.
 _GAP_INTERVALS = 2.5
-# Silence up to now is drawn too, but the line keeps most of the width.
+# The time since the last reading is empty space, up to this share of the width.
 _MAX_SILENCE = 0.3
 _SILENCE_STEP = 0.02
 
@@ -24,7 +24,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """`path` is empty when there is nothing to draw; `end` is where the newest reading stands."""
+    """`path` is empty if there is nothing to draw; `end`: the position of the newest reading."""
 
     path: str
     end: tuple[float, float] | None
@@ -44,11 +44,11 @@ def draw(history: Sequence[Point], *, interval_s: float, now: datetime) -> Drawi
     return _drawn(points, interval_s, _silence(points, now=now))
 
 
-# Most sensors have nothing new when the page is fetched again: their lines are kept.
+# Most sensors have nothing new when a page refreshes: their drawings come from the cache.
 @functools.lru_cache(maxsize=2048)
 def _drawn(points: tuple[Point, ...], interval_s: float, silence: float) -> Drawing:
     placed = _place(points, silence=silence)
-    runs = list(_runs(points, longest_s=_GAP_INTERVALS * interval_s))
+    runs = list(_runs(points, max_gap_s=_GAP_INTERVALS * interval_s))
     values = [point.value for point in points]
     return Drawing(
         path="".join(_line(placed[run]) for run in runs),
@@ -60,12 +60,12 @@ def _drawn(points: tuple[Point, ...], interval_s: float, silence: float) -> Draw
     )
 
 
-def _runs(points: Sequence[Point], *, longest_s: float) -> Iterator[slice]:
-    """The stretches without a gap."""
-    longest = timedelta(seconds=longest_s)
+def _runs(points: Sequence[Point], *, max_gap_s: float) -> Iterator[slice]:
+    """The ranges without a gap."""
+    max_gap = timedelta(seconds=max_gap_s)
     begin = 0
     for index in range(1, len(points)):
-        if points[index].at - points[index - 1].at > longest:
+        if points[index].at - points[index - 1].at > max_gap:
             yield slice(begin, index)
             begin = index
     yield slice(begin, len(points))

@@ -1,6 +1,6 @@
-"""What the console reads, always as the person who looks: row level security decides."""
+"""The console's SQL, always with the person's rights (row level security)."""
 
-from farmiq.cloud.console.readings import Choice, Company, Reading
+from farmiq.cloud.console.readings import Company, Reading, SelectableCompany
 from farmiq.cloud.console.sparkline import Point
 from farmiq.plumbing import db
 
@@ -8,7 +8,7 @@ HISTORY = 30
 
 
 async def company(connection: db.Connection, *, email: str) -> Company | None:
-    """The company that the transaction looks at, for the person of this e-mail; None if gone."""
+    """The company of this transaction, for the person of this e-mail; None if it is gone."""
     rows = await db.fetch_all(
         connection, "select company_id, name, tenant_id, timezone from companies"
     )
@@ -20,19 +20,19 @@ async def company(connection: db.Connection, *, email: str) -> Company | None:
     )
 
 
-async def choices(connection: db.Connection) -> list[Choice]:
+async def choices(connection: db.Connection) -> list[SelectableCompany]:
     """The companies that the person may look at, by name."""
     rows = await db.fetch_all(connection, "select company_id, name from get_selectable_companies()")
-    return [Choice(company_id=company_id, name=name) for company_id, name in rows]
+    return [SelectableCompany(company_id=company_id, name=name) for company_id, name in rows]
 
 
 async def latest(connection: db.Connection) -> list[Reading]:
-    """The newest word of every sensor with the last few before it, in one query.
+    """The newest reading of every sensor with the last few before it, in one query.
 
-    That is a reading, or a bucket where the edge sends aggregates: a bucket is as new as its end,
-    and one that is still open as new as its arrival.
+    Where the edge sends aggregates it is a bucket, with the time of its end, or of its arrival if
+    it is still open.
     """
-    # Binary: of 200 devices these are tens of thousands of numbers.
+    # Binary: for 200 devices these are tens of thousands of numbers.
     cursor = await connection.cursor(binary=True).execute(
         """
         with newest as (

@@ -1,6 +1,6 @@
-"""A strip: one cell per wake that a day expects, and what became of it. Pure.
+"""Pure: a strip has one cell per wake that a day expects, with its state.
 
-Received, due, overdue or lost is decided here and nowhere else.
+Received, due, overdue or lost is decided only here.
 """
 
 from collections import Counter
@@ -14,13 +14,13 @@ from zoneinfo import ZoneInfo
 from farmiq.cloud.console import words
 from farmiq.cloud.console.readings import WORTH_SAYING_S
 
-# A camera may wake a little late and takes a while to send: only then do we speak of overdue.
+# A camera may wake a little late and needs time to send: it is overdue only after that.
 GRACE = timedelta(minutes=10)
-# Up to here a wake still counts for its window (C-63): before, nothing of it is lost.
+# A wake counts for its window until then (C-63), so nothing is lost before.
 WINDOW = timedelta(hours=1)
-# More cells are folded, or nobody could tell one from the next.
+# More cells are folded: they would be too narrow to see.
 MAX_CELLS = 144
-# Of more wakes a page looks at the earliest; the counts of a day come from its session.
+# A page shows at most so many wakes, the earliest; the counts of a day come from its session.
 MAX_WAKES = 50_000
 
 
@@ -31,7 +31,7 @@ class State(StrEnum):
     DUE = "due"
     OVERDUE = "overdue"
     LOST = "lost"
-    NOT_OWED = "not-owed"
+    NOT_REQUIRED = "not-owed"
 
 
 WORDS = {
@@ -41,12 +41,12 @@ WORDS = {
     State.DUE: "due later",
     State.OVERDUE: "overdue",
     State.LOST: "lost",
-    State.NOT_OWED: "not owed",
+    State.NOT_REQUIRED: "not owed",
 }
-# Worst first: what a folded cell shows of those it stands for.
+# Worst first: a folded cell shows the worst of its wakes.
 WORST = (
     State.LOST, State.FAILED, State.OVERDUE, State.RECEIVING, State.RECEIVED, State.DUE,
-    State.NOT_OWED,
+    State.NOT_REQUIRED,
 )  # fmt: skip
 PROBLEMS = frozenset({State.LOST, State.FAILED, State.OVERDUE})
 _CAME = {"complete": State.RECEIVED, "pending": State.RECEIVING, "failed": State.FAILED}
@@ -54,7 +54,7 @@ _CAME = {"complete": State.RECEIVED, "pending": State.RECEIVING, "failed": State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Camera:
-    """`missed`: wakes that it should have made, where it stands, since it was last seen."""
+    """`missed`: expected wakes at its current site since it was last seen."""
 
     device_id: UUID
     device_name: str
@@ -72,10 +72,10 @@ class Camera:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
-    """An expected wake with what came of it, or one that came and was not expected.
+    """An expected wake with its result, or an extra wake.
 
-    `at` is when the camera took its image, else when it should have. What a day expects stays, but
-    a camera owes it only where it stands (C-62, D-156).
+    `at` is when the image was captured, else when it was expected. `required`: the camera was at
+    the site at that time; what a day expects stays when a camera moves (C-62, D-156).
     """
 
     session_id: UUID
@@ -87,12 +87,12 @@ class Wake:
     received_at: datetime | None
     overage_reason: str | None
     clock_suspect: bool
-    owed: bool = True
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """A camera stood at a site, or still does."""
+    """A camera is or was at a site."""
 
     device_id: UUID
     site_id: UUID
@@ -112,7 +112,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many cells are in a state; of the very cells that are drawn."""
+    """How many of the cells are in a state."""
 
     state: State
     word: str
@@ -121,11 +121,11 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """`each`: how many wakes a cell stands for at most; `extra` came besides those expected."""
+    """A cell stands for at most `wakes_per_cell` wakes; `extra`: wakes that were not expected."""
 
     cells: tuple[Cell, ...]
     tallies: tuple[Tally, ...]
-    each: int
+    wakes_per_cell: int
     extra: int
     extra_failed: int
 
@@ -133,18 +133,18 @@ class Strip:
     def says(self) -> str:
         if not self.tallies:
             return "No wakes are expected"
-        return ", ".join(f"{each.count} {each.word}" for each in self.tallies)
+        return ", ".join(f"{tally.count} {tally.word}" for tally in self.tallies)
 
     @property
     def problems(self) -> int:
         return self.extra_failed + sum(
-            each.count for each in self.tallies if each.state in PROBLEMS
+            tally.count for tally in self.tallies if tally.state in PROBLEMS
         )
 
     @property
     def problems_say(self) -> str:
-        found = [f"{each.count} {each.word}" for each in self.tallies if each.state in PROBLEMS]
-        return ", ".join([*found, *([self.extra_failed_says] if self.extra_failed else [])])
+        texts = [f"{tally.count} {tally.word}" for tally in self.tallies if tally.state in PROBLEMS]
+        return ", ".join([*texts, *([self.extra_failed_says] if self.extra_failed else [])])
 
     @property
     def extra_failed_says(self) -> str:
@@ -152,14 +152,14 @@ class Strip:
 
 
 def state(wake: Wake, camera: Camera | None, *, now: datetime) -> State:
-    """Late is not missing: lost is only what the camera itself no longer holds.
+    """Late is not lost: an image is lost only if the camera does not have it any more.
 
-    It was in touch after the window had closed, and said that nothing waits on it.
+    That is so if it was seen after the window had closed, with no pending image.
     """
     if wake.status is not None:
         return _CAME[wake.status]
-    if not wake.owed:
-        return State.NOT_OWED
+    if not wake.required:
+        return State.NOT_REQUIRED
     if wake.at + GRACE > now:
         return State.DUE
     seen = camera.last_seen_at if camera else None
@@ -168,12 +168,12 @@ def state(wake: Wake, camera: Camera | None, *, now: datetime) -> State:
     return State.OVERDUE
 
 
-def owed(
+def mark_required(
     wakes: Iterable[Wake], stays: Iterable[Stay], *, site_of: Mapping[UUID, UUID]
 ) -> list[Wake]:
-    """Tells apart what cameras owed from what was expected of them at times they stood elsewhere.
+    """Clears `required` for wakes that were expected while the camera was at another site.
 
-    `site_of` says whose day a session is.
+    `site_of`: the site of each session.
     """
     of_camera: dict[UUID, list[Stay]] = {}
     for stay in stays:
@@ -181,12 +181,14 @@ def owed(
 
     def stood(wake: Wake) -> bool:
         site = site_of.get(wake.session_id)
-        found = of_camera.get(wake.device_id)
-        return found is None or any(each.site_id == site and each.covers(wake.at) for each in found)
+        camera_stays = of_camera.get(wake.device_id)
+        return camera_stays is None or any(
+            stay.site_id == site and stay.covers(wake.at) for stay in camera_stays
+        )
 
     return [
-        each if each.status is not None or stood(each) else replace(each, owed=False)
-        for each in wakes
+        wake if wake.status is not None or stood(wake) else replace(wake, required=False)
+        for wake in wakes
     ]
 
 
@@ -200,36 +202,40 @@ def strip(
     wakes: Iterable[Wake], cameras: Mapping[UUID, Camera], *, now: datetime, zone: ZoneInfo
 ) -> Strip:
     """One cell per expected wake, in the order of their times."""
-    found_all = list(wakes)
-    extra = [each for each in found_all if each.expected_at is None]
+    all_wakes = list(wakes)
+    extra = [wake for wake in all_wakes if wake.expected_at is None]
     expected = sorted(
-        (each for each in found_all if each.expected_at is not None),
-        key=lambda each: (each.expected_at or each.at, each.device_id),
+        (wake for wake in all_wakes if wake.expected_at is not None),
+        key=lambda wake: (wake.expected_at or wake.at, wake.device_id),
     )
-    cells = [_cell(each, cameras.get(each.device_id), now=now, zone=zone) for each in expected]
-    found = Counter(cell.state for cell in cells)
-    tallies = tuple(Tally(each, WORDS[each], found[each]) for each in State if found[each])
-    each = -(-len(cells) // MAX_CELLS) or 1
-    folded = [fold(cells[at : at + each]) for at in range(0, len(cells), each)]
-    failed = sum(each.status == "failed" for each in extra)
-    return Strip(tuple(folded), tallies, each, len(extra), failed)
+    cells = [_cell(wake, cameras.get(wake.device_id), now=now, zone=zone) for wake in expected]
+    counts = Counter(cell.state for cell in cells)
+    tallies = tuple(
+        Tally(cell_state, WORDS[cell_state], counts[cell_state])
+        for cell_state in State
+        if counts[cell_state]
+    )
+    per_cell = -(-len(cells) // MAX_CELLS) or 1
+    folded = [fold(cells[at : at + per_cell]) for at in range(0, len(cells), per_cell)]
+    failed = sum(wake.status == "failed" for wake in extra)
+    return Strip(tuple(folded), tallies, per_cell, len(extra), failed)
 
 
 def _cell(wake: Wake, camera: Camera | None, *, now: datetime, zone: ZoneInfo) -> Cell:
-    found = state(wake, camera, now=now)
+    wake_state = state(wake, camera, now=now)
     late = arrived_late(wake)
     due_at = wake.expected_at or wake.at
     name = words.cut(camera.device_name) if camera else "a camera"
-    said = WORDS[found] + (", arrived late" if late else "")
-    return Cell(found, late, f"{due_at.astimezone(zone):%H:%M} {name}: {said}")
+    text = WORDS[wake_state] + (", arrived late" if late else "")
+    return Cell(wake_state, late, f"{due_at.astimezone(zone):%H:%M} {name}: {text}")
 
 
 def fold(cells: Sequence[Cell]) -> Cell:
-    """Of several the worst: a problem is never hidden behind what is well."""
+    """One cell for several, with the worst state: a problem is never hidden."""
     if len(cells) == 1:
         return cells[0]
     worst = min(cells, key=lambda cell: WORST.index(cell.state))
-    found = Counter(cell.state for cell in cells)
-    said = ", ".join(f"{found[each]} {WORDS[each]}" for each in WORST if found[each])
+    counts = Counter(cell.state for cell in cells)
+    text = ", ".join(f"{counts[state]} {WORDS[state]}" for state in WORST if counts[state])
     first = cells[0].says.partition(" ")[0]
-    return Cell(worst.state, any(cell.late for cell in cells), f"from {first}: {said}")
+    return Cell(worst.state, any(cell.late for cell in cells), f"from {first}: {text}")

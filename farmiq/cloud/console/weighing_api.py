@@ -10,7 +10,7 @@ from pydantic import Field
 from farmiq import api
 from farmiq.api import At, Id, PathId
 from farmiq.cloud.console import look, pages, store, weighing_store, weighings, words
-from farmiq.cloud.identity import desk
+from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
@@ -118,7 +118,7 @@ class WeighingApi:
             operation_id="getWeighings",
             response_model=Weighings,
             response_description="A page.",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
             responses={
                 200: api.CSV,
                 **api.errors({404: "NOT_FOUND: there is no such company, or not for you."}),
@@ -131,7 +131,7 @@ class WeighingApi:
             operation_id="getWeighing",
             response_model=WeighingInFull,
             response_description="The session.",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
             responses=api.errors({404: "NOT_FOUND: there is no such session."}),
         )
 
@@ -144,12 +144,12 @@ class WeighingApi:
             if query.day:
                 zone = words.zone(await self._timezone(connection, signed_in))
                 begin, end = weighings.bounds(query.day, zone)
-                # What else bounds the time counts too.
+                # Other limits of the time count too.
                 wanted["begin"] = max(begin, query.begin) if query.begin else begin
                 wanted["end"] = min(end, query.end) if query.end else end
-            found = await weighing_store.page(connection, wanted, patience_s=self.patience_s)
+            fetched = await weighing_store.page(connection, wanted, patience_s=self.patience_s)
         rows, following = api.cut(
-            [_row(each) for each in found], query.limit, at="start_at", key="session_id"
+            [_row(weighing) for weighing in fetched], query.limit, at="start_at", key="session_id"
         )
         if query.format == "csv":
             table = api.csv_response(request, COLUMNS, map(_cells, rows), following)
@@ -168,14 +168,16 @@ class WeighingApi:
     ) -> Any:
         signed_in = await self.pages.must_be_signed_in(request)
         async with self.pages.as_person(request, signed_in) as connection:
-            found = await weighing_store.one(connection, session_id, patience_s=self.patience_s)
-            if found is None:
+            weighing = await weighing_store.find(connection, session_id, patience_s=self.patience_s)
+            if weighing is None:
                 raise HttpError(404, "there is no such weighing")
             events = await weighing_store.events(connection, session_id)
-            here = await weighing_store.here(connection, found.media_ids)
+            here = await weighing_store.here(connection, weighing.media_ids)
         response.headers.update(api.NO_STORE)
-        images = [{"media_id": each, "here": each in here} for each in found.media_ids]
-        return {**_row(found), "events": events, "images": images}
+        images = [
+            {"media_id": media_id, "here": media_id in here} for media_id in weighing.media_ids
+        ]
+        return {**_row(weighing), "events": events, "images": images}
 
     async def _timezone(self, connection: db.Connection, signed_in: SignIn) -> str:
         company = await store.company(connection, email=signed_in.email)
@@ -184,9 +186,9 @@ class WeighingApi:
         return company.timezone
 
 
-def _row(found: weighings.Weighing) -> dict[str, Any]:
-    row = asdict(found)
-    lacking = list(found.lacking) if found.state == "INCOMPLETE" else []
+def _row(weighing: weighings.Weighing) -> dict[str, Any]:
+    row = asdict(weighing)
+    lacking = list(weighing.lacking) if weighing.state == "INCOMPLETE" else []
     return {**{name: row[name] for name in COLUMNS}, "lacking": lacking}
 
 

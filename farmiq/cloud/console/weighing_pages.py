@@ -28,7 +28,7 @@ from farmiq.plumbing.http import HttpError
 
 
 class DayFilter(api.Filter):
-    """What the page of a day shows: a day (None: today), a station, a state, which fifty."""
+    """What the page of a day shows: a day (None: today), a station, a state, a page."""
 
     day: api.Day | None = None
     station: api.Id | None = None
@@ -36,8 +36,10 @@ class DayFilter(api.Filter):
     page: Annotated[int, Field(ge=1, le=1000)] = 1
     company: str | None = None
 
-    def asked(self) -> weighings.Asked:
-        return weighings.Asked(day=self.day, station=self.station, state=self.state, page=self.page)
+    def query(self) -> weighings.WeighingsQuery:
+        return weighings.WeighingsQuery(
+            day=self.day, station=self.station, state=self.state, page=self.page
+        )
 
 
 @dataclass(frozen=True)
@@ -60,56 +62,62 @@ class WeighingPages:
         return await self._page("weighings.html", signed_in, await self._day(request, signed_in))
 
     async def rows(self, request: Request) -> Response:
-        found = await self._day(request, await self.pages.must_be_signed_in(request))
-        page = await asyncio.to_thread(look.page, "weighings_fragment.html", view=found)
-        return await asyncio.to_thread(pages.packed, request, page)
+        view = await self._day(request, await self.pages.must_be_signed_in(request))
+        page = await asyncio.to_thread(look.page, "weighings_fragment.html", view=view)
+        return await asyncio.to_thread(pages.compressed, request, page)
 
     async def weighing(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        return await self._page("weighing.html", signed_in, await self._one(request, signed_in))
+        return await self._page("weighing.html", signed_in, await self._detail(request, signed_in))
 
     async def parts(self, request: Request) -> Response:
-        found = await self._one(request, await self.pages.must_be_signed_in(request))
-        return await asyncio.to_thread(look.page, "weighing_fragment.html", view=found)
+        view = await self._detail(request, await self.pages.must_be_signed_in(request))
+        return await asyncio.to_thread(look.page, "weighing_fragment.html", view=view)
 
-    async def _page(self, template: str, signed_in: SignIn, found: View | Detail) -> Response:
+    async def _page(self, template: str, signed_in: SignIn, view: View | Detail) -> Response:
         choices = await self.pages.choices(signed_in)
         return await asyncio.to_thread(
-            look.page, template, view=found, csrf=signed_in.csrf_token, choices=choices
+            look.page, template, view=view, csrf=signed_in.csrf_token, choices=choices
         )
 
     async def _day(self, request: Request, signed_in: SignIn) -> View:
-        asked = api.parse(DayFilter, request).asked()
+        query = api.parse(DayFilter, request).query()
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
             now = await _now(connection)
             zone = words.zone(company.timezone)
-            begin, end = weighings.bounds(asked.day or now.astimezone(zone).date(), zone)
-            found = await weighing_store.day(
+            begin, end = weighings.bounds(query.day or now.astimezone(zone).date(), zone)
+            weighings_of_day = await weighing_store.day(
                 connection, begin=begin, end=end, patience_s=self.patience_s
             )
-            shown = weighings.on_page(weighings.matching_of(found, asked), asked.page)
+            shown = weighings.on_page(weighings.matching_of(weighings_of_day, query), query.page)
             here = await weighing_store.here(connection, weighing_store.pictures(shown))
-            last_at = None if found else await weighing_store.last_at(connection)
-        # In a thread, like rendering: a large farm must not hold up everybody else's requests.
+            last_at = None if weighings_of_day else await weighing_store.last_at(connection)
+        # In a thread, like rendering: a large farm must not delay other requests.
         return await asyncio.to_thread(
-            weighings.view, company, found, asked=asked, here=here, last_at=last_at, now=now
+            weighings.view,
+            company,
+            weighings_of_day,
+            query=query,
+            here=here,
+            last_at=last_at,
+            now=now,
         )
 
-    async def _one(self, request: Request, signed_in: SignIn) -> Detail:
+    async def _detail(self, request: Request, signed_in: SignIn) -> Detail:
         session_id = _session_id(request)
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
-            found = await self._found(connection, session_id)
+            weighing = await self._find(connection, session_id)
             events = await weighing_store.events(connection, session_id)
-            here = await weighing_store.here(connection, found.media_ids)
+            here = await weighing_store.here(connection, weighing.media_ids)
             zone = words.zone(company.timezone)
-            begin, end = weighings.bounds(found.start_at.astimezone(zone).date(), zone)
-            before, after = await weighing_store.beside(connection, found, begin=begin, end=end)
+            begin, end = weighings.bounds(weighing.start_at.astimezone(zone).date(), zone)
+            before, after = await weighing_store.beside(connection, weighing, begin=begin, end=end)
             now = await _now(connection)
         return weighings.detail(
             company,
-            found,
+            weighing,
             events,
             here=here,
             image=_image_number(request.query_params.get("image")),
@@ -124,17 +132,17 @@ class WeighingPages:
             raise pages.not_signed_in()
         return company
 
-    async def _found(self, connection: db.Connection, session_id: UUID) -> Weighing:
-        found = await weighing_store.one(connection, session_id, patience_s=self.patience_s)
-        if found is None:
+    async def _find(self, connection: db.Connection, session_id: UUID) -> Weighing:
+        weighing = await weighing_store.find(connection, session_id, patience_s=self.patience_s)
+        if weighing is None:
             raise HttpError(404, "there is no such weighing")
-        return found
+        return weighing
 
 
 async def _now(connection: db.Connection) -> datetime:
-    """The clock that decides about states decides what today is too."""
-    found: datetime = await db.fetch_value(connection, "select fn_now()")
-    return found.astimezone(UTC)
+    """The database's clock, which also decides about states."""
+    now: datetime = await db.fetch_value(connection, "select fn_now()")
+    return now.astimezone(UTC)
 
 
 def _session_id(request: Request) -> UUID:
@@ -145,5 +153,5 @@ def _session_id(request: Request) -> UUID:
 
 
 def _image_number(text: str | None) -> int:
-    """Which image of a weighing is shown; the first if the address says nothing sensible."""
+    """The number of the image to show; 1 if the URL has no valid one."""
     return int(text) if text and re.fullmatch(r"[0-9]{1,4}", text, re.ASCII) else 1

@@ -1,4 +1,4 @@
-"""The console's SQL about weighings, run as the person who looks: row level security decides."""
+"""The console's SQL about weighings, with the person's rights (row level security)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -11,12 +11,12 @@ from farmiq.cloud.console.weighings import Event, Weighing
 from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
 
-# More of one day are not drawn; the API pages through all of them.
+# A page shows at most so many of a day; the API has all of them.
 MAX_A_DAY = 20_000
 MAX_EVENTS = 1000
 
-# Incomplete: without an image for too long since it was first heard of, or without another part
-# since it was last (C-27). Times are ours, not the device's.
+# Incomplete: without an image for too long since its first event, or without another part since
+# its last (C-27). Times are the cloud's, not the device's.
 _STATE = """
 case when w.status <> 'cancelled' and (
     w.heard_at < c.now - %(patience_s)s * interval '1 second' and (w.missing <> '{}'
@@ -39,13 +39,15 @@ async def day(
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             _WEIGHING + "where w.start_at >= %(begin)s and w.start_at < %(end)s "
-            "order by w.start_at desc, w.session_id desc limit %(most)s",
-            {"begin": begin, "end": end, "patience_s": patience_s, "most": MAX_A_DAY},
+            "order by w.start_at desc, w.session_id desc limit %(limit)s",
+            {"begin": begin, "end": end, "patience_s": patience_s, "limit": MAX_A_DAY},
         )
         return [_weighing(row) for row in await cursor.fetchall()]
 
 
-async def one(connection: db.Connection, session_id: UUID, *, patience_s: float) -> Weighing | None:
+async def find(
+    connection: db.Connection, session_id: UUID, *, patience_s: float
+) -> Weighing | None:
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             _WEIGHING + "where w.session_id = %(session_id)s",
@@ -56,9 +58,9 @@ async def one(connection: db.Connection, session_id: UUID, *, patience_s: float)
 
 
 async def page(
-    connection: db.Connection, asked: Mapping[str, Any], *, patience_s: float
+    connection: db.Connection, filters: Mapping[str, Any], *, patience_s: float
 ) -> list[Weighing]:
-    """A page for the API, newest first; `asked` is a page of a WeighingFilter."""
+    """A page for the API, newest first; `filters` is a page of a WeighingFilter."""
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             f"""
@@ -73,13 +75,13 @@ async def page(
                 or (w.start_at, w.session_id) < (%(after_at)s, %(after_id)s))
             order by w.start_at desc, w.session_id desc limit %(limit)s
             """,
-            {**asked, "patience_s": patience_s},
+            {**filters, "patience_s": patience_s},
         )
         return [_weighing(row) for row in await cursor.fetchall()]
 
 
 async def events(connection: db.Connection, session_id: UUID) -> list[Event]:
-    """What was said of a session, in the order in which it happened."""
+    """The events of a session, in the order in which they happened."""
     async with connection.cursor(row_factory=class_row(Event)) as cursor:
         await cursor.execute(
             """
@@ -105,10 +107,10 @@ async def here(connection: db.Connection, media_ids: Sequence[UUID]) -> set[UUID
 
 
 async def beside(
-    connection: db.Connection, found: Weighing, *, begin: datetime, end: datetime
+    connection: db.Connection, weighing: Weighing, *, begin: datetime, end: datetime
 ) -> tuple[UUID | None, UUID | None]:
     """The weighings before and after this one, within these bounds."""
-    at = {"at": found.start_at, "id": found.session_id, "begin": begin, "end": end}
+    at = {"at": weighing.start_at, "id": weighing.session_id, "begin": begin, "end": end}
     cursor = await connection.execute(
         """
         select
@@ -127,14 +129,14 @@ async def beside(
 
 async def last_at(connection: db.Connection) -> datetime | None:
     """When the newest weighing was; None if there never was one."""
-    found: datetime | None = await db.fetch_value(
+    newest: datetime | None = await db.fetch_value(
         connection, "select max(start_at) from weight_sessions"
     )
-    return found
+    return newest
 
 
-def pictures(found: Collection[Weighing]) -> list[UUID]:
-    return [media_id for each in found for media_id in each.media_ids]
+def pictures(weighings: Collection[Weighing]) -> list[UUID]:
+    return [media_id for weighing in weighings for media_id in weighing.media_ids]
 
 
 def _weighing(row: dict[str, Any]) -> Weighing:

@@ -1,4 +1,4 @@
-"""What the pages about weighings say: pure, from the stored sessions and a clock.
+"""Pure: the pages about weighings, from the stored sessions and the time.
 
 A weighing is a weigh session as people see it. The sentence, the tabs, the histogram and the list
 all come from the same rows: those of one day in the company's own zone.
@@ -31,8 +31,8 @@ STATE_WORDS = {
 }
 ON_A_PAGE = 50
 # Uniformity is the share of animals within this part of the mean.
-NEAR = 0.10
-LIGHTEST_KG = 0.001
+UNIFORM_SHARE = 0.10
+MIN_WEIGHT_KG = 0.001
 MAX_BARS = 12
 _STEPS = (1, 2, 2.5, 5, 10)
 # 2.3 / 0.05 is a little less than 46.
@@ -78,10 +78,10 @@ class Weighing:
     @property
     def lacking(self) -> tuple[str, ...]:
         """What is missing for a valid session, in words; also which images are."""
-        found = [_PART_WORDS[part] for part in self.missing]
+        texts = [_PART_WORDS[part] for part in self.missing]
         if self.media_ids and self.image_count not in (None, len(self.media_ids)):
-            found.append(f"{len(self.media_ids)} of {self.image_count} images")
-        return tuple(found)
+            texts.append(f"{len(self.media_ids)} of {self.image_count} images")
+        return tuple(texts)
 
     @property
     def weight_kg(self) -> float | None:
@@ -100,7 +100,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """`here`: its bytes are in the cloud; else it was announced and is on its way."""
+    """`here`: its bytes are in the cloud; else it was announced only."""
 
     media_id: UUID
     here: bool
@@ -132,7 +132,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How the weights of a day lie: of finalized weighings alone."""
+    """The distribution of the weights of a day, of finalized weighings only."""
 
     count: int
     mean_kg: float
@@ -143,7 +143,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tab:
-    """A state to look at alone, with how many there are."""
+    """A state to filter by, with the number of weighings."""
 
     state: str
     word: str
@@ -153,8 +153,8 @@ class Tab:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a page shows: a day (None: today), a station, a state, which fifty."""
+class WeighingsQuery:
+    """What a page shows: a day (None: today), a station, a state, a page."""
 
     day: date | None = None
     station: str | None = None
@@ -162,11 +162,11 @@ class Asked:
     page: int = 1
 
     def address(self, path: str = "/weighings", **changes: Any) -> str:
-        asked = {
+        query = {
             "day": self.day, "station": self.station, "state": self.state, "page": self.page,
             **changes,
         }  # fmt: skip
-        given = {name: str(value) for name, value in asked.items() if value not in (None, 1)}
+        given = {name: str(value) for name, value in query.items() if value not in (None, 1)}
         return f"{path}?{urlencode(given)}" if given else path
 
 
@@ -176,7 +176,7 @@ class View:
     zone: str
     now: datetime
     as_of: str
-    asked: Asked
+    query: WeighingsQuery
     day: date
     is_today: bool
     rows: tuple[Row, ...]
@@ -198,8 +198,8 @@ class View:
 
     @property
     def stations_and_chosen(self) -> tuple[str, ...]:
-        """The chosen one stays to be seen on a day on which it did not weigh."""
-        chosen = {self.asked.station} if self.asked.station else set()
+        """With the chosen one, also on a day on which it did not weigh."""
+        chosen = {self.query.station} if self.query.station else set()
         return tuple(sorted({*self.stations, *chosen}))
 
     @property
@@ -222,27 +222,27 @@ class View:
 
     @property
     def fragment(self) -> str:
-        return self.asked.address("/weighings/rows")
+        return self.query.address("/weighings/rows")
 
     @property
     def csv(self) -> str:
         given = {"day": self.day.isoformat(), "format": "csv", "limit": "10000"}
-        if self.asked.station:
-            given["device"] = self.asked.station
-        if self.asked.state:
-            given["state"] = self.asked.state
+        if self.query.station:
+            given["device"] = self.query.station
+        if self.query.state:
+            given["state"] = self.query.state
         return f"/api/v1/weighvision/sessions?{urlencode(given)}"
 
     def other_day(self, days: int) -> str:
-        return self.asked.address(day=self.day + timedelta(days=days), page=1)
+        return self.query.address(day=self.day + timedelta(days=days), page=1)
 
     def other_page(self, pages: int) -> str:
-        return self.asked.address(page=self.asked.page + pages)
+        return self.query.address(page=self.query.page + pages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """An event as the page tells it."""
+class EventRow:
+    """An event as the page shows it."""
 
     event_id: UUID
     key: str
@@ -260,7 +260,7 @@ class Detail:
     now: datetime
     as_of: str
     row: Row
-    events: tuple[Told, ...]
+    events: tuple[EventRow, ...]
     pictures: tuple[Picture, ...]
     shown: int
     day: date
@@ -294,54 +294,58 @@ def bounds(day: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
 
 def view(
     company: Company,
-    found: Sequence[Weighing],
+    weighings: Sequence[Weighing],
     *,
-    asked: Asked,
+    query: WeighingsQuery,
     here: Collection[UUID],
     last_at: datetime | None,
     now: datetime,
 ) -> View:
-    """`found` are all weighings of the day; `here` the images that the cloud has."""
+    """`weighings` are all of the day; `here` are the images that the cloud has."""
     zone = words.zone(company.timezone)
     today = now.astimezone(zone).date()
-    of_station = [each for each in found if asked.station in (None, each.device_id)]
-    matching = matching_of(found, asked)
-    counts = Counter(each.state for each in of_station)
+    of_station = [weighing for weighing in weighings if query.station in (None, weighing.device_id)]
+    matching = matching_of(weighings, query)
+    counts = Counter(weighing.state for weighing in of_station)
     return View(
         company=company,
         zone=words.zone_name(zone, now),
         now=now,
         as_of=now.astimezone(zone).strftime("%H:%M:%S"),
-        asked=asked,
-        day=asked.day or today,
-        is_today=(asked.day or today) == today,
-        rows=tuple(row(each, here=here, zone=zone) for each in on_page(matching, asked.page)),
+        query=query,
+        day=query.day or today,
+        is_today=(query.day or today) == today,
+        rows=tuple(
+            row(weighing, here=here, zone=zone) for weighing in on_page(matching, query.page)
+        ),
         matching=len(matching),
         total=len(of_station),
         incomplete=counts[INCOMPLETE],
-        tabs=_tabs(asked, counts, len(of_station)),
-        stations=tuple(sorted({each.device_id for each in found if each.device_id})),
+        tabs=_tabs(query, counts, len(of_station)),
+        stations=tuple(
+            sorted({weighing.device_id for weighing in weighings if weighing.device_id})
+        ),
         spread=spread([w for e in of_station if (w := e.final_weight_kg) is not None]),
         last_day=last_at.astimezone(zone).date() if last_at else None,
     )
 
 
-def matching_of(found: Sequence[Weighing], asked: Asked) -> list[Weighing]:
+def matching_of(weighings: Sequence[Weighing], query: WeighingsQuery) -> list[Weighing]:
     return [
-        each
-        for each in found
-        if asked.station in (None, each.device_id) and asked.state in (None, each.state)
+        weighing
+        for weighing in weighings
+        if query.station in (None, weighing.device_id) and query.state in (None, weighing.state)
     ]
 
 
-def on_page(found: Sequence[Weighing], page: int) -> Sequence[Weighing]:
-    return found[(page - 1) * ON_A_PAGE : page * ON_A_PAGE]
+def on_page(weighings: Sequence[Weighing], page: int) -> Sequence[Weighing]:
+    return weighings[(page - 1) * ON_A_PAGE : page * ON_A_PAGE]
 
 
-def _tabs(asked: Asked, counts: Mapping[str, int], total: int) -> tuple[Tab, ...]:
+def _tabs(query: WeighingsQuery, counts: Mapping[str, int], total: int) -> tuple[Tab, ...]:
     every = Tab(
-        state="", word="All", count=total, href=asked.address(state=None, page=1),
-        chosen=asked.state is None,
+        state="", word="All", count=total, href=query.address(state=None, page=1),
+        chosen=query.state is None,
     )  # fmt: skip
     return (
         every,
@@ -350,34 +354,38 @@ def _tabs(asked: Asked, counts: Mapping[str, int], total: int) -> tuple[Tab, ...
                 state=state,
                 word=STATE_WORDS[state],
                 count=counts.get(state, 0),
-                href=asked.address(state=state, page=1),
-                chosen=asked.state == state,
+                href=query.address(state=state, page=1),
+                chosen=query.state == state,
             )
             for state in STATES
-            if counts.get(state) or asked.state == state
+            if counts.get(state) or query.state == state
         ),
     )
 
 
-def row(found: Weighing, *, here: Collection[UUID], zone: ZoneInfo) -> Row:
-    """Its day stands above it, so times of that day go without."""
+def row(weighing: Weighing, *, here: Collection[UUID], zone: ZoneInfo) -> Row:
+    """Times have no date if they are of the weighing's own day."""
     return Row(
-        weighing=found,
-        key=f"w-{found.session_id}",
-        href=address(found),
-        word=STATE_WORDS[found.state],
-        why=_why(found),
-        weight="no weight" if found.weight_kg is None else f"{words.number(found.weight_kg)} kg",
-        captured=words.instant(found.start_at, now=found.start_at, zone=zone),
-        captured_utc=f"{found.start_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
-        arrived=_arrived(found.start_at, found.received_at, day_of=found.start_at, zone=zone),
-        picture=_first_picture(found, here),
+        weighing=weighing,
+        key=f"w-{weighing.session_id}",
+        href=address(weighing),
+        word=STATE_WORDS[weighing.state],
+        why=_why(weighing),
+        weight="no weight"
+        if weighing.weight_kg is None
+        else f"{words.number(weighing.weight_kg)} kg",
+        captured=words.instant(weighing.start_at, now=weighing.start_at, zone=zone),
+        captured_utc=f"{weighing.start_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        arrived=_arrived(
+            weighing.start_at, weighing.received_at, day_of=weighing.start_at, zone=zone
+        ),
+        picture=_first_picture(weighing, here),
     )
 
 
 def detail(
     company: Company,
-    found: Weighing,
+    weighing: Weighing,
     events: Sequence[Event],
     *,
     here: Collection[UUID],
@@ -388,45 +396,47 @@ def detail(
 ) -> Detail:
     """`before` and `after` are the weighings beside it on its day."""
     zone = words.zone(company.timezone)
-    pictures = tuple(Picture(media_id=each, here=each in here) for each in found.media_ids)
+    pictures = tuple(
+        Picture(media_id=media_id, here=media_id in here) for media_id in weighing.media_ids
+    )
     shown = min(max(image, 1), max(len(pictures), 1))
     return Detail(
         company=company,
         zone=words.zone_name(zone, now),
         now=now,
         as_of=now.astimezone(zone).strftime("%H:%M:%S"),
-        row=row(found, here=here, zone=zone),
-        events=tuple(_told(each, day_of=found.start_at, zone=zone) for each in events),
+        row=row(weighing, here=here, zone=zone),
+        events=tuple(_event_row(event, day_of=weighing.start_at, zone=zone) for event in events),
         pictures=pictures,
         shown=shown,
-        day=found.start_at.astimezone(zone).date(),
-        previous=_step(found, shown - 1, len(pictures), before),
-        following=_step(found, shown + 1, len(pictures), after),
+        day=weighing.start_at.astimezone(zone).date(),
+        previous=_step(weighing, shown - 1, len(pictures), before),
+        following=_step(weighing, shown + 1, len(pictures), after),
     )
 
 
-def _step(found: Weighing, image: int, images: int, beside: UUID | None) -> str | None:
-    """The image beside the one that is shown, or else the weighing beside this one."""
+def _step(weighing: Weighing, image: int, images: int, beside: UUID | None) -> str | None:
+    """The next or previous image, or else weighing."""
     if 1 <= image <= images:
-        return address(found, image=image)
+        return address(weighing, image=image)
     return f"/weighings/{beside}" if beside else None
 
 
-def address(found: Weighing, *, path: str = "", image: int = 1) -> str:
-    which = f"?image={image}" if image > 1 else ""
-    return f"/weighings/{found.session_id}{path}{which}"
+def address(weighing: Weighing, *, path: str = "", image: int = 1) -> str:
+    suffix = f"?image={image}" if image > 1 else ""
+    return f"/weighings/{weighing.session_id}{path}{suffix}"
 
 
 def spread(weights_kg: Sequence[float]) -> Spread | None:
     """None if nothing was weighed. Uniformity: the share within 10 % of the mean.
 
-    A weight that no animal has would say nothing of the others.
+    Impossible weights are left out.
     """
-    weights = [each for each in weights_kg if LIGHTEST_KG <= each <= MAX_WEIGHT_KG]
+    weights = [weight for weight in weights_kg if MIN_WEIGHT_KG <= weight <= MAX_WEIGHT_KG]
     if not weights:
         return None
     mean = statistics.fmean(weights)
-    near = sum(abs(each - mean) <= NEAR * mean for each in weights)
+    near = sum(abs(weight - mean) <= UNIFORM_SHARE * mean for weight in weights)
     return Spread(
         count=len(weights),
         mean_kg=mean,
@@ -437,14 +447,14 @@ def spread(weights_kg: Sequence[float]) -> Spread | None:
 
 
 def _bars(weights: Sequence[float]) -> tuple[Bar, ...]:
-    """At most twelve, of a width that people count in."""
+    """At most twelve bars, of a round width."""
     low, high = min(weights), max(weights)
     width = _width((high - low) / MAX_BARS, least=high * 0.005)
     first = math.floor(low / width + _SLACK)
-    counts = Counter(math.floor(each / width + _SLACK) - first for each in weights)
-    most = max(counts.values())
+    counts = Counter(math.floor(weight / width + _SLACK) - first for weight in weights)
+    highest = max(counts.values())
     return tuple(
-        Bar((first + n) * width, (first + n + 1) * width, counts[n], counts[n] / most)
+        Bar((first + n) * width, (first + n + 1) * width, counts[n], counts[n] / highest)
         for n in range(max(counts) + 1)
     )
 
@@ -460,22 +470,22 @@ def day_words(day: date) -> str:
     return f"{day:%A} {day.day} {day:%B %Y}"
 
 
-def _why(found: Weighing) -> str:
-    if found.state == INCOMPLETE:
-        return ", ".join(found.lacking)
-    return found.cancel_reason or "" if found.state == "cancelled" else ""
+def _why(weighing: Weighing) -> str:
+    if weighing.state == INCOMPLETE:
+        return ", ".join(weighing.lacking)
+    return weighing.cancel_reason or "" if weighing.state == "cancelled" else ""
 
 
-def _first_picture(found: Weighing, here: Collection[UUID]) -> Picture | None:
-    """The first that can be shown; else the first that is on its way."""
-    for media_id in found.media_ids:
+def _first_picture(weighing: Weighing, here: Collection[UUID]) -> Picture | None:
+    """The first one that the cloud has; else the first one announced."""
+    for media_id in weighing.media_ids:
         if media_id in here:
             return Picture(media_id=media_id, here=True)
-    return Picture(media_id=found.media_ids[0], here=False) if found.media_ids else None
+    return Picture(media_id=weighing.media_ids[0], here=False) if weighing.media_ids else None
 
 
-def _told(event: Event, *, day_of: datetime, zone: ZoneInfo) -> Told:
-    return Told(
+def _event_row(event: Event, *, day_of: datetime, zone: ZoneInfo) -> EventRow:
+    return EventRow(
         event_id=event.event_id,
         key=f"e-{event.event_id}",
         word=_EVENT_WORDS.get(event.event_type, event.event_type),

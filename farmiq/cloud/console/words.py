@@ -1,4 +1,4 @@
-"""Numbers, ages and instants as people read them: pure. console.js says ages in the same words."""
+"""Pure: numbers, ages and times as text for people. console.js formats ages in the same way."""
 
 import math
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ _UGLY_ABOVE, _UGLY_BELOW = 1e9, 1e-3
 
 
 def duration(seconds: float) -> str:
-    """Rounded down: an age never claims more than has passed."""
+    """Rounded down."""
     whole = max(0, math.floor(seconds))
     if whole < _MINUTE:
         return f"{whole} s"
@@ -29,9 +29,9 @@ def count(number_of: int, thing: str) -> str:
     return f"{number_of:,} {thing}{'' if number_of == 1 else 's'}"
 
 
-def cut(text: str, most: int = 60) -> str:
-    """What people, cameras and firmware called things, short enough for a page."""
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+def cut(text: str, max_chars: int = 60) -> str:
+    """Shorten a name of a person, camera or firmware for a page."""
+    return text if len(text) <= max_chars else f"{text[: max_chars - 1].rstrip()}…"
 
 
 def title(page: str, *, problems: int) -> str:
@@ -39,7 +39,7 @@ def title(page: str, *, problems: int) -> str:
 
 
 def number(value: float) -> str:
-    """Short enough to read at a glance; the exact value stands in the title and the JSON twin."""
+    """Rounded; the exact value is in the title and in the JSON."""
     size = abs(value)
     if not math.isfinite(value):
         return "no number"
@@ -52,7 +52,7 @@ def number(value: float) -> str:
 
 
 def zone(name: str) -> ZoneInfo:
-    """A company's time zone; UTC where this machine does not know it, and the page says so."""
+    """A company's time zone; UTC if this machine does not know it, which the page shows."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

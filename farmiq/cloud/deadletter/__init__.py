@@ -1,1 +1,1 @@
-"""cloud-deadletter-service: what died on the bus, and how it comes back."""
+"""cloud-deadletter-service: dead letters of the bus, and how they are redriven."""

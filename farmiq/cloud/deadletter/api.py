@@ -1,6 +1,6 @@
 """The routes of dead letters. An admin sees and moves those of their company, a super admin all.
 
-Who calls is a sign-in of the console: its cookie, or its token as `Authorization: Bearer …`.
+People authenticate by a sign-in of the console: its cookie, or its token as a bearer token.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from farmiq.cloud.deadletter import handlers, store
 from farmiq.cloud.deadletter.handlers import Order
 from farmiq.cloud.deadletter.rules import QUEUES, BusFilter
-from farmiq.cloud.identity.desk import Desk
+from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import amqp, db, http
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.tls import Tls
@@ -26,7 +26,7 @@ ROOT = "/api/v1/dead-letters"
 MAX_BODY_BYTES = 256 * 1024
 MAX_SHOWN = 500
 SLOWEST_PER_S = 0.1
-SAY_WHICH = {
+NO_FILTER = {
     "field": "body",
     "reason": 'say which letters: queue, reason, event_type, event_ids, or "all": true',
 }
@@ -66,7 +66,7 @@ class Caller:
 class Api:
     url: str
     pool: db.Pool
-    desk: Desk
+    sign_ins: SignIns
     tls: Tls | None = None
     # Two moves at the same time would take letters from each other.
     _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -83,19 +83,19 @@ class Api:
     async def groups(self, request: Request) -> Response:
         chosen = await self._filter(request)
         async with self._connection() as opened:
-            found = await handlers.groups(opened, chosen)
-        return JSONResponse({"groups": [each.described() for each in found]}, headers=NO_STORE)
+            groups = await handlers.groups(opened, chosen)
+        return JSONResponse({"groups": [group.described() for group in groups]}, headers=NO_STORE)
 
     async def messages(self, request: Request) -> Response:
         """The first letters, without their bodies."""
         chosen = await self._filter(request)
-        found: list[dict[str, Any]] = []
+        letters: list[dict[str, Any]] = []
         async with self._connection() as opened:
             async for letter, _ in handlers.browse(opened, chosen):
-                found.append(letter.described())
-                if len(found) >= MAX_SHOWN:
+                letters.append(letter.described())
+                if len(letters) >= MAX_SHOWN:
                     break
-        return JSONResponse({"letters": found}, headers=NO_STORE)
+        return JSONResponse({"letters": letters}, headers=NO_STORE)
 
     async def redrive(self, request: Request) -> Response:
         return await self._move(request, "redrive")
@@ -114,13 +114,13 @@ class Api:
             event_ids=frozenset(body.event_ids),
         )
         if not (body.all or chosen.is_given):
-            raise HttpError(400, "the order does not say which letters", details=[SAY_WHICH])
+            raise HttpError(400, "the order does not say which letters", details=[NO_FILTER])
         order = Order(
             action, chosen, caller.email, body.limit, body.rate_per_s, dry_run=body.dry_run
         )
         if self._busy.locked():
             raise HttpError(409, "letters are being moved already; try again when that is done")
-        # Opened before the response starts: if the bus is away, the caller gets a plain 503.
+        # Opened before the response starts: if the bus is down, the caller gets a plain 503.
         stack = AsyncExitStack()
         await stack.enter_async_context(self._busy)
         try:
@@ -158,7 +158,7 @@ class Api:
         return replace(chosen, tenant_id=caller.tenant_id)
 
     async def _caller(self, request: Request) -> Caller:
-        """Raises HttpError 401, 403, 503 if nobody can be asked, or 429 if they ask too often.
+        """Raises HttpError 401, 403, 503 if the database is down, or 429 for too many requests.
 
         Listing counts too: it holds all letters while it reads them.
         """
@@ -168,18 +168,18 @@ class Api:
 
     async def _person(self, request: Request) -> Caller:
         try:
-            found = await self.desk.signed_in(request)
-            if found is None:
+            sign_in = await self.sign_ins.signed_in(request)
+            if sign_in is None:
                 raise HttpError(401, "sign in first")
-            if found.is_super_admin:
-                return Caller(found.email, None)
+            if sign_in.is_super_admin:
+                return Caller(sign_in.email, None)
             async with db.transaction(self.pool) as tx:
-                tenant_id = await store.administered(tx, found.user_id, found.company_id)
+                tenant_id = await store.administered(tx, sign_in.user_id, sign_in.company_id)
         except db.UNAVAILABLE as error:
             raise HttpError(503, "the database is away", retry_after_s=5) from error
         if tenant_id is None:
             raise HttpError(403, "dead letters are for admins of the company and super admins")
-        return Caller(found.email, tenant_id)
+        return Caller(sign_in.email, tenant_id)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AbstractConnection]:
@@ -202,7 +202,7 @@ def _queue(queue: str | None) -> str | None:
 
 
 async def _order(request: Request) -> DeadLetterOrder:
-    # A form of another site cannot be sent as JSON without the browser asking us first.
+    # JSON only: a browser sends it for another site only after a preflight request (CORS).
     raw = await http.body(request, what="an order", most=MAX_BODY_BYTES)
     try:
         return _decoder.decode(raw)

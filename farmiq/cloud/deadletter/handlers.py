@@ -1,7 +1,7 @@
 """The queues of dead letters on the bus: count, browse, redrive, discard.
 
-A letter is acknowledged only after it is confirmed where it goes and noted in the audit; whatever
-breaks in between leaves it where it was, so it may be delivered twice and is never lost.
+A letter is acknowledged only after its new queue has confirmed it and the audit log has it. After a
+crash in between it is still in its queue, so it may be delivered twice and is never lost.
 """
 
 import asyncio
@@ -63,11 +63,11 @@ class Outcome:
 
 async def groups(opened: AbstractConnection, chosen: BusFilter) -> list[Group]:
     """The letters, counted by queue and kind."""
-    found: dict[tuple[str, str], Group] = {}
+    by_key: dict[tuple[str, str], Group] = {}
     async for letter, _ in browse(opened, chosen):
         key = (letter.queue, letter.kind)
-        found.setdefault(key, Group(*key)).add(letter)
-    return sorted(found.values(), key=lambda each: (each.queue, -each.count))
+        by_key.setdefault(key, Group(*key)).add(letter)
+    return sorted(by_key.values(), key=lambda group: (group.queue, -group.count))
 
 
 async def browse(
@@ -76,24 +76,24 @@ async def browse(
     """The letters, oldest first, each with its bytes. They stay where they are."""
     for queue in await _existing(opened, chosen):
         async for _, window in consume.browse(opened, queue):
-            for each in window:
-                letter = rules.read(queue, each)
+            for delivery in window:
+                letter = rules.read(queue, delivery)
                 if chosen.matches(letter):
-                    yield letter, each.body
+                    yield letter, delivery.body
 
 
 async def move(
     opened: AbstractConnection, pool: db.Pool, order: Order
 ) -> AsyncGenerator[Outcome, None]:
-    """Redrive or discard, a few at a time and no faster than asked."""
+    """Redrive or discard in small batches, at the rate of the order."""
     outbox = await consume.confirming(opened)
     left = order.limit
     for queue in await _existing(opened, order.chosen):
         async for inbox, window in consume.browse(opened, queue):
-            letters = [(rules.read(queue, each), each) for each in window]
+            letters = [(rules.read(queue, delivery), delivery) for delivery in window]
             letters = [item for item in letters if order.chosen.matches(item[0])][:left]
             left -= len(letters)
-            # No more at once than a second may have: a slow order must not begin with a burst.
+            # At most what the rate allows in a second: a slow order must not start with a burst.
             size = max(1, min(BATCH, int(order.rate_per_s)))
             for start in range(0, len(letters), size):
                 batch = letters[start : start + size]
@@ -108,7 +108,7 @@ async def move(
 
 
 async def _existing(opened: AbstractConnection, chosen: BusFilter) -> list[str]:
-    found = []
+    queues = []
     for queue in chosen.queues:
         channel = await opened.channel()
         try:
@@ -116,8 +116,8 @@ async def _existing(opened: AbstractConnection, chosen: BusFilter) -> list[str]:
         except aiormq.exceptions.ChannelNotFoundEntity:
             continue
         await channel.close()
-        found.append(queue)
-    return found
+        queues.append(queue)
+    return queues
 
 
 Letters = Sequence[tuple[BusDeadLetter, Delivery]]
@@ -140,7 +140,7 @@ async def _move_batch(
 async def _audited(
     pool: db.Pool, order: Order, letters: Letters, outcomes: list[Outcome]
 ) -> list[Outcome]:
-    """All size; if the audit cannot take one, each alone, and that one stays where it is."""
+    """Audit all together; if the table rejects one, one by one, and that one stays in its queue."""
     try:
         async with db.transaction(pool) as tx:
             await store.audit(tx, _entries(order, letters, outcomes))
@@ -149,9 +149,9 @@ async def _audited(
             why = f"the audit cannot take it: {db.first_line(error)}"
             return [Outcome("failed", letters[0][0], why)]
         return [
-            found
+            audited
             for item, outcome in zip(letters, outcomes, strict=True)
-            for found in await _audited(pool, order, [item], [outcome])
+            for audited in await _audited(pool, order, [item], [outcome])
         ]
     return outcomes
 
@@ -196,13 +196,13 @@ def _outcome(letter: BusDeadLetter, answer: BaseException | None) -> Outcome:
 
 
 class NoQueueError(Exception):
-    """The letter names a queue or an exchange that is none of ours."""
+    """The letter names a queue or an exchange that does not exist here."""
 
 
 async def _send_one(
     outbox: aiormq.abc.AbstractChannel, letter: BusDeadLetter, delivery: Delivery
 ) -> None:
-    """To the queue whose consumer did not take it; an event that nobody wanted, to its exchange."""
+    """To the queue whose consumer rejected it; an event that no queue wanted, to its exchange."""
     properties = deliveries.afresh(delivery)
     if letter.origin is None and letter.exchange in rules.EXCHANGES:
         await consume.publish(

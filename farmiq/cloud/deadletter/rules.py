@@ -13,11 +13,11 @@ from farmiq.plumbing.delivery import Delivery
 
 QUEUES = (bus.UNROUTED_QUEUE, *dict.fromkeys(work.dead_letters for work in bus.WORKS))
 ORIGINS = frozenset(work.queue for work in bus.WORKS)
-EXCHANGES = frozenset(each.name for each in bus.EXCHANGES)
+EXCHANGES = frozenset(exchange.name for exchange in bus.EXCHANGES)
 UNWANTED = "no queue wants this event"
 
 _MAX_LENGTH = 200
-# What differs from one letter to the next: ids, numbers, quoted texts.
+# Parts that differ between letters of a kind: ids, numbers, quoted texts.
 _SPECIFIC = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\d+")
 
 
@@ -72,8 +72,8 @@ def read(queue: str, delivery: Delivery) -> BusDeadLetter:
 
 
 def _reason(headers: Mapping[str, Any], death: Mapping[str, Any]) -> str:
-    if said := _text(headers.get(deliveries.REASON)):
-        return said
+    if reason := _text(headers.get(deliveries.REASON)):
+        return reason
     if broker := _text(death.get("reason")):
         return f"the broker gave up on it: {broker}"
     return UNWANTED
@@ -81,16 +81,18 @@ def _reason(headers: Mapping[str, Any], death: Mapping[str, Any]) -> str:
 
 def _first_death(headers: Mapping[str, Any]) -> Mapping[str, Any]:
     """The broker's own account, if it moved the message itself."""
-    found = headers.get("x-death")
-    return found[-1] if isinstance(found, list) and found and isinstance(found[-1], dict) else {}
+    deaths = headers.get("x-death")
+    return (
+        deaths[-1] if isinstance(deaths, list) and deaths and isinstance(deaths[-1], dict) else {}
+    )
 
 
 def _event(body: bytes) -> Mapping[str, Any]:
     try:
-        found = msgspec.json.decode(body)
+        event = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return event if isinstance(event, dict) else {}
 
 
 def _text(value: object) -> str | None:
@@ -98,18 +100,18 @@ def _text(value: object) -> str | None:
 
 
 def _clean(text: str) -> str:
-    """What a database and a terminal can show; bodies and properties may say anything."""
+    """Text that a database and a terminal can show; bodies and properties may have any."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _short(value: object) -> str | None:
-    found = _text(value)
-    return found[:_MAX_LENGTH] if found else None
+    text = _text(value)
+    return text[:_MAX_LENGTH] if text else None
 
 
 @dataclass(frozen=True, slots=True)
 class BusFilter:
-    """Which letters; what is None does not filter. `tenant_id` also limits people."""
+    """Letters to match; None does not filter. `tenant_id` is set by the person's rights."""
 
     queue: str | None = None
     reason: str | None = None
@@ -119,7 +121,7 @@ class BusFilter:
 
     @property
     def is_given(self) -> bool:
-        """Whether a person has said which letters; whose they are is not a choice."""
+        """Whether a person has chosen letters; `tenant_id` comes from their rights."""
         return bool(self.queue or self.reason or self.event_type or self.event_ids)
 
     def matches(self, letter: BusDeadLetter) -> bool:

@@ -1,4 +1,4 @@
-"""Dead letters: what the bus could not deliver, shown and moved by people; how full queues are.
+"""Dead letters of the bus, for people to list, redrive and discard; how full the queues are.
 
 farmiq.*.dlq.queue, unrouted.queue --> [deadletter] --the queues they came from,
 dead_letter_actions--> consumers
@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from farmiq.cloud.deadletter.api import Api
 from farmiq.cloud.deadletter.watch import Watch
-from farmiq.cloud.identity.desk import Desk
+from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
 
@@ -18,8 +18,8 @@ NAME = "cloud-deadletter-service"
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
-        desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        Api(settings.amqp_url.get_secret_value(), pool, desk, settings.tls).add_to(server.app)
+        sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
+        Api(settings.amqp_url.get_secret_value(), pool, sign_ins, settings.tls).add_to(server.app)
         watch = Watch(settings)
         server.ready("deadletter.bus", watch.problem)
         await watch.run()

@@ -1,4 +1,4 @@
-"""Dead letters' SQL: who did what, and who may."""
+"""Dead letters' SQL: the audit log, and who is an admin."""
 
 import hashlib
 from collections.abc import Sequence
@@ -31,23 +31,23 @@ async def audit(tx: db.Connection, entries: Sequence[AuditEntry]) -> None:
         """,
         (
             [ids.new() for _ in entries],
-            [each.actor for each in entries],
-            [each.action for each in entries],
-            [each.letter.queue for each in entries],
-            [each.letter.tenant_id for each in entries],
-            [each.letter.event_id for each in entries],
-            [each.letter.event_type for each in entries],
-            [each.letter.reason for each in entries],
-            [each.outcome for each in entries],
-            [hashlib.sha256(each.body).digest() for each in entries],
-            [each.body if each.with_body else None for each in entries],
+            [entry.actor for entry in entries],
+            [entry.action for entry in entries],
+            [entry.letter.queue for entry in entries],
+            [entry.letter.tenant_id for entry in entries],
+            [entry.letter.event_id for entry in entries],
+            [entry.letter.event_type for entry in entries],
+            [entry.letter.reason for entry in entries],
+            [entry.outcome for entry in entries],
+            [hashlib.sha256(entry.body).digest() for entry in entries],
+            [entry.body if entry.with_body else None for entry in entries],
         ),
     )
 
 
 async def administered(connection: db.Connection, user_id: UUID, company_id: UUID) -> str | None:
     """The tenant of this company, if the person is an admin of it."""
-    found: str | None = await db.fetch_value(
+    tenant_id: str | None = await db.fetch_value(
         connection,
         """
         select c.tenant_id from memberships m join companies c using (company_id)
@@ -56,4 +56,4 @@ async def administered(connection: db.Connection, user_id: UUID, company_id: UUI
         user_id,
         company_id,
     )
-    return found
+    return tenant_id

@@ -1,4 +1,4 @@
-"""How full the queues are: metrics, and a line in the log before one is full."""
+"""How full the queues are: metrics, and a log line before one is full."""
 
 import asyncio
 
@@ -26,9 +26,9 @@ def limits(settings: CloudSettings) -> dict[str, int]:
     """Room in every queue that is watched."""
     days, scale = settings.bus_outage_days, settings.bus_scale
     return {
-        **{work.queue: bus.most_waiting(work, days=days, scale=scale) for work in bus.WORKS},
-        bus.UNROUTED_QUEUE: round(topology.MAX_SET_ASIDE * scale),
-        **{work.dead_letters: round(topology.MAX_SET_ASIDE * scale) for work in bus.WORKS},
+        **{work.queue: bus.max_waiting(work, days=days, scale=scale) for work in bus.WORKS},
+        bus.UNROUTED_QUEUE: round(topology.MAX_DEAD_LETTERS * scale),
+        **{work.dead_letters: round(topology.MAX_DEAD_LETTERS * scale) for work in bus.WORKS},
     }
 
 

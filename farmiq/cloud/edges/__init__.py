@@ -1,1 +1,1 @@
-"""cloud-edges-registry: which edges there are, by which keys we know them, how they are."""
+"""cloud-edges-registry: the edges, their keys and their state."""

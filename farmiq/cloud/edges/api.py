@@ -1,4 +1,4 @@
-"""The routes of edges: enrol by a code, rotate a key, say how one is; people list them."""
+"""The routes of edges: enrol by a code, rotate a key, send heartbeats; people list them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from farmiq.api import BodyOf, JsonBody
 from farmiq.cloud.edges import heartbeat, registry
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
 from farmiq.cloud.edges.keyring import EDGE_TOKEN, Keyring
-from farmiq.cloud.edges.registry import KnownKey, NotAllowed, Registration
-from farmiq.cloud.identity import desk, session
+from farmiq.cloud.edges.registry import KnownKeyError, NotAllowedError, Registration
+from farmiq.cloud.identity import session, sign_in
 from farmiq.messages import check
 from farmiq.plumbing import db, http, log, tokens
 from farmiq.plumbing.http import HttpError
@@ -126,7 +126,7 @@ HeartbeatBody = BodyOf(EdgeHeartbeat, max_bytes=MAX_BYTES, content_type=None)
 @dataclass
 class Api:
     pool: db.Pool
-    desk: desk.Desk
+    sign_ins: sign_in.SignIns
     keyring: Keyring
 
     def add_to(self, app: FastAPI) -> None:
@@ -136,7 +136,7 @@ class Api:
             summary="The edges of the person's company, their keys and how they are",
             response_model=Edges,
             response_description="Those edges.",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
         )
         app.add_api_route(
             ENROLL,
@@ -232,44 +232,44 @@ class Api:
         body: Annotated[JsonBody[EdgeHeartbeat], Depends(HeartbeatBody)],
     ) -> Any:
         edge = await self.keyring.identify(request)
-        said = await body.read()
-        if said.tenant_id not in edge.tenants:
-            raise HttpError(403, f"this token does not speak for tenant {said.tenant_id!r}")
-        if odd := check.not_in_utc(said.sent_at, "sent_at"):
+        received = await body.read()
+        if received.tenant_id not in edge.tenants:
+            raise HttpError(403, f"this token does not speak for tenant {received.tenant_id!r}")
+        if odd := check.not_in_utc(received.sent_at, "sent_at"):
             raise api.invalid(("body", "; ".join(odd)))
-        await self._do(lambda tx: heartbeat.keep(tx, edge.edge_cluster_id, said))
+        await self._do(lambda tx: heartbeat.store(tx, edge.edge_cluster_id, received))
         if edge.replaced_by is None:
             return Response(status_code=204)
-        # Whoever holds the old key hears of it while it is still good.
+        # The holder of the old key is informed while it is still valid.
         response.headers.update(api.NO_STORE)
         return EdgeKeyReplaced(key_id=edge.key_id, replaced_by=edge.replaced_by)
 
     async def edges(self, request: Request, response: Response) -> Any:
         """Those of the person's company, as row level security shows them."""
         try:
-            signed_in = await self.desk.signed_in(request)
+            signed_in = await self.sign_ins.signed_in(request)
             if signed_in is None:
                 raise HttpError(401, "sign in first")
             async with session.as_person(self.pool, signed_in.token) as connection:
-                found = await registry.listed(connection)
-        except session.SignedOut:
+                rows = await registry.list_edges(connection)
+        except session.SignedOutError:
             raise HttpError(401, "sign in first") from None
         except db.UNAVAILABLE:
             raise _unavailable() from None
         response.headers.update(api.NO_STORE)
-        return {"edges": found}
+        return {"edges": rows}
 
     async def jwks(self, response: Response) -> Jwks:
         response.headers["Cache-Control"] = "max-age=2"
-        return Jwks(keys=await self._do(registry.good_keys))
+        return Jwks(keys=await self._do(registry.valid_keys))
 
     async def _do(self, work: Callable[[db.Connection], Awaitable[T]]) -> T:
         try:
             async with db.transaction(self.pool) as tx:
                 return await work(tx)
-        except NotAllowed as error:
+        except NotAllowedError as error:
             raise HttpError(403, str(error)) from None
-        except KnownKey as error:
+        except KnownKeyError as error:
             raise HttpError(409, str(error)) from None
         except db.UNAVAILABLE:
             raise _unavailable() from None

@@ -1,4 +1,4 @@
-"""What an edge says of itself every minute; the last of it is kept."""
+"""The heartbeat of an edge, every minute; the last one is stored."""
 
 import json
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from farmiq.cloud.edges.registry import NotAllowed
+from farmiq.cloud.edges.registry import NotAllowedError
 from farmiq.messages.ids import Id, Instant
 from farmiq.messages.kinds import Count
 from farmiq.plumbing import db
@@ -29,8 +29,8 @@ class EdgeHeartbeat(msgspec.Struct, kw_only=True):
     disk_percent: Annotated[float, Meta(ge=0, le=100)]
 
 
-async def keep(tx: db.Connection, edge_cluster_id: str, said: EdgeHeartbeat) -> None:
-    """Raises NotAllowed for a tenant that is no company here (C-104)."""
+async def store(tx: db.Connection, edge_cluster_id: str, heartbeat: EdgeHeartbeat) -> None:
+    """Raises NotAllowedError for a tenant that is no company here (C-104)."""
     cursor = await tx.execute(
         """
         insert into edge_heartbeats as h (tenant_id, edge_cluster_id, received_at, sent_at,
@@ -46,15 +46,15 @@ async def keep(tx: db.Connection, edge_cluster_id: str, said: EdgeHeartbeat) -> 
           disk_percent = excluded.disk_percent
         """,
         {
-            "tenant": said.tenant_id,
+            "tenant": heartbeat.tenant_id,
             "edge": edge_cluster_id,
-            "sent_at": said.sent_at,
-            "versions": json.dumps(said.versions),
-            "waiting": said.waiting,
-            "oldest_s": said.oldest_s,
-            "dlq": said.dlq,
-            "disk": said.disk_percent,
+            "sent_at": heartbeat.sent_at,
+            "versions": json.dumps(heartbeat.versions),
+            "waiting": heartbeat.waiting,
+            "oldest_s": heartbeat.oldest_s,
+            "dlq": heartbeat.dlq,
+            "disk": heartbeat.disk_percent,
         },
     )
     if not cursor.rowcount:
-        raise NotAllowed(f"tenant {said.tenant_id!r} is not registered here")
+        raise NotAllowedError(f"tenant {heartbeat.tenant_id!r} is not registered here")

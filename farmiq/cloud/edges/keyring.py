@@ -1,7 +1,7 @@
-"""The keyring: which edge signed a token, and for whom it speaks (C-50).
+"""The keyring: which edge signed a token, and for which tenants (C-50).
 
-Keys come from the registry, and from a file of keys for those who keep one. What the registry says
-is believed for two seconds, so a revoked key ends within them.
+Keys come from the registry, and from a file of keys if there is one. What the registry says is
+cached for two seconds, so a revoked key ends within them.
 """
 
 import re
@@ -15,13 +15,13 @@ from joserfc.jwk import KeySet
 
 from farmiq import api
 from farmiq.cloud.edges import registry
-from farmiq.cloud.edges.registry import Known
+from farmiq.cloud.edges.registry import RegisteredKey
 from farmiq.config import CloudSettings
 from farmiq.messages.ids import ID_PATTERN
 from farmiq.plumbing import db, http, tokens
 from farmiq.plumbing.http import HttpError
 
-# How edges call routes, for the document.
+# How edges authenticate, for the OpenAPI document.
 EDGE_TOKEN = Depends(
     api.Documented(
         "edgeToken",
@@ -32,18 +32,18 @@ EDGE_TOKEN = Depends(
         },
     )
 )
-BELIEVED_S = 2.0
-_MAX_KEPT = 10_000
+CACHE_S = 2.0
+_MAX_CACHED = 10_000
 ADMIN = "admin"
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Who signed a good token. `registered` is False for a key of the file.
+    """The signer of a valid token. `registered` is False for a key of the file.
 
-    `admin` is the edge's own word, meant for one command: it tells such tokens from those that
-    travel all day, and gives nobody more than the tenants of the registry. `request_sha256` is the
-    one request that the token was made for, `replaced_by` the key that has taken this one's place.
+    `admin` is a claim of the edge, for the token of one command: it separates such tokens from
+    those of every batch, and gives no right beyond the tenants of the registry. `request_sha256`:
+    the token is for this one request. `replaced_by`: the key that replaced this one.
     """
 
     edge_cluster_id: str
@@ -65,7 +65,7 @@ class Keyring:
     pool: db.Pool
     _file: KeySet = field(init=False)
     _in_file: frozenset[str | None] = field(init=False)
-    _kept: dict[str, tuple[float, list[Known]]] = field(default_factory=dict)
+    _cache: dict[str, tuple[float, list[RegisteredKey]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises TokenError if the file of keys cannot be read."""
@@ -74,7 +74,7 @@ class Keyring:
         self._in_file = frozenset(key.kid for key in self._file.keys)
 
     async def identify(self, request: Request) -> Edge:
-        """Raises HttpError: 401 for the token, 403 for what it claims, 503 if nobody can tell."""
+        """Raises HttpError: 401 for the token, 403 for its claims, 503 if the database is down."""
         token = http.bearer(request)
         if not token:
             raise HttpError(401, "a bearer token is required")
@@ -109,27 +109,27 @@ class Keyring:
             now=datetime.now(UTC),
         )
 
-    async def _known(self, key_id: str) -> list[Known]:
-        until, known = self._kept.get(key_id, (0.0, []))
+    async def _known(self, key_id: str) -> list[RegisteredKey]:
+        until, known = self._cache.get(key_id, (0.0, []))
         if time.monotonic() < until:
             return known
         try:
             async with self.pool.connection() as connection:
-                known = await registry.known(connection, key_id)
+                known = await registry.registrations(connection, key_id)
         except db.UNAVAILABLE:
             raise HttpError(503, "the database is away; try again", retry_after_s=5) from None
-        if len(self._kept) >= _MAX_KEPT:
-            self._kept.clear()
-        self._kept[key_id] = time.monotonic() + BELIEVED_S, known
+        if len(self._cache) >= _MAX_CACHED:
+            self._cache.clear()
+        self._cache[key_id] = time.monotonic() + CACHE_S, known
         return known
 
 
 def _edge(key_id: str, claims: tokens.Claims, *, registered: bool) -> Edge:
-    said = claims.values.get("tenants")
+    claimed = claims.values.get("tenants")
     return Edge(
         edge_cluster_id=_name(claims.values.get("edge_cluster_id"), claims.subject),
-        tenants=frozenset(t for t in said if isinstance(t, str))
-        if isinstance(said, list)
+        tenants=frozenset(t for t in claimed if isinstance(t, str))
+        if isinstance(claimed, list)
         else frozenset(),
         key_id=key_id,
         registered=registered,
@@ -138,21 +138,21 @@ def _edge(key_id: str, claims: tokens.Claims, *, registered: bool) -> Edge:
     )
 
 
-def _name(*said: Any) -> str:
-    """The claim of that name, else the subject, if it can be a name at all (C-94)."""
-    fit = (each for each in said if isinstance(each, str) and re.match(ID_PATTERN, each))
+def _name(*claims: Any) -> str:
+    """The first claim that is a valid name (C-94)."""
+    fit = (claim for claim in claims if isinstance(claim, str) and re.match(ID_PATTERN, claim))
     return next(fit, "unknown")
 
 
-def _as_registered(edge: Edge, known: list[Known]) -> Edge:
-    """Raises if the registration does not say what the token claims."""
-    good = {each.tenant_id: each.edge_cluster_id for each in known if each.good}
+def _as_registered(edge: Edge, known: list[RegisteredKey]) -> Edge:
+    """Raises if the token claims more than its key is registered for."""
+    good = {key.tenant_id: key.edge_cluster_id for key in known if key.good}
     if not good:
-        gone = "was revoked" if any(each.revoked for each in known) else "was replaced by another"
+        gone = "was revoked" if any(key.revoked for key in known) else "was replaced by another"
         raise tokens.TokenError(f"token refused: its key {gone}")
     if edge.edge_cluster_id not in good.values():
         raise HttpError(403, f"this key is not registered for edge {edge.edge_cluster_id!r}"[:200])
-    foreign = [t for t in edge.tenants if good.get(t) != edge.edge_cluster_id]
-    if foreign:
-        raise HttpError(403, f"this edge is not registered for tenant {min(foreign)!r}"[:200])
+    others = [t for t in edge.tenants if good.get(t) != edge.edge_cluster_id]
+    if others:
+        raise HttpError(403, f"this edge is not registered for tenant {min(others)!r}"[:200])
     return replace(edge, replaced_by=known[0].replaced_by)

@@ -1,4 +1,4 @@
-"""The registry's SQL: invite, enrol, rotate, revoke, list. Each deed is noted beside it."""
+"""The registry's SQL: invite, enrol, rotate, revoke, list. Each action is in the audit log."""
 
 import secrets
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from farmiq.cloud.edges import code
 from farmiq.plumbing import db, ids, tokens
 
 
-class NotAllowed(Exception):  # noqa: N818 - an answer, not a mistake
-    """The code, the key or the tenant does not let this happen; the text says why."""
+class NotAllowedError(Exception):
+    """The code, the key or the tenant is not valid for this; the text says why."""
 
 
-class KnownKey(Exception):  # noqa: N818 - an answer, not a mistake
+class KnownKeyError(Exception):
     """The key is registered already; the text says what to do."""
 
 
@@ -31,8 +31,8 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A key for one tenant. `good` is how it was when it was looked up."""
+class RegisteredKey:
+    """A key of an edge for one tenant. `good`: it was valid when it was read."""
 
     tenant_id: str
     edge_cluster_id: str
@@ -45,7 +45,7 @@ class Known:
 async def invite(
     tx: db.Connection, edge_cluster_id: str, tenants: Sequence[str], *, lasts: timedelta, actor: str
 ) -> tuple[str, datetime]:
-    """A code and when it is over. Raises NotAllowed for a tenant that is not registered."""
+    """Returns a code and when it expires. Raises NotAllowedError for an unknown tenant."""
     await _must_be_companies(tx, tenants)
     letters = "".join(secrets.choice(code.LETTERS) for _ in range(code.LENGTH))
     rows = await db.fetch_all(
@@ -62,31 +62,31 @@ async def invite(
         lasts,
         sorted(set(tenants)),
     )
-    await _note(tx, "invite", actor, edge_cluster_id, sorted(set(tenants)))
+    await _audit(tx, "invite", actor, edge_cluster_id, sorted(set(tenants)))
     return code.written(letters), rows[0][0]
 
 
-async def enroll(tx: db.Connection, typed: str, public: tokens.PublicKey) -> Registration:
-    """Register a key by its invitation. Raises NotAllowed or KnownKey.
+async def enroll(tx: db.Connection, typed_code: str, public: tokens.PublicKey) -> Registration:
+    """Register a key by its invitation. Raises NotAllowedError or KnownKeyError.
 
-    The same key with the same code again is answered as before: the first answer may have got lost.
+    The same key with the same code gets the same answer: the first one may have been lost.
     """
-    invited = await _use(tx, typed, public.key_id)
+    invited = await _use_code(tx, typed_code, public.key_id)
     if invited is None:
-        return await _as_before(tx, typed, public.key_id)
+        return await _repeat_answer(tx, typed_code, public.key_id)
     edge_cluster_id, tenants = invited
-    await _keep(tx, public, edge_cluster_id, tenants)
-    await _note(tx, "enroll", f"edge:{edge_cluster_id}", edge_cluster_id, tenants, public.key_id)
+    await _insert_key(tx, public, edge_cluster_id, tenants)
+    await _audit(tx, "enroll", f"edge:{edge_cluster_id}", edge_cluster_id, tenants, public.key_id)
     return Registration(edge_cluster_id, tuple(tenants), public.key_id)
 
 
 async def rotate(
     tx: db.Connection, old_key_id: str, public: tokens.PublicKey, *, overlap: timedelta
 ) -> Registration:
-    """Another key for what the old one speaks for; the old one stays good for `overlap`.
+    """Register the next key for the tenants of the old one, which stays valid for `overlap`.
 
-    Repeating it with the same new key changes nothing; a key is replaced once, by one other.
-    Raises NotAllowed or KnownKey.
+    Repeating it with the same new key changes nothing; a key is replaced only once.
+    Raises NotAllowedError or KnownKeyError.
     """
     rows = await db.fetch_all(
         tx,
@@ -99,18 +99,18 @@ async def rotate(
         old_key_id,
     )
     if not rows:
-        raise NotAllowed("this key is not good any more")
+        raise NotAllowedError("this key is not good any more")
     if public.key_id == old_key_id:
-        raise KnownKey("this is the key that signed the request: send another")
+        raise KnownKeyError("this is the key that signed the request: send another")
     if replaced_by := next((row[2] for row in rows if row[2] not in (None, public.key_id)), None):
-        raise KnownKey(
+        raise KnownKeyError(
             f"this key was replaced by {replaced_by} already; if nobody of yours did that, end "
             "this edge's keys (farmiq edge revoke) and enrol it again"
         )
     edge_cluster_id, tenants = rows[0][1], [row[0] for row in rows]
     if not await _is_of(tx, public.key_id, edge_cluster_id, tenants):
-        await _keep(tx, public, edge_cluster_id, tenants)
-        await _note(
+        await _insert_key(tx, public, edge_cluster_id, tenants)
+        await _audit(
             tx, "rotate", f"edge:{edge_cluster_id}", edge_cluster_id, tenants, public.key_id
         )
     until: datetime = await db.fetch_value(
@@ -137,10 +137,10 @@ async def add_tenants(
     key_id: str | None,
     actor: str,
 ) -> list[tuple[str, str]]:
-    """Let the good keys of an edge speak for further tenants; returns (key, tenant) of each new.
+    """Register the valid keys of an edge for more tenants; returns the new (key, tenant) pairs.
 
-    Raises NotAllowed if there is no such key, or if its keys are of different edges by the tenants
-    that they speak for: then one has to be named.
+    Raises NotAllowedError if there is no such key, or if the keys have different tenants: then one
+    key has to be named.
     """
     await _must_be_companies(tx, tenants)
     rows = await db.fetch_all(
@@ -156,9 +156,11 @@ async def add_tenants(
         key_id,
     )
     if not rows:
-        raise NotAllowed(f"{edge_cluster_id!r} has no such good key: enrol it (farmiq edge invite)")
+        raise NotAllowedError(
+            f"{edge_cluster_id!r} has no such good key: enrol it (farmiq edge invite)"
+        )
     if len({tuple(row[1]) for row in rows}) > 1:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"the keys of {edge_cluster_id!r} speak for different tenants: say which with --key "
             f"(farmiq edge show {edge_cluster_id})"
         )
@@ -180,7 +182,7 @@ async def add_tenants(
         [row[0] for row in rows],
     )
     for key, tenant in sorted(added):
-        await _note(tx, "grant", actor, edge_cluster_id, [tenant], key)
+        await _audit(tx, "grant", actor, edge_cluster_id, [tenant], key)
     return sorted((row[0], row[1]) for row in added)
 
 
@@ -215,13 +217,13 @@ async def revoke(
             (edge_cluster_id, tenant_id, tenant_id),
         )
     for key, tenant in rows:
-        await _note(tx, "revoke", actor, edge_cluster_id, [tenant], key)
+        await _audit(tx, "revoke", actor, edge_cluster_id, [tenant], key)
     return sorted((row[0], row[1]) for row in rows)
 
 
-async def known(connection: db.Connection, key_id: str) -> list[Known]:
-    """What a key is registered for, also where it is not good any more."""
-    async with connection.cursor(row_factory=class_row(Known)) as cursor:
+async def registrations(connection: db.Connection, key_id: str) -> list[RegisteredKey]:
+    """The registrations of a key, also those that are not valid any more."""
+    async with connection.cursor(row_factory=class_row(RegisteredKey)) as cursor:
         await cursor.execute(
             """
             select tenant_id, edge_cluster_id, public_x, replaced_by,
@@ -234,8 +236,8 @@ async def known(connection: db.Connection, key_id: str) -> list[Known]:
         return await cursor.fetchall()
 
 
-async def good_keys(connection: db.Connection) -> list[dict[str, str]]:
-    """The public keys that are good now, as a JWKS lists them."""
+async def valid_keys(connection: db.Connection) -> list[dict[str, str]]:
+    """The public keys that are valid now, as in a JWKS."""
     rows = await db.fetch_all(
         connection,
         """
@@ -247,15 +249,15 @@ async def good_keys(connection: db.Connection) -> list[dict[str, str]]:
     return [tokens.PublicKey(x).as_jwk() for _, x in rows]
 
 
-# An edge is heard every minute (SYNC_HEARTBEAT_SECONDS); three missed are no accident.
+# A heartbeat comes every minute (SYNC_HEARTBEAT_SECONDS); three in a row are missing.
 SILENT_AFTER = timedelta(minutes=3)
 STATES = ("never heard", "heard", "silent")
 
 
-async def listed(
+async def list_edges(
     connection: db.Connection, *, edge_cluster_id: str | None = None
 ) -> list[dict[str, Any]]:
-    """Edges by tenant, with their keys and what they last said; as much as the caller may see."""
+    """Edges by tenant, with their keys and last heartbeats, as far as the caller may see them."""
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             """
@@ -282,26 +284,26 @@ async def listed(
     return [
         {
             **row,
-            "keys": [_with_moments(key) for key in row["keys"] or []],
-            "heartbeat": row["heartbeat"] and _with_moments(row["heartbeat"]),
+            "keys": [_with_datetimes(key) for key in row["keys"] or []],
+            "heartbeat": row["heartbeat"] and _with_datetimes(row["heartbeat"]),
         }
         for row in rows
     ]
 
 
-def _with_moments(found: dict[str, Any]) -> dict[str, Any]:
-    """JSON of the database writes moments in the session's zone: they become moments again."""
+def _with_datetimes(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON of the database has times as text in the session's zone: parse them."""
     return {
-        name: datetime.fromisoformat(value) if value and name in _MOMENTS else value
-        for name, value in found.items()
+        name: datetime.fromisoformat(value) if value and name in _DATETIMES else value
+        for name, value in values.items()
     }
 
 
-_MOMENTS = {"enrolled_at", "valid_until", "revoked_at", "received_at", "sent_at"}
+_DATETIMES = {"enrolled_at", "valid_until", "revoked_at", "received_at", "sent_at"}
 
 
 async def actions(connection: db.Connection, edge_cluster_id: str) -> list[dict[str, Any]]:
-    """What was done to an edge, newest first."""
+    """The audit log of an edge, newest first."""
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             "select at, actor, action, tenant_id, key_id from edge_actions "
@@ -316,13 +318,15 @@ async def _must_be_companies(tx: db.Connection, tenants: Sequence[str]) -> None:
         tx, "select tenant_id from companies where tenant_id = any(%s)", list(tenants)
     )
     if missing := sorted(set(tenants) - {row[0] for row in rows}):
-        raise NotAllowed(
+        raise NotAllowedError(
             f"there is no company {missing[0]!r}; add it with `farmiq company add` first"
         )
 
 
-async def _use(tx: db.Connection, typed: str, key_id: str) -> tuple[str, list[str]] | None:
-    """Use the code up; None if it was used before. Raises NotAllowed if it is no good."""
+async def _use_code(
+    tx: db.Connection, typed_code: str, key_id: str
+) -> tuple[str, list[str]] | None:
+    """Use the code up; None if it was used before. Raises NotAllowedError if it is not valid."""
     rows = await db.fetch_all(
         tx,
         """
@@ -331,42 +335,42 @@ async def _use(tx: db.Connection, typed: str, key_id: str) -> tuple[str, list[st
         returning edge_cluster_id, tenant_id
         """,
         key_id,
-        code.digest(typed),
+        code.digest(typed_code),
     )
     if rows:
         return rows[0][0], sorted(row[1] for row in rows)
     used = await db.fetch_value(
         tx,
         "select bool_or(used_at is not null) from edge_invites where code_hash = %s",
-        code.digest(typed),
+        code.digest(typed_code),
     )
     if used is None:
-        raise NotAllowed("nobody made this code: check it, or ask for another")
+        raise NotAllowedError("nobody made this code: check it, or ask for another")
     if not used:
-        raise NotAllowed("this code is over: ask for another (farmiq edge invite)")
+        raise NotAllowedError("this code is over: ask for another (farmiq edge invite)")
     return None
 
 
-async def _as_before(tx: db.Connection, typed: str, key_id: str) -> Registration:
+async def _repeat_answer(tx: db.Connection, typed_code: str, key_id: str) -> Registration:
     rows = await db.fetch_all(
         tx,
         "select edge_cluster_id, tenant_id from edge_invites "
         "where code_hash = %s and key_id = %s order by tenant_id",
-        code.digest(typed),
+        code.digest(typed_code),
         key_id,
     )
     if not rows:
-        raise NotAllowed("this code was used already, by another key: ask for another")
+        raise NotAllowedError("this code was used already, by another key: ask for another")
     return Registration(rows[0][0], tuple(row[1] for row in rows), key_id)
 
 
-async def _keep(
+async def _insert_key(
     tx: db.Connection, public: tokens.PublicKey, edge_cluster_id: str, tenants: Sequence[str]
 ) -> None:
-    # Two requests with the same key at once: the second sees what the first has done.
+    # Of two requests with the same key at once, the second waits and sees the first.
     await tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (public.key_id,))
-    if await known(tx, public.key_id):
-        raise KnownKey(
+    if await registrations(tx, public.key_id):
+        raise KnownKeyError(
             "this key is registered already: a key is enrolled once; make a new one for this edge"
         )
     await tx.execute(
@@ -381,13 +385,13 @@ async def _keep(
 async def _is_of(
     tx: db.Connection, key_id: str, edge_cluster_id: str, tenants: Sequence[str]
 ) -> bool:
-    """Whether the key is this edge's already, and good for all of this."""
-    found = await known(tx, key_id)
-    good = {each.tenant_id for each in found if each.good}
-    return good >= set(tenants) and {each.edge_cluster_id for each in found} == {edge_cluster_id}
+    """Whether the key is registered for this edge and valid for all of these tenants."""
+    keys = await registrations(tx, key_id)
+    good = {key.tenant_id for key in keys if key.good}
+    return good >= set(tenants) and {key.edge_cluster_id for key in keys} == {edge_cluster_id}
 
 
-async def _note(  # noqa: PLR0917 - the columns, in their order
+async def _audit(  # noqa: PLR0917 - the columns, in their order
     tx: db.Connection,
     action: str,
     actor: str,

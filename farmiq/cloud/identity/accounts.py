@@ -1,4 +1,4 @@
-"""Companies and people, made by an administrator with a connection of the tables' owner."""
+"""Companies and people, created by an administrator with a connection of the tables' owner."""
 
 import zoneinfo
 from datetime import timedelta
@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import dict_row
 
-from farmiq.cloud.identity import desk, passwords
+from farmiq.cloud.identity import passwords, sign_in
 from farmiq.plumbing import ids
 
 ROLES = ("viewer", "operator", "technician", "admin")
@@ -17,7 +17,7 @@ ROLES = ("viewer", "operator", "technician", "admin")
 def add_company(
     connection: psycopg.Connection, tenant_id: str | None, *, name: str, timezone: str = "UTC"
 ) -> UUID:
-    """The company of this tenant; made, or its name and time zone brought up to date.
+    """Create the company of this tenant, or update its name and time zone.
 
     Without a tenant it is a new company, and its id is its tenant's.
 
@@ -40,7 +40,7 @@ def add_company(
 
 
 def companies(connection: psycopg.Connection) -> list[dict[str, Any]]:
-    """Every company with how many people it has."""
+    """Every company, with the number of its people."""
     return _dicts(
         connection,
         """
@@ -52,7 +52,7 @@ def companies(connection: psycopg.Connection) -> list[dict[str, Any]]:
 
 
 def users(connection: psycopg.Connection, tenant_id: str | None = None) -> list[dict[str, Any]]:
-    """People with their rights and how many sign-ins they have open, of all companies or one."""
+    """People, their rights and the number of their open sign-ins, of all companies or one."""
     return _dicts(
         connection,
         """
@@ -70,7 +70,7 @@ def users(connection: psycopg.Connection, tenant_id: str | None = None) -> list[
 
 
 def user_log(
-    connection: psycopg.Connection, *, email: str | None = None, most: int = 100
+    connection: psycopg.Connection, *, email: str | None = None, limit: int = 100
 ) -> list[dict[str, Any]]:
     """Who was added, changed or removed by whom, newest first."""
     return _dicts(
@@ -79,10 +79,10 @@ def user_log(
         select a.at, a.actor, a.action, a.email, c.tenant_id, a.user_id, a.detail
         from user_actions a join companies c using (company_id)
         where %(email)s::text is null or a.email = %(email)s
-        order by a.at desc, a.action_id desc limit %(most)s
+        order by a.at desc, a.action_id desc limit %(limit)s
         """,
-        email=None if email is None else desk.normal_email(email),
-        most=most,
+        email=None if email is None else sign_in.normal_email(email),
+        limit=limit,
     )
 
 
@@ -96,7 +96,7 @@ def add_user(
     super_admin: bool = False,
     actor: str = "owner",
 ) -> UUID:
-    """The person of this e-mail; made, or their password and rights brought up to date.
+    """Create the person of this e-mail, or update their password and rights.
 
     A new password ends every sign-in that the old one opened; the same one again does not.
     Raises ValueError if the e-mail, password or role cannot be one, or if the person belongs to
@@ -104,7 +104,7 @@ def add_user(
     """
     if role not in ROLES:
         raise ValueError(f"no role is called {role!r}: give one of {', '.join(ROLES)}")
-    name = desk.normal_email(email)
+    name = sign_in.normal_email(email)
     if "@" not in name:
         raise ValueError(f"{email!r} is not an e-mail address")
     before = connection.execute(
@@ -139,9 +139,9 @@ def add_user(
     )
     rights = role + (", super admin" if super_admin else "")
     if before is None:
-        _note(connection, actor, "add", name, detail=rights)
+        _audit(connection, actor, "add", name, detail=rights)
     elif before[1:] != (role, super_admin):
-        _note(connection, actor, "change", name, detail=rights)
+        _audit(connection, actor, "change", name, detail=rights)
     if before is not None and unchanged is None:
         _end_sign_ins(connection, actor, name)
     return user_id
@@ -167,7 +167,7 @@ def remove_user(connection: psycopg.Connection, email: str, *, actor: str) -> in
     Raises ValueError if nobody has this e-mail.
     """
     name = known(connection, email)
-    _note(connection, actor, "remove", name)
+    _audit(connection, actor, "remove", name)
     ended = _open_sign_ins(connection, name)
     connection.execute("delete from users where email = %s", (name,))
     return ended
@@ -178,7 +178,7 @@ def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta
 
     Raises ValueError if nobody has this e-mail.
     """
-    token = desk.new_token()
+    token = sign_in.new_token()
     _returned(
         connection.execute(
             """
@@ -186,7 +186,7 @@ def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta
             select %s, user_id, company_id, %s, fn_now() + %s from users where email = %s
             returning user_id
             """,
-            (desk.token_hash(token), desk.new_token(), lasts, desk.normal_email(email)),
+            (sign_in.token_hash(token), sign_in.new_token(), lasts, sign_in.normal_email(email)),
         ),
         otherwise=f"nobody has the e-mail {email!r}: add them with `farmiq user add`",
     )
@@ -194,11 +194,11 @@ def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta
 
 
 def known(connection: psycopg.Connection, email: str) -> str:
-    """The e-mail as it is kept; the row is locked until the end of the transaction.
+    """The e-mail as it is stored; the row is locked until the end of the transaction.
 
     Raises ValueError if nobody has this e-mail.
     """
-    name = desk.normal_email(email)
+    name = sign_in.normal_email(email)
     _returned(
         connection.execute("select user_id from users where email = %s for update", (name,)),
         otherwise=f"nobody has the e-mail {email!r}: `farmiq user ls` lists everybody",
@@ -219,17 +219,17 @@ def _open_sign_ins(connection: psycopg.Connection, email: str) -> int:
 
 
 def _end_sign_ins(connection: psycopg.Connection, actor: str, email: str) -> int:
-    """A password is another one now: whoever knew the old one is out."""
+    """The password has changed: sign-ins with the old one end."""
     ended = _open_sign_ins(connection, email)
     connection.execute(
         "delete from sign_ins where user_id = (select user_id from users where email = %s)",
         (email,),
     )
-    _note(connection, actor, "password", email)
+    _audit(connection, actor, "password", email)
     return ended
 
 
-def _note(
+def _audit(
     connection: psycopg.Connection, actor: str, action: str, email: str, *, detail: str = ""
 ) -> None:
     connection.execute(
@@ -246,9 +246,9 @@ def _dicts(connection: psycopg.Connection, query: LiteralString, **values: Any) 
         return cursor.execute(query, values).fetchall()
 
 
-def _returned(cursor: psycopg.Cursor, *, otherwise: str = "nothing was kept") -> UUID:
+def _returned(cursor: psycopg.Cursor, *, otherwise: str = "no row was returned") -> UUID:
     row = cursor.fetchone()
     if row is None:
         raise ValueError(otherwise)
-    found: UUID = row[0]
-    return found
+    row_id: UUID = row[0]
+    return row_id

@@ -1,33 +1,35 @@
-"""Passwords: kept as argon2id hashes, compared in the same time whether or not there is a hash."""
+"""Passwords: stored as argon2id hashes, compared in the same time with or without a hash."""
 
 import functools
 
 import argon2
 from argon2.exceptions import InvalidHashError, VerificationError
 
-# Longer ones would only make us hash for somebody else's amusement.
-LONGEST = 1024
-SHORTEST = 8
+# A longer one would only cost time.
+MAX_LENGTH = 1024
+MIN_LENGTH = 8
 
 _hasher = argon2.PasswordHasher()
 
 
 def hashed(password: str) -> str:
     """Raises ValueError if the password is too short or too long to be one."""
-    if not SHORTEST <= len(password) <= LONGEST:
-        raise ValueError(f"a password has {SHORTEST} to {LONGEST} characters: choose another one")
+    if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
+        raise ValueError(
+            f"a password has {MIN_LENGTH} to {MAX_LENGTH} characters: choose another one"
+        )
     return _hasher.hash(password)
 
 
 def matches(password_hash: str | None, password: str) -> bool:
-    """Costs the same work when there is no such person: time must not tell who is known here."""
+    """Takes the same time when there is no such person, so that time does not show who exists."""
     try:
-        _hasher.verify(password_hash or _nobodys_hash(), password[:LONGEST])
+        _hasher.verify(password_hash or _dummy_hash(), password[:MAX_LENGTH])
     except (VerificationError, InvalidHashError):
         return False
-    return password_hash is not None and len(password) <= LONGEST
+    return password_hash is not None and len(password) <= MAX_LENGTH
 
 
 @functools.cache
-def _nobodys_hash() -> str:
+def _dummy_hash() -> str:
     return _hasher.hash("nobody has this password")

@@ -1,6 +1,6 @@
-"""A transaction in a person's name: what it sees, row level security decides (C-76).
+"""A transaction with a person's rights: row level security decides what it sees (C-76).
 
-Who the person is, the database finds out itself, from the token of the sign-in; we cannot tell it.
+The database itself finds the person by the token of the sign-in; the service cannot name one.
 """
 
 from collections.abc import AsyncIterator
@@ -12,15 +12,15 @@ import psycopg
 from farmiq.plumbing import db
 
 
-class SignedOut(Exception):  # noqa: N818 - an answer, not a mistake
-    """The sign-in ended between one look and the next."""
+class SignedOutError(Exception):
+    """The sign-in has ended meanwhile."""
 
 
-class NotYours(Exception):  # noqa: N818 - an answer, not a mistake
+class NotYourCompanyError(Exception):
     """A regular user asked for another company than their own."""
 
 
-class NoSuchCompany(Exception):  # noqa: N818 - an answer, not a mistake
+class NoSuchCompanyError(Exception):
     """A super admin asked for a company that is not there."""
 
 
@@ -30,26 +30,29 @@ async def as_person(
 ) -> AsyncIterator[db.Connection]:
     """In the company that the sign-in has chosen, or in the one given if the person may see it.
 
-    Raises SignedOut, NotYours or NoSuchCompany.
+    Raises SignedOutError, NotYourCompanyError or NoSuchCompanyError.
     """
     async with db.transaction(pool) as connection:
         await connection.execute("set local role authenticated")
         try:
             await connection.execute("select begin_session(%s)", (token,))
         except psycopg.errors.InvalidAuthorizationSpecification as error:
-            raise SignedOut(db.first_line(error)) from error
+            raise SignedOutError(db.first_line(error)) from error
         if company_id is not None:
             await choose(connection, company_id)
         yield connection
 
 
 async def choose(connection: db.Connection, company_id: UUID) -> None:
-    """The company of the rest of this transaction. Raises NotYours or NoSuchCompany."""
+    """Set the company for the rest of this transaction.
+
+    Raises NotYourCompanyError or NoSuchCompanyError.
+    """
     try:
         await connection.execute(
             "select set_active_company_context(company_id => %s)", (company_id,)
         )
     except psycopg.errors.InsufficientPrivilege as error:
-        raise NotYours(db.first_line(error)) from error
+        raise NotYourCompanyError(db.first_line(error)) from error
     except psycopg.errors.NoDataFound as error:
-        raise NoSuchCompany(db.first_line(error)) from error
+        raise NoSuchCompanyError(db.first_line(error)) from error

@@ -40,7 +40,7 @@ async def find_user(connection: db.Connection, email: str) -> User | None:
     return User(*rows[0]) if rows else None
 
 
-async def keep_sign_in(
+async def insert_sign_in(
     connection: db.Connection, user: User, *, token_hash: bytes, csrf_token: str, lasts: timedelta
 ) -> None:
     await connection.execute(
@@ -70,15 +70,15 @@ async def find_sign_in(
     return SignIn(token, *rows[0]) if rows else None
 
 
-async def keep_choice(connection: db.Connection, token_hash: bytes, *, company_id: UUID) -> None:
+async def store_company(connection: db.Connection, token_hash: bytes, *, company_id: UUID) -> None:
     await connection.execute(
         "update sign_ins set company_id = %s where token_hash = %s", (company_id, token_hash)
     )
 
 
-async def forget_sign_in(connection: db.Connection, token_hash: bytes) -> None:
+async def delete_sign_in(connection: db.Connection, token_hash: bytes) -> None:
     await connection.execute("delete from sign_ins where token_hash = %s", (token_hash,))
 
 
-async def forget_expired(connection: db.Connection) -> None:
+async def delete_expired(connection: db.Connection) -> None:
     await connection.execute("delete from sign_ins where expires_at <= fn_now()")

@@ -1,1 +1,1 @@
-"""cloud-ingestion: the edges' batches in, the bus out."""
+"""cloud-ingestion: batches of the edges onto the bus."""

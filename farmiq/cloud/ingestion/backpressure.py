@@ -1,9 +1,9 @@
-"""Hold batches back while a consumer has more waiting than it stores in a second or two.
+"""Hold batches back while more events wait for a consumer than it stores in a second or two.
 
-What waits in a queue is stored before every event that comes later, live ones too. Held back here,
-the rest of an outage's backlog stays in the edge's outbox, where live events go first (C-92).
-A queue whose consumer is away or stands still holds nobody back: its events wait in the queue, as
-without this, and other services get theirs.
+A queue is first in, first out, so a backlog in it delays live events. Held back here, the backlog
+of an outage stays in the edge's outbox, where live events go first (C-92). A queue whose consumer
+is down or makes no progress holds nothing back: its events wait in the queue, and other services
+get theirs.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from farmiq.cloud import bus
 from farmiq.plumbing import amqp, log
 from farmiq.plumbing.tls import Tls
 
-# Longer than this no batch is held: the edge waits for the answer.
+# No batch is held longer: the edge waits for the response.
 MAX_HOLD_S = 5.0
-# A queue that nothing leaves for so long is not waited for.
+# A queue from which nothing was consumed for so long holds nothing back.
 STALLED_S = 3.0
 LOOK_S = 0.1
-# Queues that got nothing for so long are not looked at.
+# Queues that got nothing for so long are not measured.
 IDLE_S = 10.0
 
 HELD_S = prometheus_client.Counter(
@@ -45,9 +45,9 @@ def per_queue(event_types: Iterable[str]) -> Counter[str]:
 
 @dataclass(slots=True)
 class Depth:
-    """What is known of one queue.
+    """The state of one queue.
 
-    `on_the_way` was let through and is being published, `published` since the last look began.
+    `on_the_way`: admitted and being published. `published`: since the last measurement began.
     """
 
     published_at: float
@@ -58,7 +58,7 @@ class Depth:
     moved_at: float = 0.0
 
     def looked(self, waiting: int, consumers: int, *, seen: int, now: float) -> None:
-        """`seen` of what was published had been so before the look, which counted it."""
+        """`seen`: how many of the published were so before the measurement, which counted them."""
         left_the_queue = self.waiting + seen - waiting
         if left_the_queue > 0 or not waiting:
             self.moved_at = now
@@ -71,7 +71,7 @@ class Depth:
 
 
 class Backpressure:
-    """`admitted` lets a batch in when the consumers have room for it, or after MAX_HOLD_S."""
+    """`admitted` waits until the consumers have room for a batch, at most MAX_HOLD_S."""
 
     def __init__(self, url: str, *, limit: int, tls: Tls | None = None) -> None:
         self._url, self._limit, self._tls = url, limit, tls
@@ -80,7 +80,7 @@ class Backpressure:
 
     @contextlib.asynccontextmanager
     async def admitted(self, event_types: Iterable[str]) -> AsyncIterator[None]:
-        """Publish the batch in the block: it counts from now on, in the queue or on the way."""
+        """Publish the batch in this block: it counts from now on."""
         counts = per_queue(event_types)
         started_at = _now()
         with contextlib.suppress(TimeoutError):
@@ -107,7 +107,7 @@ class Backpressure:
         )
 
     async def watch(self) -> None:
-        """Look at the queues that are written to, without end."""
+        """Measure the queues that are written to, for ever."""
         while True:
             try:
                 async with amqp.connection(self._url, name="ingestion", tls=self._tls) as opened:
@@ -129,15 +129,15 @@ class Backpressure:
         }
         for queue, depth in list(self._depths.items()):
             seen = depth.published
-            found = await channel.declare_queue(queue, passive=True)
-            result = found.declaration_result
+            queue_state = await channel.declare_queue(queue, passive=True)
+            result = queue_state.declaration_result
             waiting, consumers = result.message_count or 0, result.consumer_count or 0
             depth.looked(waiting, consumers, seen=seen, now=_now())
         async with self._changed:
             self._changed.notify_all()
 
     async def _clear(self) -> None:
-        """Nobody is held back by what is not known; publishing tells whether the bus is there."""
+        """An unknown state holds nothing back; publishing shows whether the bus is there."""
         self._depths = {}
         async with self._changed:
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Pure: an OutboxBatch as the edge posts it, taken apart and checked (002)."""
+"""Pure: an OutboxBatch as the edge posts it, parsed and checked (002)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,11 +45,11 @@ class BatchAccepted(BaseModel):
     deduped: int = 0
 
 
-# An answer is for reading; what does not fit would only repeat what the edge has sent.
-_LONGEST = 500
-# Looked at all together, in a thread; an event alone may have check.MAX_VALUES.
+# Longer texts would only repeat what the edge has sent.
+_MAX_TEXT = 500
+# Of all events together; one event may have check.MAX_VALUES.
 MAX_VALUES = 200_000
-# A batch has two levels more than its events, which may have as many as they like elsewhere.
+# A batch has two levels more than its events.
 _LEVELS = check.MAX_DEPTH + 2
 
 
@@ -72,7 +72,7 @@ class Batch:
     republish: bool = False
 
 
-class BadBatch(Exception):  # noqa: N818 - it reads as a verdict
+class BadBatchError(Exception):
     """The edge must change the batch: `message` for people, `details` per event for the edge."""
 
     def __init__(self, message: str, details: list[dict[str, Any]] | None = None) -> None:
@@ -80,15 +80,15 @@ class BadBatch(Exception):  # noqa: N818 - it reads as a verdict
         self.message, self.details = message, details
 
 
-class TooLarge(BadBatch):
+class TooLargeError(BadBatchError):
     """More events or bytes than one batch may have."""
 
 
 def read(body: bytes) -> Batch:
     """The batch in a request body.
 
-    Raises BadBatch: its message says what is wrong with the frame, its details what is wrong with
-    every bad event. A frame that is wrong hides no event, and the other way round.
+    Raises BadBatchError: its message has the errors of the batch itself, its details those of each
+    event. Both are always reported.
     """
     try:
         raw = _decoder.decode(body)
@@ -96,7 +96,7 @@ def read(body: bytes) -> Batch:
         raise _bad_frame(body, str(error)) from None
     _limit(raw.events)
     events, details = _read_events(raw.events)
-    # Of events that are good in themselves only what is around them is left to look at.
+    # The events are valid: only the fields around them are left to check.
     if not details and check.only_holds(body, raw.events, names=_NAMES):
         return Batch(raw.batchId, tuple(events), raw.republish)
     unkeepable = check.keepable(body, levels=_LEVELS, most_values=MAX_VALUES)
@@ -106,7 +106,7 @@ def read(body: bytes) -> Batch:
 
 
 def not_an_edges(events: Sequence[BusEvent]) -> list[dict[str, Any]]:
-    """Those that only the cloud makes (C-115), as details of an answer."""
+    """Events that only the cloud may publish (C-115), as details of a response."""
     return [
         {
             "index": index,
@@ -121,7 +121,7 @@ def not_an_edges(events: Sequence[BusEvent]) -> list[dict[str, Any]]:
 
 def _limit(events: list[Any]) -> None:
     if len(events) > MAX_EVENTS:
-        raise TooLarge(f"{len(events)} events in one batch, at most {MAX_EVENTS}")
+        raise TooLargeError(f"{len(events)} events in one batch, at most {MAX_EVENTS}")
 
 
 def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[dict[str, Any]]]:
@@ -135,11 +135,11 @@ def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[di
     return events, details
 
 
-def _bad_frame(body: bytes, error: str) -> BadBatch:
-    """What is wrong with a batch that cannot be taken apart, and with its events as they look."""
+def _bad_frame(body: bytes, error: str) -> BadBatchError:
+    """The errors of a batch that cannot be decoded, and of its events as far as possible."""
     value, unkeepable = check.look(body, levels=_LEVELS, most_values=MAX_VALUES)
-    found = value.get("events") if isinstance(value, dict) else None
-    events = found if isinstance(found, list) else []
+    events_field = value.get("events") if isinstance(value, dict) else None
+    events = events_field if isinstance(events_field, list) else []
     _limit(events)
     details = [
         _detail(index, event, reasons)
@@ -150,22 +150,22 @@ def _bad_frame(body: bytes, error: str) -> BadBatch:
 
 
 def _within(reasons: list[str], index: int) -> list[str]:
-    """Those that stand in one event, their places as seen from there."""
+    """The errors in one event, with paths that begin at the event."""
     place = f"`$.events[{index}]"
     return [why.replace(place, "`$", 1) for why in reasons if place in why]
 
 
-def _bad(frame: list[str], details: list[dict[str, Any]], count: int) -> BadBatch:
+def _bad(frame: list[str], details: list[dict[str, Any]], count: int) -> BadBatchError:
     if not details:
-        return BadBatch("; ".join(frame)[:_LONGEST])
-    # What stands in an event, or makes the whole unreadable, is told with the event.
+        return BadBatchError("; ".join(frame)[:_MAX_TEXT])
+    # An error within an event is reported with that event.
     own = [why for why in frame if " - at `$" in why and " - at `$.events[" not in why]
-    return BadBatch("; ".join([*own, _message(details, count)])[:_LONGEST], details)
+    return BadBatchError("; ".join([*own, _message(details, count)])[:_MAX_TEXT], details)
 
 
 def _detail(index: int, event: Any, reasons: list[str]) -> dict[str, Any]:
-    said = event.get("event_id") if isinstance(event, dict) else None
-    event_id = None if said is None or said is check.ODD else str(said)[:64]
+    given = event.get("event_id") if isinstance(event, dict) else None
+    event_id = None if given is None or given is check.ODD else str(given)[:64]
     return {"index": index, "event_id": event_id, "reason": "; ".join(reasons)[:1000]}
 
 
@@ -174,7 +174,7 @@ def _message(details: list[dict[str, Any]], count: int) -> str:
     if any(missing in detail["reason"] for detail in details for missing in _NO_IDENTITY):
         return "event_id and tenant_id are required"
     first = details[0]["reason"]
-    return f"{len(details)} of {count} events are not valid; first: {first}"[:_LONGEST]
+    return f"{len(details)} of {count} events are not valid; first: {first}"[:_MAX_TEXT]
 
 
 _NO_IDENTITY = tuple(

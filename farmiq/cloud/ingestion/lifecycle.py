@@ -1,7 +1,7 @@
-"""Pure: what is told of a batch itself: it was received, and all its events are confirmed (C-09).
+"""Pure: the events about a batch itself: received, and all of its events confirmed (C-09).
 
-The same batch again gives the same events: their ids are made of tenant, batch and type, and of the
-moment at which the batch was first received (C-94).
+The same batch gives the same events again: their ids are derived from tenant, batch and type, and
+the time at which the batch was first received (C-94).
 """
 
 from collections import Counter

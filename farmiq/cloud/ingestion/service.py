@@ -1,10 +1,10 @@
-"""Ingestion: an edge's batch in, every event on the bus, then yes.
+"""Ingestion: publishes every event of an edge's batch on the bus, then accepts the batch.
 
 edge-sync-forwarder --POST batch--> [ingestion] --ingestion_dedupe, farmiq.*.exchange--> consumers
 
-Publishing happens inside the transaction (C-10): 202 means noted AND confirmed by the bus. A crash
-before the commit makes the edge send again and the bus see a repeat, which consumers absorb. Of the
-batch itself the bus hears too: sync.batch.sent with its events, sync.batch.acked after the commit.
+Publishing happens inside the transaction (C-10): 202 means stored AND confirmed by the bus. After a
+crash before the commit the edge sends again and the bus gets duplicates, which consumers ignore.
+Events of the batch itself: sync.batch.sent with its events, sync.batch.acked after the commit.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from farmiq import api, crash
-from farmiq.cloud import forgetting
+from farmiq.cloud import retention
 from farmiq.cloud.bus import TOPOLOGY
 from farmiq.cloud.edges import keyring
 from farmiq.cloud.edges.keyring import Edge, Keyring
-from farmiq.cloud.forgetting import Forgotten
 from farmiq.cloud.ingestion import batch, store
 from farmiq.cloud.ingestion.backpressure import Backpressure
 from farmiq.cloud.ingestion.batch import Batch
 from farmiq.cloud.ingestion.lifecycle import Received
 from farmiq.cloud.ingestion.store import Offered
+from farmiq.cloud.retention import Retention
 from farmiq.config import CloudSettings
 from farmiq.messages import bus, catalogue
 from farmiq.plumbing import amqp, db, http, ids, log, schedule
@@ -37,9 +37,9 @@ NAME = "cloud-ingestion"
 ROUTE = "/api/v1/ingestion/batch"
 
 RETRY_AFTER_S = 5
-TOO_LONG_FOR_THE_LOOP = 256 * 1024
+MAX_BYTES_IN_LOOP = 256 * 1024
 POOL = 8
-# Publishing holds a connection: fewer may do so at once than there are connections (C-10).
+# Publishing holds a connection, so fewer may publish at once than there are connections (C-10).
 MAX_PUBLISHING = POOL - 2
 
 EVENTS = prometheus_client.Counter(
@@ -61,11 +61,11 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         server.ready("ingestion.database", lambda: db.problem(pool))
         server.ready("ingestion.bus", publisher.problem)
         ingestion.add_to(server.app)
-        known = Forgotten("ingestion_dedupe", "received_at", settings.ingestion_dedupe_days)
+        known = Retention("ingestion_dedupe", "received_at", settings.ingestion_dedupe_days)
         async with asyncio.TaskGroup() as group:
             group.create_task(backpressure.watch())
             group.create_task(
-                schedule.run_repeatedly(forgetting.job(pool, known, name="ingestion.forget"))
+                schedule.run_repeatedly(retention.job(pool, known, name="ingestion.forget"))
             )
 
 
@@ -105,8 +105,8 @@ class Ingestion:
     async def post_batch(self, request: Request) -> JSONResponse:
         edge = await self._keyring.identify(request)
         body = await _body(request)
-        # What takes long must not hold up everybody else.
-        large = len(body) > TOO_LONG_FOR_THE_LOOP
+        # A large body is parsed in a thread, so that other requests go on.
+        large = len(body) > MAX_BYTES_IN_LOOP
         offered = await asyncio.to_thread(_read, body) if large else _read(body)
         _allow(edge, offered)
         batch_id = offered.batch_id or f"batch-{ids.new()}"
@@ -120,13 +120,13 @@ class Ingestion:
         return JSONResponse({**answer, "batchId": batch_id}, status_code=202)
 
     async def _accept(self, offered: Batch, batch_id: str, *, edge: str, trace_id: str) -> int:
-        """Note and publish what is new; returns how many were known or repeated."""
+        """Store and publish what is new; returns how many were known or repeated."""
         try:
             async with self._publishing:
-                known, at = await self._note_and_publish(
+                known, at = await self._store_and_publish(
                     offered, batch_id, edge=edge, trace_id=trace_id
                 )
-            # Not confirmed means not acknowledged: the edge sends again, and gets its word then.
+            # Not confirmed means not acknowledged: the edge sends the batch again.
             acked = _batch(offered, batch_id, at, edge=edge, trace_id=trace_id).acked()
             await self._publish(acked, batch_id=batch_id)
         except (*db.UNAVAILABLE, amqp.BusDownError) as error:
@@ -136,19 +136,19 @@ class Ingestion:
             ) from None
         return known
 
-    async def _note_and_publish(
+    async def _store_and_publish(
         self, offered: Batch, batch_id: str, *, edge: str, trace_id: str
     ) -> tuple[int, datetime]:
         """Returns how many were known, and when the batch was first received."""
         events = [Offered(event, bus.content_hash(event)) for event in offered.events]
-        # Of an id that comes twice the first counts; the bus gets them in the order of the batch.
+        # Of two events with one id the first counts; the bus gets them in the order of the batch.
         first: dict[tuple[str, str], Offered] = {}
-        for each in events:
-            first.setdefault(each.key, each)
+        for offer in events:
+            first.setdefault(offer.key, offer)
         async with db.transaction(self._pool) as tx:
-            await _know_tenants(tx, offered)
-            new = await store.note_new(tx, list(first.values()), batch_id=batch_id)
-            conflicts = await store.note_conflicts(tx, events, batch_id=batch_id)
+            await _require_known_tenants(tx, offered)
+            new = await store.insert_new(tx, list(first.values()), batch_id=batch_id)
+            conflicts = await store.insert_conflicts(tx, events, batch_id=batch_id)
             all_new = 0 < len(new) == len(first)
             at = (
                 next(iter(new.values()))
@@ -157,12 +157,12 @@ class Ingestion:
             )
             wanted = set(new)
             if offered.republish:
-                # Known is no reason to keep them back (C-99); under another content it is (C-05).
+                # Known events are published again (C-99), but not with another content (C-05).
                 wanted = set(first) - await store.changed(tx, list(first.values()))
             crash.here("ingestion.after_note")
-            told = _batch(offered, batch_id, at, edge=edge, trace_id=trace_id).sent()
+            batch_events = _batch(offered, batch_id, at, edge=edge, trace_id=trace_id).sent()
             await self._publish(
-                [*(each.event for key, each in first.items() if key in wanted), *told],
+                [*(offer.event for key, offer in first.items() if key in wanted), *batch_events],
                 batch_id=batch_id,
             )
             crash.here("ingestion.after_publish")
@@ -191,7 +191,7 @@ def _batch(offered: Batch, batch_id: str, at: datetime, *, edge: str, trace_id: 
 
 
 async def _body(request: Request) -> bytes:
-    """The body, given up on as soon as it is larger than a batch may be."""
+    """The body; raises HttpError 413 as soon as it is larger than a batch may be."""
     unpack = _unpacker(request.headers.get("content-encoding", ""))
     body = bytearray()
     async for part in http.body_parts(request, what="a batch", most=batch.MAX_BYTES):
@@ -202,7 +202,7 @@ async def _body(request: Request) -> bytes:
 
 
 def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
-    """What makes the parts of a body readable: at most so many bytes of it, b"" ends the body."""
+    """Returns a function that decompresses a part, up to a number of bytes; b"" ends the body."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return lambda part, _: part
@@ -210,9 +210,9 @@ def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
         raise HttpError(415, "send the batch as it is or with Content-Encoding: gzip")
     gzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
 
-    def unpack(part: bytes, most: int) -> bytes:
+    def unpack(part: bytes, max_bytes: int) -> bytes:
         try:
-            unpacked = gzip.decompress(part, most)
+            unpacked = gzip.decompress(part, max_bytes)
         except zlib.error as error:
             raise HttpError(400, f"the body is not gzip: {error}") from None
         if gzip.unused_data or (not part and not gzip.eof):
@@ -225,18 +225,18 @@ def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
 def _read(body: bytes) -> Batch:
     try:
         return batch.read(body)
-    except batch.TooLarge as large:
+    except batch.TooLargeError as large:
         raise HttpError(413, large.message) from None
-    except batch.BadBatch as bad:
+    except batch.BadBatchError as bad:
         raise HttpError(400, bad.message, details=bad.details) from None
 
 
 def _allow(edge: Edge, offered: Batch) -> None:
-    foreign = {event.tenant_id for event in offered.events}.difference(edge.tenants)
-    if foreign:
-        raise HttpError(403, f"this token does not speak for tenant {min(foreign)!r}")
+    others = {event.tenant_id for event in offered.events}.difference(edge.tenants)
+    if others:
+        raise HttpError(403, f"this token does not speak for tenant {min(others)!r}")
     if details := batch.not_an_edges(offered.events):
-        kinds = ", ".join(sorted({each["event_type"] for each in details}))
+        kinds = ", ".join(sorted({detail["event_type"] for detail in details}))
         log.get(NAME).error("ingestion.not_an_edges", name=edge.edge_cluster_id, event_type=kinds)
         EVENTS.labels(outcome="not an edge's").inc(len(details))
         raise HttpError(403, f"only the cloud makes {kinds}: no edge may post it", details=details)
@@ -244,7 +244,7 @@ def _allow(edge: Edge, offered: Batch) -> None:
         raise HttpError(403, "to republish takes a token with the role admin (farmiq resync)")
 
 
-async def _know_tenants(tx: db.Connection, offered: Batch) -> None:
+async def _require_known_tenants(tx: db.Connection, offered: Batch) -> None:
     unknown = await store.unknown_tenants(tx, sorted({e.tenant_id for e in offered.events}))
     if unknown:
         log.get(NAME).error("ingestion.unknown_tenant", tenant_id=unknown[0])

@@ -1,4 +1,4 @@
-"""Ingestion's SQL: which events the cloud has, and ids that came with two contents."""
+"""Ingestion's SQL: the ids of known events, and ids that came with two contents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ async def unknown_tenants(tx: db.Connection, tenant_ids: Sequence[str]) -> list[
     return [row[0] for row in rows]
 
 
-async def note_new(
+async def insert_new(
     tx: db.Connection, offered: Sequence[Offered], *, batch_id: str
 ) -> dict[tuple[str, str], datetime]:
-    """Note the events; returns the keys that were new, and when they were received."""
+    """Insert the events; returns the keys that were new, and when they were received."""
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
@@ -48,17 +48,17 @@ async def note_new(
             returning tenant_id, event_id::text, received_at
         """),
         batch_id,
-        [each.event.tenant_id for each in offered],
-        [each.event.event_id for each in offered],
-        [each.event.event_type for each in offered],
-        [each.content_hash for each in offered],
+        [offer.event.tenant_id for offer in offered],
+        [offer.event.event_id for offer in offered],
+        [offer.event.event_type for offer in offered],
+        [offer.content_hash for offer in offered],
     )
     return {(tenant_id, event_id): received_at for tenant_id, event_id, received_at in rows}
 
 
 async def received_at(tx: db.Connection, offered: Sequence[Offered], *, batch_id: str) -> datetime:
-    """When a batch was first received: what was noted under its id says so, else it is now."""
-    found: datetime = await db.fetch_value(
+    """When a batch was first received: by the rows with its id, else now."""
+    at: datetime = await db.fetch_value(
         tx,
         sql.SQL("""
             select coalesce(min(d.received_at), now())
@@ -66,11 +66,11 @@ async def received_at(tx: db.Connection, offered: Sequence[Offered], *, batch_id
             join ingestion_dedupe d on d.tenant_id = o.tenant_id and d.event_id = o.event_id
             where d.batch_id = %s
         """),
-        [each.event.tenant_id for each in offered],
-        [each.event.event_id for each in offered],
+        [offer.event.tenant_id for offer in offered],
+        [offer.event.event_id for offer in offered],
         batch_id,
     )
-    return found
+    return at
 
 
 async def changed(tx: db.Connection, offered: Sequence[Offered]) -> set[tuple[str, str]]:
@@ -84,15 +84,15 @@ async def changed(tx: db.Connection, offered: Sequence[Offered]) -> set[tuple[st
             join ingestion_dedupe d on d.tenant_id = o.tenant_id and d.event_id = o.event_id
             where d.content_hash <> o.content_hash
         """),
-        [each.event.tenant_id for each in offered],
-        [each.event.event_id for each in offered],
-        [each.content_hash for each in offered],
+        [offer.event.tenant_id for offer in offered],
+        [offer.event.event_id for offer in offered],
+        [offer.content_hash for offer in offered],
     )
     return {(tenant_id, event_id) for tenant_id, event_id in rows}
 
 
-async def note_conflicts(tx: db.Connection, known: Sequence[Offered], *, batch_id: str) -> int:
-    """Of events known before, those whose content differs are written down; returns how many."""
+async def insert_conflicts(tx: db.Connection, known: Sequence[Offered], *, batch_id: str) -> int:
+    """Store the known events that came with another content; returns how many."""
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
@@ -107,8 +107,8 @@ async def note_conflicts(tx: db.Connection, known: Sequence[Offered], *, batch_i
             returning event_id
         """),
         batch_id,
-        [each.event.tenant_id for each in known],
-        [each.event.event_id for each in known],
-        [each.content_hash for each in known],
+        [offer.event.tenant_id for offer in known],
+        [offer.event.event_id for offer in known],
+        [offer.content_hash for offer in known],
     )
     return len(rows)

@@ -1,7 +1,7 @@
 """Images for people: lists, pictures and small pictures, as row level security shows them.
 
-Who calls is a sign-in of the console: its cookie, or its token as `Authorization: Bearer …`.
-Another company's image is not there: 404.
+People authenticate by a sign-in of the console: its cookie, or its token as a bearer token. For an
+image of another company the response is 404.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -17,7 +17,7 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.api import At, PathId
-from farmiq.cloud.identity import desk, session
+from farmiq.cloud.identity import session, sign_in
 from farmiq.cloud.media import store
 from farmiq.plumbing import db
 from farmiq.plumbing.gallery import Gallery
@@ -68,41 +68,41 @@ class CloudImages(api.Model):
 @dataclass
 class Api:
     pool: db.Pool
-    desk: desk.Desk
+    sign_ins: sign_in.SignIns
     gallery: Gallery | None
 
     def add_to(self, app: FastAPI) -> None:
-        one = f"{ROOT}/{{media_id}}"
+        image_path = f"{ROOT}/{{media_id}}"
         app.add_api_route(
             ROOT,
             self.ls,
             summary="Images, newest capture first",
             response_model=CloudImages,
             response_description="A page.",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
             responses=api.errors({404: "NOT_FOUND: there is no such company, or not for you."}),
         )
         app.add_api_route(
-            one,
+            image_path,
             self.image,
             summary="The picture as it was taken, without EXIF and other metadata",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
             **Gallery.document(),
         )
         app.add_api_route(
-            f"{one}/detail",
+            f"{image_path}/detail",
             self.detail,
             summary="What is known of an image",
             response_model=CloudImage,
             response_description="All of it.",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
             responses=api.errors({404: "NOT_FOUND: there is no such image."}),
         )
         app.add_api_route(
-            f"{one}/thumbnail",
+            f"{image_path}/thumbnail",
             self.thumbnail,
             summary="A small picture of it, at most 320 pixels wide and high",
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
             **Gallery.document(),
         )
 
@@ -111,8 +111,8 @@ class Api:
     ) -> Any:
         async with self._as_person(request, query.company) as connection:
             begin, end = bounds(query.day, await store.timezone(connection))
-            found = await store.page(connection, {**query.page(), "begin": begin, "end": end})
-        rows, following = api.cut(found, query.limit, at="captured_at", key="media_id")
+            fetched = await store.page(connection, {**query.page(), "begin": begin, "end": end})
+        rows, following = api.cut(fetched, query.limit, at="captured_at", key="media_id")
         response.headers.update(api.NO_STORE)
         return {"images": [_shown(row) for row in rows], "next_cursor": following}
 
@@ -154,7 +154,7 @@ class Api:
         self, request: Request, media_id: UUID, company: UUID | None
     ) -> Mapping[str, Any]:
         async with self._as_person(request, company) as connection:
-            row = await store.one(connection, media_id)
+            row = await store.find(connection, media_id)
         if row is None:
             raise HttpError(404, "there is no such image")
         return row
@@ -164,16 +164,16 @@ class Api:
         self, request: Request, company: UUID | None
     ) -> AsyncIterator[db.Connection]:
         try:
-            signed_in = await self.desk.signed_in(request)
+            signed_in = await self.sign_ins.signed_in(request)
             if signed_in is None:
                 raise HttpError(401, "sign in first")
             async with session.as_person(
                 self.pool, signed_in.token, company_id=company
             ) as connection:
                 yield connection
-        except session.SignedOut:
+        except session.SignedOutError:
             raise HttpError(401, "sign in first") from None
-        except (session.NotYours, session.NoSuchCompany):
+        except (session.NotYourCompanyError, session.NoSuchCompanyError):
             raise HttpError(404, "there is no such company") from None
         except db.UNAVAILABLE as error:
             raise HttpError(503, "the database is away; try again", retry_after_s=5) from error
@@ -188,5 +188,6 @@ def bounds(day: date | None, timezone: str) -> tuple[datetime | None, datetime |
     if day is None:
         return None, None
     zone = ZoneInfo(timezone)
-    begin, end = (datetime.combine(each, time(), tzinfo=zone) for each in (day, day + timedelta(1)))
+    begin = datetime.combine(day, time(), tzinfo=zone)
+    end = datetime.combine(day + timedelta(1), time(), tzinfo=zone)
     return begin.astimezone(UTC), end.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Images from the edges: an edge asks where to put one, and asks again to hear that it is stored.
+"""Images from the edges: an edge requests an address, and requests it again to confirm.
 
 edge-media-store --presign--> [intake] --address--> edge --PUT--> the cloud's bucket
 edge-media-store --presign again--> [intake] --HEAD, bytes, sha256--> stored_at --> "stored": true
@@ -135,7 +135,7 @@ class Intake:
         )
 
     async def _confirm(self, bucket: objects.Bucket, image: ImageToUpload, key: str) -> bool:
-        """Whether the declared bytes are under the key; other bytes there are moved aside."""
+        """Whether the declared bytes are under the key; other bytes are moved to `aside/`."""
         media_id, size_bytes, sha256 = _identity(image)
         head = await bucket.head(key)
         if head is None:
@@ -155,7 +155,7 @@ class Intake:
 
 
 def _read(raw: bytes) -> ImageToUpload:
-    """An edge knows all of an image: it must send what a device may leave out."""
+    """An edge must also send the fields that a device may leave out."""
     try:
         image = check.read(raw, _decoder, ImageToUpload)
         reasons = check.keepable(raw)

@@ -1,35 +1,35 @@
-"""Media in the cloud: which images the edges have, and their bytes.
+"""Media in the cloud: the images of the edges, and their bytes.
 
 farmiq.media.exchange --store.queue--> [media] --media_events, media_objects-->
 edge-media-store --presign, PUT--> the cloud's bucket <-- [media] --pictures--> people
 
-The event of an image comes first, by the bus; its bytes follow to an address of the cloud's own
-bucket, and count as stored when they were read back and are what the edge declared (C-22).
+The event of an image comes first, by the bus; its bytes are uploaded to the cloud's own bucket and
+count as stored after they were read back and are what the edge declared (C-22).
 """
 
 from datetime import timedelta
 
-from farmiq.cloud import bus, landing
+from farmiq.cloud import bus, sink
 from farmiq.cloud.edges.keyring import Keyring
-from farmiq.cloud.identity.desk import Desk
-from farmiq.cloud.landing import Landing
+from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.cloud.media import store
 from farmiq.cloud.media.api import Api
 from farmiq.cloud.media.intake import Intake
+from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, objects
 from farmiq.plumbing.gallery import Gallery
 
 NAME = "cloud-media-store"
 
-LANDING = Landing("media", bus.MEDIA, store.apply_events)
+SINK = Sink("media", bus.MEDIA, store.apply_events)
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, least=0, most=6, timeout_s=3.0) as pool:
         add_routes(settings, server, pool)
-        await landing.run(settings, server, LANDING)
+        await sink.run(settings, server, SINK)
 
 
 def add_routes(settings: CloudSettings, server: http.HttpServer, pool: db.Pool) -> None:
@@ -39,8 +39,8 @@ def add_routes(settings: CloudSettings, server: http.HttpServer, pool: db.Pool) 
     else:
         server.ready("media.store", bucket.problem)
     Intake(settings, pool, Keyring(settings, pool), bucket).add_to(server.app)
-    desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-    Api(pool, desk, Gallery(bucket) if bucket else None).add_to(server.app)
+    sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
+    Api(pool, sign_ins, Gallery(bucket) if bucket else None).add_to(server.app)
 
 
 def _bucket(settings: CloudSettings) -> objects.Bucket | None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.media import ImageToUpload, MediaStored
 from farmiq.plumbing import db
@@ -18,7 +18,7 @@ SHOWN = (
     "size_bytes", "sha256", "captured_at", "told_at", "stored_at",
 )  # fmt: skip
 
-_store_events = landing.in_table("media_events")
+_store_events = sink.insert_into("media_events")
 _payload = msgspec.json.Decoder(MediaStored)
 
 
@@ -34,13 +34,13 @@ class Known:
 
 
 async def apply_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
-    """Store the events as they are, and what they say of images."""
+    """Store the events as they are, and the images that they announce."""
     new = await _store_events(tx, events)
     by_image = {
         (event.tenant_id, (image := _payload.decode(event.payload)).media_id): (event, image)
         for event in events
     }
-    # Always in one order: two consumers must not wait for each other's rows.
+    # Always in the same order, or two consumers could deadlock.
     for _, (event, image) in sorted(by_image.items(), key=lambda item: [*map(str, item[0])]):
         await _announce(tx, event, image)
     return new
@@ -68,7 +68,7 @@ async def _announce(tx: db.Connection, event: BusEvent, image: MediaStored) -> N
 async def _confirm_own_camera(tx: db.Connection, tenant_id: str, image: MediaStored) -> None:
     """An image of a battery camera is here already: the gateway has read it back (C-64, C-87).
 
-    The accounts of the company's own cameras decide that, never the event.
+    The rows of the company's own cameras decide that, never the event.
     """
     await tx.execute(
         """
@@ -85,14 +85,14 @@ async def _confirm_own_camera(tx: db.Connection, tenant_id: str, image: MediaSto
 
 
 async def is_company(tx: db.Connection, tenant_id: str) -> bool:
-    found: bool = await db.fetch_value(
+    exists: bool = await db.fetch_value(
         tx, "select exists (select from companies where tenant_id = %s)", tenant_id
     )
-    return found
+    return exists
 
 
 async def request(tx: db.Connection, image: ImageToUpload, *, object_key: str) -> Known:
-    """Note that an edge wants to upload this image; returns what was known of it before."""
+    """Store that an edge wants to upload this image; returns the row as it was before."""
     key = image.tenant_id, image.media_id
     known = await db.fetch_as(
         tx,
@@ -156,16 +156,16 @@ async def page(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dic
     )
 
 
-async def one(connection: db.Connection, media_id: UUID) -> dict[str, Any] | None:
+async def find(connection: db.Connection, media_id: UUID) -> dict[str, Any] | None:
     """With the person's rights: another company's image does not exist."""
     rows = await _shown(connection, "where media_id = %(id)s", {"id": media_id})
     return rows[0] if rows else None
 
 
 async def timezone(connection: db.Connection) -> str:
-    """Of the company that the person looks at; its days are days there."""
-    found: str | None = await db.fetch_value(connection, "select timezone from companies")
-    return found or "UTC"
+    """Of the company that the person looks at; its days begin at midnight there."""
+    name: str | None = await db.fetch_value(connection, "select timezone from companies")
+    return name or "UTC"
 
 
 async def _shown(

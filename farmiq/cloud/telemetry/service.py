@@ -4,8 +4,8 @@ farmiq.telemetry.exchange --ingest.queue, agg.queue--> [telemetry] --telemetry_r
 telemetry_latest, telemetry_aggregates, telemetry_latest_aggregates--> console
 """
 
-from farmiq.cloud import bus, landing
-from farmiq.cloud.landing import Landing
+from farmiq.cloud import bus, sink
+from farmiq.cloud.sink import Sink
 from farmiq.cloud.telemetry import store
 from farmiq.config import CloudSettings
 from farmiq.messages.bus import BusEvent
@@ -15,14 +15,14 @@ from farmiq.plumbing import http
 NAME = "cloud-telemetry-service"
 
 
-def _of_a_device(event: BusEvent) -> None:
+def _require_device(event: BusEvent) -> None:
     if not isinstance(event.device_id, str):
         raise Invalid(["a reading without a device_id belongs to no series"])
 
 
-READINGS = Landing("telemetry", bus.TELEMETRY, store.record, check=_of_a_device)
-AGGREGATES = Landing("telemetry", bus.AGGREGATES, store.record_aggregates)
+READINGS = Sink("telemetry", bus.TELEMETRY, store.store_readings, check=_require_device)
+AGGREGATES = Sink("telemetry", bus.AGGREGATES, store.store_aggregates)
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
-    await landing.run(settings, server, READINGS, AGGREGATES)
+    await sink.run(settings, server, READINGS, AGGREGATES)

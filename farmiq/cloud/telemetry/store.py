@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.messages import telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
-_keep_aggregates = landing.in_table("telemetry_aggregates")
+_store_aggregates = sink.insert_into("telemetry_aggregates")
 
 
-async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
-    """Keep the readings and the newest of each series; returns how many were new.
+async def store_readings(tx: db.Connection, events: Sequence[BusEvent]) -> int:
+    """Store the readings and the newest of each series; returns how many were new.
 
-    The count of a series grows only by readings that were new, so repeats change nothing. A clock
-    that cannot be right does not make a reading the newest while there is another, as at the edge.
+    Only new readings are counted in a series, so redelivery changes nothing. A reading with a
+    suspect clock is the newest only if there is no other, as at the edge.
     """
-    readings = [telemetry.read_ingested(each.payload) for each in events]
+    readings = [telemetry.read_ingested(event.payload) for event in events]
     new: int = await db.fetch_value(
         tx,
         """
@@ -60,26 +60,28 @@ async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
         )
         select count(*) from kept
         """,
-        [each.tenant_id for each in events],
-        [each.event_id for each in events],
-        [each.farm_id for each in events],
-        [each.barn_id for each in events],
-        [each.device_id for each in events],
-        [each.metric_type for each in readings],
-        [each.metric_value for each in readings],
-        [each.unit for each in readings],
-        [each.occurred_at for each in events],
-        [each.trace_id for each in events],
-        [each.clock_suspect for each in events],
+        [event.tenant_id for event in events],
+        [event.event_id for event in events],
+        [event.farm_id for event in events],
+        [event.barn_id for event in events],
+        [event.device_id for event in events],
+        [reading.metric_type for reading in readings],
+        [reading.metric_value for reading in readings],
+        [reading.unit for reading in readings],
+        [event.occurred_at for event in events],
+        [event.trace_id for event in events],
+        [event.clock_suspect for event in events],
     )
-    await landing.notify_pages(tx, "telemetry_changed", events)
+    await sink.notify_pages(tx, "telemetry_changed", events)
     return new
 
 
-async def record_aggregates(tx: db.Connection, events: Sequence[BusEvent]) -> int:
-    """Keep the buckets and the newest of each series; returns how many were new."""
-    new = await _keep_aggregates(tx, events)
-    buckets = [(each, telemetry.read_aggregated(each.payload)) for each in events if each.device_id]
+async def store_aggregates(tx: db.Connection, events: Sequence[BusEvent]) -> int:
+    """Store the buckets and the newest of each series; returns how many were new."""
+    new = await _store_aggregates(tx, events)
+    buckets = [
+        (event, telemetry.read_aggregated(event.payload)) for event in events if event.device_id
+    ]
     await tx.execute(
         """
         with offered as (
@@ -105,19 +107,19 @@ async def record_aggregates(tx: db.Connection, events: Sequence[BusEvent]) -> in
           > (l.bucket_start_at, l.reading_count)
         """,
         (
-            [each.tenant_id for each, _ in buckets],
-            [each.device_id for each, _ in buckets],
+            [event.tenant_id for event, _ in buckets],
+            [event.device_id for event, _ in buckets],
             [bucket.metric_type for _, bucket in buckets],
-            [each.farm_id for each, _ in buckets],
-            [each.barn_id for each, _ in buckets],
-            [each.event_id for each, _ in buckets],
+            [event.farm_id for event, _ in buckets],
+            [event.barn_id for event, _ in buckets],
+            [event.event_id for event, _ in buckets],
             [bucket.aggregation_window for _, bucket in buckets],
             [bucket.avg_value for _, bucket in buckets],
             [bucket.unit for _, bucket in buckets],
-            [each.occurred_at for each, _ in buckets],
-            [bucket.bucket_end_at or each.occurred_at for each, bucket in buckets],
+            [event.occurred_at for event, _ in buckets],
+            [bucket.bucket_end_at or event.occurred_at for event, bucket in buckets],
             [bucket.count or 0 for _, bucket in buckets],
         ),
     )
-    await landing.notify_pages(tx, "telemetry_changed", events)
+    await sink.notify_pages(tx, "telemetry_changed", events)
     return new

@@ -1,19 +1,19 @@
-"""Weigh sessions in the cloud: begun, weighed, photographed, ended.
+"""Weigh sessions in the cloud: created, weighed, photographed, finalized or cancelled.
 
 farmiq.weighvision.exchange --ingest.queue--> [weighvision] --weighvision_events, weight_sessions-->
 console
 """
 
-from farmiq.cloud import bus, landing
-from farmiq.cloud.landing import Landing
+from farmiq.cloud import bus, sink
+from farmiq.cloud.sink import Sink
 from farmiq.cloud.weighvision import store
 from farmiq.config import CloudSettings
 from farmiq.plumbing import http
 
 NAME = "cloud-weighvision-service"
 
-LANDING = Landing("weighvision", bus.WEIGHVISION, store.record)
+SINK = Sink("weighvision", bus.WEIGHVISION, store.apply_events)
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
-    await landing.run(settings, server, LANDING)
+    await sink.run(settings, server, SINK)

@@ -1,40 +1,40 @@
-"""Weigh sessions' SQL in the cloud: events kept, and the sessions made from them."""
+"""Weigh sessions' SQL in the cloud: stores events and computes sessions from them."""
 
 from collections.abc import Sequence
 from uuid import UUID
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
-_keep_events = landing.in_table("weighvision_events")
+_store_events = sink.insert_into("weighvision_events")
 
 
-async def record(tx: db.Connection, events: Sequence[BusEvent]) -> int:
-    """Keep the events and make their sessions anew from all that is there; how many were new.
+async def apply_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
+    """Store the events and compute their sessions from all events; returns how many were new.
 
-    A session is the same whatever the order and however often its events came: nothing is added
-    to it, it is read off them. Whoever else brings events of it waits for us and then sees ours.
+    A session does not depend on the order and the number of deliveries: it is always computed from
+    all of its events. Another transaction with events of it waits for this one and sees its events.
     """
-    new = await _keep_events(tx, events)
-    told = sorted(
+    new = await _store_events(tx, events)
+    sessions = sorted(
         {
-            (each.tenant_id, each.session_id): each
-            for each in events
-            if isinstance(each.session_id, UUID)
+            (event.tenant_id, event.session_id): event
+            for event in events
+            if isinstance(event.session_id, UUID)
         }.values(),
-        key=lambda each: (each.tenant_id, str(each.session_id)),
+        key=lambda event: (event.tenant_id, str(event.session_id)),
     )
-    if told and new:
-        await _begin(tx, told)
-        await _make(tx, told)
-    await landing.notify_pages(tx, "weighvision_changed", events)
+    if sessions and new:
+        await _lock_sessions(tx, sessions)
+        await _compute_sessions(tx, sessions)
+    await sink.notify_pages(tx, "weighvision_changed", events)
     return new
 
 
-async def _begin(tx: db.Connection, told: Sequence[BusEvent]) -> None:
-    """The rows of these sessions, made where they are not there, and ours until the commit."""
+async def _lock_sessions(tx: db.Connection, sessions: Sequence[BusEvent]) -> None:
+    """Insert the rows that are missing, and lock all of them until the commit."""
     await tx.execute(
         """
         insert into weight_sessions as w (tenant_id, session_id, farm_id, barn_id, start_at)
@@ -42,20 +42,20 @@ async def _begin(tx: db.Connection, told: Sequence[BusEvent]) -> None:
         on conflict on constraint weight_sessions_pkey do update set tenant_id = w.tenant_id
         """,
         (
-            [each.tenant_id for each in told],
-            [each.session_id for each in told],
-            [each.farm_id for each in told],
-            [each.barn_id for each in told],
-            [each.occurred_at for each in told],
+            [event.tenant_id for event in sessions],
+            [event.session_id for event in sessions],
+            [event.farm_id for event in sessions],
+            [event.barn_id for event in sessions],
+            [event.occurred_at for event in sessions],
         ),
     )
 
 
-async def _make(tx: db.Connection, told: Sequence[BusEvent]) -> None:
+async def _compute_sessions(tx: db.Connection, sessions: Sequence[BusEvent]) -> None:
     """The rules are those of the edge (D-123): of several the earliest, finalized over cancelled.
 
-    Of weights the ones that devices name, else the first and the last weighing (C-29); what the
-    edge took from the weighings it had counts only while there is none here.
+    Weights are those that devices send, else the first and the last weighing (C-29); a weight that
+    the edge derived from its weighings counts only while there is no weighing here.
     """
     await tx.execute(
         """
@@ -128,7 +128,7 @@ async def _make(tx: db.Connection, told: Sequence[BusEvent]) -> None:
             "cancelled": words.SESSION_CANCELLED,
             "derived": words.DERIVED,
             "station": words.STATION,
-            "tenants": [each.tenant_id for each in told],
-            "sessions": [each.session_id for each in told],
+            "tenants": [event.tenant_id for event in sessions],
+            "sessions": [event.session_id for event in sessions],
         },
     )

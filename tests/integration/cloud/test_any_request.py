@@ -18,7 +18,7 @@ from farmiq.contracts import openapi
 from farmiq.plumbing import ids, objects, tokens
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.integration.cloud.test_deadletter import PILE, bury
-from tests.integration.cloud.test_landing import sample, written
+from tests.integration.cloud.test_sinks import sample, written
 from tests.integration.edge.media.conftest import jpeg, sha256
 from tests.support import any_request
 from tests.support.any_request import Known

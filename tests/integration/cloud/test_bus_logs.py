@@ -9,13 +9,13 @@ from typing import Any
 import prometheus_client
 import pytest
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.cloud.telemetry import service as telemetry
 from farmiq.config import CloudSettings
 from farmiq.plumbing import amqp, http, log
 from tests.integration.cloud.conftest import event
 from tests.integration.cloud.test_ingestion import Client, client
-from tests.integration.cloud.test_landing import outgoing, publisher, quick
+from tests.integration.cloud.test_sinks import outgoing, publisher, quick
 from tests.support.until import until
 
 __all__ = ["client", "publisher", "quick"]
@@ -54,7 +54,7 @@ async def test_publishing_and_taking_tell_the_ids_of_every_event(
     assert [line for line in written.lines("ingestion.events") if whole.items() <= line.items()]
 
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(landing.run(quick, server, telemetry.READINGS))
+    tasks.create_task(sink.run(quick, server, telemetry.READINGS))
     (taken,) = await until(lambda: written.lines("amqp.consumed"))
     assert whole.items() <= taken.items()
     assert str(one["payload"]["metric_value"]) not in json.dumps(taken)
@@ -75,7 +75,7 @@ async def test_what_is_dead_is_told_as_an_error_with_its_trace_and_counted(
         headers={"trace_id": bad["trace_id"]},
     )
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(landing.run(quick, server, telemetry.READINGS))
+    tasks.create_task(sink.run(quick, server, telemetry.READINGS))
     await publisher.publish([named], timeout_s=60)
     (told,) = await until(lambda: written.lines("amqp.dead_letter"))
     assert (told["level"], told["event_id"]) == ("error", bad["event_id"])

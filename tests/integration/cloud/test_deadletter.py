@@ -21,15 +21,14 @@ import psycopg
 import pytest
 import structlog
 
-from farmiq.cloud import bus, landing
+from farmiq.cloud import bus, sink, sinks
 from farmiq.cloud.deadletter import handlers, service, watch
 from farmiq.cloud.deadletter.rules import BusFilter
-from farmiq.cloud.feed import service as feed
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.plumbing import amqp, consume, db, http
 from farmiq.plumbing.delivery import Properties
 from tests.integration.cloud.conftest import CloudSite
-from tests.integration.cloud.test_landing import kept, sample, written
+from tests.integration.cloud.test_sinks import kept, sample, written
 from tests.integration.plumbing.test_amqp import waiting
 from tests.support import typed
 from tests.support.until import until
@@ -164,7 +163,7 @@ async def test_a_dry_run_does_nothing_and_a_redrive_delivers_once(
     assert outcomes[-1] == {"summary": {"redriven": 120}}
     assert {each["event_id"] for each in outcomes[:-1]} == {each["event_id"] for each in events}
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(landing.run(cloud.settings, server, feed.LANDING))
+    tasks.create_task(sink.run(cloud.settings, server, sinks.FEED))
     await until(lambda: len(kept(cloud, "feed_events")) == 120)
     assert set(kept(cloud, "feed_events")) == {each["event_id"] for each in events}
     await until(partial(has, url, PILE, 1))
@@ -242,7 +241,7 @@ async def test_a_crash_in_the_middle_of_a_redrive_loses_and_doubles_nothing(
     code, said, problem = await dlq(cloud, *options)
     assert (code, said) == (0, "redriven 80\n"), problem
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(landing.run(cloud.settings, server, feed.LANDING))
+    tasks.create_task(sink.run(cloud.settings, server, sinks.FEED))
     await until(lambda: len(kept(cloud, "feed_events")) == 130)
     await until(partial(has, url, bus.FEED.queue, 0))
     assert set(kept(cloud, "feed_events")) == {each["event_id"] for each in events}

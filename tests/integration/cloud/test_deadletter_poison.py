@@ -8,15 +8,14 @@ from functools import partial
 
 import pytest
 
-from farmiq.cloud import bus, landing
+from farmiq.cloud import bus, sink, sinks
 from farmiq.cloud.deadletter import handlers, store
 from farmiq.cloud.deadletter.rules import BusFilter
-from farmiq.cloud.feed import service as feed
 from farmiq.plumbing import amqp, consume, db, http
 from farmiq.plumbing.delivery import Properties
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_deadletter import PILE, bury, dlq, has, patient, url_of
-from tests.integration.cloud.test_landing import kept, sample, written
+from tests.integration.cloud.test_sinks import kept, sample, written
 from tests.integration.plumbing.test_poison import UNREADABLE, Raw
 from tests.support.until import until
 
@@ -42,7 +41,7 @@ async def test_a_poison_letter_is_counted_shown_and_redriven_without_what_nobody
         (written(events[0]), Properties()), (poison, raw), (written(events[2]), Properties()),
     )  # fmt: skip
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(landing.run(cloud.settings, server, feed.LANDING))
+    tasks.create_task(sink.run(cloud.settings, server, sinks.FEED))
     await until(partial(has, url_of(cloud), PILE, 1))
     await until(lambda: len(kept(cloud, "feed_events")) == 2)
 

@@ -31,7 +31,7 @@ from tests.support.until import until
 CLUSTER = "hill-1"
 
 
-class Desk:
+class EdgeHost:
     """A cloud that runs, its administrator, and an edge somewhere with a folder of its own."""
 
     def __init__(self, site: CloudSite, url: str, folder: Path, client: httpx2.AsyncClient) -> None:
@@ -102,7 +102,9 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(cloud: CloudSite, tasks: asyncio.TaskGroup, tmp_path: Path) -> AsyncIterator[Desk]:
+async def edge_host(
+    cloud: CloudSite, tasks: asyncio.TaskGroup, tmp_path: Path
+) -> AsyncIterator[EdgeHost]:
     """Without a file of keys: only who enrolled is known."""
     settings = CloudSettings.model_validate(
         {**cloud.settings.model_dump(by_alias=True), "FARMIQ_EDGE_KEYS_FILE": None}
@@ -123,7 +125,7 @@ async def desk(cloud: CloudSite, tasks: asyncio.TaskGroup, tmp_path: Path) -> As
             return answer.status_code == 200 and {edges.ROOT, ingestion.ROUTE} <= routes
 
         await until(ready)
-        yield Desk(cloud, url, tmp_path, client)
+        yield EdgeHost(cloud, url, tmp_path, client)
 
 
 def refused(answer: httpx2.Response, status: int, why: str) -> None:
@@ -139,74 +141,76 @@ def moved(site: CloudSite, ahead: timedelta) -> None:
         owner.execute("insert into test_clock (ahead) values (%s)", (ahead,))
 
 
-async def test_an_edge_enrols_with_its_code_and_is_let_in_for_its_tenants_only(desk: Desk) -> None:
+async def test_an_edge_enrols_with_its_code_and_is_let_in_for_its_tenants_only(
+    edge_host: EdgeHost,
+) -> None:
     words = ("edge", "invite", "--cluster", CLUSTER, "--tenant", "t-001", "--json")
-    code = json.loads(await desk.run(*words))["code"]
-    made = json.loads(await desk.run("edge", "enroll", "--code", code, "--json"))
+    code = json.loads(await edge_host.run(*words))["code"]
+    made = json.loads(await edge_host.run("edge", "enroll", "--code", code, "--json"))
     assert (made["edge_cluster_id"], made["tenants"]) == (CLUSTER, ["t-001"])
-    assert made["settings"]["FARMIQ_EDGE_KEY_FILE"] == str(desk.key_file)
-    assert stat.S_IMODE(desk.key_file.stat().st_mode) == 0o600
-    assert (await desk.post(desk.token())).status_code == 202
+    assert made["settings"]["FARMIQ_EDGE_KEY_FILE"] == str(edge_host.key_file)
+    assert stat.S_IMODE(edge_host.key_file.stat().st_mode) == 0o600
+    assert (await edge_host.post(edge_host.token())).status_code == 202
     foreign = {"events": [event(tenant_id="t-002")]}
-    refused(await desk.post(desk.token(tenants=["t-002"]), foreign), 403, "t-002")
-    refused(await desk.post(desk.token(), foreign), 403, "t-002")
-    refused(await desk.post(desk.token(edge_cluster_id="other")), 403, "other")
-    refused(await desk.post(desk.token(tokens.new_key())), 401, "not registered")
-    jwks = (await desk.client.get(edges.JWKS)).json()
+    refused(await edge_host.post(edge_host.token(tenants=["t-002"]), foreign), 403, "t-002")
+    refused(await edge_host.post(edge_host.token(), foreign), 403, "t-002")
+    refused(await edge_host.post(edge_host.token(edge_cluster_id="other")), 403, "other")
+    refused(await edge_host.post(edge_host.token(tokens.new_key())), 401, "not registered")
+    jwks = (await edge_host.client.get(edges.JWKS)).json()
     assert [key["kid"] for key in jwks["keys"]] == [made["key_id"]]
     assert "d" not in jwks["keys"][0]
-    done = json.loads(await desk.run("edge", "show", CLUSTER, "--json"))["actions"]
+    done = json.loads(await edge_host.run("edge", "show", CLUSTER, "--json"))["actions"]
     assert [each["action"] for each in done] == ["enroll", "invite"]
 
 
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
 async def test_an_rsa_key_enrols_and_an_edwards_key_may_say_eddsa(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    edge_host: EdgeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = await desk.invite()
+    code = await edge_host.invite()
     words = ("edge", "enroll", "--code", code, "--algorithm", "RS256", "--json")
-    made = json.loads(await desk.run(*words))
-    assert (await desk.post(desk.token())).status_code == 202
-    (listed,) = (await desk.client.get(edges.JWKS)).json()["keys"]
+    made = json.loads(await edge_host.run(*words))
+    assert (await edge_host.post(edge_host.token())).status_code == 202
+    (listed,) = (await edge_host.client.get(edges.JWKS)).json()["keys"]
     assert (listed["kid"], listed["kty"], listed["alg"]) == (made["key_id"], "RSA", "RS256")
-    assert json.loads(await desk.run("edge", "rotate", "--json"))["key_id"] != made["key_id"]
-    assert read_key(desk.key_file)["kty"] == "RSA"
-    assert (await desk.post(desk.token())).status_code == 202
+    assert json.loads(await edge_host.run("edge", "rotate", "--json"))["key_id"] != made["key_id"]
+    assert read_key(edge_host.key_file)["kty"] == "RSA"
+    assert (await edge_host.post(edge_host.token())).status_code == 202
 
-    other = desk.folder / "other.jwk"
-    await desk.enroll(file=other)
+    other = edge_host.folder / "other.jwk"
+    await edge_host.enroll(file=other)
     with monkeypatch.context() as patch:
         patch.setattr(tokens, "algorithm_of", lambda _: "EdDSA")
-        token = desk.token(read_key(other))
-    assert (await desk.post(token)).status_code == 202
+        token = edge_host.token(read_key(other))
+    assert (await edge_host.post(token)).status_code == 202
 
 
-async def test_a_code_is_good_once_and_for_one_key(desk: Desk) -> None:
-    code = await desk.invite()
-    first = await desk.enroll(code.lower())
+async def test_a_code_is_good_once_and_for_one_key(edge_host: EdgeHost) -> None:
+    code = await edge_host.invite()
+    first = await edge_host.enroll(code.lower())
     # The answer may have got lost: the same key asks again and is told the same.
-    assert await desk.enroll(code) == first
-    other = desk.folder / "other.jwk"
+    assert await edge_host.enroll(code) == first
+    other = edge_host.folder / "other.jwk"
     with pytest.raises(enrolment.EnrolmentError, match=r"403.*used already"):
-        await desk.enroll(code, file=other)
+        await edge_host.enroll(code, file=other)
     with pytest.raises(enrolment.EnrolmentError, match=r"403.*nobody made this code"):
-        await desk.enroll("AAAA", file=other)
+        await edge_host.enroll("AAAA", file=other)
     with pytest.raises(enrolment.EnrolmentError, match=r"409.*registered already"):
-        await desk.enroll()
-    assert desk.site.rows("select count(*) from edge_keys") == [(1,)]
+        await edge_host.enroll()
+    assert edge_host.site.rows("select count(*) from edge_keys") == [(1,)]
 
 
-async def test_a_code_that_is_over_is_refused(desk: Desk) -> None:
-    code = await desk.invite(hours=1)
-    moved(desk.site, timedelta(hours=1, seconds=1))
-    assert "is over" in await desk.run("edge", "enroll", "--code", code, code=1)
-    assert desk.site.rows("select count(*) from edge_keys") == [(0,)]
+async def test_a_code_that_is_over_is_refused(edge_host: EdgeHost) -> None:
+    code = await edge_host.invite(hours=1)
+    moved(edge_host.site, timedelta(hours=1, seconds=1))
+    assert "is over" in await edge_host.run("edge", "enroll", "--code", code, code=1)
+    assert edge_host.site.rows("select count(*) from edge_keys") == [(0,)]
 
 
-async def test_nobody_invites_for_a_tenant_that_is_not_there(desk: Desk) -> None:
+async def test_nobody_invites_for_a_tenant_that_is_not_there(edge_host: EdgeHost) -> None:
     words = ("edge", "invite", "--cluster", CLUSTER, "--tenant", "nobody")
-    assert "farmiq company add" in await desk.run(*words, code=1)
-    assert "not https" in await desk.run(
+    assert "farmiq company add" in await edge_host.run(*words, code=1)
+    assert "not https" in await edge_host.run(
         "edge", "enroll", "--cloud", "http://cloud.example", "--code", "x", code=2
     )
 
@@ -220,102 +224,114 @@ async def test_nobody_invites_for_a_tenant_that_is_not_there(desk: Desk) -> None
         json.dumps({"code": "x", "public_key": {"kty": "RSA", "n": "AQAB", "e": "AQAB"}}).encode(),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_an_enrolment_gets_400(desk: Desk, body: bytes) -> None:
-    refused(await desk.client.post(edges.ENROLL, content=body), 400, "not valid")
+async def test_what_cannot_be_an_enrolment_gets_400(edge_host: EdgeHost, body: bytes) -> None:
+    refused(await edge_host.client.post(edges.ENROLL, content=body), 400, "not valid")
 
 
 async def test_both_keys_are_good_while_they_overlap_and_then_the_new_one_alone(
-    desk: Desk,
+    edge_host: EdgeHost,
 ) -> None:
-    await desk.enroll()
-    old = read_key(desk.key_file)
-    made = json.loads(await desk.run("edge", "rotate", "--overlap-hours", "1", "--json"))
-    new = read_key(desk.key_file)
+    await edge_host.enroll()
+    old = read_key(edge_host.key_file)
+    made = json.loads(await edge_host.run("edge", "rotate", "--overlap-hours", "1", "--json"))
+    new = read_key(edge_host.key_file)
     assert made["key_id"] == new["kid"] != old["kid"]
     for key in (old, new):
-        assert (await desk.post(desk.token(key))).status_code == 202
-    assert stat.S_IMODE(desk.key_file.stat().st_mode) == 0o600
-    moved(desk.site, timedelta(hours=1, seconds=1))
-    await until(lambda: _answered(desk, desk.token(old), 401))
-    refused(await desk.post(desk.token(old)), 401, "replaced")
-    assert (await desk.post(desk.token(new))).status_code == 202
+        assert (await edge_host.post(edge_host.token(key))).status_code == 202
+    assert stat.S_IMODE(edge_host.key_file.stat().st_mode) == 0o600
+    moved(edge_host.site, timedelta(hours=1, seconds=1))
+    await until(lambda: _answered(edge_host, edge_host.token(old), 401))
+    refused(await edge_host.post(edge_host.token(old)), 401, "replaced")
+    assert (await edge_host.post(edge_host.token(new))).status_code == 202
 
 
-async def test_a_rotation_whose_answer_got_lost_is_repeated_with_the_same_key(desk: Desk) -> None:
-    await desk.enroll()
-    old, new = read_key(desk.key_file), tokens.new_key()
+async def test_a_rotation_whose_answer_got_lost_is_repeated_with_the_same_key(
+    edge_host: EdgeHost,
+) -> None:
+    await edge_host.enroll()
+    old, new = read_key(edge_host.key_file), tokens.new_key()
     for _ in range(2):
-        answer = await desk.rotate(old, new)
+        answer = await edge_host.rotate(old, new)
         assert (answer.status_code, answer.json()["key_id"]) == (200, new["kid"])
-    assert desk.site.rows("select count(*) from edge_actions where action = 'rotate'") == [(1,)]
-    refused(await desk.rotate(old, old), 409, "send another")
+    assert edge_host.site.rows("select count(*) from edge_actions where action = 'rotate'") == [
+        (1,)
+    ]
+    refused(await edge_host.rotate(old, old), 409, "send another")
 
 
-async def test_a_stolen_batch_token_replaces_no_key(desk: Desk) -> None:
-    await desk.enroll(await desk.invite("t-001", "t-002"))
-    own, theirs = read_key(desk.key_file), tokens.new_key()
+async def test_a_stolen_batch_token_replaces_no_key(edge_host: EdgeHost) -> None:
+    await edge_host.enroll(await edge_host.invite("t-001", "t-002"))
+    own, theirs = read_key(edge_host.key_file), tokens.new_key()
     taking = {"public_key": tokens.public_part(theirs), "overlap_hours": 0}
-    for stolen in (desk.token(), desk.token(role="admin"), desk.token(request_sha256="")):
-        refused(await desk.post(stolen, taking, edges.ROTATE), 403, "this very request")
+    for stolen in (
+        edge_host.token(),
+        edge_host.token(role="admin"),
+        edge_host.token(request_sha256=""),
+    ):
+        refused(await edge_host.post(stolen, taking, edges.ROTATE), 403, "this very request")
     # A token for a rotation that was read on the way: good for that one key alone.
     signed = json.dumps({"public_key": tokens.public_part(tokens.new_key())}).encode()
-    refused(await desk.rotate(own, theirs, signed=signed), 403, "this very request")
-    assert (await desk.post(desk.token())).status_code == 202
-    assert desk.site.rows("select distinct key_id from edge_keys") == [(own["kid"],)]
+    refused(await edge_host.rotate(own, theirs, signed=signed), 403, "this very request")
+    assert (await edge_host.post(edge_host.token())).status_code == 202
+    assert edge_host.site.rows("select distinct key_id from edge_keys") == [(own["kid"],)]
 
 
-async def test_a_rotation_keeps_the_tenants_and_is_made_once_from_each_key(desk: Desk) -> None:
-    await desk.enroll(await desk.invite("t-001", "t-002"))
-    old, new = read_key(desk.key_file), tokens.new_key()
-    answer = await desk.rotate(old, new, overlap_hours=1)
+async def test_a_rotation_keeps_the_tenants_and_is_made_once_from_each_key(
+    edge_host: EdgeHost,
+) -> None:
+    await edge_host.enroll(await edge_host.invite("t-001", "t-002"))
+    old, new = read_key(edge_host.key_file), tokens.new_key()
+    answer = await edge_host.rotate(old, new, overlap_hours=1)
     assert answer.json()["tenants"] == ["t-001", "t-002"]
-    refused(await desk.rotate(old, tokens.new_key()), 409, f"replaced by {new['kid']} already")
+    refused(await edge_host.rotate(old, tokens.new_key()), 409, f"replaced by {new['kid']} already")
     noted = "select tenant_id, key_id from edge_actions where action = 'rotate' order by 1"
-    assert desk.site.rows(noted) == [("t-001", new["kid"]), ("t-002", new["kid"])]
+    assert edge_host.site.rows(noted) == [("t-001", new["kid"]), ("t-002", new["kid"])]
 
 
-async def test_a_heartbeat_signed_with_a_replaced_key_is_told_so(desk: Desk) -> None:
-    await desk.enroll()
-    old, new = read_key(desk.key_file), tokens.new_key()
-    assert (await desk.rotate(old, new, overlap_hours=1)).status_code == 200
+async def test_a_heartbeat_signed_with_a_replaced_key_is_told_so(edge_host: EdgeHost) -> None:
+    await edge_host.enroll()
+    old, new = read_key(edge_host.key_file), tokens.new_key()
+    assert (await edge_host.rotate(old, new, overlap_hours=1)).status_code == 200
 
     async def told() -> bool:
-        answer = await desk.post(desk.token(old), heartbeat(), edges.HEARTBEAT)
+        answer = await edge_host.post(edge_host.token(old), heartbeat(), edges.HEARTBEAT)
         return bool(answer.status_code == 200 and answer.json()["replaced_by"] == new["kid"])
 
     await until(told)
-    assert (await desk.post(desk.token(new), heartbeat(), edges.HEARTBEAT)).status_code == 204
+    assert (
+        await edge_host.post(edge_host.token(new), heartbeat(), edges.HEARTBEAT)
+    ).status_code == 204
 
 
 async def test_a_revoked_key_is_refused_within_seconds_and_another_code_lets_the_edge_in(
-    desk: Desk,
+    edge_host: EdgeHost,
 ) -> None:
-    await desk.enroll()
-    assert (await desk.post(desk.token())).status_code == 202
-    assert "revoked" in await desk.run("edge", "revoke", CLUSTER)
-    await until(lambda: _answered(desk, desk.token(), 401), within_s=keyring.BELIEVED_S + 30)
-    refused(await desk.post(desk.token()), 401, "was revoked")
+    await edge_host.enroll()
+    assert (await edge_host.post(edge_host.token())).status_code == 202
+    assert "revoked" in await edge_host.run("edge", "revoke", CLUSTER)
+    await until(lambda: _answered(edge_host, edge_host.token(), 401), within_s=keyring.CACHE_S + 30)
+    refused(await edge_host.post(edge_host.token()), 401, "was revoked")
     body = {"public_key": tokens.public_part(tokens.new_key())}
-    refused(await desk.post(desk.token(), body, edges.ROTATE), 401, "was revoked")
-    assert (await desk.client.get(edges.JWKS)).json() == {"keys": []}
-    assert "no good key" in await desk.run("edge", "revoke", CLUSTER, code=1)
-    desk.key_file.unlink()
-    await desk.enroll()
-    assert (await desk.post(desk.token())).status_code == 202
-    assert desk.site.rows("select action from edge_actions order by at") == [
+    refused(await edge_host.post(edge_host.token(), body, edges.ROTATE), 401, "was revoked")
+    assert (await edge_host.client.get(edges.JWKS)).json() == {"keys": []}
+    assert "no good key" in await edge_host.run("edge", "revoke", CLUSTER, code=1)
+    edge_host.key_file.unlink()
+    await edge_host.enroll()
+    assert (await edge_host.post(edge_host.token())).status_code == 202
+    assert edge_host.site.rows("select action from edge_actions order by at") == [
         ("invite",), ("enroll",), ("revoke",), ("invite",), ("enroll",),
     ]  # fmt: skip
 
 
-async def test_an_edge_of_two_tenants_can_lose_one_of_them(desk: Desk) -> None:
-    await desk.enroll(await desk.invite("t-001", "t-002"))
+async def test_an_edge_of_two_tenants_can_lose_one_of_them(edge_host: EdgeHost) -> None:
+    await edge_host.enroll(await edge_host.invite("t-001", "t-002"))
     both = {"events": [event(), event(tenant_id="t-002")]}
-    token = desk.token(tenants=["t-001", "t-002"])
-    assert (await desk.post(token, both)).status_code == 202
-    await desk.run("edge", "revoke", CLUSTER, "--tenant", "t-002")
-    await until(lambda: _answered(desk, token, 403))
-    refused(await desk.post(token, both), 403, "t-002")
-    assert (await desk.post(desk.token())).status_code == 202
+    token = edge_host.token(tenants=["t-001", "t-002"])
+    assert (await edge_host.post(token, both)).status_code == 202
+    await edge_host.run("edge", "revoke", CLUSTER, "--tenant", "t-002")
+    await until(lambda: _answered(edge_host, token, 403))
+    refused(await edge_host.post(token, both), 403, "t-002")
+    assert (await edge_host.post(edge_host.token())).status_code == 202
 
 
 async def test_a_key_that_nobody_can_be_asked_about_is_not_blamed(cloud: CloudSite) -> None:
@@ -337,8 +353,8 @@ async def test_a_key_that_nobody_can_be_asked_about_is_not_blamed(cloud: CloudSi
     assert (told.value.status, told.value.retry_after_s) == (503, 5)
 
 
-async def _answered(desk: Desk, token: str, status: int) -> bool:
-    return bool((await desk.post(token)).status_code == status)
+async def _answered(edge_host: EdgeHost, token: str, status: int) -> bool:
+    return bool((await edge_host.post(token)).status_code == status)
 
 
 def heartbeat(**changes: Any) -> dict[str, Any]:
@@ -365,36 +381,46 @@ def person(site: CloudSite, tenant: str) -> str:
         return open_sign_in(connection, email, lasts=timedelta(hours=1))
 
 
-async def test_the_last_heartbeat_of_an_edge_is_kept_and_shown_to_its_company(desk: Desk) -> None:
-    await desk.enroll()
+async def test_the_last_heartbeat_of_an_edge_is_kept_and_shown_to_its_company(
+    edge_host: EdgeHost,
+) -> None:
+    await edge_host.enroll()
     late = (datetime.now(UTC) - timedelta(minutes=5)).isoformat()
     for body in (heartbeat(waiting=900), heartbeat(sent_at=late)):
-        assert (await desk.post(desk.token(), body, edges.HEARTBEAT)).status_code == 204
+        assert (await edge_host.post(edge_host.token(), body, edges.HEARTBEAT)).status_code == 204
     seen = {}
     for tenant in ("t-001", "t-002"):
-        header = {"authorization": f"Bearer {person(desk.site, tenant)}"}
-        seen[tenant] = (await desk.client.get(edges.ROOT, headers=header)).json()["edges"]
+        header = {"authorization": f"Bearer {person(edge_host.site, tenant)}"}
+        seen[tenant] = (await edge_host.client.get(edges.ROOT, headers=header)).json()["edges"]
     assert seen["t-002"] == []
     (found,) = seen["t-001"]
     assert (found["edge_cluster_id"], found["state"]) == (CLUSTER, "heard")
     assert [key["good"] for key in found["keys"]] == [True]
     assert found["heartbeat"]["waiting"] == 7
     assert -320 < found["heartbeat"]["clock_offset_s"] <= -300
-    assert "waiting 7" in await desk.run("edge", "ls")
-    moved(desk.site, timedelta(minutes=4))
-    assert "SILENT" in await desk.run("edge", "ls", code=3)
-    async with db.pool(desk.site.database.url, name="test") as pool:
+    assert "waiting 7" in await edge_host.run("edge", "ls")
+    moved(edge_host.site, timedelta(minutes=4))
+    assert "SILENT" in await edge_host.run("edge", "ls", code=3)
+    async with db.pool(edge_host.site.database.url, name="test") as pool:
         await registry.watch(pool)
     assert registry.EDGES.labels(state="silent")._value.get() == 1
-    refused(await desk.client.get(edges.ROOT), 401, "sign in")
+    refused(await edge_host.client.get(edges.ROOT), 401, "sign in")
 
 
-async def test_a_heartbeat_is_taken_of_ones_own_tenant_only(desk: Desk) -> None:
-    await desk.enroll()
-    refused(await desk.post(desk.token(), heartbeat(tenant_id="t-002"), edges.HEARTBEAT), 403, "t-")
+async def test_a_heartbeat_is_taken_of_ones_own_tenant_only(edge_host: EdgeHost) -> None:
+    await edge_host.enroll()
+    refused(
+        await edge_host.post(edge_host.token(), heartbeat(tenant_id="t-002"), edges.HEARTBEAT),
+        403,
+        "t-",
+    )
     for odd in (
         {"waiting": -1}, {"disk_percent": 101}, {"sent_at": "0001-01-01T00:00:00+14:00"},
         {"versions": {"x": "y" * 65}}, {"oldest_s": None},
     ):  # fmt: skip
-        refused(await desk.post(desk.token(), heartbeat(**odd), edges.HEARTBEAT), 400, "not valid")
-    assert desk.site.rows("select count(*) from edge_heartbeats") == [(0,)]
+        refused(
+            await edge_host.post(edge_host.token(), heartbeat(**odd), edges.HEARTBEAT),
+            400,
+            "not valid",
+        )
+    assert edge_host.site.rows("select count(*) from edge_heartbeats") == [(0,)]

@@ -8,10 +8,9 @@ import msgspec
 import psycopg
 import pytest
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink, sinks
 from farmiq.cloud.console import readings, store
 from farmiq.cloud.console.readings import Company, State
-from farmiq.cloud.device import service as cloud_device
 from farmiq.cloud.identity import accounts, session
 from farmiq.cloud.telemetry import service as cloud_telemetry
 from farmiq.edge.devices import desk
@@ -25,7 +24,7 @@ from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep
 from tests.support.devices import at as registered
 
-WORKS = (cloud_telemetry.READINGS, cloud_telemetry.AGGREGATES, cloud_device.LANDING)
+WORKS = (cloud_telemetry.READINGS, cloud_telemetry.AGGREGATES, sinks.DEVICE)
 COMPANY = Company(company_id=ids.new(), name="One", tenant_id="t-1", timezone="UTC", email="a@b.c")
 
 
@@ -55,7 +54,7 @@ class Sites:
             bodies = [
                 bus.write(each) for each in events if each.event_type in work.work.event_types
             ]
-            assert await landing.land(self.cloud, bodies, work) == {}
+            assert await sink.store_events(self.cloud, bodies, work) == {}
 
     async def row(self, *, after: timedelta = timedelta(0)) -> readings.Row:
         """What the page says of the only sensor, now or some time later."""
@@ -140,7 +139,10 @@ async def test_an_aggregate_of_a_raw_metric_changes_no_reading(
             "bucket_start_at": now, "bucket_end_at": now + timedelta(minutes=1),
         })),
     )  # fmt: skip
-    assert await landing.land(sites.cloud, [bus.write(invented)], cloud_telemetry.AGGREGATES) == {}
+    assert (
+        await sink.store_events(sites.cloud, [bus.write(invented)], cloud_telemetry.AGGREGATES)
+        == {}
+    )
     assert (len(before), measured()) == (3, before)
     reading = (await sites.row()).reading
     assert (reading.value, reading.window) == (99.0, "1m"), "it is shown as what it is"

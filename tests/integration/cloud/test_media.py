@@ -16,7 +16,7 @@ from PIL import Image
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.cloud.media import service
 from farmiq.config import CloudSettings
@@ -90,7 +90,7 @@ class Cloud:
                 "payload": payload,
             }  # fmt: skip
             bodies = [json.dumps(body).encode()]
-            assert await landing.land(self.pool, bodies, service.LANDING) == {}
+            assert await sink.store_events(self.pool, bodies, service.SINK) == {}
         acked(self.edge.database)
 
     async def upload(self) -> int:

@@ -47,9 +47,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let a hash cost little: how many there are is what these tests are about."""
     cheap = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     monkeypatch.setattr(passwords, "_hasher", cheap)
-    passwords._nobodys_hash.cache_clear()
+    passwords._dummy_hash.cache_clear()
     yield
-    passwords._nobodys_hash.cache_clear()
+    passwords._dummy_hash.cache_clear()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.cloud.bus import TELEMETRY_DEAD_LETTERS, TELEMETRY_QUEUE, TOPOLOGY
 from farmiq.cloud.telemetry import service
 from farmiq.plumbing import amqp, db, http
@@ -22,7 +22,7 @@ def bodies(*events: dict[str, object]) -> list[bytes]:
 
 
 async def land(pool: db.Pool, deliveries: list[bytes]) -> dict[int, Refused]:
-    return await landing.land(pool, deliveries, service.READINGS)
+    return await sink.store_events(pool, deliveries, service.READINGS)
 
 
 @pytest.fixture

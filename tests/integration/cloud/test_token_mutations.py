@@ -14,9 +14,9 @@ from joserfc.jwk import OKPKey
 from farmiq.edge.identity import read_key
 from farmiq.plumbing import http, tokens
 from tests.integration.cloud.conftest import event
-from tests.integration.cloud.test_edges import Desk, desk
+from tests.integration.cloud.test_edges import EdgeHost, edge_host
 
-__all__ = ["desk"]  # the fixture: a real cloud, its database and its bus
+__all__ = ["edge_host"]  # the fixture: a real cloud, its database and its bus
 
 KIDS: dict[str, Any] = {
     "none": None, "number": 5, "list": ["x"], "object": {"a": 1}, "true": True, "empty": "",
@@ -31,23 +31,23 @@ def part(value: Any) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def mutations(desk: Desk) -> dict[str, tuple[str, int]]:
+def mutations(edge_host: EdgeHost) -> dict[str, tuple[str, int]]:
     """Token and the status it must get, by name."""
-    private = read_key(desk.key_file)
+    private = read_key(edge_host.key_file)
     public = tokens.public_part(private)
-    good = desk.token()
+    good = edge_host.token()
     head, claims, signature = good.split(".")
     now = datetime.now(UTC)
     found = {
-        "expired": desk.token(now=now - timedelta(hours=2)),
-        "not yet valid": desk.token(now=now + timedelta(hours=2)),
-        "lives too long": desk.token(lifetime=timedelta(hours=2)),
-        "foreign audience": desk.token(audience="somebody-else"),
-        "foreign issuer": desk.token(issuer="somebody-else"),
+        "expired": edge_host.token(now=now - timedelta(hours=2)),
+        "not yet valid": edge_host.token(now=now + timedelta(hours=2)),
+        "lives too long": edge_host.token(lifetime=timedelta(hours=2)),
+        "foreign audience": edge_host.token(audience="somebody-else"),
+        "foreign issuer": edge_host.token(issuer="somebody-else"),
         "no signature": f"{head}.{claims}.",
         "cut": good[:-10],
         "two tokens": f"{good}.{good}",
-        "another's signature": f"{head}.{claims}.{desk.token(subject='x').split('.')[2]}",
+        "another's signature": f"{head}.{claims}.{edge_host.token(subject='x').split('.')[2]}",
         "claims changed": f"{head}.{part({'tenants': ['t-002']})}.{signature}",
         "30 kB": good + "A" * 30_000,
     }
@@ -71,10 +71,10 @@ def mutations(desk: Desk) -> dict[str, tuple[str, int]]:
         found[f"kid {name}"] = f"{part({'alg': 'Ed25519', 'kid': kid})}.{claims}.{signature}"
     return {
         **{name: (token, 401) for name, token in found.items()},
-        "foreign tenant": (desk.token(tenants=["t-002"]), 403),
-        "foreign edge": (desk.token(edge_cluster_id="another"), 403),
-        "no tenants": (desk.token(tenants=None), 403),
-        "odd tenants": (desk.token(tenants=[5, None, {"t-001": 1}]), 403),
+        "foreign tenant": (edge_host.token(tenants=["t-002"]), 403),
+        "foreign edge": (edge_host.token(edge_cluster_id="another"), 403),
+        "no tenants": (edge_host.token(tenants=None), 403),
+        "odd tenants": (edge_host.token(tenants=[5, None, {"t-001": 1}]), 403),
         # Longer than any header may be: refused before there is a route.
         "1 MB": (good + "A" * 1_000_000, 431),
     }
@@ -82,18 +82,18 @@ def mutations(desk: Desk) -> dict[str, tuple[str, int]]:
 
 @pytest.mark.req("FB-07", "XC-01")
 async def test_every_mutation_of_a_token_gets_the_standard_error(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    edge_host: EdgeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Who is still sending a header that is too long may be slow.
     monkeypatch.setattr(http, "_LINGERS_S", 60.0)
-    await desk.enroll()
-    for name, (token, status) in mutations(desk).items():
-        answer = await desk.post(token, {"events": [event()]})
+    await edge_host.enroll()
+    for name, (token, status) in mutations(edge_host).items():
+        answer = await edge_host.post(token, {"events": [event()]})
         assert answer.status_code == status, (name, answer.text)
         error = answer.json()["error"]
         assert error["code"] == http.CODES[status], name
         assert error["message"], name
         assert error["traceId"], name
         assert token[:40] not in answer.text, name
-    assert desk.site.rows("select count(*) from ingestion_dedupe") == [(0,)]
-    assert (await desk.post(desk.token())).status_code == 202
+    assert edge_host.site.rows("select count(*) from ingestion_dedupe") == [(0,)]
+    assert (await edge_host.post(edge_host.token())).status_code == 202

@@ -11,15 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.cloud import bus, landing
-from farmiq.cloud.feed import service as feed
+from farmiq.cloud import bus, sink, sinks
 from farmiq.demo import provision
 from farmiq.plumbing import amqp, consume, http
 from farmiq.plumbing.delivery import Properties
 from tests.conftest import Database
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_ingestion import ready
-from tests.integration.cloud.test_landing import kept, outgoing, sample, written
+from tests.integration.cloud.test_sinks import kept, outgoing, sample, written
 from tests.integration.plumbing.test_amqp import definitions, read_one, says, waiting
 from tests.support.until import until
 
@@ -143,7 +142,7 @@ async def test_the_login_of_a_service_suffices_for_its_work_and_for_nothing_else
         }
     )
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(landing.run(settings, server, feed.LANDING))
+    tasks.create_task(sink.run(settings, server, sinks.FEED))
     async with amqp.publisher(
         logins["cloud-ingestion"], name="test", topology=bus.TOPOLOGY
     ) as publisher:

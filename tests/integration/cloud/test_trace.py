@@ -8,8 +8,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from farmiq import trace
-from farmiq.cloud import bus, landing
-from farmiq.cloud.feed import service as feed
+from farmiq.cloud import bus, sink, sinks
 from farmiq.config import CloudSettings
 from farmiq.plumbing import http
 from farmiq.plumbing.delivery import Properties
@@ -17,7 +16,7 @@ from tests.conftest import Database
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_deadletter import has, url_of
 from tests.integration.cloud.test_deadletter_poison import put
-from tests.integration.cloud.test_landing import kept, quick, sample, written
+from tests.integration.cloud.test_sinks import kept, quick, sample, written
 from tests.support.until import until
 
 __all__ = ["quick"]
@@ -30,7 +29,7 @@ async def test_an_event_that_only_its_familys_table_knows_is_found(
     event = sample("feed.lot.received")
     await put(cloud, bus.FEED.queue, (written(event), Properties()))
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(landing.run(cloud.settings, server, feed.LANDING))
+    tasks.create_task(sink.run(cloud.settings, server, sinks.FEED))
     await until(lambda: kept(cloud, "feed_events"))
 
     async def places(event_id: UUID) -> dict[str, bool]:
@@ -58,7 +57,7 @@ async def test_a_dead_letter_says_its_reason_and_the_next_command(
         )
     await put(cloud, bus.FEED.queue, (written(event), Properties()))
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(landing.run(quick, server, feed.LANDING))
+    tasks.create_task(sink.run(quick, server, sinks.FEED))
     await until(partial(has, url_of(cloud), bus.FEED.dead_letters, 1))
     sites = trace.Sites(None, cloud.database.url, url_of(cloud))
     hops = await trace.trace(UUID(event["event_id"]), sites)

@@ -79,7 +79,7 @@ async def pool(cloud_db: Database) -> AsyncIterator[db.Pool]:
 
 async def landed(pool: db.Pool, events: list[BusEvent]) -> int:
     async with db.transaction(pool) as tx:
-        return await store.record(tx, events)
+        return await store.apply_events(tx, events)
 
 
 async def state(pool: db.Pool, session_id: UUID) -> tuple[Any, ...]:

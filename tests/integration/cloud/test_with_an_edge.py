@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 import pytest
 
-from farmiq.cloud import landing
+from farmiq.cloud import sink
 from farmiq.cloud.telemetry import service as telemetry
 from farmiq.cloud.weighvision import service as weighvision
 from farmiq.config import CloudSettings, EdgeSettings
@@ -24,7 +24,7 @@ from farmiq.messages.bus import BusEvent
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids, tokens
 from tests.conftest import Database
-from tests.integration.cloud.test_edges import CLUSTER, Desk, desk
+from tests.integration.cloud.test_edges import CLUSTER, EdgeHost, edge_host
 from tests.integration.edge.sync import owed
 from tests.integration.edge.sync.owed import make_due, owe, rows
 from tests.integration.edge.weighvision.conftest import Weighing, station
@@ -32,7 +32,7 @@ from tests.support import devices
 from tests.support.until import until
 from tests.unit.messages import examples
 
-__all__ = ["desk"]  # the fixture: a real cloud, its database and its bus
+__all__ = ["edge_host"]  # the fixture: a real cloud, its database and its bus
 
 STATES = "select status, count(*) from sync_outbox group by 1 order by 1"
 ALERTS = "select kind, subject from alerts where closed_at is null"
@@ -65,10 +65,13 @@ class Edge:
 
 
 @pytest.fixture
-async def edge(desk: Desk, edge_db: Database) -> AsyncIterator[Edge]:
-    await desk.enroll()
-    desk.environment |= {"FARMIQ_EDGE_DB_URL": edge_db.url, "FARMIQ_EDGE_MQTT_URL": "mqtt://unused"}
-    settings = EdgeSettings.load(desk.environment)
+async def edge(edge_host: EdgeHost, edge_db: Database) -> AsyncIterator[Edge]:
+    await edge_host.enroll()
+    edge_host.environment |= {
+        "FARMIQ_EDGE_DB_URL": edge_db.url,
+        "FARMIQ_EDGE_MQTT_URL": "mqtt://unused",
+    }
+    settings = EdgeSettings.load(edge_host.environment)
     async with (
         db.pool(edge_db.url, name="test") as pool,
         Cloud(lambda: httpx2.AsyncClient(timeout=60), settings) as cloud,
@@ -77,11 +80,11 @@ async def edge(desk: Desk, edge_db: Database) -> AsyncIterator[Edge]:
 
 
 async def test_a_revoked_edge_keeps_what_it_has_says_so_and_goes_on_when_it_is_let_in_again(
-    desk: Desk, edge: Edge
+    edge_host: EdgeHost, edge: Edge
 ) -> None:
     await owe(edge.pool, event())
     await until(edge.delivered)
-    await desk.run("edge", "revoke", CLUSTER)
+    await edge_host.run("edge", "revoke", CLUSTER)
 
     async def refused() -> bool:
         await owe(edge.pool, event())
@@ -98,47 +101,47 @@ async def test_a_revoked_edge_keeps_what_it_has_says_so_and_goes_on_when_it_is_l
     assert kept
     assert all("was revoked" in (said or "was revoked") for (said,) in kept)
     assert edge.states().keys() <= {"acked", "pending"}
-    desk.key_file.unlink()
-    await desk.enroll()
+    edge_host.key_file.unlink()
+    await edge_host.enroll()
     await until(edge.delivered)
     assert rows(edge.database, ALERTS) == []
 
 
-async def test_a_running_forwarder_finds_a_rotated_key(desk: Desk, edge: Edge) -> None:
+async def test_a_running_forwarder_finds_a_rotated_key(edge_host: EdgeHost, edge: Edge) -> None:
     await owe(edge.pool, event())
     await until(edge.delivered)
-    await desk.run("edge", "rotate", "--overlap-hours", "0")
+    await edge_host.run("edge", "rotate", "--overlap-hours", "0")
     await owe(edge.pool, event())
     await until(edge.delivered)
     assert edge.states() == {"acked": 2}
-    ((good,),) = desk.site.rows("select count(*) from edge_keys where valid_until is null")
+    ((good,),) = edge_host.site.rows("select count(*) from edge_keys where valid_until is null")
     assert good == 1
 
 
 async def test_a_tenant_is_added_to_a_running_edge_by_one_command_and_keeps_its_key(
-    desk: Desk, edge: Edge
+    edge_host: EdgeHost, edge: Edge
 ) -> None:
     await owe(edge.pool, msgspec.structs.replace(event(), tenant_id="t-002"))
     await edge.forward()
-    told = await desk.run("outbox", "stats", code=3)
+    told = await edge_host.run("outbox", "stats", code=3)
     assert "PAUSED, 1 times in a row: the cloud refuses this tenant" in told
     assert "HTTP_403: this edge is not registered for tenant 't-002'" in told
     assert "not reached" not in told
-    key = desk.key_file.read_bytes()
+    key = edge_host.key_file.read_bytes()
     words = ("edge", "add-tenant", CLUSTER, "--tenant", "t-002")
-    assert "speaks for t-002 now" in await desk.run(*words)
+    assert "speaks for t-002 now" in await edge_host.run(*words)
     await until(edge.delivered)
-    assert desk.key_file.read_bytes() == key
-    assert "speaks for t-002 already" in await desk.run(*words)
+    assert edge_host.key_file.read_bytes() == key
+    assert "speaks for t-002 already" in await edge_host.run(*words)
     done = "select tenant_id from edge_actions where action = 'grant'"
-    assert desk.site.rows(done) == [("t-002",)]
-    assert "no such good key" in await desk.run(
+    assert edge_host.site.rows(done) == [("t-002",)]
+    assert "no such good key" in await edge_host.run(
         "edge", "add-tenant", "nobody", "--tenant", "t-002", code=1
     )
 
 
 async def test_an_edge_whose_key_somebody_else_replaced_raises_a_security_alert(
-    desk: Desk, edge: Edge
+    edge_host: EdgeHost, edge: Edge
 ) -> None:
     with psycopg.connect(edge.database.admin_url) as connection:
         connection.execute("insert into sync_state (tenant_id) values ('t-001')")
@@ -149,17 +152,19 @@ async def test_an_edge_whose_key_somebody_else_replaced_raises_a_security_alert(
 
     assert not await alerted()
     theirs = tokens.new_key()
-    assert (await desk.rotate(read_key(desk.key_file), theirs)).status_code == 200
+    assert (await edge_host.rotate(read_key(edge_host.key_file), theirs)).status_code == 200
     await until(alerted)
     # The new key arrives here as well: it was this edge's own people.
-    desk.key_file.write_text(json.dumps(theirs), encoding="utf-8")
+    edge_host.key_file.write_text(json.dumps(theirs), encoding="utf-8")
     assert not await alerted()
 
 
-async def test_the_edge_says_how_it_is_and_keeps_nothing_of_it(desk: Desk, edge: Edge) -> None:
+async def test_the_edge_says_how_it_is_and_keeps_nothing_of_it(
+    edge_host: EdgeHost, edge: Edge
+) -> None:
     await owe(edge.pool, event(), event())
     await monitor.send_heartbeats(edge.pool, edge.cloud, edge.settings, seen=None)
-    ((waiting, percent, versions, offset),) = desk.site.rows(
+    ((waiting, percent, versions, offset),) = edge_host.site.rows(
         "select waiting, disk_percent, versions, clock_offset_s from edge_heartbeats"
     )
     assert waiting == 2
@@ -169,11 +174,11 @@ async def test_the_edge_says_how_it_is_and_keeps_nothing_of_it(desk: Desk, edge:
     assert edge.states() == {"pending": 2}
     # The devices of this edge have another tenant too, whom the cloud does not know.
     assert ("sync.not_let_in", "t-001") not in rows(edge.database, ALERTS)
-    assert json.loads(await desk.run("edge", "ls", "--json"))[0]["state"] == "heard"
+    assert json.loads(await edge_host.run("edge", "ls", "--json"))[0]["state"] == "heard"
 
 
 async def test_an_edge_with_nothing_to_send_hears_that_it_is_not_let_in(
-    desk: Desk, edge: Edge
+    edge_host: EdgeHost, edge: Edge
 ) -> None:
     with psycopg.connect(edge.database.admin_url) as connection:
         connection.execute("insert into sync_state (tenant_id) values ('t-001')")
@@ -183,48 +188,48 @@ async def test_an_edge_with_nothing_to_send_hears_that_it_is_not_let_in(
         return ("sync.not_let_in", "t-001") in rows(edge.database, ALERTS)
 
     assert not await alerted()
-    await desk.run("edge", "revoke", CLUSTER)
+    await edge_host.run("edge", "revoke", CLUSTER)
     await until(alerted)
-    desk.key_file.unlink()
-    await desk.enroll()
+    edge_host.key_file.unlink()
+    await edge_host.enroll()
     assert not await alerted()
 
 
 async def test_history_that_the_cloud_lost_comes_back_once(
-    desk: Desk, edge: Edge, tasks: asyncio.TaskGroup
+    edge_host: EdgeHost, edge: Edge, tasks: asyncio.TaskGroup
 ) -> None:
     """C-99: known to the dedupe of both sides, and yet it gets through on purpose."""
     consumed = http.HttpServer(title="consumer", version="0")
-    settings = CloudSettings.model_validate(desk.site.settings.model_dump(by_alias=True))
+    settings = CloudSettings.model_validate(edge_host.site.settings.model_dump(by_alias=True))
     tasks.create_task(telemetry.run(settings, consumed))
     events = [event(device, minutes) for device in ("d-1", "d-2") for minutes in range(3)]
     await owe(edge.pool, *events)
     await until(edge.delivered)
     stored = "select event_id::text from telemetry_readings order by 1"
     every = sorted((str(each.event_id),) for each in events)
-    await until(lambda: desk.site.rows(stored) == every)
-    with psycopg.connect(desk.site.database.admin_url) as owner:
+    await until(lambda: edge_host.site.rows(stored) == every)
+    with psycopg.connect(edge_host.site.database.admin_url) as owner:
         owner.execute("delete from telemetry_readings")
         owner.execute("delete from telemetry_latest")
     since, until_ = owed.BORN, owed.BORN + timedelta(minutes=2)
 
     async def resync(*more: str) -> dict[str, Any]:
         span = (f"--from={since:%Y-%m-%dT%H:%M:%S}", f"--to={until_:%Y-%m-%dT%H:%M:%S}")
-        found: dict[str, Any] = json.loads(await desk.run("resync", *span, *more, "--json"))
+        found: dict[str, Any] = json.loads(await edge_host.run("resync", *span, *more, "--json"))
         return found
 
     assert (await resync("--dry-run"))["tenants"] == {"t-001": 4}
     assert await resync("--device", "d-2") == {"sent": 2, "refused": 0}
     mine = sorted((str(each.event_id),) for each in events[3:5])
-    await until(lambda: desk.site.rows(stored) == mine)
+    await until(lambda: edge_host.site.rows(stored) == mine)
     for _ in range(2):
         assert await resync() == {"sent": 4, "refused": 0}
     four = sorted((str(each.event_id),) for each in (*events[:2], *events[3:5]))
-    await until(lambda: desk.site.rows(stored) == four)
+    await until(lambda: edge_host.site.rows(stored) == four)
     counted = "select sum(reading_count) from telemetry_latest"
-    assert desk.site.rows(counted) == [(4,)]
-    assert desk.site.rows("select count(*) from ingestion_dedupe") == [(6,)]
-    assert desk.site.rows("select count(*) from event_conflicts") == [(0,)]
+    assert edge_host.site.rows(counted) == [(4,)]
+    assert edge_host.site.rows("select count(*) from ingestion_dedupe") == [(6,)]
+    assert edge_host.site.rows("select count(*) from event_conflicts") == [(0,)]
     noted = rows(edge.database, "select action, detail->>'sent' from audit_log order by audit_id")
     assert noted == [("sync.resync", None), ("sync.resync.ended", "2"), ("sync.resync", None),
                      ("sync.resync.ended", "4"), ("sync.resync", None),
@@ -233,7 +238,7 @@ async def test_history_that_the_cloud_lost_comes_back_once(
 
 
 async def test_a_suspect_clock_and_the_station_of_a_weighing_reach_the_cloud(
-    desk: Desk, edge: Edge, tasks: asyncio.TaskGroup
+    edge_host: EdgeHost, edge: Edge, tasks: asyncio.TaskGroup
 ) -> None:
     """From the gateway's transaction to the tables; of a clock that is right nothing is said."""
     place = Place("t-001", "f-001", "b-001", "scale-7")
@@ -251,16 +256,16 @@ async def test_a_suspect_clock_and_the_station_of_a_weighing_reach_the_cloud(
     }
     await transaction.keep(edge.pool, [wrong.weight(), right.weight(), *readings.items()])
     await until(edge.delivered)
-    settings = CloudSettings.model_validate(desk.site.settings.model_dump(by_alias=True))
+    settings = CloudSettings.model_validate(edge_host.site.settings.model_dump(by_alias=True))
     server = http.HttpServer(title="consumer", version="0")
-    tasks.create_task(landing.run(settings, server, telemetry.READINGS))
-    tasks.create_task(landing.run(settings, server, weighvision.LANDING))
+    tasks.create_task(sink.run(settings, server, telemetry.READINGS))
+    tasks.create_task(sink.run(settings, server, weighvision.SINK))
     flagged = [("ahead", True), ("buffered", False)]
     suspects = "select metric_type, clock_suspect from telemetry_readings order by 1"
-    await until(lambda: desk.site.rows(suspects) == flagged)
-    assert desk.site.rows(suspects.replace("readings", "latest")) == flagged
+    await until(lambda: edge_host.site.rows(suspects) == flagged)
+    assert edge_host.site.rows(suspects.replace("readings", "latest")) == flagged
     weighed = "select station_id, clock_suspect from weight_sessions order by 2"
-    await until(lambda: desk.site.rows(weighed) == [("st-7", False), ("st-7", True)])
-    assert desk.site.rows("select clock_suspect from weighvision_events order by 1") == [
+    await until(lambda: edge_host.site.rows(weighed) == [("st-7", False), ("st-7", True)])
+    assert edge_host.site.rows("select clock_suspect from weighvision_events order by 1") == [
         (False,), (True,),
     ]  # fmt: skip

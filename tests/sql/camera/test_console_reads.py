@@ -26,7 +26,7 @@ def test_an_index_answers_the_policy_of_a_day(farm: Farm) -> None:
     written = re.search(r'"""\n(\s+select .*?)"""', inspect.getsource(site_store.wakes), re.DOTALL)
     assert written
     with two_companies.looking(farm.database.url, token) as person:
-        asked = {"sessions": [opened["session_id"]], "most": 50}
+        asked = {"sessions": [opened["session_id"]], "limit": 50}
         rows = person.execute(f"explain {written[1]}".encode(), asked).fetchall()
     plan = "\n".join(row[0] for row in rows)
     asks = [line for line in plan.splitlines() if "get_active_company_id" in line]

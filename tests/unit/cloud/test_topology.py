@@ -73,7 +73,7 @@ def test_every_queue_but_the_unrouted_has_exactly_one_cap_sized_for_a_week() -> 
     assert newer.policies["farmiq.unrouted"]["definition"] == {"delivery-limit": -1}
     aside = newer.policies["farmiq.aside"]["definition"]
     assert aside["delivery-limit"] == -1
-    assert aside["max-length"] == 2 * topology.MAX_SET_ASIDE
+    assert aside["max-length"] == 2 * topology.MAX_DEAD_LETTERS
 
 
 @pytest.mark.req("RB-03")

@@ -92,7 +92,7 @@ def test_a_batch_comes_out_equal(name: str) -> None:
 def test_the_batch_that_is_wrong_on_purpose_gets_the_documented_words() -> None:
     answer = json.loads(raw("002.example-3.response.json"))
 
-    with pytest.raises(batch.BadBatch) as refused:
+    with pytest.raises(batch.BadBatchError) as refused:
         batch.read(raw("002.example-3.request.json"))
 
     assert refused.value.message == answer["error"]["message"]

@@ -34,7 +34,7 @@ from farmiq.cloud.camera.accounts.kinds import (
 )
 from farmiq.cloud.camera.accounts.people import Caller, People, again
 from farmiq.cloud.camera.accounts.store import Row
-from farmiq.cloud.identity import desk
+from farmiq.cloud.identity import sign_in
 from farmiq.plumbing import db, http, pictures
 from farmiq.plumbing.gallery import Gallery
 from farmiq.plumbing.http import HttpError
@@ -56,11 +56,11 @@ def _body(kind: type[T]) -> Any:
 @dataclass
 class Api:
     pool: db.Pool
-    desk: desk.Desk
+    sign_ins: sign_in.SignIns
     gallery: Gallery | None = None
 
     def __post_init__(self) -> None:
-        self.people = People(self.pool, self.desk)
+        self.people = People(self.pool, self.sign_ins)
 
     def add_to(self, app: FastAPI) -> None:
         for add in (self._add_registered, self._add_schedules, self._add_days, self._add_wire):
@@ -419,7 +419,7 @@ class Api:
         """The JPEG, without what a camera wrote of its place."""
         async with self.people.caller(request, query.company) as caller:
             found = await camera_images.stored(caller.connection, image_id)
-        gallery = camera_images.opened(self.gallery)
+        gallery = camera_images.require(self.gallery)
         return await gallery.whole(request, found.key, found.tag, pictures.JPEG)
 
     async def resend(
@@ -631,7 +631,7 @@ class _Routes:
             f"{ROOT}/{path}",
             again(endpoint),
             summary=summary,
-            dependencies=[desk.SIGN_IN],
+            dependencies=[sign_in.SIGN_IN],
             **Gallery.document(),
         )
 
@@ -654,7 +654,7 @@ class _Routes:
             summary=summary,
             response_model=model,
             response_description="Done." if errors else "Found.",
-            dependencies=[desk.SIGN_IN, _NO_STORE],
+            dependencies=[sign_in.SIGN_IN, _NO_STORE],
             responses=api.errors({404: missing, **(errors or {})}),
             **more,
         )

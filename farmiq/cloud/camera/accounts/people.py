@@ -17,7 +17,7 @@ from fastapi import Request
 from farmiq.cloud.camera.accounts import store
 from farmiq.cloud.identity import session
 from farmiq.cloud.identity.accounts import ROLES
-from farmiq.cloud.identity.desk import Desk
+from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
 
@@ -76,7 +76,7 @@ class Caller:
 @dataclass
 class People:
     pool: db.Pool
-    desk: Desk
+    sign_ins: SignIns
 
     @asynccontextmanager
     async def caller(
@@ -84,7 +84,7 @@ class People:
     ) -> AsyncIterator[Caller]:
         """Raises HttpError 401, 403, 404, 503, and 429 for who acts too often; or Met."""
         try:
-            found = await self.desk.signed_in(request)
+            found = await self.sign_ins.signed_in(request)
             if found is None:
                 raise HttpError(401, "sign in first")
             if least != "viewer":
@@ -94,9 +94,9 @@ class People:
                 if least != "viewer":
                     await _check_role(connection, found.user_id, company_id, least=least)
                 yield Caller(connection, company_id, found.email, found.is_super_admin)
-        except session.SignedOut:
+        except session.SignedOutError:
             raise HttpError(401, "sign in first") from None
-        except (session.NotYours, session.NoSuchCompany):
+        except (session.NotYourCompanyError, session.NoSuchCompanyError):
             raise HttpError(404, "there is no such company") from None
         except (*db.UNAVAILABLE, psycopg.Error) as error:
             raise _refusal(error) from error

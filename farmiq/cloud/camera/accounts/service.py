@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from farmiq.cloud import camera_images
 from farmiq.cloud.camera.accounts.api import Api
-from farmiq.cloud.identity.desk import Desk
+from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
 
@@ -19,7 +19,7 @@ NAME = "cloud-camera-accounts"
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
-        desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        Api(pool, desk, camera_images.gallery(settings)).add_to(server.app)
+        sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
+        Api(pool, sign_ins, camera_images.gallery(settings)).add_to(server.app)
         server.ready("camera.accounts", lambda: db.problem(pool))
         await server.stopping.wait()

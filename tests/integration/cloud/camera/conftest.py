@@ -13,7 +13,7 @@ import pytest
 
 from farmiq.cloud.camera.accounts.api import ROOT, Api
 from farmiq.cloud.identity.accounts import ROLES, add_company, add_user, open_sign_in
-from farmiq.cloud.identity.desk import Desk
+from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import db, http, objects
 from farmiq.plumbing.gallery import Gallery
 from tests.conftest import Database
@@ -93,5 +93,5 @@ async def accounts(cloud_db: Database, engines: dict[str, str]) -> AsyncIterator
         ) as client,
     ):
         bucket = objects.Bucket(engines["FARMIQ_CLOUD_S3_URL"])
-        Api(pool, Desk(pool, lasts=HOUR), Gallery(bucket)).add_to(server.app)
+        Api(pool, SignIns(pool, lasts=HOUR), Gallery(bucket)).add_to(server.app)
         yield Accounts(cloud_db, client, one, two, tokens, bucket)

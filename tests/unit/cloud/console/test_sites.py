@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.console import look, schedules, site_day, sites, strips
 from farmiq.cloud.console.readings import Company
-from farmiq.cloud.console.site_day import Asked, Change, May, Shot
+from farmiq.cloud.console.site_day import Change, May, SiteDayQuery, WakeImage
 from farmiq.cloud.console.sites import Day, Site
 from farmiq.cloud.console.strips import Camera, Cell, State, Stay, Wake
 
@@ -102,11 +102,11 @@ def view(*wakes: Wake, **changes: Any) -> site_day.View:
         **{
             "day": day(),
             "wakes": wakes,
-            "shots": {},
+            "images": {},
             "cameras": [camera()],
             "changes": [],
             "alerts": [],
-            "asked": Asked(),
+            "query": SiteDayQuery(),
             "may": May(resend=True, schedule=True),
             "now": NOW,
             **changes,
@@ -126,9 +126,9 @@ def view(*wakes: Wake, **changes: Any) -> site_day.View:
         (wake(3), camera(), State.OVERDUE),
         (wake(3), camera(last_seen_at=None), State.OVERDUE),
         (wake(3), None, State.OVERDUE),
-        (wake(3, owed=False), camera(pending_count=0), State.NOT_OWED),
-        (wake(-1, owed=False), camera(), State.NOT_OWED),
-        (wake(3, "complete", owed=False), camera(), State.RECEIVED),
+        (wake(3, required=False), camera(pending_count=0), State.NOT_REQUIRED),
+        (wake(-1, required=False), camera(), State.NOT_REQUIRED),
+        (wake(3, "complete", required=False), camera(), State.RECEIVED),
         # Lost needs a witness: the camera itself, after the window closed, with nothing on it.
         (wake(3), camera(pending_count=2), State.OVERDUE),
         (wake(3), camera(pending_count=0), State.LOST),
@@ -214,17 +214,19 @@ def test_a_camera_owes_only_where_it_stands() -> None:
         Stay(device_id=UUID(int=3), site_id=SITE.site_id, assigned_at=nine, ended_at=noon),
         Stay(device_id=UUID(int=3), site_id=UUID(int=9), assigned_at=noon, ended_at=None),
     ]
-    found = strips.owed(
+    found = strips.mark_required(
         [wake(6), wake(6.5, "complete"), wake(4), wake(1), wake(-1)],
         stays,
         site_of={UUID(int=4): SITE.site_id},
     )
-    assert [each.owed for each in found] == [False, True, True, False, False]
+    assert [each.required for each in found] == [False, True, True, False, False]
     seen = view(*found, cameras=[camera(is_here=False)])
     assert seen.sentence == "1 overdue today"
     assert seen.strip.says == "1 received, 1 overdue, 3 not owed"
     assert [row.state for row in seen.cameras[0].rows] == [State.OVERDUE, State.RECEIVED]
-    assert view(*(each for each in found if not each.owed)).sentence == "No wakes are owed today"
+    assert (
+        view(*(each for each in found if not each.required)).sentence == "No wakes are owed today"
+    )
 
 
 def test_a_day_that_is_open_keeps_its_zone() -> None:
@@ -299,7 +301,7 @@ def test_a_failed_extra_is_not_hidden() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "standing"),
+    ("changes", "contact"),
     [
         ({}, "in-touch"),
         ({"missed": 1}, "in-touch"),
@@ -309,10 +311,10 @@ def test_a_failed_extra_is_not_hidden() -> None:
         ({"is_active": False}, "retired"),
     ],
 )
-def test_what_a_silent_camera_last_said_is_old(changes: dict[str, Any], standing: str) -> None:
+def test_what_a_silent_camera_last_said_is_old(changes: dict[str, Any], contact: str) -> None:
     (card,) = view(wake(3), cameras=[camera(**changes)]).cameras
-    assert card.standing == standing
-    assert card.is_old == (standing != "in-touch")
+    assert card.contact == contact
+    assert card.is_old == (contact != "in-touch")
 
 
 @pytest.mark.parametrize(
@@ -369,7 +371,7 @@ def test_a_thousand_failures_and_long_words_leave_the_page_small() -> None:
     found = view(
         *wakes,
         cameras=[camera(device_name=long, firmware=long)],
-        shots={e.image_id: Shot(image_id=e.image_id, **shot) for e in wakes if e.image_id},
+        images={e.image_id: WakeImage(image_id=e.image_id, **shot) for e in wakes if e.image_id},
     )
     (card,) = found.cameras
     assert len(card.rows) == site_day.MAX_ROWS + site_day.MAX_FAILED
@@ -393,11 +395,11 @@ def test_of_two_hundred_cameras_only_what_is_open_is_listed() -> None:
         for n in range(200)
         for hour in range(1, 11)
     ]
-    found = view(*wakes, cameras=all_of_them, asked=Asked(camera=UUID(int=150)))
+    found = view(*wakes, cameras=all_of_them, query=SiteDayQuery(camera=UUID(int=150)))
     assert [n for n, card in enumerate(found.cameras) if card.rows] == [7, 50]
     assert {card.withheld for card in found.cameras if not card.rows} == {10}
     all_failed = [wake(e.at.hour, "failed", device_id=e.device_id) for e in wakes]
-    found = view(*all_failed, cameras=all_of_them, asked=Asked(camera=UUID(int=250)))
+    found = view(*all_failed, cameras=all_of_them, query=SiteDayQuery(camera=UUID(int=250)))
     assert [n for n, card in enumerate(found.cameras) if card.rows] == [*range(60), 150]
 
 
@@ -434,9 +436,9 @@ def test_who_may_do_what() -> None:
 
 def test_a_page_turns_when_the_next_wake_falls_overdue() -> None:
     found = view(wake(0.16))
-    assert found.turns_at == NOW - timedelta(hours=0.16) + strips.GRACE
-    assert view(wake(3, "complete")).turns_at == NOW + sites.AGES
-    assert view(day=None).turns_at == NOW + sites.OPENING
+    assert found.refresh_at == NOW - timedelta(hours=0.16) + strips.GRACE
+    assert view(wake(3, "complete")).refresh_at == NOW + sites.AGES
+    assert view(day=None).refresh_at == NOW + sites.OPENING
 
 
 def test_a_preview_says_what_comes_and_what_goes() -> None:
@@ -469,8 +471,8 @@ def test_names_from_elsewhere_are_only_text() -> None:
 
 def test_a_picture_that_is_not_ok_says_so_and_one_that_nobody_can_read_is_not_drawn() -> None:
     found = {name: wake(n, "complete") for n, name in enumerate(("ok", "dark", "unreadable"), 1)}
-    shots = {
-        each.image_id: Shot(
+    images = {
+        each.image_id: WakeImage(
             image_id=each.image_id, image_name="I.jpg", error_code=None, error_message=None,
             retry_count=0, resend_requested_at=None, quality=None if name == "ok" else name,
             quality_reason=None if name == "ok" else "because of it",
@@ -478,7 +480,7 @@ def test_a_picture_that_is_not_ok_says_so_and_one_that_nobody_can_read_is_not_dr
         for name, each in found.items()
         if each.image_id
     }  # fmt: skip
-    shown = view(*found.values(), shots=shots)
+    shown = view(*found.values(), images=images)
     (card,) = shown.cameras
     assert [(row.blemish, row.picture) for row in card.rows] == [
         ("", True), ("Too dark", True), ("Unreadable", False),

@@ -14,7 +14,7 @@ from farmiq.api import problems
 from farmiq.cloud.console import look, weighings
 from farmiq.cloud.console.readings import Company
 from farmiq.cloud.console.weighing_pages import DayFilter
-from farmiq.cloud.console.weighings import Asked, Weighing
+from farmiq.cloud.console.weighings import Weighing, WeighingsQuery
 from farmiq.messages import kinds
 
 NOW = datetime(2026, 11, 15, 5, 0, tzinfo=UTC)
@@ -47,8 +47,10 @@ def weighing(number: int = 1, **changes: Any) -> Weighing:
     )
 
 
-def view(*found: Weighing, asked: Asked | None = None, here: Any = ()) -> weighings.View:
-    return weighings.view(COMPANY, found, asked=asked or Asked(), here=here, last_at=None, now=NOW)
+def view(*found: Weighing, query: WeighingsQuery | None = None, here: Any = ()) -> weighings.View:
+    return weighings.view(
+        COMPANY, found, query=query or WeighingsQuery(), here=here, last_at=None, now=NOW
+    )
 
 
 def test_what_is_missing_is_named_in_words() -> None:
@@ -69,9 +71,9 @@ def test_counts_are_of_the_rows_that_are_listed() -> None:
     assert [(tab.word, tab.count) for tab in everything.tabs] == [
         ("All", 3), ("Finalized", 1), ("Cancelled", 1), ("Incomplete", 1),
     ]  # fmt: skip
-    one_station = view(*found, asked=Asked(station="scale-2"))
+    one_station = view(*found, query=WeighingsQuery(station="scale-2"))
     assert (one_station.total, one_station.matching, len(one_station.rows)) == (1, 1, 1)
-    cancelled = view(*found, asked=Asked(state="cancelled"))
+    cancelled = view(*found, query=WeighingsQuery(state="cancelled"))
     assert [row.why for row in cancelled.rows] == ["left"]
     assert cancelled.total == 3
 
@@ -111,7 +113,7 @@ def test_uniformity_and_cv() -> None:
     assert (weighings.spread([2.0]) or fail()).uniformity_percent == 100
 
 
-@given(st.lists(st.floats(weighings.LIGHTEST_KG, kinds.MAX_WEIGHT_KG), min_size=1, max_size=60))
+@given(st.lists(st.floats(weighings.MIN_WEIGHT_KG, kinds.MAX_WEIGHT_KG), min_size=1, max_size=60))
 def test_every_weight_is_in_one_bar(weights: list[float]) -> None:
     bars = (weighings.spread(weights) or fail()).bars
     assert sum(bar.count for bar in bars) == len(weights)
@@ -173,8 +175,8 @@ def test_the_fragment_is_part_of_the_page() -> None:
 
 def test_an_address_keeps_what_was_chosen() -> None:
     given = {"day": "2026-11-15", "station": "scale-1", "page": "2"}
-    asked = DayFilter.model_validate(given).asked()
-    assert asked.address(state="INCOMPLETE", page=1) == (
+    query = DayFilter.model_validate(given).query()
+    assert query.address(state="INCOMPLETE", page=1) == (
         "/weighings?day=2026-11-15&station=scale-1&state=INCOMPLETE"
     )
     assert DayFilter.model_validate({"state": "incomplete"}).state == "INCOMPLETE"

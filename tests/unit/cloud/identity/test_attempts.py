@@ -8,7 +8,7 @@ A, B = [Bound("a", 1, window_s=10)], [Bound("b", 1, window_s=10)]
 
 def test_five_tries_of_a_network_then_a_wait_that_ends() -> None:
     tries = Attempts()
-    bounds = attempts.bounds_of_stranger("anna@example.com", "192.0.2.0/24")
+    bounds = attempts.bounds_of_network("anna@example.com", "192.0.2.0/24")
     assert [tries.begin(bounds, float(second)) for second in range(5)] == [None] * 5
     assert tries.begin(bounds, 5.0) == 895
     assert tries.begin(bounds, 899.5) == 1
@@ -20,16 +20,16 @@ def test_tries_of_strangers_do_not_count_for_another_network_or_a_known_browser(
     tries = Attempts()
     for network in range(100):
         for _ in range(6):
-            tries.begin(attempts.bounds_of_stranger("anna@example.com", f"network {network}"), 0)
+            tries.begin(attempts.bounds_of_network("anna@example.com", f"network {network}"), 0)
 
     assert tries.begin(attempts.bounds_of_browser("hers"), 0) is None
-    assert tries.begin(attempts.bounds_of_stranger("anna@example.com", "her network"), 0) is None
+    assert tries.begin(attempts.bounds_of_network("anna@example.com", "her network"), 0) is None
 
 
 def test_network_that_tries_many_accounts_is_slowed_down() -> None:
     tries = Attempts()
     outcomes = [
-        tries.begin(attempts.bounds_of_stranger(f"{number}@example.com", "network"), 0)
+        tries.begin(attempts.bounds_of_network(f"{number}@example.com", "network"), 0)
         for number in range(100)
     ]
     assert outcomes.count(None) == 60
@@ -39,7 +39,7 @@ def test_network_that_tries_many_accounts_is_slowed_down() -> None:
 def test_guesses_from_thousands_of_networks_are_bounded_per_account() -> None:
     tries = Attempts()
     outcomes = [
-        tries.begin(attempts.bounds_of_stranger("anna@example.com", f"network {number}"), 0)
+        tries.begin(attempts.bounds_of_network("anna@example.com", f"network {number}"), 0)
         for number in range(1100)
     ]
     assert outcomes.count(None) == 1000
@@ -90,5 +90,5 @@ def test_memory_is_bounded_and_the_longest_unused_goes_first() -> None:
 
 @pytest.mark.parametrize("network", ["192.0.2.0/24", ""])
 def test_account_and_network_names_do_not_mix(network: str) -> None:
-    keys = {bound.key for bound in attempts.bounds_of_stranger("x", network)}
+    keys = {bound.key for bound in attempts.bounds_of_network("x", network)}
     assert len(keys) == 3

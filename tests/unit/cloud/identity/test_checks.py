@@ -34,7 +34,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
 
 
 async def check(made: Checks, name: str, *, lane: str, known: bool = False) -> bool:
-    async with made.leader(lane, known=known):
+    async with made.slot(lane, known=known):
         return await made.matches(None, name)
 
 

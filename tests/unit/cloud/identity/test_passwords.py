@@ -25,7 +25,7 @@ def test_what_is_no_hash_matches_nothing() -> None:
 
 
 def test_a_longer_password_is_not_cut_to_one_that_matches() -> None:
-    longest = "x" * passwords.LONGEST
+    longest = "x" * passwords.MAX_LENGTH
     kept = passwords.hashed(longest)
     assert passwords.matches(kept, longest)
     assert not passwords.matches(kept, f"{longest}y")

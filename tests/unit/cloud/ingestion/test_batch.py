@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.cloud.ingestion import batch
-from farmiq.cloud.ingestion.batch import BadBatch, TooLarge
+from farmiq.cloud.ingestion.batch import BadBatchError, TooLargeError
 from farmiq.messages import bus, catalogue, check
 from tests.support import bad_input
 from tests.unit.messages import examples
@@ -21,8 +21,8 @@ def body(*events: Any, **more: Any) -> bytes:
     return json.dumps({"events": list(events), **more}).encode()
 
 
-def refusal(raw: bytes) -> BadBatch:
-    with pytest.raises(BadBatch) as refused:
+def refusal(raw: bytes) -> BadBatchError:
+    with pytest.raises(BadBatchError) as refused:
         batch.read(raw)
     return refused.value
 
@@ -196,7 +196,7 @@ def test_at_most_500_events() -> None:
     assert len(batch.read(body(*[EVENT] * 500)).events) == 500
 
     refused = refusal(body(*[EVENT] * 501))
-    assert isinstance(refused, TooLarge)
+    assert isinstance(refused, TooLargeError)
     assert refused.message == "501 events in one batch, at most 500"
 
 
@@ -214,7 +214,7 @@ def test_a_nul_refuses_the_batch() -> None:
 def test_any_body_is_a_batch_or_a_bad_batch(raw: bytes) -> None:
     try:
         read = batch.read(raw)
-    except BadBatch as bad:
+    except BadBatchError as bad:
         read = None
         message = bad.message
     assert read is not None or message
@@ -223,7 +223,7 @@ def test_any_body_is_a_batch_or_a_bad_batch(raw: bytes) -> None:
 @pytest.mark.parametrize("around", [b'{"events":[{"a":[%s]}]}', b'{"events":[],"x":[%s]}', b"[%s]"])
 def test_more_values_than_anybody_looks_at_are_refused_without_looking(around: bytes) -> None:
     bomb = around % b",".join([b"{}"] * (batch.MAX_VALUES + 1))
-    with pytest.raises(batch.BadBatch) as refused:
+    with pytest.raises(batch.BadBatchError) as refused:
         batch.read(bomb)
     assert "values" in str(refused.value.details or refused.value.message)
 

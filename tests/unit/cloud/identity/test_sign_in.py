@@ -2,15 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from farmiq.cloud.identity import desk, store
+from farmiq.cloud.identity import sign_in, store
 from farmiq.plumbing import ids
 
 
 def test_tokens_are_long_and_different() -> None:
-    tokens = {desk.new_token() for _ in range(100)}
+    tokens = {sign_in.new_token() for _ in range(100)}
     assert len(tokens) == 100
-    assert {len(token) for token in tokens} == {desk._TOKEN_LENGTH}
-    assert {len(desk.token_hash(token)) for token in tokens} == {32}
+    assert {len(token) for token in tokens} == {sign_in._TOKEN_LENGTH}
+    assert {len(sign_in.token_hash(token)) for token in tokens} == {32}
 
 
 @pytest.mark.parametrize(
@@ -22,21 +22,21 @@ def test_tokens_are_long_and_different() -> None:
     ],
 )
 def test_an_email_is_compared_as_it_is_kept(typed: str, kept: str) -> None:
-    assert desk.normal_email(typed) == kept
+    assert sign_in.normal_email(typed) == kept
 
 
 ANNA = store.User(ids.new(), ids.new(), "$argon2id$v=19$m=65536,t=3,p=4$c2FsdA$aGFzaA")
 
 
 def test_browser_is_known_by_its_cookie_for_one_person_and_one_password() -> None:
-    cookie = desk.browser_cookie(ANNA)
+    cookie = sign_in.browser_cookie(ANNA)
 
-    assert desk.browser_id(ANNA, cookie) == cookie.partition(".")[0]
-    assert desk.browser_id(replace(ANNA, user_id=ids.new()), cookie) is None
-    assert desk.browser_id(replace(ANNA, password_hash="another"), cookie) is None
-    assert desk.browser_id(None, cookie) is None
+    assert sign_in.browser_id(ANNA, cookie) == cookie.partition(".")[0]
+    assert sign_in.browser_id(replace(ANNA, user_id=ids.new()), cookie) is None
+    assert sign_in.browser_id(replace(ANNA, password_hash="another"), cookie) is None
+    assert sign_in.browser_id(None, cookie) is None
 
 
 @pytest.mark.parametrize("cookie", [None, "", ".", "a.b", "ä.ö", f"{'x' * 200}.y"])
 def test_cookie_that_was_made_up_is_no_browser(cookie: str | None) -> None:
-    assert desk.browser_id(ANNA, cookie) is None
+    assert sign_in.browser_id(ANNA, cookie) is None

@@ -16,11 +16,10 @@ import psycopg
 import pytest
 
 from farmiq import services
-from farmiq.cloud import bus, landing
+from farmiq.cloud import bus, sink, sinks
 from farmiq.cloud.bus import UNROUTED_QUEUE
-from farmiq.cloud.feed import service as feed
 from farmiq.cloud.identity.accounts import add_company
-from farmiq.cloud.landing import Landing
+from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
 from farmiq.messages.catalogue import BUS
 from farmiq.plumbing import amqp, db, http, ids
@@ -32,12 +31,14 @@ from tests.support import preloaded
 from tests.support.until import until
 from tests.unit.messages import samples
 
-LANDINGS: dict[str, tuple[str, Landing]] = {}
+SINKS: dict[str, tuple[str, Sink]] = {}
 for _service in services.SERVICES:
     _module = importlib.import_module(_service.module)
-    for _found in vars(_module).values():
-        if isinstance(_found, Landing):
-            LANDINGS[_found.work.queue] = (_service.name, _found)
+    # A method of a sink is the whole service; else the module has sinks of its own.
+    _sink = getattr(_service.load(), "__self__", None)
+    for _found in [_sink] if _sink else vars(_module).values():
+        if isinstance(_found, Sink):
+            SINKS[_found.work.queue] = (_service.name, _found)
 
 TABLES = {
     bus.TELEMETRY.queue: "telemetry_readings",
@@ -95,8 +96,8 @@ def test_every_registered_type_is_wanted_by_exactly_one_queue_and_every_queue_ha
 ):
     wanted = [kind for work in bus.WORKS for kind in work.event_types]
     assert sorted(wanted) == sorted(BUS)
-    assert set(LANDINGS) == set(TABLES) == {work.queue for work in bus.WORKS}
-    for service_name, found in LANDINGS.values():
+    assert set(SINKS) == set(TABLES) == {work.queue for work in bus.WORKS}
+    for service_name, found in SINKS.values():
         assert service_name == found.work.service
 
 
@@ -110,7 +111,7 @@ async def test_an_event_of_every_type_lands_in_its_table_and_nothing_is_left_ove
         [outgoing(kind, written(event)) for kind, event in sent.items()], timeout_s=60
     )
     for service in services.SERVICES:
-        if any(name == service.name for name, _ in LANDINGS.values()):
+        if any(name == service.name for name, _ in SINKS.values()):
             tasks.create_task(service.load()(quick, server))  # type: ignore[arg-type]
 
     def stored() -> set[str]:
@@ -165,19 +166,19 @@ async def _none_waiting(url: str, queue: str) -> bool:
 async def test_each_event_three_times_in_any_order_is_one_row(
     cloud: CloudSite, pool: db.Pool, queue: str
 ) -> None:
-    found = LANDINGS[queue][1]
+    found = SINKS[queue][1]
     events = [sample(kind) for kind in found.work.event_types for _ in range(5)]
     bodies = [written(event) for event in events] * 3
     random.Random(7).shuffle(bodies)
     for start in range(0, len(bodies), 7):
-        assert await landing.land(pool, bodies[start : start + 7], found) == {}
+        assert await sink.store_events(pool, bodies[start : start + 7], found) == {}
     assert sorted(kept(cloud, TABLES[queue])) == sorted(event["event_id"] for event in events)
 
 
 async def test_the_same_id_of_two_tenants_is_two_events(cloud: CloudSite, pool: db.Pool) -> None:
     event = sample("feed.lot.received")
     bodies = [written(event), written({**event, "tenant_id": "t-002"})]
-    assert await landing.land(pool, bodies, feed.LANDING) == {}
+    assert await sink.store_events(pool, bodies, sinks.FEED) == {}
     assert cloud.rows("select tenant_id from feed_events order by 1") == [("t-001",), ("t-002",)]
 
 
@@ -208,14 +209,14 @@ async def test_poison_of_every_kind_is_dead_byte_for_byte_and_healthy_events_go_
     tasks: asyncio.TaskGroup,
     queue: str,
 ) -> None:
-    found = LANDINGS[queue][1]
+    found = SINKS[queue][1]
     url, kind = cloud.settings.amqp_url.get_secret_value(), found.work.event_types[0]
     poison = {name: make(kind) for name, make in POISON.items()}
     healthy = [written(sample(kind)) for _ in range(20)]
     bodies = [*poison.values(), *healthy]
     random.Random(7).shuffle(bodies)
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(landing.run(quick, server, found))
+    tasks.create_task(sink.run(quick, server, found))
     await publisher.publish([outgoing(kind, body) for body in bodies], timeout_s=60)
 
     await until(lambda: len(kept(cloud, TABLES[queue])) == 20)
@@ -235,7 +236,7 @@ async def test_a_company_that_is_added_in_time_gets_its_event(
 ) -> None:
     patient = quick.model_copy(update={"bus_retry_s": (0.01, 2.0, 5.0, 20.0)})
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(landing.run(patient, server, feed.LANDING))
+    tasks.create_task(sink.run(patient, server, sinks.FEED))
     body = written(sample("feed.lot.received", tenant_id="t-new"))
     await publisher.publish([outgoing("feed.lot.received", body)], timeout_s=60)
     url = cloud.settings.amqp_url.get_secret_value()
@@ -260,7 +261,7 @@ class Process:
 
     def start(self, *, crash_at: str = "") -> "subprocess.Popen[bytes]":
         environment = {**self._environment, "FARMIQ_CRASH_AT": crash_at}
-        process = preloaded.run(feed.NAME, environment, log=self._folder / "feed.log")
+        process = preloaded.run(sinks.FEED.work.service, environment, log=self._folder / "feed.log")
         self.running.append(process)
         return process
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from farmiq.cloud import forgetting
-from farmiq.cloud.forgetting import Forgotten
+from farmiq.cloud import retention
+from farmiq.cloud.retention import Retention
 from farmiq.plumbing import db, ids
 from tests.integration.cloud.conftest import CloudSite
 
@@ -33,14 +33,14 @@ async def test_what_is_over_its_time_goes_and_the_rest_stays(
     cloud: CloudSite, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     """In many portions, by two at once."""
-    monkeypatch.setattr(forgetting, "PORTION", 20)
+    monkeypatch.setattr(retention, "BATCH_ROWS", 20)
     since, statement = INSERT[table]
     async with db.pool(cloud.database.url, name=str(ids.new()), most=4) as pool:
         for age, count in ((timedelta(days=89, hours=23), 30), (timedelta(days=91), 110)):
             async with db.transaction(pool) as tx:
                 await tx.execute(statement.encode(), (age, count))
-        what = Forgotten(table, since, 90)
-        both = await asyncio.gather(*(forgetting.forget_all(pool, what) for _ in range(2)))
+        what = Retention(table, since, 90)
+        both = await asyncio.gather(*(retention.purge(pool, what) for _ in range(2)))
         assert sum(both) == 110
         assert cloud.rows(f"select count(*) from {table}") == [(30,)]  # noqa: S608
-        assert await forgetting.forget_all(pool, what) == 0
+        assert await retention.purge(pool, what) == 0

@@ -1,9 +1,9 @@
-"""The desk where people sign in and out of the console.
+"""People sign in to the console and out of it.
 
-browser --e-mail, password--> [desk] --cookie token--> browser; sign_ins keeps the token's hash
+browser --e-mail, password--> [sign_in] --cookie token--> browser; sign_ins has the token's hash
 
-A browser that has signed in also gets a cookie that proves just that. It opens nothing, but its
-tries are counted apart from those of strangers, so nobody can lock a person out of it.
+A browser that has signed in also gets a cookie that proves this. It gives no access, but attempts
+of this browser are counted separately, so that attempts of others cannot lock the person out.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from farmiq.cloud.identity.checks import Checks, TooBusyError
 from farmiq.plumbing import db, http
 
 COOKIE = "farmiq_sign_in"
-# How people call routes of programs, for the document.
+# How people authenticate at the API, for the OpenAPI document.
 SIGN_IN = Depends(
     api.Documented(
         "signIn",
@@ -38,11 +38,11 @@ _BROWSER_ID_BYTES = 16
 _MAX_COOKIE = 128
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a mistake
-    """No person of this e-mail and this password. It never says which of the two was wrong."""
+class RejectedError(Exception):
+    """No person has this e-mail and this password; it never says which of the two is wrong."""
 
 
-class TooManyAttempts(Exception):  # noqa: N818 - an answer, not a mistake
+class TooManyAttemptsError(Exception):
     def __init__(self, retry_after_s: int) -> None:
         super().__init__(f"too many attempts: try again in {retry_after_s} s")
         self.retry_after_s = retry_after_s
@@ -50,15 +50,15 @@ class TooManyAttempts(Exception):  # noqa: N818 - an answer, not a mistake
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What the browser keeps: `token` is the sign-in, `browser` the proof that there was one."""
+    """The cookies of the browser: `token` is the sign-in, `browser` proves that there was one."""
 
     token: str = field(repr=False)
     browser: str = field(repr=False)
 
 
 @dataclass
-class Desk:
-    """Slows down guessing, per process."""
+class SignIns:
+    """Sign-ins with a limit on attempts, per process."""
 
     pool: db.Pool
     lasts: timedelta
@@ -70,26 +70,26 @@ class Desk:
     ) -> Opened:
         """`network` is where the request comes from, `browser` its cookie of an earlier sign-in.
 
-        Raises Refused, TooManyAttempts or TooBusyError.
+        Raises RejectedError, TooManyAttemptsError or TooBusyError.
         """
         name = normal_email(email)
         began_s = time.monotonic()
-        # Strangers wait for their turn before they cost the database anything.
+        # An unknown browser waits for a slot before the database is used.
         user = await self._user(name) if browser else None
         known = browser_id(user, browser)
         bounds = self._begin(name, network, known, began_s)
         is_known = known is not None and bounds == attempts.bounds_of_browser(known)
         lane = bounds[0].key if is_known else network
         try:
-            async with self.checks.leader(lane, known=is_known):
+            async with self.checks.slot(lane, known=is_known):
                 user = user or await self._user(name)
-                # No connection is held meanwhile: checking takes long and the pool is small.
+                # No connection is held here: the check takes long and the pool is small.
                 matches = await self.checks.matches(user.password_hash if user else None, password)
         except TooBusyError:
             self.attempts.withdraw(bounds, began_s)
             raise
         if user is None or not matches:
-            raise Refused
+            raise RejectedError
         self.attempts.succeed(bounds, began_s)
         return Opened(await self._open(user), browser_cookie(user))
 
@@ -98,24 +98,24 @@ class Desk:
             return await store.find_user(connection, email)
 
     def _begin(self, email: str, network: str, known: str | None, now_s: float) -> list[Bound]:
-        """Count the try for a browser that is known, else, or if it is used up, for a stranger."""
+        """Count the attempt for a known browser; if unknown or over its limit, for the network."""
         if known is not None:
             own = attempts.bounds_of_browser(known)
             if self.attempts.begin(own, now_s) is None:
                 return own
-        bounds = attempts.bounds_of_stranger(email, network)
+        bounds = attempts.bounds_of_network(email, network)
         wait_s = self.attempts.begin(bounds, now_s)
         if wait_s is not None:
-            raise TooManyAttempts(wait_s)
+            raise TooManyAttemptsError(wait_s)
         return bounds
 
     async def signed_in(self, request: Request) -> store.SignIn | None:
         """Who sent this: by a token (`Authorization: Bearer …`), else by the browser's cookie."""
         token = http.bearer(request)
-        found = await self.find(request.cookies.get(COOKIE) if token is None else token)
-        if found is not None:
-            http.authenticated(request, found.email)
-        return found
+        sign_in = await self.find(request.cookies.get(COOKIE) if token is None else token)
+        if sign_in is not None:
+            http.authenticated(request, sign_in.email)
+        return sign_in
 
     async def find(self, token: str | None) -> store.SignIn | None:
         if token is None or len(token) != _TOKEN_LENGTH:
@@ -123,22 +123,25 @@ class Desk:
         async with db.transaction(self.pool) as connection:
             return await store.find_sign_in(connection, token, token_hash=token_hash(token))
 
-    async def look_at(self, found: store.SignIn, company_id: UUID) -> None:
-        """Keep the company that this sign-in looks at. Raises NotYours or NoSuchCompany."""
-        async with session.as_person(self.pool, found.token) as connection:
+    async def choose_company(self, sign_in: store.SignIn, company_id: UUID) -> None:
+        """Store the company that this sign-in looks at.
+
+        Raises NotYourCompanyError or NoSuchCompanyError.
+        """
+        async with session.as_person(self.pool, sign_in.token) as connection:
             await session.choose(connection, company_id)
         async with db.transaction(self.pool) as connection:
-            await store.keep_choice(connection, found.token_hash, company_id=company_id)
+            await store.store_company(connection, sign_in.token_hash, company_id=company_id)
 
-    async def sign_out(self, found: store.SignIn) -> None:
+    async def sign_out(self, sign_in: store.SignIn) -> None:
         async with db.transaction(self.pool) as connection:
-            await store.forget_sign_in(connection, found.token_hash)
+            await store.delete_sign_in(connection, sign_in.token_hash)
 
     async def _open(self, user: store.User) -> str:
         token = new_token()
         async with db.transaction(self.pool) as connection:
-            await store.forget_expired(connection)
-            await store.keep_sign_in(
+            await store.delete_expired(connection)
+            await store.insert_sign_in(
                 connection,
                 user,
                 token_hash=token_hash(token),
@@ -157,22 +160,22 @@ def token_hash(token: str) -> bytes:
 
 
 def browser_cookie(user: store.User) -> str:
-    """Proof of a sign-in, for this person; signed with their password hash, it ends with it."""
-    chosen = secrets.token_urlsafe(_BROWSER_ID_BYTES)
-    return f"{chosen}.{_signature(user, chosen)}"
+    """Proof of a sign-in of this person; signed with the password hash, so it ends with it."""
+    browser = secrets.token_urlsafe(_BROWSER_ID_BYTES)
+    return f"{browser}.{_signature(user, browser)}"
 
 
 def browser_id(user: store.User | None, cookie: str | None) -> str | None:
-    """Which browser this is, if this person signed in from it with the password of today."""
+    """The id of the browser, if this person signed in from it with the current password."""
     if user is None or cookie is None or len(cookie) > _MAX_COOKIE or not cookie.isascii():
         return None
-    chosen, _, signature = cookie.partition(".")
-    return chosen if hmac.compare_digest(signature, _signature(user, chosen)) else None
+    browser, _, signature = cookie.partition(".")
+    return browser if hmac.compare_digest(signature, _signature(user, browser)) else None
 
 
-def _signature(user: store.User, chosen: str) -> str:
-    told = f"farmiq browser {user.user_id} {chosen}".encode()
-    return hmac.new(user.password_hash.encode(), told, "sha256").hexdigest()
+def _signature(user: store.User, browser: str) -> str:
+    signed = f"farmiq browser {user.user_id} {browser}".encode()
+    return hmac.new(user.password_hash.encode(), signed, "sha256").hexdigest()
 
 
 def normal_email(email: str) -> str:

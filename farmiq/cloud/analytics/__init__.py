@@ -1,1 +1,0 @@
-"""cloud-analytics-service: events of the bus into kpi_events."""

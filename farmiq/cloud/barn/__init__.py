@@ -1,1 +1,0 @@
-"""cloud-barn-service: events of the bus into barn_events."""

@@ -1,1 +1,0 @@
-"""cloud-device-service: events of the bus into device_events."""

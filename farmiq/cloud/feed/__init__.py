@@ -1,1 +1,0 @@
-"""cloud-feed-service: events of the bus into feed_events."""

@@ -1,1 +1,0 @@
-"""cloud-inference-service: events of the bus into inference_events."""

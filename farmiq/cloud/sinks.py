@@ -1,0 +1,34 @@
+"""Services of the cloud that store the events of one queue in one table: a list, not programs.
+
+farmiq.{family}.exchange --farmiq.{service}.{purpose}.queue--> [sinks] --{family}_events--> console
+"""
+
+from collections.abc import Sequence
+
+from farmiq.cloud import bus, sink
+from farmiq.cloud.retention import Retention
+from farmiq.cloud.sink import Sink
+from farmiq.messages.bus import BusEvent
+from farmiq.plumbing import db
+
+_store_device_events = sink.insert_into("device_events")
+
+
+async def store_device_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
+    """The page of readings shows which devices are revoked, so it is notified."""
+    new = await _store_device_events(tx, events)
+    await sink.notify_pages(tx, "telemetry_changed", events)
+    return new
+
+
+INFERENCE = Sink("inference", bus.INFERENCE, sink.insert_into("inference_events"))
+FEED = Sink("feed", bus.FEED, sink.insert_into("feed_events"))
+BARN = Sink("barn", bus.BARN, sink.insert_into("barn_events"))
+DEVICE = Sink("device", bus.DEVICE, store_device_events)
+SYNC = Sink(
+    "sync",
+    bus.SYNC,
+    sink.insert_into("sync_events"),
+    retention=lambda settings: Retention("sync_events", "stored_at", settings.sync_events_days),
+)
+KPI = Sink("kpi", bus.KPI, sink.insert_into("kpi_events"))

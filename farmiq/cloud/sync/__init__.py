@@ -1,1 +1,0 @@
-"""cloud-sync-service: events of the bus into sync_events."""
