@@ -130,7 +130,7 @@ async def _sense(
 ) -> int:
     client_id, number = f"bench-{ids.new().hex}", 0
     async with (
-        mqtt.connected(url, client_id=client_id, keep_session=False, quiet=True) as link,
+        mqtt.connected(url, client_id=client_id, persistent_session=False, quiet=True) as link,
         asyncio.TaskGroup() as group,
     ):
         await link.until_up()

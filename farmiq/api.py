@@ -246,7 +246,7 @@ class JsonBody(Generic[T]):
         if self._raw is None:
             spec = self._spec
             self._raw = await http.body(
-                self._request, what=spec.what, most=spec.max_bytes, kind=spec.content_type
+                self._request, what=spec.what, max_bytes=spec.max_bytes, kind=spec.content_type
             )
         return self._raw
 

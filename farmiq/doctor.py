@@ -283,7 +283,9 @@ async def _broker(name: str, url: str, tls: Tls, variable: str) -> Check:
     Always the same one: a login has a few sessions, and a new id each time would end the agent's.
     """
     client_id = f"{unquote(urlsplit(url).username or 'farmiq')}/doctor"
-    async with mqtt.connected(url, client_id=client_id, keep_session=False, tls=tls) as client:
+    async with mqtt.connected(
+        url, client_id=client_id, persistent_session=False, tls=tls
+    ) as client:
         try:
             async with asyncio.timeout(BROKER_PATIENCE_S):
                 await client.until_up()

@@ -224,7 +224,7 @@ def on_a_pool(stack: str | None, variable: str, work: Callable[[Any], Awaitable[
     psycopg.connect(url, connect_timeout=5).close()  # its own words if it cannot be reached
 
     async def worked() -> Any:
-        async with db.pool(url, name="farmiq quarantine", most=2) as pool:
+        async with db.pool(url, name="farmiq quarantine", max_size=2) as pool:
             return await work(pool)
 
     return asyncio.run(worked())

@@ -169,7 +169,7 @@ def _move(
     counts: Counter[str] = Counter()
 
     async def work() -> None:
-        async with _bus(environment) as opened, db.pool(url, name="farmiq-dlq", least=0) as pool:
+        async with _bus(environment) as opened, db.pool(url, name="farmiq-dlq", min_size=0) as pool:
             async for outcome in handlers.move(opened, pool, order):
                 counts[outcome.done] += 1
                 if as_json:

@@ -77,7 +77,7 @@ async def _run(
         return httpx2.AsyncClient(timeout=settings.sync_timeout_s, verify=tls)
 
     url = settings.db_url.get_secret_value()
-    async with db.pool(url, name="farmiq resync", most=2) as pool:
+    async with db.pool(url, name="farmiq resync", max_size=2) as pool:
         if dry_run:
             async with db.transaction(pool) as tx:
                 meant = await history.count_events(tx, chosen)

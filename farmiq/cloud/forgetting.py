@@ -27,7 +27,7 @@ def job(pool: db.Pool, what: Forgotten, *, name: str) -> Job:
     async def forget() -> dict[str, object]:
         return {"deleted": await forget_all(pool, what)}
 
-    return Job(name, EVERY_S, AgeGuard(pool, name).keep(forget))
+    return Job(name, EVERY_S, AgeGuard(pool, name).guard(forget))
 
 
 async def forget_all(pool: db.Pool, what: Forgotten) -> int:

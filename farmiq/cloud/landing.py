@@ -21,7 +21,7 @@ from farmiq.messages import bus as envelopes
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import Invalid
 from farmiq.plumbing import consume, db, http, schedule
-from farmiq.plumbing.consume import Refused
+from farmiq.plumbing.consume import Rejection
 
 EVENTS = prometheus_client.Counter(
     "farmiq_landed_events_total", "Events taken from the bus into tables", ["family", "outcome"]
@@ -110,7 +110,7 @@ async def run(
     """Consume the queues of a service until told to stop; what is `forgotten` goes meanwhile."""
     name = landings[0].work.service
     url = settings.db_url.get_secret_value()
-    async with db.pool(url, name=name, least=0, most=2 * len(landings)) as pool:
+    async with db.pool(url, name=name, min_size=0, max_size=2 * len(landings)) as pool:
         server.ready(f"{landings[0].family}.database", lambda: db.problem(pool))
         async with asyncio.TaskGroup() as group:
             for landing in landings:
@@ -123,7 +123,7 @@ async def run(
 
 
 def _consumer(settings: CloudSettings, pool: db.Pool, landing: Landing) -> consume.Consumer:
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         return await land(pool, bodies, landing)
 
     return consume.Consumer(
@@ -136,7 +136,7 @@ def _consumer(settings: CloudSettings, pool: db.Pool, landing: Landing) -> consu
     )
 
 
-async def land(pool: db.Pool, bodies: Sequence[bytes], landing: Landing) -> dict[int, Refused]:
+async def land(pool: db.Pool, bodies: Sequence[bytes], landing: Landing) -> dict[int, Rejection]:
     """Keep the events in one transaction; the positions that were not taken, with the reasons."""
     events, refused = sort(bodies, landing)
     if not events:
@@ -145,7 +145,7 @@ async def land(pool: db.Pool, bodies: Sequence[bytes], landing: Landing) -> dict
         for index, tenant_id in await _strangers(tx, events):
             del events[index]
             # A company may be added any minute, so this is tried again before it is given up.
-            refused[index] = Refused(f"tenant {tenant_id!r} is not registered here", final=False)
+            refused[index] = Rejection(f"tenant {tenant_id!r} is not registered here", final=False)
         new = await landing.keep(tx, list(events.values())) if events else 0
         crash.here("landing.before_commit")
     crash.here("landing.after_commit")
@@ -156,15 +156,15 @@ async def land(pool: db.Pool, bodies: Sequence[bytes], landing: Landing) -> dict
 
 def sort(
     bodies: Sequence[bytes], landing: Landing
-) -> tuple[dict[int, BusEvent], dict[int, Refused]]:
+) -> tuple[dict[int, BusEvent], dict[int, Rejection]]:
     """Pure: what can be kept and what never can, by position."""
     events: dict[int, BusEvent] = {}
-    refused: dict[int, Refused] = {}
+    refused: dict[int, Rejection] = {}
     for index, body in enumerate(bodies):
         try:
             events[index] = _read(body, landing)
         except Invalid as invalid:
-            refused[index] = Refused("; ".join(invalid.reasons))
+            refused[index] = Rejection("; ".join(invalid.reasons))
     return events, refused
 
 

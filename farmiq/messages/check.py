@@ -86,7 +86,7 @@ def read(
 
 
 def keepable(
-    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, most_values: int = MAX_VALUES
+    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, max_values: int = MAX_VALUES
 ) -> list[str]:
     """Why these bytes cannot be kept as they are; empty if they can, whatever they say.
 
@@ -94,19 +94,19 @@ def keepable(
     say a key twice (every reader would choose for itself which counts), are nested too deep, or
     hold more values than anybody looks at.
     """
-    if too_many := _too_many(raw, most_values):
+    if too_many := _too_many(raw, max_values):
         return too_many
     try:
         value = _decode(raw)
     except REFUSED as error:
-        found = look(raw, levels=levels, most_values=most_values)[1]
+        found = look(raw, levels=levels, max_values=max_values)[1]
         return found or [f"not JSON: {error}"]
     raw = bytes(raw)
     small: list[float] = []
     sound = _count_keys([value], levels + 1, small) == _count_key_ends(raw)
     if sound and _NUL not in raw and not _has_odd_number(raw, small):
         return []
-    return look(raw, levels=levels, most_values=most_values)[1]
+    return look(raw, levels=levels, max_values=max_values)[1]
 
 
 def only_holds(raw: bytes, parts: Sequence[msgspec.Raw], *, names: frozenset[str]) -> bool:
@@ -123,14 +123,14 @@ def only_holds(raw: bytes, parts: Sequence[msgspec.Raw], *, names: frozenset[str
 
 
 def look(
-    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, most_values: int = MAX_VALUES
+    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, max_values: int = MAX_VALUES
 ) -> tuple[Any, list[str]]:
     """The slow path: what these bytes say, as far as it can be told, and why they cannot be kept.
 
     ODD stands where nothing can be told: for the whole of what is not JSON, for a number out of
     range, for text with half a character. `misfits` passes over it.
     """
-    if too_many := _too_many(raw, most_values):
+    if too_many := _too_many(raw, max_values):
         return ODD, too_many
     try:
         written = _as_written(bytes(raw))

@@ -42,10 +42,10 @@ class Users:
         self._read_version, self._make = version, make
         self._version: Any = None
         self._stamp: tuple[int, int] | None = None
-        self._reload_owed = False
+        self._reload_pending = False
         self.problem: str | None = "the broker's users are not written yet"
 
-    async def keep(self) -> dict[str, object]:
+    async def refresh(self) -> dict[str, object]:
         """One look: write and reload if the registry has changed, or the file."""
         wrote = 0
         try:
@@ -55,12 +55,12 @@ class Users:
                     text, wrote = await self._make(tx)
                     self._write(text)
                     self._version = version
-            if self._reload_owed and self._pid_file is not None:
+            if self._reload_pending and self._pid_file is not None:
                 reload(self._pid_file)
         except (OSError, NotReloaded) as error:
             self.problem = f"devices are not admitted as registered: {error}"
             return {"problem": self.problem}
-        self._reload_owed, self.problem = False, None
+        self._reload_pending, self.problem = False, None
         return {"users": wrote}
 
     def _write(self, text: str) -> None:
@@ -71,7 +71,7 @@ class Users:
             same = False
         if not same:
             replace(self._file, text)
-            self._reload_owed = True
+            self._reload_pending = True
         self._stamp = _stamp(self._file)
 
 
@@ -109,7 +109,7 @@ def reload(pid_file: Path) -> None:
 
 def _stamp(file: Path) -> tuple[int, int] | None:
     try:
-        found = file.stat()
+        stat = file.stat()
     except FileNotFoundError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return stat.st_mtime_ns, stat.st_size

@@ -109,14 +109,14 @@ class Connections:
         log.get("http").warning("http.connections_full", name=limit, count=len(self._open))
         if not closable:
             return False
-        held = Counter(each.who for each in self._open)
+        held = Counter(candidate.who for candidate in self._open)
         least = min(
             closable,
-            key=lambda each: (
-                each.authenticated,
-                held[each.who] <= self.limits.total // SHARE,
-                each.authenticated and each.in_request,
-                each.waiting_since,
+            key=lambda candidate: (
+                candidate.authenticated,
+                held[candidate.who] <= self.limits.total // SHARE,
+                candidate.authenticated and candidate.in_request,
+                candidate.waiting_since,
             ),
         )
         self.release(least)
@@ -162,14 +162,14 @@ async def accept(listener: socket.socket, connections: Connections, serve: Serve
             task = asyncio.create_task(serve(accepted, place))
             place.close = task.cancel
             beginning.add(task)
-            task.add_done_callback(functools.partial(_begun, accepted, place, connections))
+            task.add_done_callback(functools.partial(_on_accepted, accepted, place, connections))
             task.add_done_callback(beginning.discard)
     finally:
         for task in beginning:
             task.cancel()
 
 
-def _begun(
+def _on_accepted(
     accepted: socket.socket,
     place: Connection,
     connections: Connections,
@@ -220,8 +220,8 @@ def allow_descriptors(connections: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + OTHER_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft_limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft_limit, hard))
 
 
 def address_of(host: str) -> str:

@@ -46,7 +46,7 @@ class Table:
 
     def where(self, chosen: Filter) -> str:
         named = [self.conditions[name] for name, value in chosen.items() if value is not None]
-        return " and ".join(f"({each})" for each in named) or "true"
+        return " and ".join(f"({condition})" for condition in named) or "true"
 
 
 def quarantine_table(
@@ -103,8 +103,8 @@ async def count(connection: db.Connection, table: Table, chosen: Filter) -> int:
     """How many rows `ls` would list without a limit."""
     query = f"select count(*) from {table.name} where {table.where(chosen)}"  # noqa: S608
     rows = await _fetch(connection, query, chosen)
-    found: int = rows[0]["count"]
-    return found
+    number: int = rows[0]["count"]
+    return number
 
 
 async def counts(connection: db.Connection, table: Table, chosen: Filter) -> list[dict[str, Any]]:
@@ -271,7 +271,7 @@ async def _redrive_batch(pool: db.Pool, source: Quarantine, ids: Sequence[UUID])
                 why = f"the database refused it: {db.first_line(error)}"
                 await _mark_rejected(tx, source.table, ids[0], source.rejection([why]))
             return 0, 1
-    done = [await _redrive_batch(pool, source, [each]) for each in ids]
+    done = [await _redrive_batch(pool, source, [row_id]) for row_id in ids]
     return sum(accepted for accepted, _ in done), sum(rejected for _, rejected in done)
 
 

@@ -74,14 +74,14 @@ class Gallery:
             made = await self._made(await self._get(key), _thumbnail)
             await self._bucket.put(small_key(key), made, content_type=pictures.JPEG)
         except objects.UNAVAILABLE as error:
-            raise _away(error) from error
+            raise _unavailable(error) from error
         return made
 
     async def _get(self, key: str) -> bytes:
         try:
             data = await self._bucket.find(key)
         except objects.UNAVAILABLE as error:
-            raise _away(error) from error
+            raise _unavailable(error) from error
         if data is None:
             raise HttpError(404, "the picture's bytes are not in the store any more")
         return data
@@ -103,5 +103,5 @@ def small_key(key: str) -> str:
     return f"{SMALL}{key}.jpg"
 
 
-def _away(error: BaseException) -> HttpError:
+def _unavailable(error: BaseException) -> HttpError:
     return HttpError(503, f"the object store is away: {error}"[:300], retry_after_s=5)

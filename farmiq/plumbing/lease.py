@@ -57,7 +57,7 @@ class LeaderLease:
         # The first time we inherit from whoever ran at our place before; who lost it queues up.
         self._heir = True
         self._other: tuple[str, datetime] | None = None
-        self._away: str | None = None
+        self._unavailable: str | None = None
         self._log = log.get(name)
 
     def problem(self) -> str | None:
@@ -66,7 +66,7 @@ class LeaderLease:
             return None if self._working else "its turn has just come"
         if self._other is not None:
             return None
-        return self._away or "it is not known yet whose turn it is"
+        return self._unavailable or "it is not known yet whose turn it is"
 
     def started(self) -> None:
         """The work tells its own problems from now on."""
@@ -109,7 +109,7 @@ class LeaderLease:
             try:
                 self._fence = await self._take()
             except db.UNAVAILABLE as error:
-                self._away = f"whose turn it is cannot be asked: {db.first_line(error)}"
+                self._unavailable = f"whose turn it is cannot be asked: {db.first_line(error)}"
                 await backoff.wait()
                 continue
             if self._fence is not None:
@@ -160,7 +160,7 @@ class LeaderLease:
         async with db.autocommit(self._pool) as tx:
             fence = await take(tx, self._name, self._holder, lasts_s=self._lasts_s, heir=self._heir)
             self._other = None if fence is not None else await held_by(tx, self._name)
-        self._away = None
+        self._unavailable = None
         return fence
 
     async def _give_back(self) -> None:
@@ -223,7 +223,7 @@ async def renew(
 
 async def end_frozen(tx: db.Connection, works_as: str, *, frozen_s: float = FROZEN_S) -> int:
     """How many sessions were ended that wait within a transaction for a client that is frozen."""
-    found: int = await db.fetch_value(
+    ended: int = await db.fetch_value(
         tx,
         """
         select count(pg_terminate_backend(pid)) from pg_stat_activity
@@ -234,7 +234,7 @@ async def end_frozen(tx: db.Connection, works_as: str, *, frozen_s: float = FROZ
         works_as,
         frozen_s,
     )
-    return found
+    return ended
 
 
 async def give_back(tx: db.Connection, name: str, holder: str, fence: int | None) -> None:

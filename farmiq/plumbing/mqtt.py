@@ -33,7 +33,7 @@ __all__ = ["Client", "Disconnected", "Message", "Will", "address", "connected", 
 
 KEEPALIVE_S = 30
 CONNECT_TIMEOUT_S = 10.0
-_REFUSED = "refused"
+_REJECTED = "refused"
 PUBLISH_TIMEOUT_S = 20.0
 READ_BYTES = 256 * 1024
 # Longer messages are cut: what is taken from a broker stays in memory for a while.
@@ -70,9 +70,9 @@ class Client:
         *,
         client_id: str,
         topics: Iterable[str] = (),
-        keep_session: bool = True,
-        most_waiting: int = 10_000,
-        most_waiting_bytes: int = 32 * 2**20,
+        persistent_session: bool = True,
+        max_waiting: int = 10_000,
+        max_waiting_bytes: int = 32 * 2**20,
         will: Will | None = None,
         tls: Tls | None = None,
         backoff: Backoff | None = None,
@@ -83,8 +83,8 @@ class Client:
         self._url = urlsplit(url)
         self._address = address(url)
         self._topics = [(topic, 1) for topic in topics]
-        self._most_waiting = most_waiting
-        self._most_waiting_bytes = most_waiting_bytes
+        self._max_waiting = max_waiting
+        self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0
         self._backoff = backoff or Backoff()
         self._permit = permit
@@ -104,11 +104,11 @@ class Client:
         self._reading_paused = False
         self._closing = False
         self._wire: _Wire | None = None
-        self._stream = Stream(connection=0, longest=MAX_PACKET)
+        self._stream = Stream(connection=0, max_packet_bytes=MAX_PACKET)
         self._heard = False
         self._unconfirmed: dict[int, asyncio.Future[None]] = {}
         self._will = will
-        self._paho = self._make_paho(client_id, keep_session=keep_session, tls=tls)
+        self._paho = self._make_paho(client_id, persistent_session=persistent_session, tls=tls)
 
     # --- what a service uses
 
@@ -156,18 +156,18 @@ class Client:
         await self._up.wait()
 
     async def batch(
-        self, *, most: int, linger_s: float, most_bytes: int = 8 * 2**20
+        self, *, max_messages: int, linger_s: float, max_bytes: int = 8 * 2**20
     ) -> list[Message]:
         """The next messages: as soon as there is one, plus what follows within the linger.
 
-        At most so many, and no more after the one that reaches `most_bytes`.
+        At most so many, and no more after the one that reaches `max_bytes`.
         """
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
         deadline = time.monotonic() + linger_s
         while (
-            len(self._waiting) < most
+            len(self._waiting) < max_messages
             and not self._reading_paused
             and (left := deadline - time.monotonic()) > 0
         ):
@@ -175,10 +175,12 @@ class Client:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._arrived.wait()
-        taken = self._take(most, most_bytes)
+        taken = self._take(max_messages, max_bytes)
         self._resume_reading()
         # If the connection was lost during the linger, what waited is gone and will come again.
-        return taken or await self.batch(most=most, linger_s=linger_s, most_bytes=most_bytes)
+        return taken or await self.batch(
+            max_messages=max_messages, linger_s=linger_s, max_bytes=max_bytes
+        )
 
     def ack(self, messages: Iterable[Message]) -> None:
         """Tell the broker to forget these. Only ever called after the commit."""
@@ -211,7 +213,7 @@ class Client:
 
     # --- the life of the connection
 
-    async def keep_connected(self) -> None:
+    async def stay_connected(self) -> None:
         while not self._closing:
             if self._permit is not None:
                 await self._permit()
@@ -221,7 +223,7 @@ class Client:
             except (OSError, Disconnected, TimeoutError) as error:
                 self._why_down = str(error) or type(error).__name__
             finally:
-                self._forget_connection()
+                self._clear_connection()
             await self._rest()
 
     async def _rest(self) -> None:
@@ -237,7 +239,7 @@ class Client:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._down.wait()
-        self._forget_connection()
+        self._clear_connection()
         # paho closes its socket when it is collected, perhaps after the loop has ended.
         self._paho.on_socket_close = None
 
@@ -280,7 +282,7 @@ class Client:
             self._paho._ping_t = 0  # noqa: SLF001
         self._heard = False
 
-    def _forget_connection(self) -> None:
+    def _clear_connection(self) -> None:
         self._up.clear()
         self._connection += 1
         self._resumed_at = None
@@ -294,11 +296,13 @@ class Client:
 
     # --- paho's side
 
-    def _make_paho(self, client_id: str, *, keep_session: bool, tls: Tls | None) -> paho.Client:
+    def _make_paho(
+        self, client_id: str, *, persistent_session: bool, tls: Tls | None
+    ) -> paho.Client:
         client = _Paho(
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
-            clean_session=not keep_session,
+            clean_session=not persistent_session,
             protocol=paho.MQTTv311,
             reconnect_on_failure=False,
             manual_ack=True,
@@ -323,7 +327,7 @@ class Client:
         self._resumed_at = time.monotonic() if flags.session_present else None
         self._new_sessions += not flags.session_present and not reason.is_failure
         if reason.is_failure:
-            self._why_down = f"{_REFUSED}: {reason}"
+            self._why_down = f"{_REJECTED}: {reason}"
             self._now_down()
         elif self._topics:
             self._paho.subscribe(self._topics)
@@ -379,7 +383,7 @@ class Client:
     def _watch(self, wire: "_Wire") -> None:
         self._wire = wire
         wire.lost = self._lose
-        self._stream = Stream(connection=self._connection, longest=MAX_PACKET)
+        self._stream = Stream(connection=self._connection, max_packet_bytes=MAX_PACKET)
         self._reading_paused = False
         self._loop.add_reader(wire.socket, self._read)
 
@@ -419,10 +423,10 @@ class Client:
 
     def _sort_out(self, wire: "_Wire") -> None:
         """Messages wait for a batch, all else is paho's."""
-        room = self._most_waiting - len(self._waiting)
-        room_bytes = self._most_waiting_bytes - self._waiting_bytes
+        room = self._max_waiting - len(self._waiting)
+        room_bytes = self._max_waiting_bytes - self._waiting_bytes
         try:
-            messages, others = self._stream.take(most=room, most_bytes=room_bytes)
+            messages, others = self._stream.take(max_messages=room, max_bytes=room_bytes)
         except Malformed as error:
             self._why_down = f"the broker sent {error}"
             self._lose(wire)
@@ -452,20 +456,20 @@ class Client:
         if isinstance(wire.socket, ssl.SSLSocket) and wire.socket.pending():
             self._loop.call_soon(self._read)
 
-    def _take(self, most: int, most_bytes: int) -> list[Message]:
+    def _take(self, max_messages: int, max_bytes: int) -> list[Message]:
         taken: list[Message] = []
-        while self._waiting and len(taken) < most and most_bytes > 0:
+        while self._waiting and len(taken) < max_messages and max_bytes > 0:
             message = self._waiting.popleft()
             taken.append(message)
-            most_bytes -= len(message.payload)
+            max_bytes -= len(message.payload)
             self._waiting_bytes -= len(message.payload)
         return taken
 
     def _full(self, parts: int) -> bool:
         """Whether more waits than 1/`parts` of what may: by count, or by bytes."""
         return (
-            len(self._waiting) * parts >= self._most_waiting
-            or self._waiting_bytes * parts >= self._most_waiting_bytes
+            len(self._waiting) * parts >= self._max_waiting
+            or self._waiting_bytes * parts >= self._max_waiting_bytes
         )
 
     def _pause_reading(self) -> None:
@@ -495,13 +499,13 @@ class _Wire:
     def hand_over(self, data: bytes) -> None:
         self.handed_over += data
 
-    def recv(self, most: int) -> bytes:
+    def recv(self, max_bytes: int) -> bytes:
         if self.broken:
             return b""
         if not self.handed_over:
             raise BlockingIOError
-        data = bytes(self.handed_over[:most])
-        del self.handed_over[:most]
+        data = bytes(self.handed_over[:max_bytes])
+        del self.handed_over[:max_bytes]
         return data
 
     def send(self, data: bytes | bytearray) -> int:
@@ -553,14 +557,14 @@ class _Paho(paho.Client):
 async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
     """A client that keeps itself connected for as long as the block lasts (options: see Client)."""
     client = Client(url, **options)
-    keeper = asyncio.create_task(client.keep_connected())
+    connecting = asyncio.create_task(client.stay_connected())
     try:
         yield client
     finally:
         await client.close()
-        keeper.cancel()
+        connecting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await keeper
+            await connecting
 
 
 async def end_session(url: str, client_id: str, *, tls: Tls | None = None) -> bool | None:
@@ -568,11 +572,11 @@ async def end_session(url: str, client_id: str, *, tls: Tls | None = None) -> bo
 
     One try: False if the broker refused us, None if it did not answer.
     """
-    link = Client(url, client_id=client_id, keep_session=False, tls=tls, quiet=True)
+    link = Client(url, client_id=client_id, persistent_session=False, tls=tls, quiet=True)
     try:
         await link._connect_once()  # noqa: SLF001 - there is nothing to keep
     except (OSError, Disconnected, TimeoutError) as error:
-        return False if str(error).startswith(_REFUSED) else None
+        return False if str(error).startswith(_REJECTED) else None
     finally:
         await link.close()
     return True

@@ -177,8 +177,8 @@ class SimulatedCamera:
             self._url,
             client_id=f"camera-{self.kit.mac}",
             topics=camera_wire.listens(self.kit.speech),
-            keep_session=False,
-            most_waiting=100,
+            persistent_session=False,
+            max_waiting=100,
             backoff=Backoff(base_s=0.5, cap_s=5.0),
         ) as broker:
             async with asyncio.timeout(CONNECT_S):
@@ -235,7 +235,7 @@ class SimulatedCamera:
         left_s = self.camera.patient_until - time.monotonic()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(max(left_s, 0.0), TICK_S)):
-                messages = await broker.batch(most=20, linger_s=0.0)
+                messages = await broker.batch(max_messages=20, linger_s=0.0)
         broker.ack(messages)
         for message in messages:
             told = camera_wire.decode(self.kit.speech, message.payload)

@@ -73,7 +73,7 @@ class Sensor:
                 url,
                 client_id=f"{broker_user(place.tenant_id, place.device_id)}/{ids.new().hex[-8:]}",
                 topics=[topics.receipts(place), topics.command(place, "#")],
-                keep_session=False,
+                persistent_session=False,
                 will=mqtt.Will(topics.status(place), lambda: self._status("offline")),
                 backoff=Backoff(base_s=0.2, cap_s=2.0),
             ) as broker,
@@ -141,7 +141,7 @@ class Sensor:
 
     async def _listen(self, broker: mqtt.Client) -> None:
         while True:
-            messages = await broker.batch(most=100, linger_s=0.0)
+            messages = await broker.batch(max_messages=100, linger_s=0.0)
             for message in messages:
                 where, said = topics.parse(message.topic), envelope.read(message.payload).payload
                 if isinstance(where, topics.CommandTopic):

@@ -99,7 +99,7 @@ def read(body: bytes) -> Batch:
     # Of events that are good in themselves only what is around them is left to look at.
     if not details and check.only_holds(body, raw.events, names=_NAMES):
         return Batch(raw.batchId, tuple(events), raw.republish)
-    unkeepable = check.keepable(body, levels=_LEVELS, most_values=MAX_VALUES)
+    unkeepable = check.keepable(body, levels=_LEVELS, max_values=MAX_VALUES)
     if unkeepable or details:
         raise _bad(unkeepable, details, len(raw.events))
     return Batch(raw.batchId, tuple(events), raw.republish)
@@ -137,7 +137,7 @@ def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[di
 
 def _bad_frame(body: bytes, error: str) -> BadBatch:
     """What is wrong with a batch that cannot be taken apart, and with its events as they look."""
-    value, unkeepable = check.look(body, levels=_LEVELS, most_values=MAX_VALUES)
+    value, unkeepable = check.look(body, levels=_LEVELS, max_values=MAX_VALUES)
     found = value.get("events") if isinstance(value, dict) else None
     events = found if isinstance(found, list) else []
     _limit(events)

@@ -77,7 +77,7 @@ class Intake:
 
     async def presign(self, request: Request) -> Response:
         edge = await self._keyring.identify(request)
-        image = _read(await http.body(request, what="a request", most=MAX_BYTES))
+        image = _read(await http.body(request, what="a request", max_bytes=MAX_BYTES))
         if image.tenant_id not in edge.tenants:
             raise HttpError(403, f"this token does not speak for tenant {image.tenant_id!r}")
         if self._bucket is None:

@@ -183,7 +183,7 @@ class Drain:
 
     async def _listen(self, broker: mqtt.Client) -> None:
         while True:
-            messages = await broker.batch(most=100, linger_s=0.02)
+            messages = await broker.batch(max_messages=100, linger_s=0.02)
             for message in messages:
                 await self._handle(message)
             crash.here("agent.after_receipt_commit")

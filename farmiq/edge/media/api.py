@@ -181,7 +181,7 @@ class Api:
         caller = await access.require_device(request, self.pool)
         self._allow(caller)
         asked = _read(
-            await http.body(request, what="a request", most=MAX_BYTES),
+            await http.body(request, what="a request", max_bytes=MAX_BYTES),
             most_bytes=self._settings.media_max_bytes,
         )
         place = Place(caller.tenant_id, caller.farm_id, caller.barn_id, caller.device_id)

@@ -38,7 +38,9 @@ async def switched_on(broker: stack.Stack, login: Credentials) -> AsyncIterator[
     host, port = mqtt.address(broker.environment["FARMIQ_EDGE_MQTT_URL"])
     user = login.device.broker_user.replace("/", "%2F")
     url = f"mqtt://{user}:{login.password}@{host}:{port}"
-    async with mqtt.connected(url, client_id=f"d-{ids.new().hex}", keep_session=False) as link:
+    async with mqtt.connected(
+        url, client_id=f"d-{ids.new().hex}", persistent_session=False
+    ) as link:
         yield link
 
 

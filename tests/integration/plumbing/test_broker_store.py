@@ -92,7 +92,7 @@ def device(small: Small, *, name: str = "") -> contextlib.AbstractAsyncContextMa
     return mqtt.connected(
         small.url("devices"),
         client_id=name or f"d-{ids.new().hex}",
-        keep_session=False,
+        persistent_session=False,
         backoff=Backoff(cap_s=0.5),
     )
 
@@ -104,11 +104,11 @@ async def retained(small: Small) -> set[str]:
         await link.publish("iot/status/t/f/b/d", b"here", retain=True)
     async with mqtt.connected(
         small.url("gateway"), client_id=f"later-{ids.new().hex}", topics=["iot/#"],
-        keep_session=False,
+        persistent_session=False,
     ) as later:  # fmt: skip
         found: set[str] = set()
         while "iot/status/t/f/b/d" not in found:
-            found |= {each.topic for each in await later.batch(most=500, linger_s=0.2)}
+            found |= {each.topic for each in await later.batch(max_messages=500, linger_s=0.2)}
         return found
 
 
@@ -192,4 +192,4 @@ async def test_full_queue_lets_clients_in_and_takes_messages_again_when_it_is_ta
 
 async def _take(gateway: mqtt.Client) -> None:
     while True:
-        gateway.ack(await gateway.batch(most=10, linger_s=0.01))
+        gateway.ack(await gateway.batch(max_messages=10, linger_s=0.01))

@@ -10,7 +10,7 @@ import pytest
 from farmiq.plumbing import amqp, amqp_salvage, consume
 from farmiq.plumbing import delivery as deliveries
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.consume import Refused
+from farmiq.plumbing.consume import Rejection
 from farmiq.plumbing.delivery import Properties
 from tests.integration.plumbing.relay import relay
 from tests.integration.plumbing.test_amqp import read_one, waiting
@@ -107,8 +107,8 @@ async def test_what_cannot_be_decoded_is_dead_once_and_its_neighbours_are_taken(
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 async def test_what_cannot_be_written_again_is_left_out_and_named(vhost: str, name: str) -> None:
-    async def refuse(bodies: list[bytes]) -> Mapping[int, Refused]:
-        return dict.fromkeys(range(len(bodies)), Refused("no"))
+    async def refuse(bodies: list[bytes]) -> Mapping[int, Rejection]:
+        return dict.fromkeys(range(len(bodies)), Rejection("no"))
 
     await put(vhost, (b"1", Raw(UNWRITABLE[name])), (b"2", Properties()))
     async with consuming(vhost, refuse):

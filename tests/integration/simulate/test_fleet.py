@@ -44,7 +44,7 @@ class Counterpart:
     async def listen(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                messages = await self.link.batch(most=100, linger_s=0.0)
+                messages = await self.link.batch(max_messages=100, linger_s=0.0)
                 self.link.ack(messages)
                 for message in messages:
                     place = wire.parse_topic(message.topic)
@@ -92,7 +92,7 @@ class Counterpart:
 async def counterpart(broker: stack.Stack) -> AsyncIterator[Counterpart]:
     url = broker.environment["FARMIQ_CLOUD_MQTT_URL"]
     async with mqtt.connected(
-        url, client_id="other-side", topics=dialects.UP, keep_session=False
+        url, client_id="other-side", topics=dialects.UP, persistent_session=False
     ) as link:
         await link.until_up()
         other = Counterpart(link)

@@ -84,16 +84,16 @@ def test_a_second_picture_behind_the_first_goes_with_its_place() -> None:
     assert SECRET not in pictures.bare(data)
 
 
-@pytest.mark.parametrize("turn", range(1, 9))
-def test_how_to_turn_it_stays(leader: int) -> None:
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_how_to_turn_it_stays(orientation: int) -> None:
     exif = told()
-    exif[0x0112] = leader
+    exif[0x0112] = orientation
     data = made("JPEG", exif=exif.tobytes())
     with Image.open(io.BytesIO(pictures.bare(data))) as opened:
-        assert opened.getexif().get(0x0112, 1) == leader
+        assert opened.getexif().get(0x0112, 1) == orientation
         assert 0x010E not in opened.getexif()
     with Image.open(io.BytesIO(pictures.thumbnail(data))) as small:
-        assert small.size == ((30, 40) if leader >= 5 else (40, 30))
+        assert small.size == ((30, 40) if orientation >= 5 else (40, 30))
 
 
 @pytest.mark.parametrize("data", SAMPLES)
