@@ -26,7 +26,7 @@ class Service:
         return run
 
 
-def _landing(name: str, folder: str, purpose: str, *tables: str) -> Service:
+def _sink(name: str, folder: str, purpose: str, *tables: str) -> Service:
     """A service of the cloud that keeps the events of one queue in a table, or more."""
     return Service(
         name,
@@ -226,7 +226,7 @@ SERVICES = (
             "farmiq.cloud-telemetry-service.dlq.queue",
         ),
     ),
-    _landing(
+    _sink(
         "cloud-weighvision-service",
         "weighvision",
         "ingest",
@@ -300,12 +300,12 @@ SERVICES = (
         reads=("petri_observations", "device_wake_payloads", "device_images", "companies"),
         writes=("petri_observations", "POST /api/v1/ingestion/batch"),
     ),
-    _landing("cloud-inference-service", "inference", "ingest", "inference_events"),
-    _landing("cloud-feed-service", "feed", "ingest", "feed_events"),
-    _landing("cloud-barn-service", "barn", "ingest", "barn_events"),
-    _landing("cloud-device-service", "device", "ingest", "device_events"),
-    _landing("cloud-sync-service", "sync", "ingest", "sync_events"),
-    _landing("cloud-analytics-service", "analytics", "kpi", "kpi_events"),
+    _sink("cloud-inference-service", "inference", "ingest", "inference_events"),
+    _sink("cloud-feed-service", "feed", "ingest", "feed_events"),
+    _sink("cloud-barn-service", "barn", "ingest", "barn_events"),
+    _sink("cloud-device-service", "device", "ingest", "device_events"),
+    _sink("cloud-sync-service", "sync", "ingest", "sync_events"),
+    _sink("cloud-analytics-service", "analytics", "kpi", "kpi_events"),
     Service(
         "cloud-camera-calendar",
         "cloud",
@@ -417,11 +417,11 @@ SITES = ("edge", "cloud")
 
 def named(what: str) -> tuple[Service, ...]:
     """The services behind a name: one, a site, or `all`. Raises KeyError with the choices."""
-    found = tuple(s for s in SERVICES if what in (s.name, s.site, "all"))
-    if not found:
+    services = tuple(s for s in SERVICES if what in (s.name, s.site, "all"))
+    if not services:
         names = ", ".join(["all", *SITES, *(service.name for service in SERVICES)])
         raise KeyError(f"there is no service {what!r}; choose one of: {names}")
-    return found
+    return services
 
 
 def flow() -> str:

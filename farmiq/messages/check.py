@@ -62,7 +62,7 @@ class Invalid(Exception):  # noqa: N818 - it reads as a verdict: raise Invalid([
 
 
 # What a strict decode raises, or a door for what only it asks: reason to look at everything.
-REFUSED = (Invalid, msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+DECODE_ERRORS = (Invalid, msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 def read(
@@ -75,13 +75,13 @@ def read(
     """
     try:
         value = decoder.decode(raw)
-    except REFUSED as error:
+    except DECODE_ERRORS as error:
         raise Invalid(problems(raw, kind, path=path) or [str(error)]) from None
     # PostgreSQL cannot keep it in text or jsonb; it is rare, so the cheap test leads.
     if _NUL in bytes(raw):
-        found = problems(raw, kind, path=path)
-        if found:
-            raise Invalid(found)
+        reasons = problems(raw, kind, path=path)
+        if reasons:
+            raise Invalid(reasons)
     return value
 
 
@@ -98,9 +98,9 @@ def keepable(
         return too_many
     try:
         value = _decode(raw)
-    except REFUSED as error:
-        found = look(raw, levels=levels, max_values=max_values)[1]
-        return found or [f"not JSON: {error}"]
+    except DECODE_ERRORS as error:
+        reasons = look(raw, levels=levels, max_values=max_values)[1]
+        return reasons or [f"not JSON: {error}"]
     raw = bytes(raw)
     small: list[float] = []
     sound = _count_keys([value], levels + 1, small) == _count_key_ends(raw)
@@ -116,7 +116,7 @@ def only_holds(raw: bytes, parts: Sequence[msgspec.Raw], *, names: frozenset[str
     """
     try:
         frame = _frame.decode(raw)
-    except REFUSED:
+    except DECODE_ERRORS:
         return False
     keys = len(frame) + sum(_count_key_ends(bytes(part)) for part in parts)
     return frame.keys() <= names and _count_key_ends(raw) == keys and _NUL not in raw
@@ -134,7 +134,7 @@ def look(
         return ODD, too_many
     try:
         written = _as_written(bytes(raw))
-        value = _told(written, levels)
+        value = _plain(written, levels)
     except RecursionError:
         return ODD, [_TOO_DEEP]
     except ValueError as error:
@@ -190,22 +190,22 @@ def _count_keys(value: Any, levels: int, small: list[float]) -> int | None:
         return None
     is_object = type(value) is dict
     count = len(value) if is_object else 0
-    for each in value.values() if is_object else value:
-        kind = type(each)
+    for item in value.values() if is_object else value:
+        kind = type(item)
         if kind is dict or kind is list:
-            more = _count_keys(each, levels - 1, small)
+            more = _count_keys(item, levels - 1, small)
             if more is None:
                 return None
             count += more
-        elif kind is float and -_SMALL < each < _SMALL:
-            small.append(each)
+        elif kind is float and -_SMALL < item < _SMALL:
+            small.append(item)
     return count
 
 
-def _too_many(raw: bytes | msgspec.Raw, most: int) -> list[str]:
+def _too_many(raw: bytes | msgspec.Raw, limit: int) -> list[str]:
     """Between two values of a list or an object stands a comma; texts may hold some as well."""
     count = bytes(raw).count(b",")
-    return [f"{count + 1} values, or texts with as many commas: at most {most}"] * (count >= most)
+    return [f"{count + 1} values, or texts with as many commas: at most {limit}"] * (count >= limit)
 
 
 def _count_key_ends(raw: bytes) -> int:
@@ -247,7 +247,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no value of it")
 
 
-def _told(written: Any, levels: int) -> Any:
+def _plain(written: Any, levels: int) -> Any:
     """The plain value of what was written, ODD in place of what has none."""
     if isinstance(written, list) and levels < 0:
         raise RecursionError
@@ -258,9 +258,9 @@ def _told(written: Any, levels: int) -> Any:
             return ODD if _SURROGATE.search(written) else written
         case _Object():
             items = ((key, item) for key, item in written if not _SURROGATE.search(key))
-            return {key: _told(item, levels - 1) for key, item in items}
+            return {key: _plain(item, levels - 1) for key, item in items}
         case list():
-            return [_told(item, levels - 1) for item in written]
+            return [_plain(item, levels - 1) for item in written]
         case _:
             return written
 
@@ -277,7 +277,7 @@ def _unkeepable(value: Any, path: str) -> Iterator[str]:
         case _Number():
             if _number(value) is ODD:
                 yield f"a number out of range - at `{path}`"
-            elif not _is_kept(value):
+            elif not _is_exact(value):
                 yield f"a number that cannot be kept exactly - at `{path}`"
         case str():
             yield from (f"contains {what} - at `{path}`" for what in _odd_characters(value))
@@ -310,7 +310,7 @@ def _shown(key: str) -> str:
     return key[:64] if key.isprintable() else ascii(key[:64])[1:-1]
 
 
-def _is_kept(number: str) -> bool:
+def _is_exact(number: str) -> bool:
     """Whether jsonb keeps it exactly, and a double does not make it zero or infinite (C-108)."""
     digits, _, exponent = number.lower().partition("e")
     size = abs(float(number))
@@ -372,10 +372,10 @@ class _Known:
         field = self._fields[name]
         if field.encode_name not in self._value and not field.required:
             return field.default
-        found = self._value.get(field.encode_name, ODD)
-        if found is ODD or misfits(found, field.type, "$"):
+        value = self._value.get(field.encode_name, ODD)
+        if value is ODD or misfits(value, field.type, "$"):
             raise _UnknownError
-        return _typed(found, field.type)
+        return _typed(value, field.type)
 
 
 def _alternatives(kind: Any) -> list[Any]:
@@ -383,7 +383,7 @@ def _alternatives(kind: Any) -> list[Any]:
     if get_origin(kind) is Annotated:
         return _alternatives(get_args(kind)[0])
     members = get_args(kind) if _is_union(kind) else ()
-    return [each for member in members for each in _alternatives(member)] or [kind]
+    return [alternative for member in members for alternative in _alternatives(member)] or [kind]
 
 
 def _is_union(kind: Any) -> bool:
@@ -417,8 +417,8 @@ def _null(_: Any) -> None:
 
 def _moved(reason: str, path: str) -> str:
     """The reason with its place as seen from outside: `$` becomes `path`."""
-    said, at, place = reason.partition(" - at `")
-    return f"{said} - at `{path}{place[1:]}" if at else f"{said} - at `{path}`"
+    text, at, place = reason.partition(" - at `")
+    return f"{text} - at `{path}{place[1:]}" if at else f"{text} - at `{path}`"
 
 
 def _name(value: Any) -> str:

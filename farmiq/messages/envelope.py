@@ -37,13 +37,13 @@ def read(raw: bytes) -> Envelope:
     """The envelope in these bytes. Raises check.Invalid with every problem found."""
     try:
         return strict(raw)
-    except check.REFUSED as error:
+    except check.DECODE_ERRORS as error:
         body, unkeepable = check.look(raw)
         raise check.Invalid([*unkeepable, *problems(body)] or [str(error)]) from None
 
 
 def strict(raw: bytes) -> Envelope:
-    """The fast path of `read`: raises one of check.REFUSED, which names the first problem only."""
+    """The fast path of `read`: raises one of check.DECODE_ERRORS with the first problem."""
     envelope = _decoder.decode(raw)
     reasons = [
         *check.keepable(raw),

@@ -29,7 +29,7 @@ def read(topic: str, raw: bytes) -> Message:
     """The message in these bytes. Raises check.Invalid with every problem of topic and body."""
     try:
         return _read(topic, raw)
-    except check.REFUSED as error:
+    except check.DECODE_ERRORS as error:
         raise check.Invalid(_everything(topic, raw) or [str(error)]) from None
 
 
@@ -37,7 +37,7 @@ def _read(topic: str, raw: bytes) -> Message:
     where = topics.parse(topic)
     kind = _kind(where)
     worn = envelope.strict(raw)
-    mismatches = _mismatches(where, _said(worn))
+    mismatches = _mismatches(where, _fields(worn))
     if mismatches:
         raise check.Invalid(mismatches)
     payload = kind.decoder.decode(worn.payload)
@@ -47,7 +47,7 @@ def _read(topic: str, raw: bytes) -> Message:
 
 
 def _kind(where: Topic) -> MqttType:
-    name = catalogue.carried_by(where)
+    name = catalogue.event_type_of(where)
     if name is None:
         raise check.Invalid(["a camera's topic carries its firmware's own format, no envelope"])
     kind = catalogue.MQTT.get(name)
@@ -57,7 +57,7 @@ def _kind(where: Topic) -> MqttType:
     return kind
 
 
-def _said(worn: Envelope) -> dict[str, str]:
+def _fields(worn: Envelope) -> dict[str, str]:
     return {
         "tenant_id": worn.tenant_id,
         "device_id": worn.device_id,
@@ -65,17 +65,17 @@ def _said(worn: Envelope) -> dict[str, str]:
     }
 
 
-def _mismatches(where: Topic, said: dict[str, Any]) -> list[str]:
+def _mismatches(where: Topic, fields: dict[str, Any]) -> list[str]:
     return [
-        f"topic says {name} {value!r}, envelope {said[name]!r}"
+        f"topic says {name} {value!r}, envelope {fields[name]!r}"
         for name, value in _expected(where).items()
-        if name in said and said[name] != value
+        if name in fields and fields[name] != value
     ]
 
 
 def _expected(where: Topic) -> dict[str, str | None]:
     """What the envelope must say on this topic. A station's device is the registry's to know."""
-    announced = catalogue.carried_by(where)
+    announced = catalogue.event_type_of(where)
     if isinstance(where, SessionTopic):
         return {"tenant_id": where.tenant_id, "event_type": announced}
     if isinstance(where, topics.CameraTopic):
@@ -110,7 +110,7 @@ def _where_and_kind(topic: str) -> tuple[Topic | None, MqttType | None, list[str
 
 
 def _payload_problems(where: Topic | None, kind: MqttType, payload: Any) -> list[str]:
-    found = check.misfits(payload, kind.payload, PAYLOAD)
+    reasons = check.misfits(payload, kind.payload, PAYLOAD)
     if isinstance(where, TelemetryTopic) and isinstance(payload, dict):
-        found += telemetry.other_metric(where.metric_type, payload.get("metric_type"))
-    return found
+        reasons += telemetry.other_metric(where.metric_type, payload.get("metric_type"))
+    return reasons

@@ -84,22 +84,24 @@ def other_metric(in_topic: str, in_payload: object) -> list[str]:
     return [f"topic says metric {in_topic!r}, payload {in_payload!r}"]
 
 
-def told(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
+def bus_payload(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
     """The payload for the bus: the long form, and every other key as it was sent (C-04, C-109)."""
     try:
         plain = _nothing_else.decode(sent)
     except msgspec.ValidationError:
-        return _told_with_the_rest(reading, sent)
+        return _with_other_keys(reading, sent)
     if plain.value is not msgspec.UNSET and plain.metric_value is not msgspec.UNSET:
-        return _told_with_the_rest(reading, sent)
+        return _with_other_keys(reading, sent)
     return msgspec.Raw(msgspec.json.encode(reading))
 
 
-def _told_with_the_rest(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
-    said = _keys.decode(sent)
-    if "metric_value" not in said:
-        del said["value"]  # it has become the metric's value; beside one it is a key like any other
-    return msgspec.Raw(msgspec.json.encode({**said, **msgspec.structs.asdict(reading)}))
+def _with_other_keys(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
+    payload = _keys.decode(sent)
+    if "metric_value" not in payload:
+        del payload[
+            "value"
+        ]  # it has become the metric's value; beside one it is a key like any other
+    return msgspec.Raw(msgspec.json.encode({**payload, **msgspec.structs.asdict(reading)}))
 
 
 class _NothingElse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -29,7 +29,7 @@ async def together(
 
     Failures of an `expected` kind explain themselves; others are logged with their traceback.
     """
-    stop_requested = _stop_on_signal()
+    stop_requested = stop_on_signal()
     running = [
         asyncio.create_task(_never_ending(name, service)) for name, service in services.items()
     ]
@@ -42,7 +42,8 @@ async def together(
     return 0
 
 
-def _stop_on_signal() -> asyncio.Event:
+def stop_on_signal() -> asyncio.Event:
+    """Return an event that SIGINT or SIGTERM sets."""
     stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -230,7 +230,7 @@ class SimulatedStation:
 
 
 @contextlib.asynccontextmanager
-async def standing(station: SimulatedStation) -> AsyncIterator[SimulatedStation]:
+async def running(station: SimulatedStation) -> AsyncIterator[SimulatedStation]:
     """The hardware and the agent, for as long as the block lasts."""
     async with stage(station.post.station_id, station.folder) as hardware:
         station.stage = hardware

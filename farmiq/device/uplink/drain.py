@@ -194,7 +194,7 @@ class Drain:
             topic = topics.parse(message.topic)
             body = envelope.read(message.payload)
             found = receipt.read(body.payload) if isinstance(topic, topics.ReceiptTopic) else None
-        except check.REFUSED as error:
+        except check.DECODE_ERRORS as error:
             log.get(NAME).warning("drain.odd_message", reason=str(error)[:200])
             return
         if found is not None:

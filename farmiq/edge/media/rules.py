@@ -76,7 +76,7 @@ def read(raw: bytes, *, max_bytes: int) -> UploadRequest:
     """Raises check.Invalid with every problem, or TooLargeError, which has its own status: 413."""
     try:
         length = msgspec.json.decode(raw, type=_Length).contentLength
-    except check.REFUSED:
+    except check.DECODE_ERRORS:
         length = None
     if type(length) is int and length > max_bytes:
         raise TooLargeError(f"an image has at most {max_bytes} bytes, this one {length}")

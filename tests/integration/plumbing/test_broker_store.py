@@ -43,7 +43,7 @@ class Small:
         text = engine.configuration(
             name="small", store=self.folder / "store", mqtt_port=mqtt_port, nats_port=nats_port,
             monitor_port=monitor_port, sync="2m",
-            users=[(user, "pw") for user in (found.reader, found.writer, engine.KEEPER)],
+            users=[(user, "pw") for user in (found.reader, found.writer, engine.STORE_USER)],
         )  # fmt: skip
         text = text.replace(str(engine.STORE_LIMIT_BYTES), str(STORE_BYTES))
         files.write_private(self.folder / "nats.conf", text)
