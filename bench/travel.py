@@ -149,7 +149,7 @@ async def _deliver(link: mqtt.Client, sending: farm.Sending, leader: asyncio.Sem
     async with leader:
         while True:
             await link.until_up()
-            with contextlib.suppress(mqtt.Disconnected):
+            with contextlib.suppress(mqtt.DisconnectedError):
                 return await link.publish(sending.topic, sending.raw)
             await asyncio.sleep(0.1)
 

@@ -17,7 +17,7 @@ class Problem:
     reason: str
 
 
-class Unusable(Exception):  # noqa: N818 - what a person wrote, not a mistake of ours
+class RosterError(Exception):
     """Nothing of the file was taken; `problems` names every line that must change."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
@@ -30,7 +30,7 @@ def rows(
 ) -> tuple[list[Row], list[Problem]]:
     """(line, cells by column) of every row that has all cells, and what is wrong with others.
 
-    `of` is what a row stands for. Raises Unusable if the header is wrong.
+    `of` is what a row stands for. Raises RosterError if the header is wrong.
     """
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     parsed: list[Row] = []
@@ -38,7 +38,7 @@ def rows(
     try:
         header = [name.strip() for name in next(reader, [])]
         if reasons := _header_problems(header, columns, needed, of):
-            raise Unusable([Problem(1, *reason) for reason in reasons])
+            raise RosterError([Problem(1, *reason) for reason in reasons])
         for row in reader:
             line = reader.line_num
             if not any(cell.strip() for cell in row):

@@ -83,12 +83,12 @@ def import_(
     import psycopg
 
     from farmiq.cloud.camera import registration
-    from farmiq.roster import Unusable
+    from farmiq.roster import RosterError
 
     async def work(tx: "db.Connection") -> "list[tuple[Camera, str]]":
         cameras = registration.read(text)
         if problems := await registration.problems(tx, cameras):
-            raise Unusable(problems)
+            raise RosterError(problems)
         if dry_run:
             return []
         made = await registration.register(tx, cameras, made_by=terminal.actor())
@@ -101,7 +101,7 @@ def import_(
     text = rosters.text(file)
     try:
         made = _in_cloud(stack, work)
-    except Unusable as unusable:
+    except RosterError as unusable:
         rosters.print_problems(unusable.problems, as_json=as_json)
         raise typer.Exit(1) from None
     except psycopg.errors.UniqueViolation as error:

@@ -199,14 +199,14 @@ def import_(
     zone, wants_receipts, derive_intake, heartbeat_s. Every problem is listed with its line.
     """
     from farmiq.edge.devices import desk, roster
-    from farmiq.roster import Problem, Unusable
+    from farmiq.roster import Problem, RosterError
 
     environment = terminal.environment(stack)
 
     async def work(tx: "db.Connection") -> "list[Credentials]":
         rows = roster.read(text)
         if taken := await desk.taken(tx, rows):
-            raise Unusable([Problem(*problem) for problem in taken])
+            raise RosterError([Problem(*problem) for problem in taken])
         if dry_run:
             return []
         made = await desk.add_all(tx, [device for _, device in rows], actor=terminal.actor())
@@ -219,7 +219,7 @@ def import_(
     try:
         text = rosters.text(file)
         made = terminal.in_transaction(environment, work)
-    except Unusable as unusable:
+    except RosterError as unusable:
         rosters.print_problems(unusable.problems, as_json=as_json)
         raise typer.Exit(1) from None
     except desk.Taken as error:

@@ -168,7 +168,7 @@ def export(
     if bare:
         try:
             data = pictures.bare(data)
-        except pictures.Unreadable as error:
+        except pictures.UnreadableError as error:
             terminal.fail(f"this is no picture: {error}")
     out.write_bytes(data)
     document = {"media_id": str(wanted), "file": str(out), "size_bytes": len(data)}

@@ -19,7 +19,7 @@ from farmiq.cloud.forgetting import Forgotten
 from farmiq.config import CloudSettings
 from farmiq.messages import bus as envelopes
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.plumbing import consume, db, http, schedule
 from farmiq.plumbing.consume import Rejection
 
@@ -34,7 +34,7 @@ Keep = Callable[[db.Connection, Sequence[BusEvent]], Awaitable[int]]
 class Landing:
     """`keep` stores events in the caller's transaction and returns how many were new.
 
-    `check` looks at one event before that and raises Invalid if it cannot be kept.
+    `check` looks at one event before that and raises InvalidError if it cannot be kept.
     """
 
     family: str
@@ -163,7 +163,7 @@ def sort(
     for index, body in enumerate(bodies):
         try:
             events[index] = _read(body, landing)
-        except Invalid as invalid:
+        except InvalidError as invalid:
             refused[index] = Rejection("; ".join(invalid.reasons))
     return events, refused
 
@@ -171,7 +171,7 @@ def sort(
 def _read(body: bytes, landing: Landing) -> BusEvent:
     event = envelopes.read(body)
     if event.event_type not in landing.work.event_types:
-        raise Invalid([f"{event.event_type} is not for the queue {landing.work.queue}"])
+        raise InvalidError([f"{event.event_type} is not for the queue {landing.work.queue}"])
     landing.check(event)
     return event
 

@@ -41,13 +41,13 @@ _decoder = msgspec.json.Decoder(BusEvent)
 def read(raw: bytes | msgspec.Raw) -> BusEvent:
     """The event in these bytes, its payload checked against its type's.
 
-    Raises check.Invalid with every problem found, also for a type the catalogue does not know.
+    Raises check.InvalidError with every problem found, also for a type the catalogue does not know.
     """
     try:
         return _read(raw)
     except check.DECODE_ERRORS as error:
         body, unkeepable = check.look(raw)
-        raise check.Invalid([*unkeepable, *problems(body)] or [str(error)]) from None
+        raise check.InvalidError([*unkeepable, *problems(body)] or [str(error)]) from None
 
 
 def problems(body: Any) -> list[str]:
@@ -120,7 +120,7 @@ def _read(raw: bytes | msgspec.Raw) -> BusEvent:
         *_place_problems(event.event_type, place),
     ]
     if reasons:
-        raise check.Invalid(reasons)
+        raise check.InvalidError(reasons)
     catalogue.BUS[event.event_type].decoder.decode(event.payload)
     return event
 

@@ -51,7 +51,7 @@ class Odd(Enum):
 ODD = Odd.ODD
 
 
-class Invalid(Exception):  # noqa: N818 - it reads as a verdict: raise Invalid([...])
+class InvalidError(Exception):
     """The sender must change the message; `reasons` lists everything that is wrong with it."""
 
     def __init__(self, reasons: list[str]) -> None:
@@ -62,13 +62,13 @@ class Invalid(Exception):  # noqa: N818 - it reads as a verdict: raise Invalid([
 
 
 # What a strict decode raises, or a door for what only it asks: reason to look at everything.
-DECODE_ERRORS = (Invalid, msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+DECODE_ERRORS = (InvalidError, msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 def read(
     raw: bytes | msgspec.Raw, decoder: "msgspec.json.Decoder[T]", kind: type[T], *, path: str = "$"
 ) -> T:
-    """The value of `kind` in these bytes, which stand at `path`. Raises Invalid with all reasons.
+    """Return the value of `kind` in the bytes at `path`. Raises InvalidError with all reasons.
 
     Whoever lets bytes in from outside calls `keepable` too: fields that `kind` does not know are
     skipped here.
@@ -76,12 +76,12 @@ def read(
     try:
         value = decoder.decode(raw)
     except DECODE_ERRORS as error:
-        raise Invalid(problems(raw, kind, path=path) or [str(error)]) from None
+        raise InvalidError(problems(raw, kind, path=path) or [str(error)]) from None
     # PostgreSQL cannot keep it in text or jsonb; it is rare, so the cheap test leads.
     if _NUL in bytes(raw):
         reasons = problems(raw, kind, path=path)
         if reasons:
-            raise Invalid(reasons)
+            raise InvalidError(reasons)
     return value
 
 

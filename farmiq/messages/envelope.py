@@ -34,12 +34,12 @@ _decoder = msgspec.json.Decoder(Envelope)
 
 
 def read(raw: bytes) -> Envelope:
-    """The envelope in these bytes. Raises check.Invalid with every problem found."""
+    """The envelope in these bytes. Raises check.InvalidError with every problem found."""
     try:
         return strict(raw)
     except check.DECODE_ERRORS as error:
         body, unkeepable = check.look(raw)
-        raise check.Invalid([*unkeepable, *problems(body)] or [str(error)]) from None
+        raise check.InvalidError([*unkeepable, *problems(body)] or [str(error)]) from None
 
 
 def strict(raw: bytes) -> Envelope:
@@ -51,7 +51,7 @@ def strict(raw: bytes) -> Envelope:
         *_unknown_version(envelope.schema_version),
     ]
     if reasons:
-        raise check.Invalid(reasons)
+        raise check.InvalidError(reasons)
     return envelope
 
 

@@ -26,11 +26,11 @@ class Message:
 
 
 def read(topic: str, raw: bytes) -> Message:
-    """The message in these bytes. Raises check.Invalid with every problem of topic and body."""
+    """Return the message. Raises check.InvalidError with every problem of topic and body."""
     try:
         return _read(topic, raw)
     except check.DECODE_ERRORS as error:
-        raise check.Invalid(_everything(topic, raw) or [str(error)]) from None
+        raise check.InvalidError(_everything(topic, raw) or [str(error)]) from None
 
 
 def _read(topic: str, raw: bytes) -> Message:
@@ -39,7 +39,7 @@ def _read(topic: str, raw: bytes) -> Message:
     worn = envelope.strict(raw)
     mismatches = _mismatches(where, _fields(worn))
     if mismatches:
-        raise check.Invalid(mismatches)
+        raise check.InvalidError(mismatches)
     payload = kind.decoder.decode(worn.payload)
     if isinstance(where, TelemetryTopic):
         payload = telemetry.of_topic(payload, where.metric_type)
@@ -49,11 +49,15 @@ def _read(topic: str, raw: bytes) -> Message:
 def _kind(where: Topic) -> MqttType:
     name = catalogue.event_type_of(where)
     if name is None:
-        raise check.Invalid(["a camera's topic carries its firmware's own format, no envelope"])
+        raise check.InvalidError(
+            ["a camera's topic carries its firmware's own format, no envelope"]
+        )
     kind = catalogue.MQTT.get(name)
     if kind is None or type(where) not in kind.topics:
         shape = topics.SHAPES[type(where)]
-        raise check.Invalid([f"topic is not in the topic map: {shape} does not carry {name!r}"])
+        raise check.InvalidError(
+            [f"topic is not in the topic map: {shape} does not carry {name!r}"]
+        )
     return kind
 
 
@@ -105,7 +109,7 @@ def _where_and_kind(topic: str) -> tuple[Topic | None, MqttType | None, list[str
     try:
         where = topics.parse(topic)
         return where, _kind(where), []
-    except check.Invalid as invalid:
+    except check.InvalidError as invalid:
         return where, None, [*invalid.reasons]
 
 

@@ -63,17 +63,17 @@ ingested_decoder = msgspec.json.Decoder(Reading)
 def read(payload: msgspec.Raw, *, metric_type: str) -> Reading:
     """The reading in a payload sent on the topic of `metric_type` (C-48, C-85).
 
-    Raises check.Invalid if the two name different metrics, or if there is no value.
+    Raises check.InvalidError if the two name different metrics, or if there is no value.
     """
     return of_topic(check.read(payload, by_device_decoder, ReadingByDevice), metric_type)
 
 
 def of_topic(sent: ReadingByDevice, metric_type: str) -> Reading:
-    """The long form of what was sent. Raises check.Invalid without a value or on another metric."""
+    """Return the long form. Raises check.InvalidError without a value or on another metric."""
     value = sent.value if sent.metric_value is msgspec.UNSET else sent.metric_value
     if value is msgspec.UNSET or sent.metric_type not in (msgspec.UNSET, metric_type):
         broken = [f"{why} - at `$`" for rule in sent.rules if (why := rule(sent))]
-        raise check.Invalid([*broken, *other_metric(metric_type, sent.metric_type)])
+        raise check.InvalidError([*broken, *other_metric(metric_type, sent.metric_type)])
     return Reading(metric_type=metric_type, metric_value=value, unit=sent.unit)
 
 

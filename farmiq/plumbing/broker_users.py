@@ -18,7 +18,7 @@ from farmiq.plumbing import db
 BROKERS = ("nats-server", "mosquitto")
 
 
-class NotReloaded(Exception):  # noqa: N818 - a state
+class NotReloadedError(Exception):
     """The file is written, but the broker was not told; the text says why and who must act."""
 
 
@@ -57,7 +57,7 @@ class Users:
                     self._version = version
             if self._reload_pending and self._pid_file is not None:
                 reload(self._pid_file)
-        except (OSError, NotReloaded) as error:
+        except (OSError, NotReloadedError) as error:
             self.problem = f"devices are not admitted as registered: {error}"
             return {"problem": self.problem}
         self._reload_pending, self.problem = False, None
@@ -91,18 +91,18 @@ def replace(file: Path, text: str) -> None:
 
 
 def reload(pid_file: Path) -> None:
-    """Raises NotReloaded if the file names no broker that runs."""
+    """Raises NotReloadedError if the file names no broker that runs."""
     try:
         pid = int(pid_file.read_text(encoding="ascii").strip())
         running = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        raise NotReloaded(f"{pid_file} names no running broker ({error})") from None
+        raise NotReloadedError(f"{pid_file} names no running broker ({error})") from None
     if running not in BROKERS:
-        raise NotReloaded(f"{pid_file} names pid {pid}, which is {running!r} and no broker")
+        raise NotReloadedError(f"{pid_file} names pid {pid}, which is {running!r} and no broker")
     try:
         os.kill(pid, signal.SIGHUP)
     except OSError as error:
-        raise NotReloaded(
+        raise NotReloadedError(
             f"pid {pid} of {pid_file} cannot be signalled ({error.strerror}): run it as our user"
         ) from None
 

@@ -19,7 +19,7 @@ from PIL import Image, WebPImagePlugin  # noqa: F401 - loads its codec
 
 from farmiq.plumbing import pictures, quality
 from farmiq.plumbing.decoding import IDLE_S, Answer, Request
-from farmiq.plumbing.pictures import Unreadable
+from farmiq.plumbing.pictures import UnreadableError
 
 Made = tuple[dict[str, Any], bytes]
 
@@ -47,7 +47,7 @@ def answered(request: Request, data: bytes) -> tuple[Answer, bytes]:
         limit = f"{request.memory_bytes // 2**20} MiB"
         why = f"it takes more than {limit} of memory to decode"
         return Answer(problem=why, too_costly=True), b""
-    except Unreadable as error:
+    except UnreadableError as error:
         return Answer(problem=str(error), too_costly=error.too_costly), b""
     return Answer(facts=facts), made
 

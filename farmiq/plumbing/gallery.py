@@ -89,7 +89,7 @@ class Gallery:
     async def _made(self, data: bytes, make: Callable[[bytes], bytes]) -> bytes:
         try:
             return await asyncio.to_thread(make, data)
-        except (pictures.Unreadable, DecodeError) as error:
+        except (pictures.UnreadableError, DecodeError) as error:
             raise HttpError(404, f"this picture cannot be shown: {error}") from None
         except DecoderGoneError as error:
             raise HttpError(503, str(error), retry_after_s=5) from None

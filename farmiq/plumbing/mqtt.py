@@ -26,10 +26,10 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from farmiq.plumbing import log, mqtt_stream
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.mqtt_address import address
-from farmiq.plumbing.mqtt_stream import Malformed, Message, Stream
+from farmiq.plumbing.mqtt_stream import MalformedPacketError, Message, Stream
 from farmiq.plumbing.tls import Tls
 
-__all__ = ["Client", "Disconnected", "Message", "Will", "address", "connected", "end_session"]
+__all__ = ["Client", "DisconnectedError", "Message", "Will", "address", "connected", "end_session"]
 
 KEEPALIVE_S = 30
 CONNECT_TIMEOUT_S = 10.0
@@ -42,7 +42,7 @@ MAX_PACKET = 1024 * 1024
 _CONNECTING = ThreadPoolExecutor(8, thread_name_prefix="mqtt-connect")
 
 
-class Disconnected(Exception):  # noqa: N818 - a state, not a mistake
+class DisconnectedError(Exception):
     """The connection ended before the broker acknowledged: it may or may not have the message."""
 
 
@@ -191,15 +191,15 @@ class Client:
     async def publish(
         self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1
     ) -> None:
-        """Returns when the broker has acknowledged. Raises Disconnected if that is not known.
+        """Returns when the broker has acknowledged. Raises DisconnectedError if that is not known.
 
         With qos 0 nobody acknowledges: it may be lost without a word.
         """
         if not self._up.is_set():
-            raise Disconnected(self._why_down)
+            raise DisconnectedError(self._why_down)
         info = self._paho.publish(topic, payload, qos=qos, retain=retain)
         if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
-            raise Disconnected(paho.error_string(info.rc))
+            raise DisconnectedError(paho.error_string(info.rc))
         if qos == 0:
             return
         confirmed = self._loop.create_future()
@@ -209,7 +209,9 @@ class Client:
                 await confirmed
         except TimeoutError:
             self._unconfirmed.pop(info.mid, None)
-            raise Disconnected(f"no acknowledgement within {PUBLISH_TIMEOUT_S:.0f} s") from None
+            raise DisconnectedError(
+                f"no acknowledgement within {PUBLISH_TIMEOUT_S:.0f} s"
+            ) from None
 
     # --- the life of the connection
 
@@ -220,7 +222,7 @@ class Client:
             try:
                 await self._connect_once()
                 await self._tend()
-            except (OSError, Disconnected, TimeoutError) as error:
+            except (OSError, DisconnectedError, TimeoutError) as error:
                 self._why_down = str(error) or type(error).__name__
             finally:
                 self._clear_connection()
@@ -259,7 +261,7 @@ class Client:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await self._answered.wait()
         if not self._up.is_set():
-            raise Disconnected(self._why_down)
+            raise DisconnectedError(self._why_down)
 
     async def _tend(self) -> None:
         """Keepalive, until the connection is gone."""
@@ -269,7 +271,7 @@ class Client:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._down.wait()
-        raise Disconnected(self._why_down)
+        raise DisconnectedError(self._why_down)
 
     def _hear(self) -> None:
         """Tell paho's keepalive of what it did not read itself.
@@ -291,7 +293,7 @@ class Client:
         self._stop_watching()
         for confirmed in self._unconfirmed.values():
             if not confirmed.done():
-                confirmed.set_exception(Disconnected(self._why_down))
+                confirmed.set_exception(DisconnectedError(self._why_down))
         self._unconfirmed.clear()
 
     # --- paho's side
@@ -427,7 +429,7 @@ class Client:
         room_bytes = self._max_waiting_bytes - self._waiting_bytes
         try:
             messages, others = self._stream.take(max_messages=room, max_bytes=room_bytes)
-        except Malformed as error:
+        except MalformedPacketError as error:
             self._why_down = f"the broker sent {error}"
             self._lose(wire)
             return
@@ -575,7 +577,7 @@ async def end_session(url: str, client_id: str, *, tls: Tls | None = None) -> bo
     link = Client(url, client_id=client_id, persistent_session=False, tls=tls, quiet=True)
     try:
         await link._connect_once()  # noqa: SLF001 - there is nothing to keep
-    except (OSError, Disconnected, TimeoutError) as error:
+    except (OSError, DisconnectedError, TimeoutError) as error:
         return False if str(error).startswith(_REJECTED) else None
     finally:
         await link.close()

@@ -19,7 +19,7 @@ _MAX_LENGTH_BYTES = 4
 _PUBACK = 0x40_02_00_00
 
 
-class Malformed(Exception):  # noqa: N818 - a verdict on what the broker sent
+class MalformedPacketError(Exception):
     """The bytes are not MQTT: nothing after them can be understood."""
 
 
@@ -59,7 +59,7 @@ class Stream:
         """(messages, bytes of other packets) that are complete, each in the order they came.
 
         Stops after `max_messages` or the one that reaches `max_bytes`; the rest waits for the
-        next call. Raises Malformed.
+        next call. Raises MalformedPacketError.
         """
         data, at = self._bytes, 0
         messages: list[Message] = []
@@ -82,7 +82,7 @@ class Stream:
     def _is_cut(self, data: bytes, at: int, stop: int) -> bool:
         """Whether so much of a packet that is too long has come that the rest may be skipped."""
         if stop - at > self._max_packet_bytes and data[at] & _KIND != _PUBLISH:
-            raise Malformed(f"a packet of {stop - at} bytes that is no message")
+            raise MalformedPacketError(f"a packet of {stop - at} bytes that is no message")
         return stop - at > self._max_packet_bytes and len(data) - at >= self._max_packet_bytes
 
     def _message(self, data: bytes, at: int, body: int, stop: int) -> Message | None:
@@ -131,7 +131,7 @@ def _long_bounds(data: bytes, at: int) -> tuple[int, int]:
             body = at + 2 + count
             return body, body + length
     if len(data) - at > _MAX_LENGTH_BYTES:
-        raise Malformed("a packet whose length does not end")
+        raise MalformedPacketError("a packet whose length does not end")
     return 0, 0
 
 

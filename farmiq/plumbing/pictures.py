@@ -37,7 +37,7 @@ _ORIENTATION = 0x0112
 _UPRIGHT, _ORIENTATIONS = 1, range(2, 9)
 
 
-class Unreadable(Exception):  # noqa: N818 - a verdict on bytes
+class UnreadableError(Exception):
     """Not a picture that could be shown; the text says why.
 
     `too_costly`: what is wrong is how much there is of it, which no more bytes will mend.
@@ -67,10 +67,10 @@ def kind(data: bytes) -> str | None:
 
 
 def look(data: bytes) -> Picture:
-    """What it is and how large. Raises Unreadable for what is cut off, odd or absurdly large."""
+    """Return kind and size. Raises UnreadableError if it is cut off, damaged or far too large."""
     content_type = kind(data)
     if content_type is None:
-        raise Unreadable(_NONE_OF_OURS if data else "empty")
+        raise UnreadableError(_NONE_OF_OURS if data else "empty")
     bare(data)
     if content_type == WEBP:
         # To open one, its library takes memory for all of its pixels.
@@ -82,27 +82,27 @@ def look(data: bytes) -> Picture:
 def bare(data: bytes) -> bytes:
     """The same picture without EXIF (but for how to turn it), XMP, IPTC, comments and what follows.
 
-    Raises Unreadable.
+    Raises UnreadableError.
     """
     strip = {JPEG: _bare_jpeg, PNG: _bare_png, WEBP: _bare_webp}.get(kind(data) or "")
     if strip is None:
-        raise Unreadable("no JPEG, PNG or WebP")
+        raise UnreadableError("no JPEG, PNG or WebP")
     try:
         return strip(data)
     except (IndexError, ValueError):
-        raise Unreadable("it is cut off") from None
+        raise UnreadableError("it is cut off") from None
 
 
 # --- decoding: any memory and time may be taken here, so decoding.py has it done elsewhere
 
 
 def thumbnail(data: bytes) -> bytes:
-    """A small JPEG of it, upright and without metadata. Raises Unreadable."""
+    """A small JPEG of it, upright and without metadata. Raises UnreadableError."""
     return as_jpeg(small(data))
 
 
 def small(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """It decoded, upright and at most THUMBNAIL_PX long. Raises Unreadable."""
+    """It decoded, upright and at most THUMBNAIL_PX long. Raises UnreadableError."""
     with _decodable(data, max_pixels=max_pixels) as picture, _decoding():
         picture.draft("RGB", (THUMBNAIL_PX * 2, THUMBNAIL_PX * 2))
         # Made small before it is turned: turning makes a copy.
@@ -111,7 +111,7 @@ def small(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
 
 
 def check(data: bytes) -> Picture:
-    """What it is, after it was decoded to its end. Raises Unreadable."""
+    """What it is, after it was decoded to its end. Raises UnreadableError."""
     with _decodable(data) as picture:
         checked = Picture(kind(data) or "", picture.width, picture.height)
         with _decoding():
@@ -122,7 +122,7 @@ def check(data: bytes) -> Picture:
 
 
 def shrunk(data: bytes, *, side_px: int, quality: int) -> bytes:
-    """A JPEG with a longer side of `side_px`; nothing if it is no longer. Raises Unreadable."""
+    """A JPEG with a longer side of `side_px`; empty if it is no longer. Raises UnreadableError."""
     with _decodable(data) as picture, _decoding():
         if max(picture.size) <= side_px:
             return b""
@@ -149,11 +149,11 @@ def scans(data: bytes) -> int:
 def _decodable(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """It opened, if its header tells of nothing that is too much."""
     if kind(data) is None:
-        raise Unreadable(_NONE_OF_OURS)
+        raise UnreadableError(_NONE_OF_OURS)
     if kind(data) == WEBP:
         _webp_size(data, max_pixels=max_pixels)
     if kind(data) == JPEG and scans(data) > MAX_SCANS:
-        raise Unreadable(f"it is drawn more than {MAX_SCANS} times over", too_costly=True)
+        raise UnreadableError(f"it is drawn more than {MAX_SCANS} times over", too_costly=True)
     return _opened(data, max_pixels=max_pixels)
 
 
@@ -164,7 +164,7 @@ def _decoding() -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a codec makes of hostile bytes
-        raise Unreadable(f"it cannot be decoded: {error}"[:300]) from None
+        raise UnreadableError(f"it cannot be decoded: {error}"[:300]) from None
 
 
 def _opened(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -173,12 +173,12 @@ def _opened(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     except MemoryError:
         raise
     except UnidentifiedImageError:
-        raise Unreadable("it cannot be read: its beginning is damaged") from None
+        raise UnreadableError("it cannot be read: its beginning is damaged") from None
     except Exception as error:  # noqa: BLE001 - whatever a codec makes of hostile bytes
-        raise Unreadable(f"it cannot be read: {error}"[:300]) from None
+        raise UnreadableError(f"it cannot be read: {error}"[:300]) from None
     try:
         _refuse_large(picture.width, picture.height, max_pixels)
-    except Unreadable:
+    except UnreadableError:
         picture.close()
         raise
     return picture
@@ -186,7 +186,7 @@ def _opened(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
 
 def _refuse_large(width_px: int, height_px: int, max_pixels: int) -> None:
     if width_px * height_px > max_pixels:
-        raise Unreadable(
+        raise UnreadableError(
             f"{width_px} x {height_px} pixels are more than {max_pixels}", too_costly=True
         )
 
@@ -203,20 +203,20 @@ def _bare_jpeg(data: bytes) -> bytes:
     at, scanned = 2, False
     while True:
         if data[at] != 0xFF:  # noqa: PLR2004 - every marker begins so
-            raise Unreadable("a part of the JPEG does not begin where it should")
+            raise UnreadableError("a part of the JPEG does not begin where it should")
         marker = data[at + 1]
         if marker == 0xFF:  # noqa: PLR2004 - fill bytes are allowed before a marker
             at += 1
             continue
         if marker == _EOI:
             if not scanned:
-                raise Unreadable("the JPEG holds no picture")
+                raise UnreadableError("the JPEG holds no picture")
             return b"".join([*parts, b"\xff\xd9"])
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
         if marker == _SOS:
             end, scanned = _end_of_scan(data, end), True
         if end > len(data) or end < at + 4:
-            raise Unreadable("it is cut off")
+            raise UnreadableError("it is cut off")
         if marker in _JPEG_PARTS or not (_APP0 <= marker <= _APP15 or marker == _COM):
             parts.append(data[at:end])
         at = end
@@ -254,9 +254,9 @@ def _bare_png(data: bytes) -> bytes:
         size = int.from_bytes(data[at : at + 4], "big")
         name, end = data[at + 4 : at + 8], at + 12 + size
         if len(name) < 4 or end > len(data):  # noqa: PLR2004
-            raise Unreadable("it is cut off")
+            raise UnreadableError("it is cut off")
         if zlib.crc32(data[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
-            raise Unreadable(f"the part {name!r} of the PNG is damaged")
+            raise UnreadableError(f"the part {name!r} of the PNG is damaged")
         if name in _PNG_PARTS:
             parts.append(data[at:end])
         if name == b"IEND":
@@ -267,15 +267,15 @@ def _bare_png(data: bytes) -> bytes:
 def _bare_webp(data: bytes) -> bytes:
     size = int.from_bytes(data[4:8], "little")
     if size + 8 > len(data):
-        raise Unreadable("it is cut off")
+        raise UnreadableError("it is cut off")
     content = b"".join(_webp_part(*part) for part in _webp_parts(data[12 : size + 8]))
     if not content:
-        raise Unreadable("the WebP holds no picture")
+        raise UnreadableError("the WebP holds no picture")
     return b"RIFF" + (len(content) + 4).to_bytes(4, "little") + b"WEBP" + content
 
 
 def _webp_size(data: bytes, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Width and height as its first part says them. Raises Unreadable."""
+    """Width and height as its first part says them. Raises UnreadableError."""
     name, part = data[12:16], data[20:30]
     if name == b"VP8X" and len(part) == len(range(20, 30)):
         width = int.from_bytes(part[4:7], "little") + 1
@@ -287,7 +287,7 @@ def _webp_size(data: bytes, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
         width = int.from_bytes(part[6:8], "little") & 0x3FFF
         height = int.from_bytes(part[8:10], "little") & 0x3FFF
     else:
-        raise Unreadable("the WebP does not say its size")
+        raise UnreadableError("the WebP does not say its size")
     _refuse_large(width, height, max_pixels)
     return width, height
 
@@ -298,7 +298,7 @@ def _webp_parts(body: bytes) -> Iterator[tuple[bytes, bytes]]:
         name, size = body[at : at + 4], int.from_bytes(body[at + 4 : at + 8], "little")
         end = at + 8 + size
         if end > len(body):
-            raise Unreadable("it is cut off")
+            raise UnreadableError("it is cut off")
         yield name, body[at + 8 : end]
         at = end + size % 2
 

@@ -11,7 +11,7 @@ from typing import Literal
 from PIL import Image, ImageFilter, ImageStat
 
 from farmiq.plumbing import pictures
-from farmiq.plumbing.pictures import Picture, Unreadable
+from farmiq.plumbing.pictures import Picture, UnreadableError
 
 Grade = Literal["ok", "blurred", "dark", "bright", "unreadable", "missing"]
 
@@ -63,7 +63,7 @@ def assess(data: bytes) -> tuple[Quality, bytes | None]:
     try:
         picture = pictures.look(data)
         small = pictures.small(data, max_pixels=MAX_PIXELS)
-    except Unreadable as error:
+    except UnreadableError as error:
         quality = Quality(
             grade="unreadable", reason=str(error), size_bytes=len(data), sha256=sha256
         )

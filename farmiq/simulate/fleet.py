@@ -63,7 +63,7 @@ class Timing:
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
 
-class Died(Exception):  # noqa: N818 - a fault, made on purpose
+class CameraDiedError(Exception):
     """The battery gave way."""
 
 
@@ -161,9 +161,9 @@ class SimulatedCamera:
         try:
             async with asyncio.timeout(self.camera.firmware.awake_s + CONNECT_S):
                 await self._connected(Woke(image))
-        except Died:
+        except CameraDiedError:
             self._note("died")
-        except (mqtt.Disconnected, TimeoutError, OSError) as error:
+        except (mqtt.DisconnectedError, TimeoutError, OSError) as error:
             self._note("gave_up", why=str(error) or type(error).__name__)
         finally:
             if image is not None and image not in self.camera.card and self._has(image):
@@ -188,7 +188,7 @@ class SimulatedCamera:
             dies_after = self._dies_after()
             while self.is_awake:
                 if broker.connection != connection:
-                    raise mqtt.Disconnected("the broker went away")
+                    raise mqtt.DisconnectedError("the broker went away")
                 dies_after = await self._send(broker, dies_after)
                 await self._happens(Sent() if self.camera.phase == "sending" else Passed())
                 if not self._to_send and self.is_awake:
@@ -219,7 +219,7 @@ class SimulatedCamera:
         while self._to_send:
             if dies_after == 0:
                 broker.drop()
-                raise Died
+                raise CameraDiedError
             frame = self._to_send.popleft()
             data = b"" if isinstance(frame, Hello) else self._read(frame.image)
             topic, raw = camera_wire.encode(self.kit.speech, frame, data)

@@ -127,7 +127,7 @@ class Sensor:
             await broker.until_up()
             try:
                 await broker.publish(sending.topic, sending.raw)
-            except mqtt.Disconnected:
+            except mqtt.DisconnectedError:
                 self._journal.write("unknown", event_id)
                 await asyncio.sleep(0.05)
             else:
@@ -171,7 +171,7 @@ class Sensor:
             command_id=command.command_id, outcome=outcome, message=message
         )
         topic = topics.event(self._device.place, words.COMMAND_ANSWERED)
-        with contextlib.suppress(mqtt.Disconnected):
+        with contextlib.suppress(mqtt.DisconnectedError):
             await broker.publish(topic, self._unjournaled(words.COMMAND_ANSWERED, answer))
 
     def _do(self, name: str, args: dict[str, Any]) -> tuple[Any, str]:
@@ -188,7 +188,7 @@ class Sensor:
     async def _say_how_it_is(self, broker: mqtt.Client) -> None:
         while True:
             await broker.until_up()
-            with contextlib.suppress(mqtt.Disconnected):
+            with contextlib.suppress(mqtt.DisconnectedError):
                 topic = topics.status(self._device.place)
                 await broker.publish(topic, self._status("online"), retain=True)
             await asyncio.sleep(HEARTBEAT_S)

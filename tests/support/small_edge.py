@@ -76,7 +76,7 @@ class Gateway:
             event_id=ids.new(),
             now=envelope.read(events[0].raw).ts,
         )
-        with contextlib.suppress(mqtt.Disconnected):
+        with contextlib.suppress(mqtt.DisconnectedError):
             await broker.publish(topics.receipts(self.place), raw)
 
     async def command(self, name: str, args: dict[str, Any], *, command_id: str) -> None:

@@ -130,7 +130,7 @@ def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[di
     for index, raw in enumerate(raw_events):
         try:
             events.append(bus.read(raw))
-        except check.Invalid as invalid:
+        except check.InvalidError as invalid:
             details.append(_detail(index, check.look(raw)[0], invalid.reasons))
     return events, details
 

@@ -159,7 +159,7 @@ def _read(raw: bytes) -> ImageToUpload:
     try:
         image = check.read(raw, _decoder, ImageToUpload)
         reasons = check.keepable(raw)
-    except check.Invalid as invalid:
+    except check.InvalidError as invalid:
         reasons = invalid.reasons
     details = [_detail(reason) for reason in reasons]
     if not reasons:

@@ -161,7 +161,7 @@ class Drain:
     async def _publish(self, broker: mqtt.Client, event: Sending) -> None:
         try:
             await broker.publish(event.topic, event.raw)
-        except mqtt.Disconnected:
+        except mqtt.DisconnectedError:
             return  # the broker may have it or not: it is sent again
         crash.here("agent.after_puback")
         self._confirmed.append((event.seq, event.event_id))

@@ -212,7 +212,7 @@ async def _send_one(pool: db.Pool, broker: mqtt.Client) -> bool:
         return False
     try:
         await broker.publish(desk.command_address(row), command_message(row))
-    except mqtt.Disconnected as error:
+    except mqtt.DisconnectedError as error:
         log.get(NAME).warning("devices.command_not_sent", reason=str(error))
         async with db.transaction(pool) as tx:
             await store.forget_try(tx, row["command_id"])

@@ -234,7 +234,7 @@ async def _body(request: Request, decoder: Any, kind: Any) -> Any:
     raw = await http.body(request, what="a request", max_bytes=MAX_BODY_BYTES, kind=None)
     try:
         return check.read(raw, decoder, kind)
-    except check.Invalid as invalid:
+    except check.InvalidError as invalid:
         details = [{"reason": reason} for reason in invalid.reasons]
         raise http.HttpError(400, "the request is not valid", details=details) from None
 

@@ -432,7 +432,7 @@ class TestSending:
         await self.command(pool)
 
         async def away() -> None:
-            raise mqtt.Disconnected("gone")
+            raise mqtt.DisconnectedError("gone")
 
         async def fine() -> None:
             pass

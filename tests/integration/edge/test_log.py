@@ -284,7 +284,7 @@ async def test_full_log_refuses_senders_until_it_is_stored_and_tells_of_it(
     url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
     async with mqtt.connected(url, client_id="filling", persistent_session=False) as link:
         await link.until_up()
-        with contextlib.suppress(mqtt.Disconnected):
+        with contextlib.suppress(mqtt.DisconnectedError):
             for topic, raw in waiting:
                 await link.publish(topic, raw)
                 acknowledged += 1
@@ -307,7 +307,7 @@ async def until_published(broker: stack.Stack, message: tuple[str, bytes]) -> No
     while True:
         try:
             await publish(broker, message)
-        except mqtt.Disconnected:
+        except mqtt.DisconnectedError:
             continue
         return
 
@@ -341,7 +341,7 @@ async def test_readings_of_a_device_are_stored_in_the_order_sent(
                     await link.until_up()
                     try:
                         await link.publish(topic, raw)
-                    except mqtt.Disconnected:
+                    except mqtt.DisconnectedError:
                         continue
                     break
 

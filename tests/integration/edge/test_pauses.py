@@ -50,7 +50,7 @@ async def send(link: mqtt.Client, place: Place) -> UUID:
     raw = message(event_id, device_id=place.device_id)
     while True:
         await link.until_up()
-        with contextlib.suppress(mqtt.Disconnected):
+        with contextlib.suppress(mqtt.DisconnectedError):
             await link.publish(topics.telemetry(place, "temperature"), raw)
             return event_id
 

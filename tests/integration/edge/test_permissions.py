@@ -353,10 +353,10 @@ async def test_the_registry_is_written_to_the_broker_and_kept_there(
         assert users.problem is None
         lost = users_of(pool, file, own=["GATEWAY"], pid_file=tmp_path / "no.pid")
         file.unlink()
-        await lost.keep()
+        await lost.refresh()
         assert "names no running broker" in (lost.problem or "")
         nowhere = users_of(pool, tmp_path / "no" / "where.conf", own=["GATEWAY"], pid_file=None)
-        await nowhere.keep()
+        await nowhere.refresh()
         assert "No such file" in (nowhere.problem or "")
     assert broker.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES,LOG,KEEPER"
 

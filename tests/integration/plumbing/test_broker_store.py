@@ -143,7 +143,7 @@ async def test_broker_that_retained_messages_have_filled_lets_devices_in_again(
     """As a version before left it: nobody gets an answer to CONNECT."""
     async with device(small) as greedy:
         await greedy.until_up()
-        with contextlib.suppress(mqtt.Disconnected):
+        with contextlib.suppress(mqtt.DisconnectedError):
             for number in range(150):
                 await greedy.publish(f"iot/telemetry/t/f/b/d/m{number}", LONG, retain=True)
     async with device(small) as link:
@@ -168,7 +168,7 @@ async def test_full_queue_lets_clients_in_and_takes_messages_again_when_it_is_ta
         sending = asyncio.gather(
             *(sender.publish("iot/telemetry/t/f/b/d/m", LONG) for _ in range(150))
         )
-        with pytest.raises(mqtt.Disconnected):
+        with pytest.raises(mqtt.DisconnectedError):
             await sending
     await store.look()
     assert store.use is not None
@@ -180,7 +180,7 @@ async def test_full_queue_lets_clients_in_and_takes_messages_again_when_it_is_ta
             await sender.until_up()
 
             async def taken() -> bool:
-                with contextlib.suppress(mqtt.Disconnected):
+                with contextlib.suppress(mqtt.DisconnectedError):
                     await sender.until_up()
                     await sender.publish("iot/telemetry/t/f/b/d/m", LONG)
                     return True

@@ -20,7 +20,7 @@ import trustme
 
 from farmiq.plumbing import mqtt
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.mqtt import Client, Disconnected, Message, Will
+from farmiq.plumbing.mqtt import Client, DisconnectedError, Message, Will
 from farmiq.plumbing.tls import Tls
 from farmiq.stack import broker as engine
 from farmiq.stack import processes
@@ -204,7 +204,7 @@ async def test_a_killed_broker_is_found_again_and_nothing_acknowledged_is_lost(
         gateway.ack(await take(gateway, 1))
         await durable.kill()
         await until(lambda: device.problem() and gateway.problem())
-        with pytest.raises(Disconnected):
+        with pytest.raises(DisconnectedError):
             await device.publish(TOPIC, b"while it is away")
 
         await durable.restart()
@@ -233,7 +233,7 @@ async def test_a_publish_under_way_when_the_broker_dies_is_not_called_done(durab
         results = await asyncio.gather(*waiting, return_exceptions=True)
 
         unkndurable = [one for one in results if one is not None]
-        assert all(isinstance(one, Disconnected) for one in unkndurable)
+        assert all(isinstance(one, DisconnectedError) for one in unkndurable)
         acknowledged = len(results) - len(unkndurable)
         await durable.restart()
     async with durable.gateway() as gateway:
@@ -360,7 +360,7 @@ async def test_a_publish_that_is_never_acknowledged_is_given_up(
         processes.send(silent, signal.SIGSTOP)
         try:
             await until(lambda: brokers.is_stopped(own.server.pid))
-            with pytest.raises(Disconnected, match="no acknowledgement within"):
+            with pytest.raises(DisconnectedError, match="no acknowledgement within"):
                 await device.publish(TOPIC, b"into the silence")
         finally:
             processes.send(silent, signal.SIGCONT)
@@ -374,7 +374,7 @@ async def test_a_wrong_password_is_said(own: Broker) -> None:
     async with mqtt.connected(url, client_id="gateway-1", topics=[UP]) as client:
         await until(lambda: "refused" in (client.problem() or ""))
         assert client.problem() == "broker: refused: Not authorized"
-        with pytest.raises(Disconnected, match="Not authorized"):
+        with pytest.raises(DisconnectedError, match="Not authorized"):
             await client.publish(TOPIC, b"x")
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.plumbing import mqtt_stream
-from farmiq.plumbing.mqtt_stream import Malformed, Message, Stream
+from farmiq.plumbing.mqtt_stream import MalformedPacketError, Message, Stream
 
 ALL = {"max_messages": 10**9, "max_bytes": 10**9}
 PINGRESP, SUBACK, PUBACK = b"\xd0\x00", b"\x90\x03\x00\x01\x01", b"\x40\x02\x00\x07"
@@ -125,11 +125,11 @@ def test_what_is_no_message_of_ours_goes_to_the_library_as_it_came(packet: bytes
 def test_what_is_not_mqtt_is_said() -> None:
     stream = Stream(connection=1, max_packet_bytes=64)
     stream.feed(b"\x32\xff\xff\xff\xff\x01")
-    with pytest.raises(Malformed, match="length does not end"):
+    with pytest.raises(MalformedPacketError, match="length does not end"):
         stream.take(**ALL)
     stream = Stream(connection=1, max_packet_bytes=64)
     stream.feed(b"\x90\xff\x7f")
-    with pytest.raises(Malformed, match="no message"):
+    with pytest.raises(MalformedPacketError, match="no message"):
         stream.take(**ALL)
 
 
