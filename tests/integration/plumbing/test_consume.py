@@ -93,7 +93,7 @@ async def test_what_is_confirmed_is_consumed_in_batches(publisher: Publisher, vh
     batches: list[list[bytes]] = []
 
     await publisher.publish(outgoing(*sent), timeout_s=60)
-    async with consuming(vhost, taking(batches), most=50, linger_s=60) as consumer:
+    async with consuming(vhost, taking(batches), max_messages=50, linger_s=60) as consumer:
         await until(lambda: consumer.settled == 150)
 
     assert [body for batch in batches for body in batch] == sent

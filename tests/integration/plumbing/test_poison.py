@@ -168,7 +168,7 @@ async def test_one_at_a_time_is_over_when_as_many_came_as_were_on_the_way(
     some = [(str(number).encode(), Properties()) for number in range(60)]
     async with relay(vhost, free_port()) as between:
         await between.up()
-        async with consuming(between.url, taking(batches), most=5, linger_s=1) as consumer:
+        async with consuming(between.url, taking(batches), max_messages=5, linger_s=1) as consumer:
             await between.down()
             await until(consumer.problem)
             await put(vhost, *some)
