@@ -160,7 +160,7 @@ async def _store(
         await tx.execute(
             """
             update petri_observations
-            set quality = %(verdict)s, quality_reason = %(reason)s, size_bytes = %(size_bytes)s,
+            set quality = %(grade)s, quality_reason = %(reason)s, size_bytes = %(size_bytes)s,
               sha256 = %(sha256)s, width_px = %(width_px)s, height_px = %(height_px)s,
               sharpness = %(sharpness)s, brightness = %(brightness)s, dark_share = %(dark_share)s,
               bright_share = %(bright_share)s, thumbnail_url = %(thumbnail_url)s,
