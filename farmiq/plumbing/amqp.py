@@ -29,7 +29,7 @@ CONFIRMED_WITHIN_S = 3.0
 DELIVERY_LIMIT = 50
 WHO_CREATES = "`farmiq topology apply` creates it"
 
-# What the client raises when the broker is away, refuses or is slow: never the message's fault.
+# Raised if the broker is unreachable, refuses or is slow; never the fault of a message.
 UNAVAILABLE = (
     aiormq.exceptions.AMQPError,
     aio_pika.exceptions.AMQPError,

@@ -74,7 +74,7 @@ def _salvage(data: bytes) -> tuple[int, int, pamqp.frame.FrameTypes] | None:
 
 
 def _deliver(content: bytes) -> commands.Basic.Deliver:
-    """Under a routing key or from an exchange that is not UTF-8; nobody decides by these."""
+    """Return a delivery whose routing key or exchange is not UTF-8; neither is used to decide."""
     at = 1 + content[0]
     deliver = commands.Basic.Deliver(content[1:at].decode())
     deliver.delivery_tag, flags = struct.unpack_from(">QB", content, at)

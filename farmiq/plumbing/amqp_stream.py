@@ -131,7 +131,7 @@ class Link:
         """Answers until the connection ends; then everything that waits has failed."""
         try:
             while True:
-                # Two heartbeats missed mean that nobody is there.
+                # Two missed heartbeats: the broker is gone.
                 async with asyncio.timeout(2 * self._heartbeat_s):
                     answer = await self._next()
                 self._hear(answer)
@@ -153,7 +153,7 @@ class Link:
                 for batch in self._answered(method.delivery_tag, many=method.multiple):
                     batch.failed(NotAcceptedError("a queue is full or a node is away (nack)"))
             case commands.Basic.Return():
-                # Not said of which batch: whoever waits sends again, and dedupe absorbs that.
+                # The batch is unknown: all senders that wait send again; dedupe absorbs that.
                 why = f"{method.reply_text}: {method.exchange} {method.routing_key}"
                 for batch in {*self._waiting.values()}:
                     batch.failed(NotAcceptedError(f"no queue for a message ({why})"))

@@ -31,11 +31,11 @@ SUBJECT = "$SYS.REQ.USER.AUTH"
 CLIENT_ID, SESSIONS = "broker.client_id", "broker.sessions"
 # Of one login: sessions, and how many more of it are being ended before a new one is refused.
 MAX_SESSIONS, MAX_ENDINGS = 8, 4
-# So old may be what we know of who is connected, and so long is nobody ended who was heard.
+# Maximum age of the list of connected clients; a session heard so recently is not ended.
 OPEN_FRESH_S, GRACE_S = 0.5, 2.0
 # Passwords of one login that wait to be checked.
 MAX_CHECKS = 4
-# What is remembered of refusals until somebody is told.
+# Rejections that are counted separately until the next report.
 MAX_REJECTIONS = 50
 LOG_EVERY_S = 60.0
 CUT_LOOKS = 4
@@ -259,7 +259,7 @@ class Callout:
     # --- answering the broker
 
     async def answer(self) -> None:
-        """Without end, once the logins are known; a broker that is away is looked for again."""
+        """Answer the broker for ever, once the logins are known; reconnect if it is gone."""
         await self._known.wait()
         backoff = Backoff(cap_s=2.0)
         while True:
@@ -317,7 +317,7 @@ class Callout:
         account = (self._accounts or {}).get(user)
         refused = await self._rejection(request, account)
         if (self._accounts or {}).get(user) != account:
-            # Changed while we looked; whoever was connected is being cut already.
+            # Changed while we looked; its connections are being closed already.
             refused = LOGIN, _NO_LOGIN
         now = int(time.time())
         answer: dict[str, object] = {"type": "authorization_response", "version": 2}
@@ -378,7 +378,7 @@ class Callout:
             return self._open[1]
 
     def _note(self, kind: str, user: str, host: str, reason: str) -> None:
-        """Whoever invents logins hides nobody: beyond a crowd they are one."""
+        """Count many invented logins as one, so that they do not hide the others."""
         matter = (kind, user, host)
         if (
             kind == LOGIN
@@ -418,7 +418,7 @@ def _is_right(given: bytes, secret_bcrypt: str) -> bool:
     try:
         return bcrypt.checkpw(given, secret_bcrypt.encode())
     except ValueError:
-        # Longer than any secret of ours, or a hash that is none.
+        # Longer than any secret of ours, or not a hash.
         return False
 
 

@@ -32,7 +32,7 @@ class Connection(msgspec.Struct, frozen=True):
     in_bytes: int = 0
     authorized_user: str = ""
     mqtt_client: str = ""
-    # When it ended, of one that did.
+    # When it ended; None while it is open.
     stop: datetime | None = None
 
 

@@ -39,14 +39,14 @@ class Refusal:
     kind: str
     sender: str
     words: str
-    # Whom it said it is, where the log tells.
+    # The login that it used, if the log has it.
     login: str | None = None
     # Of a takeover: the place that was taken.
     client_id: str | None = None
 
 
 def read(line: str) -> Refusal | None:
-    """What this line of a NATS server's log tells of, or None."""
+    """Return the rejection that a line of a NATS server's log reports, or None."""
     if match := _VIOLATION.search(line):
         did = "publish" if match["what"] == "Publish" else "subscribe"
         what = f"client {match['client']} tried to {did}: {match['rest']}"

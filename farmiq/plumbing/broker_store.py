@@ -26,7 +26,7 @@ MAX_RETAINED_BYTES = 16 * 1024
 # not released. The rest is for sessions. Where a gateway reads a log, that has most of the queue.
 QUEUE_SHARE, RETAINED_SHARE, QOS2_SHARE = 0.75, 0.10, 0.05
 LOG_SHARE = 0.60
-# So full a store is told of; when it is calmer than that again, the matter is over.
+# An alert opens at this share of the store, and closes below the second.
 WARN_SHARE, CALM_SHARE = 0.5, 0.4
 TIMEOUT_S = 5.0
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from farmiq.plumbing import db
 
-# What a pid must be running before it is told to reload: a pid file may be older than the machine.
+# The program that a pid must run before it gets a signal: a pid file may be from before a reboot.
 BROKERS = ("nats-server", "mosquitto")
 
 
 class NotReloadedError(Exception):
-    """The file is written, but the broker was not told; the text says why and who must act."""
+    """The file is written, but the broker did not reload; the text says why and who must act."""
 
 
 class Users:

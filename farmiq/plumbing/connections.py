@@ -63,7 +63,7 @@ class Limits:
 
 @dataclass(eq=False)
 class Connection:
-    """One place in the table; whoever serves the connection keeps the fields true."""
+    """One place in the table; the code that serves the connection updates its fields."""
 
     address: str
     # Since when we wait for the client to say or take something; None while we work for it.
@@ -83,7 +83,7 @@ class Connections:
     _by_address: Counter[str] = field(default_factory=Counter)
 
     def admit(self, host: str, *, now: float, close: Callable[[], object]) -> Connection | None:
-        """A place for a new connection, or None if nobody can make room for it."""
+        """Return a place for a new connection, or None if there is no room for it."""
         address = address_of(host)
         limits = self.limits
         if (
@@ -146,7 +146,7 @@ async def accept(listener: socket.socket, connections: Connections, serve: Serve
     beginning: set[asyncio.Task[object]] = set()
     try:
         while True:
-            # One at a time: those who are served get their turn between two who come.
+            # One at a time, so that open connections are served between two new ones.
             await asyncio.sleep(0)
             try:
                 accepted, peer = await loop.sock_accept(listener)

@@ -27,7 +27,7 @@ from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.delivery import Delivery, Properties
 from farmiq.plumbing.tls import Tls
 
-# A broker takes messages away that are held for half an hour, and counts it as a delivery.
+# A broker takes back messages that are held for half an hour, and counts that as a delivery.
 HOLD_S = 600.0
 PUBLISH_TIMEOUT_S = 10.0
 # After a connection died: so long, or for as many as it may have held, one message at a time.
@@ -150,7 +150,7 @@ class Consumer:
         """For ever; one message at a time only until the danger seems to be over."""
         self._problem = None
         while max_messages > 1 or self._careful:
-            # The library may have lost it while a connection came or went; nobody says it twice.
+            # The library may lose a cancellation while a connection opens or closes.
             end_if_cancelled(beyond=self._cancelled)
             batch = await inbox.batch(
                 max_messages=max_messages, linger_s=self._linger_s if max_messages > 1 else 0.0
@@ -208,7 +208,7 @@ class Consumer:
     async def _publish_failed(
         self, outbox: aiormq.abc.AbstractChannel, batch: Sequence[Delivery], outcomes: _Outcomes
     ) -> None:
-        """Each refused one is confirmed where it waits next. Holds while there is no room."""
+        """Publish each rejected message to its next queue. Waits while there is no room."""
         left = [(batch[index], outcome) for index, outcome in sorted(outcomes.items())]
         backoff = Backoff()
         while left:
@@ -267,7 +267,7 @@ class Consumer:
             CONSUMED.labels(queue=queue, outcome="dead" if is_dead else "again").inc()
 
     def _log_consumed(self, batch: Sequence[Delivery], outcomes: _Outcomes) -> None:
-        """What was taken; the rest is told apart."""
+        """Log what was taken; the rest has its own log lines."""
         taken = (_named(delivery) for index, delivery in enumerate(batch) if index not in outcomes)
         log.events(
             self._log,

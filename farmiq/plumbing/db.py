@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 Meaning = Literal["data", "retry", "wait", "refuse", "bug"]
 
-# What an SQLSTATE, or else its class, means for whoever sent the statement (C-81):
+# What an SQLSTATE, or else its class, means for the sender of the statement (C-81):
 # data: it can never succeed with this data, so the batch is split;
-# retry: the same transaction may succeed in a moment; wait: when somebody has mended the database;
+# retry: the same transaction may succeed in a moment; wait: when the database is repaired;
 # refuse: schema or rights are not ours, so the process ends and says so; bug: everything else.
 MEANINGS: dict[str, Meaning] = {
     "22": "data",  # data exception

@@ -19,7 +19,7 @@ from farmiq import crash
 from farmiq.plumbing import db
 from farmiq.plumbing.backoff import Backoff
 
-# Rows in one transaction: enough to be quick, few enough that nobody waits long for their locks.
+# Rows in one transaction: enough to be quick, few enough to hold their locks only briefly.
 BATCH = 100
 MAX_COUNTS = 1000
 _ATTEMPTS = 5
@@ -202,7 +202,7 @@ class Quarantine(Protocol):
 async def redrive(
     pool: db.Pool, source: Quarantine, chosen: Filter, *, limit: int, dry_run: bool = False
 ) -> Result:
-    """Handle the rows again, oldest first. Raises db.UNAVAILABLE if the database stays away."""
+    """Handle the rows again, oldest first. Raises db.UNAVAILABLE if the database stays down."""
     table = source.table
     query = f"""
         select {table.id} as id, raw_size_bytes > octet_length(raw) as truncated,

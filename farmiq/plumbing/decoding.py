@@ -131,7 +131,7 @@ def _start() -> _Worker:
         process = subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-m", MODULE, str(its.fileno())],
             cwd=_ROOT,
-            # None of our secrets: what decodes strangers' bytes may turn against us.
+            # None of our secrets: a decoder of untrusted bytes may be taken over.
             env={},
             pass_fds=[its.fileno()],
             stdin=subprocess.DEVNULL,

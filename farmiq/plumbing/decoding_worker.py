@@ -25,7 +25,7 @@ Made = tuple[dict[str, Any], bytes]
 
 
 def serve(connection: Connection) -> None:
-    """Answer one request after the other, until nobody asks any more."""
+    """Answer requests one by one, until the connection closes."""
     _be_modest()
     own_bytes = _memory_bytes()
     while connection.poll(IDLE_S):

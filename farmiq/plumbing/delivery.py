@@ -29,7 +29,7 @@ OURS = (ATTEMPTS, REASON, QUEUE, EXCHANGE, ROUTING_KEY, FAILED_AT, DEATHS)
 MAX_REASON = 500
 # All properties of a message stand in one frame, and ours are added: far below a frame's 128 KiB.
 MAX_HEADER_BYTES = 64 * 1024
-# A count that somebody else wrote may be any number, and no queue tries so often.
+# A count from outside may be any number, and no queue tries so often.
 MAX_ATTEMPTS = 1_000_000
 _BROKERS = "x-death"
 
@@ -61,13 +61,13 @@ class Delivery:
 
     @property
     def attempts(self) -> int:
-        """How often it was tried and failed before; a header that is no count is none."""
+        """Return how many attempts failed before; a header that is no count means 0."""
         count = self.headers.get(ATTEMPTS)
         return count if isinstance(count, int) and 0 < count < MAX_ATTEMPTS else 0
 
 
 def origin(delivered: str, header: str, headers: Mapping[str, Any]) -> str:
-    """Where a message was first published: once set aside, its own headers say so."""
+    """Return where a message was first published; after a failure its headers have it."""
     original = headers.get(header)
     return original if isinstance(original, str) else delivered
 
@@ -89,7 +89,7 @@ def failed_properties(
 
 
 def afresh(delivery: Delivery) -> Properties:
-    """The properties it had before it was ever set aside."""
+    """Return the properties that it had before its first failure."""
     headers = {
         name: value
         for name, value in delivery.headers.items()

@@ -48,7 +48,7 @@ def describe(flow: "Flow", pause: Pause | None) -> str:
 
 @dataclass
 class Flow:
-    """How much each sender may send; `per_second` of 0 means that nobody is held back."""
+    """How much each sender may send; `per_second` of 0 means no limit."""
 
     per_second: float
     burst: float

@@ -1,16 +1,16 @@
-"""Follows a log that somebody else writes, rotates and truncates; reads a little at a time."""
+"""Follows a log that another program writes, rotates and truncates, in small parts."""
 
 import os
 from pathlib import Path
 from typing import BinaryIO
 
 MAX_BYTES = 1 * 2**20
-# So far behind nobody catches up by reading: the rest is skipped, and said to be.
+# If more than this is unread, the older part is skipped and counted.
 MAX_BEHIND = 64 * 2**20
 
 
 class Follower:
-    """Begins at the end of the file: what was there before was somebody else's to read."""
+    """Begins at the end of the file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -50,7 +50,7 @@ class Gallery:
         }
 
     async def whole(self, request: Request, key: str, sha256: str, mime_type: str) -> Response:
-        """Raises HttpError 404 if the bytes are gone, 503 if the store is away."""
+        """Raises HttpError 404 if the bytes are gone, 503 if the store is unreachable."""
         tag = f'"{sha256}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=NOT_CHANGED, headers={**_HEADERS, "ETag": tag})

@@ -1,4 +1,4 @@
-"""The HTTP door of a process: one address, the routes of every service in it, one error body.
+"""The HTTP server of a process: one address, the routes of every service in it, one error body.
 
 Always there: /healthz (the process lives), /readyz (its parts work; names what does not),
 /metrics (Prometheus), /version.
@@ -320,7 +320,7 @@ class HttpServer:
         )
 
     def part(self, name: str) -> "HttpServer":
-        """The same door for one service: nobody is ready before it has said what it stands on.
+        """The same server for one service, which is not ready before it has registered its checks.
 
         Otherwise who asks in the first moment is told "ready", sends, and nobody listens yet.
         """
@@ -611,7 +611,7 @@ class _Protocol(H11Protocol):
         self._note_place()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Anybody can ask for one; nobody needs to read of it."""
+        """Do not log it: anybody can request an upgrade."""
 
     def _note_place(self) -> None:
         """Whether we wait for the client: for its request, or for it to take the answer."""
@@ -654,7 +654,7 @@ class _Protocol(H11Protocol):
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Called while h11's error is being handled, whose hint tells headers that are too long."""
+        """Called while h11's error is handled; its hint marks headers that are too long."""
         status = getattr(sys.exception(), "error_status_hint", 400)
         self._refuse(
             HttpError(TOO_LONG, "the headers are too long")
@@ -775,7 +775,7 @@ class _Identify:
 
 
 def _route(scope: Scope) -> str:
-    """The path of the route as it is written; only FastAPI's own kind tells it by itself."""
+    """Return the path of the route as written; only FastAPI's own routes are in the scope."""
     if "route" in scope:
         return str(scope["route"].path)
     endpoint = scope.get("endpoint")
@@ -876,7 +876,7 @@ async def _reject_repeated_parameters(request: Request) -> None:
 
 
 async def _on_gone(_: Request, error: Exception) -> Response:
-    """Who sent the body went away in the middle of it, or sent no HTTP; nobody hears this."""
+    """The client left while it sent the body, or sent no HTTP; nobody reads this answer."""
     log.get("http").debug("http.gone", error=repr(error))
     return Response(status_code=400)
 

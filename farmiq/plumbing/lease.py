@@ -1,4 +1,4 @@
-"""A turn: what only one process may do at a time, by a lease in the site's database (C-102).
+"""A lease in the site's database, for work that only one process may do at a time (C-102).
 
 Whoever holds the lease works and renews it; the others stand by and take it when it runs out or is
 given back. A holder that slept through its lease asks before it goes on, and steps back if
@@ -42,7 +42,7 @@ def holder(port: int) -> str:
 
 
 class LeaderLease:
-    """`take_turns(work)` runs `work` whenever, and only while, it is our turn."""
+    """`run_as_leader(work)` runs `work` while, and only while, we hold the lease."""
 
     def __init__(
         self, pool: db.Pool, *, name: str, holder: str, lasts_s: float, works_as: str = ""
@@ -54,14 +54,14 @@ class LeaderLease:
         self._working = False
         self._sure_until = 0.0
         self._lost = asyncio.Event()
-        # The first time we inherit from whoever ran at our place before; who lost it queues up.
+        # At the start we take over from our predecessor of the same name; later we wait.
         self._heir = True
         self._other: tuple[str, datetime] | None = None
         self._unavailable: str | None = None
         self._log = log.get(name)
 
     def problem(self) -> str | None:
-        """Standing by is no problem: there is somebody who works."""
+        """Return what is wrong; to stand by is not, as another instance works."""
         if self._fence is not None:
             return None if self._working else "its turn has just come"
         if self._other is not None:
@@ -69,7 +69,7 @@ class LeaderLease:
         return self._unavailable or "it is not known yet whose turn it is"
 
     def started(self) -> None:
-        """The work tells its own problems from now on."""
+        """From now on the work reports its own problems."""
         self._working = True
 
     def note(self) -> str | None:
@@ -79,7 +79,7 @@ class LeaderLease:
         return f"standby: {who} is active; its lease ends {until:%H:%M:%S}Z unless renewed"
 
     def is_active(self) -> bool:
-        """Whether it is surely our turn; who slept through the lease is not sure."""
+        """Whether we surely hold the lease; not after its time has passed."""
         return self._fence is not None and time.monotonic() < self._sure_until
 
     async def run_as_leader(self, work: Callable[[], Awaitable[None]]) -> NoReturn:
@@ -92,7 +92,7 @@ class LeaderLease:
                 await self._give_back()
 
     async def confirm(self) -> None:
-        """Returns only while it is our turn; whoever waits here in vain is about to be ended."""
+        """Return only while we hold the lease; who lost it waits until it is cancelled."""
         backoff = Backoff(cap_s=2.0)
         while time.monotonic() >= self._sure_until:
             if self._lost.is_set():
@@ -182,7 +182,7 @@ async def _end(*tasks: "asyncio.Future[Any]") -> None:
 async def take(
     tx: db.Connection, name: str, holder: str, *, lasts_s: float, heir: bool = False
 ) -> int | None:
-    """The fence of our turn, or None if it is somebody else's; an heir takes its own name's.
+    """Return our fencing token, or None if another holds it; an heir takes over its own name's.
 
     A lease that lasts longer than any was taken by a clock that has been set back: it is void.
     """
@@ -210,7 +210,7 @@ async def take(
 async def renew(
     tx: db.Connection, name: str, holder: str, fence: int | None, *, lasts_s: float
 ) -> bool:
-    """False if another has taken it; late is fine as long as nobody has."""
+    """Return False if another has taken it; a late renewal is fine until then."""
     cursor = await tx.execute(
         """
         update leases set expires_at = fn_now() + %s * interval '1 second'

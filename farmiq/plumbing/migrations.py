@@ -237,7 +237,7 @@ def _apply_one(connection: psycopg.Connection, file: Migration, functions: Seque
 
 
 def _apply_concurrently(connection: psycopg.Connection, file: Migration) -> None:
-    """It keeps nobody waiting, so it may wait itself; an index that was not finished goes first."""
+    """It blocks nobody, so it may wait for locks; unfinished indexes are dropped first."""
     connection.execute("set lock_timeout = 0")
     names = [match["name"].lower() for match in _CONCURRENT.finditer(file.sql)]
     broken = connection.execute(

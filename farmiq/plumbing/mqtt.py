@@ -1,4 +1,4 @@
-"""MQTT 3.1.1, QoS 1: a connection that comes back by itself and acknowledges when told to.
+"""MQTT 3.1.1, QoS 1: a connection that reconnects by itself and acknowledges on request.
 
 paho speaks the protocol, but for the two packets that come by the thousand: messages are taken
 from the stream of bytes, and acknowledgements written to it, many at once (D-40). The asyncio loop
@@ -38,7 +38,7 @@ PUBLISH_TIMEOUT_S = 20.0
 READ_BYTES = 256 * 1024
 # Longer messages are cut: what is taken from a broker stays in memory for a while.
 MAX_PACKET = 1024 * 1024
-# Name lookup, TCP and TLS block; whoever else fills the loop's own threads must not delay them.
+# Name lookup, TCP and TLS block; other users of the loop's own threads must not delay them.
 _CONNECTING = ThreadPoolExecutor(8, thread_name_prefix="mqtt-connect")
 
 
@@ -353,7 +353,7 @@ class Client:
         self._answered.set()
 
     def _now_down(self) -> None:
-        # At once: whoever publishes in a loop would otherwise never let the loop find out.
+        # At once: a caller that publishes in a loop would otherwise never let the loop notice.
         self._up.clear()
         self._down.set()
         self._answered.set()

@@ -205,7 +205,7 @@ class Bucket:
         return None
 
     async def _call(self, call: Callable[..., T], *args: Any, **named: Any) -> T:
-        """In a thread of our own: a store that hangs keeps nobody else's work waiting."""
+        """Run in a thread of our own: a store that hangs does not delay other work."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CALL_WITHIN_S):
             return await loop.run_in_executor(self._threads, partial(call, *args, **named))

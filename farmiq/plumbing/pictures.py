@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 JPEG, PNG, WEBP = "image/jpeg", "image/png", "image/webp"
-# More is no photograph but an attack on whoever unpacks it.
+# More is no photograph but an attack on its decoder.
 MAX_PIXELS = 40_000_000
 THUMBNAIL_PX = 320
 # Each costs time for every pixel, and a file can hold thousands; encoders write about ten.
@@ -147,7 +147,7 @@ def scans(data: bytes) -> int:
 
 
 def _decodable(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """It opened, if its header tells of nothing that is too much."""
+    """Open it, if its header is within the limits."""
     if kind(data) is None:
         raise UnreadableError(_NONE_OF_OURS)
     if kind(data) == WEBP:
@@ -233,7 +233,7 @@ def _end_of_scan(data: bytes, at: int) -> int:
 
 
 def _turned(data: bytes) -> bytes:
-    """EXIF that says how to turn the picture and nothing else; nothing if it stands upright."""
+    """Return EXIF with the orientation alone; empty if the picture is upright."""
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG",)) as picture:
             orientation = picture.getexif().get(_ORIENTATION, _UPRIGHT)

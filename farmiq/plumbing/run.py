@@ -69,7 +69,7 @@ async def _end(tasks: "list[asyncio.Task[None]]") -> None:
 
 
 def _failed(tasks: "list[asyncio.Task[None]]", expected: tuple[type[Exception], ...]) -> bool:
-    """Say so for each that failed; a cancelled one did as it was told."""
+    """Log each task that failed, and return whether one did; cancelled is not failed."""
     failures = [task.exception() for task in tasks if not task.cancelled()]
     for failure in failures:
         if isinstance(failure, expected):
@@ -130,6 +130,6 @@ def _causes(failure: Exception) -> Iterator[Exception]:
 
 
 def _place(failure: Exception) -> str:
-    """What failed where: the traceback of each such is told once."""
+    """Return what failed where; the traceback of each is logged once."""
     frames = traceback.extract_tb(failure.__traceback__)
     return f"{type(failure).__name__} {frames[-1].filename}:{frames[-1].lineno}" if frames else ""

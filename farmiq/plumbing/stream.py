@@ -31,9 +31,9 @@ PULL_MESSAGES = 1_000
 PULL_BYTES = 8 * 2**20
 PULL_S = 30.0
 HEARTBEAT_S = 2.0
-# While we ask the broker says something at every heartbeat; a broker that is silent is away.
+# While a request is open the broker sends heartbeats; a silent broker is gone.
 SILENT_S = 3 * HEARTBEAT_S
-# A consumer that nobody asks for so long is removed by the broker.
+# The broker removes a consumer without requests after this time.
 INACTIVE_S = 30.0
 
 _MESSAGE_NOT_FOUND = 10037
@@ -215,7 +215,7 @@ class Reader:
         return taken
 
     def publish(self, subject: str, payload: bytes) -> None:
-        """Whoever is connected and subscribed hears it once, at most; nothing is said if nobody."""
+        """Publish with QoS 0: subscribers get it at most once; no error if there are none."""
         if self._server is None or self._lost is not None:
             raise LostError(self._lost or "not connected")
         self._server.publish(subject, payload)
@@ -263,7 +263,7 @@ class Reader:
         return Start(info.created, begin_seq)
 
     async def _rewound(self, position: Position, info: Info) -> str:
-        """Why the position is none of this stream, or nothing."""
+        """Return why the position does not belong to this stream, or nothing."""
         if position.created != info.created:
             return "the broker made the stream anew"
         if position.seq > info.last_seq:
@@ -363,7 +363,7 @@ class Reader:
             self._arrived.set()
 
     def _take_status(self, status: str, *, is_over: bool) -> None:
-        """What the broker says of a request; `is_over`: of the one that we wait for."""
+        """Handle the status of a request; `is_over`: of the one that we wait for."""
         code = status[:3]
         if code == "100":  # a heartbeat
             return

@@ -48,7 +48,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An Ed25519 or RSA key; its id is its thumbprint (RFC 7638), nobody's to choose.
+    """An Ed25519 or RSA key; its id is its thumbprint (RFC 7638), so nobody chooses it.
 
     `text` is the point of the one, and `RSA.` with the modulus of the other.
     """
