@@ -203,7 +203,7 @@ def _agent(settings: DeviceSettings) -> list[tuple[str, Probe]]:
 
 
 def check_outbox(tenants: list[handlers.TenantStatus], *, stall_s: float) -> Check:
-    """Pure: what waits is fine as long as it moves; what is set aside waits for a person."""
+    """Pure: what waits is fine as long as it moves; dead letters wait for a person."""
     waiting, dead = sum(tenant.waiting for tenant in tenants), sum(tenant.dlq for tenant in tenants)
     oldest_s = max((tenant.oldest_s for tenant in tenants), default=0.0)
     failing = [tenant.tenant_id for tenant in tenants if tenant.consecutive_failures]

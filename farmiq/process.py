@@ -1,4 +1,4 @@
-"""One process: the services asked for, side by side, behind one HTTP door per site.
+"""One process: the services asked for, side by side, behind one HTTP server per site.
 
 A service that fails starts again and is named in /readyz meanwhile; the others go on.
 """
@@ -28,7 +28,7 @@ class WrongRoleError(NotStartableError):
     """The login could see past row level security."""
 
 
-# Failures that explain themselves and that somebody must mend first.
+# Failures that explain themselves and that a person must fix first.
 EXPECTED = (NotStartableError, tokens.TokenError)
 
 
@@ -99,7 +99,7 @@ async def _run(
 
 
 class Schema:
-    """The site's database: services wait for one that is away and refuse one that is wrong."""
+    """The site's database: services wait until it answers, and do not start on a wrong one."""
 
     def __init__(self, site: str, url: str) -> None:
         self._site, self._url = site, url

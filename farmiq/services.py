@@ -13,7 +13,7 @@ Run = Callable[[Any, http.HttpServer], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """`name` is what a person types and sees; the module's `run(settings, door)` is the service."""
+    """`name` is what a person types; the module's `run(settings, server)` is the service."""
 
     name: str
     site: str

@@ -397,7 +397,7 @@ def _edge_hops(edge: Rows, *, arrived: bool) -> list[Hop]:
 
 
 def _goes_in_aggregates(edge: Rows) -> bool:
-    """Whether a reading is here, is not owed, and is of a metric that somebody has set."""
+    """Whether a reading is here, is not in the outbox, and is of a configured metric."""
     raw = edge.get("telemetry_raw")
     return raw is not None and edge["sync_outbox"] is None and raw["is_set"]
 
@@ -409,7 +409,7 @@ def _unowed(raw: dict[str, Any], *, by_itself: bool) -> str:
 
 
 def _recorded_hops(table: str, edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
-    """Of feed and barn; what was made from another event was not seen at the door."""
+    """Hops of feed and barn; an event made from another one did not come from a device."""
     row, seen = edge[table] or {}, edge["ingress_dedupe"]
     made = row.get("parent_event_id")
     what = f"{row['source']} {row['quantity_kg']:g} kg" if "source" in row else row["record_type"]

@@ -122,7 +122,7 @@ _EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config.settings")
 
 
 def main() -> None:
-    """Whatever the machine answers is told in a sentence; a traceback is for our own mistakes."""
+    """Print errors of the machine as a sentence; a traceback is for our own mistakes."""
     gc.set_threshold(GARBAGE)
     try:
         app()

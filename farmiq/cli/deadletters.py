@@ -256,5 +256,5 @@ def _print_one(row: dict[str, Any], *, as_json: bool) -> None:
         typer.echo(f"reason    {reason}")
     cut = ", cut short: it cannot be redriven" if row["truncated"] else ""
     typer.echo(f"bytes     {row['raw_size_bytes']}{cut}\n")
-    # Escaped: whatever a stranger sent must not steer this terminal.
+    # Escaped: untrusted text must not control this terminal.
     typer.echo(raw.decode("utf-8", "backslashreplace").encode("unicode_escape").decode())

@@ -313,7 +313,7 @@ async def _readings(connection: Any, table: str, key: str) -> list[tuple[str, st
 
 
 async def _recorded(connection: Any, *, delivered: bool) -> list[tuple[str, str]]:
-    """Feed and barn: (event id, content) of what devices told, or of what was delivered of it."""
+    """Feed and barn: (event id, content) of what devices sent, or of what was delivered of it."""
     intakes = await connection.execute(
         """
         select i.intake_id::text, i.device_id, i.source, i.feed_lot_id, i.quantity_kg, i.occurred_at

@@ -83,7 +83,7 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
 
 
 def _derive_intakes(edge_url: str) -> None:
-    """Barns without a feeder: the weight of the silo tells what was eaten."""
+    """Barns without a feeder: intake is derived from the weight of the silo."""
     with psycopg.connect(edge_url) as connection:
         for device_id in ("barn-2-silo", "barn-4-silo"):
             connection.execute(
@@ -137,7 +137,7 @@ def _write(root: Path, site: Site) -> None:
 
 
 def _client_id(earlier: Site | None) -> str:
-    """Stays the same, and nobody guesses it: whoever knew it could end the gateway's session."""
+    """Stable and hard to guess: another client of this id would end the gateway's session."""
     known = earlier.environment.get("FARMIQ_EDGE_MQTT_CLIENT_ID") if earlier else None
     return known or f"edge-ingress-gateway-{secrets.token_hex(8)}"
 

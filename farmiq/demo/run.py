@@ -145,7 +145,7 @@ async def running(
 
 
 def _stop(children: dict[str, Child], say: Say) -> None:
-    """End what still runs; the senders first, so that they find somebody to say goodbye to."""
+    """End what still runs; the senders first, so that they can disconnect."""
     left = [child for child in reversed(children.values()) if child.process.poll() is None]
     if left:
         say(f"stopping {', '.join(child.name for child in left)}")
@@ -202,7 +202,7 @@ def _herding(folder: Path, seconds: float | None) -> list[str]:
 
 
 def _fleet(folder: Path) -> list[str]:
-    """Battery cameras at sites in three zones; they wake when they are told to, by their schedules.
+    """Battery cameras at sites in three zones; they wake by their schedules.
 
     Each run has a folder of its own: numbers on the cards begin at 1 again.
     """

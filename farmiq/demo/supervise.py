@@ -23,7 +23,7 @@ CHECK_WITHIN_S = 180.0
 
 
 class Supervisor:
-    """Watches one farm. `say` is told of everything that happens, a sentence each."""
+    """Watches one farm. `say` gets a sentence for everything that happens."""
 
     def __init__(self, farm: Farm, say: Callable[[str], None]) -> None:
         self._farm, self._say = farm, say

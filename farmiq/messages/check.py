@@ -20,7 +20,7 @@ from farmiq.messages import kinds
 T = TypeVar("T")
 
 MAX_DEPTH = 32
-# A message may be wrong in a hundred thousand places; whoever mends it does not read them all.
+# A message may have a hundred thousand errors; nobody reads them all.
 MAX_REASONS = 1000
 MAX_REASON = 500
 # Looking at a message takes time by its values, so there is a most; commas tell how many there are.
@@ -61,7 +61,7 @@ class InvalidError(Exception):
         super().__init__("; ".join(self.reasons))
 
 
-# What a strict decode raises, or a door for what only it asks: reason to look at everything.
+# What a strict decode, or a caller's own check, raises: the reason to look at everything.
 DECODE_ERRORS = (InvalidError, msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
@@ -125,7 +125,7 @@ def only_holds(raw: bytes, parts: Sequence[msgspec.Raw], *, names: frozenset[str
 def look(
     raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, max_values: int = MAX_VALUES
 ) -> tuple[Any, list[str]]:
-    """The slow path: what these bytes say, as far as it can be told, and why they cannot be kept.
+    """The slow path: the value of these bytes, as far as readable, and why they cannot be stored.
 
     ODD stands where nothing can be told: for the whole of what is not JSON, for a number out of
     range, for text with half a character. `misfits` passes over it.
@@ -170,7 +170,7 @@ _frame = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def _some(reasons: Iterator[str]) -> list[str]:
-    """One more than are told, so that it shows that there are more."""
+    """Return one more than are shown, so that it is visible that there are more."""
     return list(islice(reasons, MAX_REASONS + 1))
 
 
@@ -306,7 +306,7 @@ def _odd_characters(text: str) -> Iterator[str]:
 
 
 def _shown(key: str) -> str:
-    """A reason is told in answers and kept in tables: it must be text itself."""
+    """A reason goes into answers and tables, so it must be plain text."""
     return key[:64] if key.isprintable() else ascii(key[:64])[1:-1]
 
 
@@ -321,7 +321,7 @@ def _is_exact(number: str) -> bool:
 
 
 def _misfits(value: Any, kind: Any, path: str) -> Iterator[str]:
-    if value is ODD or kind is msgspec.Raw:  # told already, or anything fits
+    if value is ODD or kind is msgspec.Raw:  # reported already, or anything fits
         return
     for part in _alternatives(kind):
         if _is_struct(part) and isinstance(value, dict):

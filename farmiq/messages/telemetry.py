@@ -98,14 +98,13 @@ def bus_payload(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
 def _with_other_keys(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
     payload = _keys.decode(sent)
     if "metric_value" not in payload:
-        del payload[
-            "value"
-        ]  # it has become the metric's value; beside one it is a key like any other
+        # It has become metric_value; beside one it is a key like any other.
+        del payload["value"]
     return msgspec.Raw(msgspec.json.encode({**payload, **msgspec.structs.asdict(reading)}))
 
 
 class _NothingElse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Only what `told` makes the long form of; whether it fits has been seen to."""
+    """Only the keys that `bus_payload` rewrites; their values are checked before."""
 
     unit: str
     metric_type: str | msgspec.UnsetType = msgspec.UNSET

@@ -19,11 +19,11 @@ MAX_CAMERA_PAYLOAD_BYTES = 128 * 1024
 # What the gateway listens to: everything that devices send. Receipts and commands run the other
 # way; listening to `iot/#` would bring every one of them back to us.
 UP = ("iot/telemetry/#", "iot/event/#", "iot/status/#", "iot/weighvision/#")
-# What the edge tells devices: receipts, and commands.
+# What the edge sends to devices: receipts and commands.
 DOWN = ("iot/ack/#", "iot/command/#")
 # The stream of a NATS broker that holds what devices send until the gateway has stored it.
 LOG = "FARMIQ_UP"
-# Of these the broker keeps the last message for whoever comes later.
+# The broker retains the last message of these.
 RETAINED = ("iot/status/#",)
 
 CameraChannel = Literal["status", "data", "ack", "cmd"]
@@ -140,7 +140,7 @@ def session(where: SessionTopic) -> str:
 
 
 def command(place: Place, name: str) -> str:
-    """Down: what a device is told to do."""
+    """Down: a command to a device."""
     return f"iot/command/{_levels(place)}/{name}"
 
 

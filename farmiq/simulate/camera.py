@@ -164,7 +164,7 @@ class Camera:
 
     @property
     def patient_until(self) -> float:
-        """When it does something without being told."""
+        """When it does something without a command."""
         return min(self.until, self.sleeps_at)
 
 
@@ -305,5 +305,5 @@ def cut(camera: Camera) -> Camera:
 
 
 def with_image(camera: Camera, image: Image) -> Camera:
-    """A picture that was taken although nobody could be reached."""
+    """Add a picture that was taken without a connection."""
     return _with(camera, image)

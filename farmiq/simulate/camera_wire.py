@@ -125,7 +125,7 @@ def _chunk(speech: Speech, chunk: Chunk, part: bytes) -> bytes:
 
 
 def decode(speech: Speech, raw: bytes) -> Answer | None:
-    """What the camera was told, or None for what its firmware does not understand."""
+    """Decode a message to the camera; None if its firmware does not understand it."""
     fields = _object(raw)
     name = fields.get("image_name")
     if fields.get("ACK_OK"):

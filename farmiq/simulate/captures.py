@@ -72,7 +72,7 @@ class Stored:
 
 @dataclass
 class Account:
-    """The journal, read. `waiting` are captures that nobody acknowledged."""
+    """The content of the journal. `waiting` are captures without an acknowledgement."""
 
     captures: dict[tuple[str, int], Capture] = field(default_factory=dict)
     acked: set[tuple[str, int]] = field(default_factory=set)

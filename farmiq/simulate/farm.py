@@ -48,7 +48,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """Something that a device tells in every so many rounds of its readings."""
+    """An event that a device sends in every so many rounds of its readings."""
 
     event_type: str
     every: int
@@ -207,7 +207,7 @@ def wrapped(
 def happening(
     device: Device, habit: Habit, *, at: datetime, event_id: UUID, seq: int, chance: float
 ) -> Sending:
-    """What a device tells by this habit: feed dispensed, or a record of the barn."""
+    """The event of this habit: feed dispensed, or a record of the barn."""
     payload: feed.FeedDispensed | barn.BarnRecordCreated
     if habit.event_type == feed.DISPENSED:
         quantity_kg = round(20 + 10 * chance, 1)

@@ -55,7 +55,7 @@ Witness = Callable[[str, Image, str], Awaitable[str | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """`every_s` None: cameras sleep until the next_wake that they were told, as real ones do."""
+    """`every_s` None: cameras sleep until the next_wake that they received, as real ones do."""
 
     every_s: float | None = 5.0
     between_frames_s: float = 0.0

@@ -99,7 +99,7 @@ async def _until(
     cameras: list[SimulatedCamera],
     say: Callable[[str], None],
 ) -> None:
-    """Until the work is done, the time over or somebody asks; then what goes on is cut."""
+    """Wait until the work is done, the time is over or a stop is requested; then cancel it."""
     ends_at = None if seconds is None else time.monotonic() + seconds
     waiting: asyncio.Future[Any] = asyncio.create_task(stop_requested.wait())
     while not (work.done() or waiting.done()):

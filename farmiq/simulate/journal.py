@@ -1,4 +1,4 @@
-"""The account of a simulator: every event it sent, what was in it, and what it was told.
+"""The account of a simulator: every event it sent, its content, and the answers.
 
 One JSON line per act. `sent` is on the disk (fsync) before the first byte leaves; then `ok` (the
 broker acknowledged), `unknown` (the connection ended first: it may have arrived or not), `stored`
@@ -79,7 +79,7 @@ class Tally:
 
     @property
     def unconfirmed(self) -> set[str]:
-        """Sent, and never told that it arrived."""
+        """Sent, without an answer that it arrived."""
         return self.events["sent"] - self.events["ok"] - self.events["stored"]
 
     def _new_lines(self) -> Iterator[Entry]:

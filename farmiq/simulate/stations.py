@@ -206,7 +206,7 @@ class SimulatedStation:
             stands_s=habits.stands_s,
             calm=habits.calm,
         )
-        # Who does not see the empty scale first cannot know that somebody new stands on it.
+        # Without an empty scale in between, a new animal cannot be noticed.
         self._disturbed = not self.hears
         await asyncio.sleep(max(1.0, coming.gap_s))
         await self.stage.visit(coming)

@@ -148,7 +148,7 @@ def outside(stack: Path) -> Path:
 
 
 def make_outside(stack: Path) -> Path:
-    """Make that folder, and refuse one that somebody else put there."""
+    """Make that folder; refuse one of another user."""
     folder = outside(stack)
     folder.mkdir(mode=0o711, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.geteuid():

@@ -205,9 +205,9 @@ def settings(data: Path, port: int) -> tuple[str, ...]:
 
 
 def remove_stale_pid_file(data: Path) -> None:
-    """Remove the pid file of a crashed server when its pid belongs to a stranger by now.
+    """Remove the pid file of a crashed server when its pid belongs to another program by now.
 
-    PostgreSQL would take the stranger for a server on the same data and refuse to start.
+    PostgreSQL would take that for a server on the same data and refuse to start.
     """
     pid_file = data / "postmaster.pid"
     if pid_file.exists() and not _serves(int(pid_file.read_text().split()[0]), data):

@@ -87,7 +87,7 @@ def parse_stat(text: str) -> Stat:
 
 
 def recognise(pid: int, text: str, boot: str) -> Process | None:
-    """Name the process that a stat line describes; one that has ended is none."""
+    """Name the process that a stat line describes; None if it has ended."""
     stat = parse_stat(text)
     if stat.ended:
         return None

@@ -184,7 +184,7 @@ def arguments(folder: Path, ports: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def sockets(ports: Mapping[str, int]) -> tuple[Path, ...]:
-    """Return the Unix sockets that `weed` makes in /tmp, whatever it is told, and leaves there."""
+    """Return the Unix sockets that `weed` always makes in /tmp, and leaves there."""
     folder = Path("/tmp")  # noqa: S108 not our choice
     plain = [folder / f"seaweedfs-{part}-{ports[part]}.sock" for part in PARTS]
     grpc = [folder / f"seaweedfs-{part}-grpc-{ports[f'{part}-grpc']}.sock" for part in PARTS]

@@ -112,7 +112,7 @@ class Stack:
         self._reap()
 
     def freeze(self, engine: str) -> None:
-        """Stop an engine where it stands: it answers nobody and loses nothing until `thaw`."""
+        """Freeze an engine: it does not answer and loses nothing until `thaw`."""
         processes.send_family(self._started(engine), signal.SIGSTOP)
 
     def thaw(self, engine: str) -> None:
