@@ -261,7 +261,7 @@ async def _fleet(engines: Stack, plan: Plan, *, count: int, seed: int, say: Say)
             took_s = time.perf_counter() - began
             after = {name: machine.cpu_s(pid) for name, pid in pids.items()} | _own_cpu()
             resident_mb = most_resident_mb(running.pid)
-    verdict = await _cloud(engines).verdict(folder / "captures.jsonl")
+    verdict = await _cloud(engines).report(folder / "captures.jsonl")
     chunks, size = _sent(engines, [each.kit.mac for each in made])
     found = Fleet(
         cameras=count,

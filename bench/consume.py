@@ -77,7 +77,7 @@ async def _running(work: Awaitable[None]) -> AsyncIterator["asyncio.Future[None]
 
 
 async def _ours(url: str, pool: db.Pool) -> None:
-    async def handle(bodies: list[bytes]) -> dict[int, consume.Refused]:
+    async def handle(bodies: list[bytes]) -> dict[int, consume.Rejection]:
         return await sink.store_events(pool, bodies, service.READINGS)
 
     await consume.Consumer(

@@ -64,7 +64,7 @@ async def _rate(
         while left:
             await write(pool, left.pop())
 
-    async with db.pool(url, name="bench", most=WRITERS) as pool:
+    async with db.pool(url, name="bench", max_size=WRITERS) as pool:
         began = time.monotonic()
         await asyncio.gather(*(writer(pool) for _ in range(WRITERS)))
         return len(parts) * BATCH / (time.monotonic() - began)

@@ -55,7 +55,7 @@ async def make_session(url: str, client_id: str, topics: Sequence[str]) -> None:
 
 async def end_session(url: str, client_id: str) -> None:
     """A clean connection under the same name makes the broker forget the session."""
-    async with mqtt.connected(url, client_id=client_id, keep_session=False) as session:
+    async with mqtt.connected(url, client_id=client_id, persistent_session=False) as session:
         await session.until_up()
 
 

@@ -78,7 +78,7 @@ def empty(url: str) -> None:
 async def claim_ms(url: str, *, times: int = 15) -> list[float]:
     """Milliseconds of each claim of 500, commit included."""
     found = []
-    async with db.pool(url, name="bench", most=2) as pool:
+    async with db.pool(url, name="bench", max_size=2) as pool:
         for _ in range(times):
             started = time.perf_counter()
             async with db.transaction(pool) as tx:
@@ -111,7 +111,7 @@ async def settle_rate(admin: str, url: str, *, rows: int = SETTLED) -> float:
     """Rows per second through claim and settle as the forwarder drains: two lanes of batches."""
     empty(admin)
     fill(admin, rows)
-    async with db.pool(url, name="bench", most=LANES) as pool:
+    async with db.pool(url, name="bench", max_size=LANES) as pool:
         started = time.perf_counter()
         done = await asyncio.gather(*(_settle(pool, f"lane {n}") for n in range(LANES)))
         if sum(done) != rows:

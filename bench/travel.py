@@ -130,7 +130,7 @@ async def _sense(
 ) -> int:
     client_id, number = f"bench-{ids.new().hex}", 0
     async with (
-        mqtt.connected(url, client_id=client_id, keep_session=False, quiet=True) as link,
+        mqtt.connected(url, client_id=client_id, persistent_session=False, quiet=True) as link,
         asyncio.TaskGroup() as group,
     ):
         await link.until_up()
@@ -149,7 +149,7 @@ async def _deliver(link: mqtt.Client, sending: farm.Sending, leader: asyncio.Sem
     async with leader:
         while True:
             await link.until_up()
-            with contextlib.suppress(mqtt.Disconnected):
+            with contextlib.suppress(mqtt.DisconnectedError):
                 return await link.publish(sending.topic, sending.raw)
             await asyncio.sleep(0.1)
 

@@ -118,13 +118,13 @@ def _parse_cursor(value: Any) -> Position:
 
 def any_case(choices: Sequence[str]) -> BeforeValidator:
     """Accepts a choice in any case: people type `incomplete`."""
-    known = {choice.lower(): choice for choice in choices}
+    known = {value.lower(): value for value in choices}
     return BeforeValidator(lambda value: known.get(str(value).lower(), value))
 
 
-def choice(choices: Sequence[str]) -> Any:
+def one_of(choices: Sequence[str]) -> Any:
     """For a text that must be one of these, where no Literal names them."""
-    pattern = "|".join(re.escape(each) for each in choices)
+    pattern = "|".join(re.escape(text) for text in choices)
     return Field(pattern=f"^(?:{pattern})$", json_schema_extra={"enum": [*choices]})
 
 
@@ -189,14 +189,14 @@ def parse(kind: type[F], request: Request) -> F:
     """The query of a page for people. Raises HttpError 400 with all reasons in the message."""
     names = [name for name, _ in request.query_params.multi_items()]
     repeated = sorted({name for name in names if names.count(name) > 1})
-    found = [(name, "is given more than once") for name in repeated]
+    reasons = [(name, "is given more than once") for name in repeated]
     try:
         query = kind.model_validate(dict(request.query_params))
     except ValidationError as error:
-        found += problems(error)
-    if found:
-        message = "; ".join(f"{field}: {reason}" for field, reason in found)
-        details = [{"field": field, "reason": reason} for field, reason in found]
+        reasons += problems(error)
+    if reasons:
+        message = "; ".join(f"{field}: {reason}" for field, reason in reasons)
+        details = [{"field": field, "reason": reason} for field, reason in reasons]
         raise HttpError(400, f"the address is not valid: {message}", details=details) from None
     return query
 
@@ -246,7 +246,7 @@ class JsonBody(Generic[T]):
         if self._raw is None:
             spec = self._spec
             self._raw = await http.body(
-                self._request, what=spec.what, most=spec.max_bytes, kind=spec.content_type
+                self._request, what=spec.what, max_bytes=spec.max_bytes, kind=spec.content_type
             )
         return self._raw
 
@@ -302,7 +302,7 @@ class BodyOf(Generic[T]):
         reasons: list[str]
         try:
             value = self._decoder.decode(raw)
-        except check.REFUSED as error:
+        except check.DECODE_ERRORS as error:
             reasons = [*check.problems(raw, self.kind), *self._unknown(raw)] or [str(error)]
         else:
             # Also what jsonb or text cannot hold, and keys that stand there twice.

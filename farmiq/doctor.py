@@ -62,7 +62,7 @@ def is_configured(environment: Mapping[str, str]) -> bool:
 
 async def examine(environment: Mapping[str, str]) -> list[Check]:
     """Probe all that the settings name, at the same time; none of it is changed."""
-    found: list[Check] = []
+    failed: list[Check] = []
     probes: list[tuple[str, Probe]] = []
     for mark, name, settings, make in (
         ("FARMIQ_EDGE_DB_URL", "edge", EdgeSettings, _edge),
@@ -73,7 +73,7 @@ async def examine(environment: Mapping[str, str]) -> list[Check]:
             try:
                 loaded: Any = settings.load(environment)
             except SettingsError as error:
-                found.append(
+                failed.append(
                     Check(
                         f"{name} settings", False, str(error).replace("\n", "; "),
                         f"`farmiq config {name}` explains every setting",
@@ -81,7 +81,7 @@ async def examine(environment: Mapping[str, str]) -> list[Check]:
                 )  # fmt: skip
                 continue
             probes += make(loaded)
-    return found + list(await asyncio.gather(*(_bounded(name, probe) for name, probe in probes)))
+    return failed + list(await asyncio.gather(*(_bounded(name, probe) for name, probe in probes)))
 
 
 def _edge(settings: EdgeSettings) -> list[tuple[str, Probe]]:
@@ -90,7 +90,7 @@ def _edge(settings: EdgeSettings) -> list[tuple[str, Probe]]:
 
     async def outbox() -> Check:
         async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
-            return judge_outbox(await handlers.status(tx), stall_s=settings.sync_stall_s)
+            return check_outbox(await handlers.status(tx), stall_s=settings.sync_stall_s)
 
     async def held() -> Check:
         async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
@@ -110,7 +110,7 @@ def _edge(settings: EdgeSettings) -> list[tuple[str, Probe]]:
 
     async def disks() -> Check:
         levels = disk.Levels(settings.disk_warn_percent, settings.disk_shed_percent)
-        return judge_disk("edge disk", disk.paths(settings.disk_paths), levels)
+        return check_disk("edge disk", disk.paths(settings.disk_paths), levels)
 
     probes: list[tuple[str, Probe]] = [
         ("edge database", lambda: _database("edge", db_url)),
@@ -145,15 +145,15 @@ def _cloud(settings: CloudSettings) -> list[tuple[str, Probe]]:
                 "cloud bus", False, f"does not answer: {amqp.why(error)}",
                 "start RabbitMQ, or correct FARMIQ_AMQP_URL",
             )  # fmt: skip
-        return judge_queues(counts, limits)
+        return check_queues(counts, limits)
 
     async def clock() -> Check:
         async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
             rows = await db.fetch_all(tx, "select extract(epoch from clock_timestamp())::float8")
-        return judge_clock("cloud clock", time.time() - rows[0][0], "the database")
+        return check_clock("cloud clock", time.time() - rows[0][0], "the database")
 
     async def disks() -> Check:
-        return judge_disk("cloud disk", ("/",), LEVELS)
+        return check_disk("cloud disk", ("/",), LEVELS)
 
     probes: list[tuple[str, Probe]] = [
         ("cloud database", lambda: _database("cloud", db_url)),
@@ -185,10 +185,10 @@ def _agent(settings: DeviceSettings) -> list[tuple[str, Probe]]:
                 "agent", False, f"nothing answers on {url}",
                 "start it with `farmiq agent run`; `farmiq agent status` looks into its buffer",
             )  # fmt: skip
-        return judge_agent(status)
+        return check_agent(status)
 
     async def disks() -> Check:
-        return judge_disk("agent disk", (str(settings.buffer_dir),), LEVELS)
+        return check_disk("agent disk", (str(settings.buffer_dir),), LEVELS)
 
     broker_url = settings.mqtt_url.get_secret_value()
     return [
@@ -202,16 +202,14 @@ def _agent(settings: DeviceSettings) -> list[tuple[str, Probe]]:
     ]
 
 
-def judge_outbox(tenants: list[handlers.TenantStatus], *, stall_s: float) -> Check:
-    """Pure: what waits is fine as long as it moves; what is set aside waits for a person."""
-    waiting, aside = sum(each.waiting for each in tenants), sum(each.dlq for each in tenants)
-    oldest_s = max((each.oldest_s for each in tenants), default=0.0)
-    failing = [each.tenant_id for each in tenants if each.consecutive_failures]
-    detail = (
-        f"{waiting:,} wait for the cloud, the oldest for {oldest_s:,.0f} s; {aside:,} set aside"
-    )
+def check_outbox(tenants: list[handlers.TenantStatus], *, stall_s: float) -> Check:
+    """Pure: what waits is fine as long as it moves; dead letters wait for a person."""
+    waiting, dead = sum(tenant.waiting for tenant in tenants), sum(tenant.dlq for tenant in tenants)
+    oldest_s = max((tenant.oldest_s for tenant in tenants), default=0.0)
+    failing = [tenant.tenant_id for tenant in tenants if tenant.consecutive_failures]
+    detail = f"{waiting:,} wait for the cloud, the oldest for {oldest_s:,.0f} s; {dead:,} set aside"
     remedy = ""
-    if aside:
+    if dead:
         remedy = "`farmiq outbox ls --status dlq` says why the cloud refused them"
     elif failing:
         remedy = f"delivery fails for {', '.join(failing)}: `farmiq outbox stats` says why"
@@ -220,7 +218,7 @@ def judge_outbox(tenants: list[handlers.TenantStatus], *, stall_s: float) -> Che
     return Check("edge outbox", not remedy, detail, remedy)
 
 
-def judge_queues(counts: Mapping[str, int], limits: Mapping[str, int]) -> Check:
+def check_queues(counts: Mapping[str, int], limits: Mapping[str, int]) -> Check:
     """Pure: dead letters wait for a person, and a queue half full for its consumer."""
     piles = {bus.UNROUTED_QUEUE, *(work.dead_letters for work in bus.WORKS)}
     dead = sum(count for queue, count in counts.items() if queue in piles)
@@ -238,7 +236,7 @@ def judge_queues(counts: Mapping[str, int], limits: Mapping[str, int]) -> Check:
     return Check("cloud bus", not remedy, detail, remedy)
 
 
-def judge_agent(status: Mapping[str, Any]) -> Check:
+def check_agent(status: Mapping[str, Any]) -> Check:
     """Pure: what a running agent says of itself, as `farmiq agent status` shows it."""
     detail = (
         f"{'connected' if status['connected'] else 'not connected'}; {status['backlog']:,} events "
@@ -248,14 +246,14 @@ def judge_agent(status: Mapping[str, Any]) -> Check:
     return Check("agent", not bad, detail, _remedy(bad, "`farmiq agent status` says what is wrong"))
 
 
-def judge_clock(name: str, offset_s: float, other: str) -> Check:
+def check_clock(name: str, offset_s: float, other: str) -> Check:
     """Pure: `offset_s` is how far this machine is ahead of the other."""
     far = abs(offset_s) > MAX_CLOCK_OFFSET_S
     words = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} {other}"
     return Check(name, not far, words, _remedy(far, "set the clock: is NTP running here?"))
 
 
-def judge_disk(name: str, paths: tuple[str, ...], levels: disk.Levels) -> Check:
+def check_disk(name: str, paths: tuple[str, ...], levels: disk.Levels) -> Check:
     usage = {}
     for path in paths:
         try:
@@ -263,9 +261,9 @@ def judge_disk(name: str, paths: tuple[str, ...], levels: disk.Levels) -> Check:
         except OSError as error:
             return Check(name, False, str(error), "correct the path in the settings")
         usage[path] = disk.Usage(total, free)
-    verdict = disk.judge(usage, levels)
-    full = verdict.state != "fine"
-    detail = f"{verdict.path} is {verdict.percent:.0f} % full"
+    fullness = disk.judge(usage, levels)
+    full = fullness.state != "fine"
+    detail = f"{fullness.path} is {fullness.percent:.0f} % full"
     return Check(name, not full, detail, _remedy(full, "make room, or give it a larger disk"))
 
 
@@ -283,7 +281,9 @@ async def _broker(name: str, url: str, tls: Tls, variable: str) -> Check:
     Always the same one: a login has a few sessions, and a new id each time would end the agent's.
     """
     client_id = f"{unquote(urlsplit(url).username or 'farmiq')}/doctor"
-    async with mqtt.connected(url, client_id=client_id, keep_session=False, tls=tls) as client:
+    async with mqtt.connected(
+        url, client_id=client_id, persistent_session=False, tls=tls
+    ) as client:
         try:
             async with asyncio.timeout(BROKER_PATIENCE_S):
                 await client.until_up()
@@ -363,7 +363,7 @@ async def _clock(name: str, url: str, tls: Tls, other: str) -> Check:
             "what is measured waits here; the clock cannot be compared until it answers",
         )  # fmt: skip
     # The header has whole seconds, and was written somewhere in that second.
-    return judge_clock(name, time.time() - theirs - 0.5, other)
+    return check_clock(name, time.time() - theirs - 0.5, other)
 
 
 async def _bounded(name: str, probe: Probe) -> Check:
@@ -381,5 +381,5 @@ async def _bounded(name: str, probe: Probe) -> Check:
         return Check(name, False, str(error) or type(error).__name__, "correct the settings")
 
 
-def _remedy(wrong: object, words: str) -> str:
-    return words if wrong else ""
+def _remedy(needed: object, words: str) -> str:
+    return words if needed else ""

@@ -41,12 +41,12 @@ def subject(topic: str) -> str:
 
 def publishable(account: Account) -> list[str]:
     """Subjects that an account may publish on."""
-    return [subject(each) for each in account.publish]
+    return [subject(topic) for topic in account.publish]
 
 
 def subscribable(account: Account) -> list[str]:
     """Subjects that an account may subscribe to."""
-    return [*(each for topic in account.subscribe for each in _subscribable(topic)), _DELIVERY]
+    return [*(name for topic in account.subscribe for name in _subscribable(topic)), _DELIVERY]
 
 
 def _user(account: Account) -> str:

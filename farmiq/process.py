@@ -1,4 +1,4 @@
-"""One process: the services asked for, side by side, behind one HTTP door per site.
+"""One process: the services asked for, side by side, behind one HTTP server per site.
 
 A service that fails starts again and is named in /readyz meanwhile; the others go on.
 """
@@ -16,26 +16,26 @@ GARBAGE = 100_000
 SQL = {site: Path(__file__).parent / site / "sql" for site in services.SITES}
 
 
-class RefusedError(Exception):
+class NotStartableError(Exception):
     """The services must not run like this; the text says why and who must act."""
 
 
-class WrongSchemaError(RefusedError):
+class WrongSchemaError(NotStartableError):
     """The database is not at the version this code was written for."""
 
 
-class WrongRoleError(RefusedError):
+class WrongRoleError(NotStartableError):
     """The login could see past row level security."""
 
 
-# Failures that explain themselves and that somebody must mend first.
-EXPECTED = (RefusedError, tokens.TokenError)
+# Failures that explain themselves and that a person must fix first.
+EXPECTED = (NotStartableError, tokens.TokenError)
 
 
 async def run_services(what: str, environment: Mapping[str, str]) -> int:
     """Run a service, a site or all until a signal; returns the exit code.
 
-    Raises RefusedError if a database is not one that they may run on.
+    Raises NotStartableError if a database is not one that they may run on.
     """
     crash.arm(config.crash_at())
     chosen = services.named(what)
@@ -68,8 +68,8 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
     gc.set_threshold(GARBAGE)
     code = await run.together(parts, expected=(*EXPECTED, OSError))
     for schema in schemas:
-        if schema.refused is not None:
-            raise schema.refused
+        if schema.failure is not None:
+            raise schema.failure
     return code
 
 
@@ -89,7 +89,7 @@ async def _run(
         if isinstance(error, EXPECTED):
             return error
         if db.meaning(error) == "refuse":
-            return RefusedError(
+            return NotStartableError(
                 f"{service.name}: the {service.site} database refuses it: {db.first_line(error)}. "
                 "Run `farmiq migrate`, which makes tables and gives rights"
             )
@@ -99,34 +99,34 @@ async def _run(
 
 
 class Schema:
-    """The site's database: services wait for one that is away and refuse one that is wrong."""
+    """The site's database: services wait until it answers, and do not start on a wrong one."""
 
     def __init__(self, site: str, url: str) -> None:
         self._site, self._url = site, url
         self._looking = asyncio.Lock()
         self._problem: str | None = "not looked at yet"
-        self.refused: RefusedError | None = None
+        self.failure: NotStartableError | None = None
 
     def problem(self) -> str | None:
         return self._problem
 
     async def until_right(self) -> None:
-        """Raises RefusedError if the database answers and our services must not run on it."""
+        """Raises NotStartableError if the database answers and our services must not run on it."""
         backoff = Backoff(cap_s=5.0)
         async with self._looking:
             while self._problem is not None:
                 try:
-                    self.refused = await asyncio.to_thread(self._refusal)
-                    self._problem = str(self.refused) if self.refused else None
+                    self.failure = await asyncio.to_thread(self._why_not_startable)
+                    self._problem = str(self.failure) if self.failure else None
                 except db.UNAVAILABLE as error:
                     self._problem = f"the {self._site} database is away: {db.first_line(error)}"
                     log.get(self._site).warning("schema.database_away", error=self._problem)
                     await backoff.wait()
                     continue
-                if self.refused is not None:
-                    raise self.refused
+                if self.failure is not None:
+                    raise self.failure
 
-    def _refusal(self) -> RefusedError | None:
+    def _why_not_startable(self) -> NotStartableError | None:
         # Companies meet in the cloud's database alone; the edge is one operator's machine.
         if self._site == "cloud" and (why := db.role_problem(self._url)):
             return WrongRoleError(

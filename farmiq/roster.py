@@ -17,7 +17,7 @@ class Problem:
     reason: str
 
 
-class Unusable(Exception):  # noqa: N818 - what a person wrote, not a mistake of ours
+class RosterError(Exception):
     """Nothing of the file was taken; `problems` names every line that must change."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
@@ -30,15 +30,15 @@ def rows(
 ) -> tuple[list[Row], list[Problem]]:
     """(line, cells by column) of every row that has all cells, and what is wrong with others.
 
-    `of` is what a row stands for. Raises Unusable if the header is wrong.
+    `of` is what a row stands for. Raises RosterError if the header is wrong.
     """
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
-    found: list[Row] = []
+    parsed: list[Row] = []
     problems: list[Problem] = []
     try:
         header = [name.strip() for name in next(reader, [])]
-        if wrong := _header_problems(header, columns, needed, of):
-            raise Unusable([Problem(1, *each) for each in wrong])
+        if reasons := _header_problems(header, columns, needed, of):
+            raise RosterError([Problem(1, *reason) for reason in reasons])
         for row in reader:
             line = reader.line_num
             if not any(cell.strip() for cell in row):
@@ -51,22 +51,22 @@ def rows(
                 problems.append(Problem(line, "", reason))
                 continue
             cells = zip(header, row, strict=True)
-            found.append((line, {name: cell.strip() for name, cell in cells}))
+            parsed.append((line, {name: cell.strip() for name, cell in cells}))
     except csv.Error as error:
         problems.append(Problem(reader.line_num, "", f"is not CSV: {error}"))
-    if not found and not problems:
+    if not parsed and not problems:
         problems.append(Problem(1, "", f"there is no {of} in the file"))
-    return found, problems
+    return parsed, problems
 
 
 def _header_problems(
     header: Sequence[str], columns: Sequence[str], needed: Sequence[str], of: str
 ) -> list[tuple[str, str]]:
-    wrong = [(name, f"is not a column of a {of}") for name in header if name not in columns]
-    wrong += [(name, "is missing in the header") for name in needed if name not in header]
-    wrong += [
+    problems = [(name, f"is not a column of a {of}") for name in header if name not in columns]
+    problems += [(name, "is missing in the header") for name in needed if name not in header]
+    problems += [
         (name, "stands twice in the header")
         for name in dict.fromkeys(header)
         if list(header).count(name) > 1
     ]
-    return wrong
+    return problems

@@ -163,11 +163,11 @@ async def trace(event_id: UUID, sites: Sites) -> list[Hop]:
     if _goes_in_aggregates(edge) and not arrived:
         return hops
     work = _work(accepted or edge.get("sync_outbox"), cloud)
-    kept = cloud[_TABLES[work]]
+    stored_row = cloud[_TABLES[work]]
     waiting, dead = None, None
-    if accepted and not kept and amqp_url:
+    if accepted and not stored_row and amqp_url:
         waiting, dead = await _on_the_bus(amqp_url, work, event_id)
-    hops += _cloud_hops(work, accepted, kept, waiting, dead)
+    hops += _cloud_hops(work, accepted, stored_row, waiting, dead)
     if work is bus.WEIGHVISION:
         became, _ = await _look(cloud_url, CLOUD_URL, _CLOUD, event_id)
         hops += _became(edge, became)
@@ -219,7 +219,7 @@ _LAST = (
     "select event_id, stored_at from telemetry_latest order by stored_at desc limit 1",
 )
 # The newest that the edge owes or owed, but for what may just be on its way.
-_LAST_OWED = """
+_LAST_PENDING = """
   select d.event_id, d.first_seen_at from (
     select event_id, first_seen_at from ingress_dedupe
     where first_seen_at <= fn_now() - interval '5 seconds'
@@ -232,8 +232,8 @@ async def events_of(kind: str, key: UUID, sites: Sites) -> list[UUID]:
     """The events of a `session` or an `image`, as either site knows them, oldest first."""
     of_edge, of_cloud = _EVENTS_OF[kind]
     edge, cloud = await _both(sites, of_edge, of_cloud, {"id": key})
-    found = {row["event_id"]: row["occurred_at"] for row in (*edge, *cloud)}
-    return sorted(found, key=lambda event_id: (found[event_id], event_id.int))[:MAX_EVENTS]
+    times = {row["event_id"]: row["occurred_at"] for row in (*edge, *cloud)}
+    return sorted(times, key=lambda event_id: (times[event_id], event_id.int))[:MAX_EVENTS]
 
 
 async def last_event(sites: Sites) -> UUID | None:
@@ -242,7 +242,7 @@ async def last_event(sites: Sites) -> UUID | None:
     What came within the last seconds does not count as waiting.
     """
     if sites.edge_url and sites.cloud_url:
-        owed, _ = await _select(sites.edge_url, EDGE_URL, {"": _LAST_OWED}, {})
+        owed, _ = await _select(sites.edge_url, EDGE_URL, {"": _LAST_PENDING}, {})
         for row in owed.get("", []):
             if not is_delivered(await trace(row["event_id"], sites)):
                 return UUID(str(row["event_id"]))
@@ -273,20 +273,20 @@ def timed(hops: Sequence[Hop]) -> list[tuple[Hop, str]]:
     """
     ours = [hop.at for hop in hops if hop.at and hop.site != "device"]
     start = ours[0] if ours else None
-    found: list[tuple[Hop, str]] = []
+    lines: list[tuple[Hop, str]] = []
     for hop in hops:
         if hop.at is None or start is None:
-            found.append((hop, ""))
+            lines.append((hop, ""))
         elif hop.site == "device":
             ahead = hop.at - start
             note = f"{hop.note}; its clock is {_span(ahead)} ahead" if ahead > _TICK else hop.note
-            found.append((replace(hop, note=note), ""))
+            lines.append((replace(hop, note=note), ""))
         elif hop.at < start:
             note = f"{hop.note}; by the {hop.site}'s clock, which is {_span(start - hop.at)} behind"
-            found.append((replace(hop, note=note), ""))
+            lines.append((replace(hop, note=note), ""))
         else:
-            found.append((hop, f"+{_span(hop.at - start)}"))
-    return found
+            lines.append((hop, f"+{_span(hop.at - start)}"))
+    return lines
 
 
 _TICK = timedelta(milliseconds=1)
@@ -310,18 +310,20 @@ def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]
     Neither the door's memory nor the edge's lasts for ever, and what the cloud makes itself never
     came through the door.
     """
-    found = next((work for work, table in _TABLES.items() if stored[table]), None)
+    stored_by = next((work for work, table in _TABLES.items() if stored[table]), None)
     event_type = known["event_type"] if known else telemetry.INGESTED
-    named = next((one for one in bus.WORKS if event_type in one.event_types), bus.TELEMETRY)
-    return found or named
+    named = next(
+        (candidate for candidate in bus.WORKS if event_type in candidate.event_types), bus.TELEMETRY
+    )
+    return stored_by or named
 
 
 async def _look(
     url: str | None, variable: str, queries: dict[str, str], event_id: UUID
 ) -> tuple[Rows, str | None]:
     """(the row of each table, None), or (nothing, why the database could not be looked at)."""
-    found, why = await _select(url, variable, queries, (event_id,))
-    return {table: rows[0] if rows else None for table, rows in found.items()}, why
+    tables, why = await _select(url, variable, queries, (event_id,))
+    return {table: rows[0] if rows else None for table, rows in tables.items()}, why
 
 
 async def _select(
@@ -330,15 +332,15 @@ async def _select(
     """(the rows of each query, None), or (nothing, why not)."""
     if not url:
         return {}, f"{variable} is not set here"
-    found = {}
+    tables = {}
     try:
         async with await _connected(url) as connection:
             for name, query in queries.items():
                 cursor = await connection.execute(query.encode(), values)
-                found[name] = await cursor.fetchall()
+                tables[name] = await cursor.fetchall()
     except psycopg.OperationalError as error:
         return {}, f"{variable} leads to no database: {db.first_line(error)}"
-    return found, None
+    return tables, None
 
 
 async def _connected(url: str) -> "psycopg.AsyncConnection[dict[str, Any]]":
@@ -351,14 +353,14 @@ async def _on_the_bus(
     amqp_url: str, work: Work, event_id: UUID
 ) -> tuple[int | None, BusDeadLetter | None]:
     """(how many wait in its queue, itself as a dead letter); None for what cannot be seen."""
-    wish = BusFilter(work.dead_letters, event_ids=frozenset({str(event_id)}))
+    chosen = BusFilter(work.dead_letters, event_ids=frozenset({str(event_id)}))
     try:
         depth = await amqp.depth(amqp_url, work.queue)
         async with (
             asyncio.timeout(DEAD_LETTERS_TIMEOUT_S),
             amqp.connection(amqp_url, name="farmiq-trace") as opened,
         ):
-            async for letter, _ in handlers.browse(opened, wish):
+            async for letter, _ in handlers.browse(opened, chosen):
                 return depth[0] if depth else None, letter
     except (*amqp.UNAVAILABLE, TimeoutError):
         return None, None
@@ -366,32 +368,36 @@ async def _on_the_bus(
 
 
 def _edge_hops(edge: Rows, *, arrived: bool) -> list[Hop]:
-    raw, seen, owed = edge["telemetry_raw"], edge["ingress_dedupe"], edge["sync_outbox"]
-    told = next((table for table in ("feed_intakes", "barn_records") if edge[table]), None)
+    raw, seen, pending = edge["telemetry_raw"], edge["ingress_dedupe"], edge["sync_outbox"]
+    recorded_in = next((table for table in ("feed_intakes", "barn_records") if edge[table]), None)
     hops = []
     if refused := edge["quarantine"]:
         reasons = "; ".join(refused["reasons"])
         show = f"farmiq quarantine show {refused['quarantine_id']}"
         hops.append(Hop("edge", "quarantine", refused["first_received_at"], reasons, show))
-        if raw is None and told is None and not edge["weight_sessions"]:
+        if raw is None and recorded_in is None and not edge["weight_sessions"]:
             return hops
     if edge["weight_sessions"] or edge["media_objects"]:
-        return [*hops, *_weighed_hops(edge), *_owed_hops(owed, edge["sync_state"])]
-    if told:
-        return [*hops, *_told_hops(told, edge), *_owed_hops(owed, edge["sync_state"])]
+        return [*hops, *_weighed_hops(edge), *_outbox_hops(pending, edge["sync_state"])]
+    if recorded_in:
+        return [
+            *hops,
+            *_recorded_hops(recorded_in, edge),
+            *_outbox_hops(pending, edge["sync_state"]),
+        ]
     if raw:
         hops.append(Hop("device", f"{raw['device_id']}", raw["occurred_at"], _reading(raw)))
     hops.append(Hop("edge", "ingress_dedupe", _at(seen, "first_seen_at"), "first seen"))
-    if raw and owed is None:
+    if raw and pending is None:
         by_itself = arrived or not _goes_in_aggregates(edge)
         note = f"stored at the edge; {_unowed(raw, by_itself=by_itself)}"
         return [*hops, Hop("edge", "telemetry_raw", raw["ingested_at"], note)]
     hops.append(Hop("edge", "telemetry_raw", _at(raw, "ingested_at"), "stored at the edge"))
-    return [*hops, *_owed_hops(owed, edge["sync_state"])]
+    return [*hops, *_outbox_hops(pending, edge["sync_state"])]
 
 
 def _goes_in_aggregates(edge: Rows) -> bool:
-    """Whether a reading is here, is not owed, and is of a metric that somebody has set."""
+    """Whether a reading is here, is not in the outbox, and is of a configured metric."""
     raw = edge.get("telemetry_raw")
     return raw is not None and edge["sync_outbox"] is None and raw["is_set"]
 
@@ -402,8 +408,8 @@ def _unowed(raw: dict[str, Any], *, by_itself: bool) -> str:
     return f"not sent by itself: {raw['metric_type']} goes as aggregates (`farmiq metric ls`)"
 
 
-def _told_hops(table: str, edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
-    """Of feed and barn; what was made from another event was not seen at the door."""
+def _recorded_hops(table: str, edge: dict[str, dict[str, Any] | None]) -> list[Hop]:
+    """Hops of feed and barn; an event made from another one did not come from a device."""
     row, seen = edge[table] or {}, edge["ingress_dedupe"]
     made = row.get("parent_event_id")
     what = f"{row['source']} {row['quantity_kg']:g} kg" if "source" in row else row["record_type"]
@@ -456,72 +462,78 @@ def _session(row: dict[str, Any]) -> str:
     return f"session {row['id']} {row['status']}{weight}" + (f"; lacks {lacks}" if lacks else "")
 
 
-def _owed_hops(owed: dict[str, Any] | None, trouble: dict[str, Any] | None) -> list[Hop]:
-    trace = f"; trace {owed['trace_id']}" if owed and owed["trace_id"] else ""
-    note = f"owed to the cloud{trace}" if owed else "not in the outbox, or no longer"
-    hops = [Hop("edge", "sync_outbox", _at(owed, "created_at"), note)]
-    if owed:
-        delivered = owed["last_attempt_at"] if owed["status"] == "acked" else None
-        note, command = delivery(owed, trouble)
+def _outbox_hops(pending: dict[str, Any] | None, trouble: dict[str, Any] | None) -> list[Hop]:
+    trace = f"; trace {pending['trace_id']}" if pending and pending["trace_id"] else ""
+    note = f"owed to the cloud{trace}" if pending else "not in the outbox, or no longer"
+    hops = [Hop("edge", "sync_outbox", _at(pending, "created_at"), note)]
+    if pending:
+        delivered = pending["last_attempt_at"] if pending["status"] == "acked" else None
+        note, command = delivery(pending, trouble)
         hops.append(Hop("edge", "edge-sync-forwarder", delivered, note, command))
     return hops
 
 
-def delivery(owed: dict[str, Any], trouble: dict[str, Any] | None) -> tuple[str, str]:
+def delivery(pending: dict[str, Any], trouble: dict[str, Any] | None) -> tuple[str, str]:
     """(how the delivery of an outbox row stands, the next command); `trouble` is its tenant's."""
-    event_id, status = owed["id"], owed["status"]
-    said = f"{status}, attempts that failed: {owed['attempt_count']}"
-    why = _error(owed)
+    event_id, status = pending["id"], pending["status"]
+    text = f"{status}, attempts that failed: {pending['attempt_count']}"
+    why = _error(pending)
     if status == "dlq":
         show = f"farmiq outbox show {event_id}, then farmiq outbox redrive {event_id} (or discard)"
-        return f"{said}, {owed['dlq_reason']}{why}", show
+        return f"{text}, {pending['dlq_reason']}{why}", show
     if status == "failed":
-        return f"{said}, given up by a person; {owed['dlq_reason']}{why}", ""
+        return f"{text}, given up by a person; {pending['dlq_reason']}{why}", ""
     if trouble is None or status == "acked":
-        return f"{said}{why}", ""
-    found = why or _error(trouble)
+        return f"{text}{why}", ""
+    reason = why or _error(trouble)
     until = trouble["paused_until"]
     pause = f"; paused until {until.astimezone():%Y-%m-%d %H:%M:%S %Z}" if until else ""
-    failures = f"the last {trouble['consecutive_failures']} tries of tenant {owed['tenant_id']}"
-    if any(code in found for code in rules.OPERATOR_CODES):
+    failures = f"the last {trouble['consecutive_failures']} tries of tenant {pending['tenant_id']}"
+    if any(code in reason for code in rules.OPERATOR_CODES):
         mend = "check the edge's key, its clock, the tenant and FARMIQ_CLOUD_URL: "
         return (
-            f"{said}; the cloud does not let {failures} in{found}{pause}",
+            f"{text}; the cloud does not let {failures} in{reason}{pause}",
             f"{mend}farmiq alert ls --kind sync",
         )
-    return f"{said}; {failures} failed{found}{pause}", "farmiq outbox stats"
+    return f"{text}; {failures} failed{reason}{pause}", "farmiq outbox stats"
 
 
 def _error(row: dict[str, Any]) -> str:
-    told = ": ".join(filter(None, (row["last_error_code"], row["last_error_message"])))
-    return f" ({told})" if told else ""
+    text = ": ".join(filter(None, (row["last_error_code"], row["last_error_message"])))
+    return f" ({text})" if text else ""
 
 
 def _cloud_hops(
     work: Work,
     noted: dict[str, Any] | None,
-    kept: dict[str, Any] | None,
+    stored_row: dict[str, Any] | None,
     waiting: int | None,
     dead: BusDeadLetter | None,
 ) -> list[Hop]:
     received = _at(noted, "received_at")
-    unnoted = "no longer known at the door, or made in the cloud" if kept else "not received yet"
+    unnoted = (
+        "no longer known at the door, or made in the cloud" if stored_row else "not received yet"
+    )
     batch = f"accepted in {noted['batch_id']}" if noted else unnoted
     depth = "unknown" if waiting is None else str(waiting)
-    queue = "confirmed by the bus" if noted or kept else "not published yet"
+    queue = "confirmed by the bus" if noted or stored_row else "not published yet"
     command = ""
     if dead:
         queue += f"; a dead letter after {dead.attempts} attempts: {dead.reason}"
         command = "mend the cause, then farmiq dlq redrive --event-id " + (dead.event_id or "")
-    elif noted and not kept:
+    elif noted and not stored_row:
         queue += f"; still in the queue or its dead letters ({depth} waiting)"
         command = "farmiq dlq ls"
     on_page = ", on the page" if work is bus.TELEMETRY else ""
-    stored = f"stored in the cloud{on_page}; trace {kept['trace_id']}" if kept else "not stored yet"
+    stored = (
+        f"stored in the cloud{on_page}; trace {stored_row['trace_id']}"
+        if stored_row
+        else "not stored yet"
+    )
     return [
         Hop("cloud", "ingestion_dedupe", received, batch),
         Hop("cloud", work.queue, received, queue, command),
-        Hop("cloud", _TABLES[work], _at(kept, "stored_at"), stored),
+        Hop("cloud", _TABLES[work], _at(stored_row, "stored_at"), stored),
     ]
 
 

@@ -92,8 +92,8 @@ app.add_typer(bench.app, name="bench", rich_help_panel=DEVELOP)
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 
 
-def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
-    if asked:
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
         from farmiq import __version__
 
         typer.echo(__version__)
@@ -122,7 +122,7 @@ _EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config.settings")
 
 
 def main() -> None:
-    """Whatever the machine answers is told in a sentence; a traceback is for our own mistakes."""
+    """Print errors of the machine as a sentence; a traceback is for our own mistakes."""
     gc.set_threshold(GARBAGE)
     try:
         app()
@@ -168,7 +168,7 @@ def run(
 
     try:
         code = asyncio.run(process.run_services(what, terminal.environment(stack)))
-    except (SettingsError, process.RefusedError) as error:
+    except (SettingsError, process.NotStartableError) as error:
         terminal.fail(str(error))
     except UnknownPointError as error:
         terminal.fail(str(error), code=2)
@@ -255,7 +255,7 @@ def version(*, as_json: AsJson = False) -> None:
     """Print the version."""
     from farmiq import __version__
 
-    terminal.tell({"version": __version__}, __version__, as_json=as_json)
+    terminal.print_result({"version": __version__}, __version__, as_json=as_json)
 
 
 @app.command(rich_help_panel=DEVELOP)
@@ -297,7 +297,7 @@ def keys_new(
         key_id = tokens.write_new_key(private, public)
     except FileExistsError:
         terminal.fail(f"{private} exists; a key is never overwritten. Choose another file.")
-    terminal.tell(
+    terminal.print_result(
         {"key_id": key_id, "private": private, "public": public},
         f"key {key_id}: private in {private}, public added to {public}",
         as_json=as_json,

@@ -54,7 +54,7 @@ def run() -> None:
 
     try:
         settings = config.DeviceSettings.load()
-        found = sources.configured(settings)
+        configured = sources.configured(settings)
         crash.arm(config.crash_at())
     except SettingsError as error:
         terminal.fail(str(error))
@@ -63,7 +63,7 @@ def run() -> None:
     log.configure(settings.log_level)
 
     async def both() -> int:
-        parts = {service.NAME: service.run(settings, found)}
+        parts = {service.NAME: service.run(settings, configured)}
         return await running.together(
             parts, expected=(buffers.TakenError, buffers.DiskFullError, OSError, ValueError)
         )
@@ -79,12 +79,12 @@ def status(*, folder: Folder = None, as_json: AsJson = False) -> None:
     """
     from farmiq.device import status as looking
 
-    found = _ask_agent() if folder is None else None
-    if found is None:
+    summary = _fetch_status() if folder is None else None
+    if summary is None:
         with _looking(folder) as tx:
-            found = {**looking.summary(tx), "running": False, "alarms": {}}
-    terminal.tell(found, _told(found), as_json=as_json)
-    if looking.needs_attention(found):
+            summary = {**looking.summary(tx), "running": False, "alarms": {}}
+    terminal.print_result(summary, _describe(summary), as_json=as_json)
+    if looking.needs_attention(summary):
         raise typer.Exit(3)
 
 
@@ -138,7 +138,7 @@ def show(
         terminal.fail(f"the buffer holds no event {event_id}; `farmiq agent buffer ls` lists them")
     body = row.pop("raw").decode()
     lines = "\n".join(f"{name:<11} {value}" for name, value in row.items())
-    terminal.tell({**row, "envelope": body}, f"{lines}\n{body}", as_json=as_json)
+    terminal.print_result({**row, "envelope": body}, f"{lines}\n{body}", as_json=as_json)
 
 
 @buffer.command()
@@ -151,12 +151,12 @@ def verify(*, folder: Folder = None, as_json: AsJson = False) -> None:
 
     path = _folder(folder)
     with _looking(path) as tx:
-        found = jobs.verify(tx, path)
-    line = "\n".join(found["problems"]) or (
-        f"good: {found['events']} events, {found['pictures']} pictures"
+        report = jobs.verify(tx, path)
+    line = "\n".join(report["problems"]) or (
+        f"good: {report['events']} events, {report['pictures']} pictures"
     )
-    terminal.tell(found, line, as_json=as_json)
-    if found["problems"]:
+    terminal.print_result(report, line, as_json=as_json)
+    if report["problems"]:
         raise typer.Exit(3)
 
 
@@ -180,7 +180,9 @@ def export(
             for row in rows:
                 line = {**_without_bytes(row), "envelope": row["raw"].decode()}
                 file.write(json.dumps(line) + "\n")
-    terminal.tell({"events": count, "file": str(out)}, f"{count} events in {out}", as_json=as_json)
+    terminal.print_result(
+        {"events": count, "file": str(out)}, f"{count} events in {out}", as_json=as_json
+    )
 
 
 @buffer.command()
@@ -194,9 +196,9 @@ def redrive(*, folder: Folder = None, as_json: AsJson = False) -> None:
         terminal.fail(f"no buffer at {path}: AGENT_BUFFER_DIR names its folder")
     with closing(buffers.connect(path)) as tx:
         tx.execute("begin immediate")
-        said = commands.redrive(tx)
+        result = commands.redrive(tx)
         tx.execute("commit")
-    terminal.tell({"done": said}, said, as_json=as_json)
+    terminal.print_result({"done": result}, result, as_json=as_json)
 
 
 @buffer.command()
@@ -218,7 +220,7 @@ def plan(
     from farmiq.device.buffer import rules as planning
 
     settings = _settings()
-    found = planning.plan(
+    outage = planning.plan(
         sessions_per_hour=sessions_per_hour,
         weights=weights,
         pictures=pictures,
@@ -228,16 +230,16 @@ def plan(
         events_limit=settings.buffer_events,
         picture_limit=settings.picture_bytes,
     )
-    verdict = "fits" if found.fits else f"does NOT fit: full after {found.hours_that_fit:g} h"
+    outcome = "fits" if outage.fits else f"does NOT fit: full after {outage.hours_that_fit:g} h"
     line = (
-        f"{hours:g} h {verdict}\n"
-        f"events    {found.events:>12,} of {found.events_limit:,} (AGENT_BUFFER_EVENTS)\n"
-        f"pictures  {found.picture_bytes:>12,} of {found.picture_limit:,} bytes "
+        f"{hours:g} h {outcome}\n"
+        f"events    {outage.events:>12,} of {outage.events_limit:,} (AGENT_BUFFER_EVENTS)\n"
+        f"pictures  {outage.picture_bytes:>12,} of {outage.picture_limit:,} bytes "
         "(AGENT_PICTURE_BYTES)\n"
-        f"sent in   {found.drain_s:>12,.0f} s at 20 a second"
+        f"sent in   {outage.drain_s:>12,.0f} s at 20 a second"
     )
-    terminal.tell(asdict(found), line, as_json=as_json)
-    if not found.fits:
+    terminal.print_result(asdict(outage), line, as_json=as_json)
+    if not outage.fits:
         raise typer.Exit(3)
 
 
@@ -266,7 +268,7 @@ def _looking(folder: Path | None) -> Iterator[sqlite3.Connection]:
         terminal.fail(f"the buffer cannot be read: {error}; a start of the agent salvages it")
 
 
-def _ask_agent() -> dict[str, Any] | None:
+def _fetch_status() -> dict[str, Any] | None:
     import httpx2
 
     settings = _settings()
@@ -275,45 +277,45 @@ def _ask_agent() -> dict[str, Any] | None:
     try:
         url = f"http://{settings.status_host}:{settings.status_port}/status.json"
         answer = httpx2.get(url, timeout=5)
-        found: dict[str, Any] = answer.raise_for_status().json()
+        document: dict[str, Any] = answer.raise_for_status().json()
     except (httpx2.HTTPError, ValueError):
         return None
-    return found
+    return document
 
 
 def _without_bytes(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "raw"}
 
 
-def _told_of_parts(found: dict[str, Any]) -> list[str]:
+def _describe_parts(status: dict[str, Any]) -> list[str]:
     """What only a running agent knows."""
-    uploads = f"NOT possible: {found['uploads_away']}" if found["uploads_away"] else "good"
+    uploads = f"NOT possible: {status['uploads_away']}" if status["uploads_away"] else "good"
     words = {True: "good", False: "NOT good", None: "none, or it has said nothing yet"}
     return [
-        f"edge       {'connected' if found['connected'] else 'NOT connected'}",
+        f"edge       {'connected' if status['connected'] else 'NOT connected'}",
         f"uploads    {uploads}",
-        f"scale      {words[found['scale_ok']]}",
-        f"camera     {words[found['camera_ok']]}",
+        f"scale      {words[status['scale_ok']]}",
+        f"camera     {words[status['camera_ok']]}",
     ]
 
 
-def _told(found: dict[str, Any]) -> str:
-    pictures, events = found["pictures"], found["events"]
-    kept = ", ".join(f"{events[each]} {each}" for each in ("stored", "refused", "failed"))
-    state = f"running, {found['state']}" if found["running"] else "not running"
+def _describe(status: dict[str, Any]) -> str:
+    pictures, events = status["pictures"], status["events"]
+    counts = ", ".join(f"{events[item]} {item}" for item in ("stored", "refused", "failed"))
+    state = f"running, {status['state']}" if status["running"] else "not running"
     lines = [f"agent      {state}"]
-    if found["running"]:
-        lines += _told_of_parts(found)
+    if status["running"]:
+        lines += _describe_parts(status)
     lines += [
-        f"events     {found['backlog']} wait, {kept}, {found['dropped_total']} dropped so far",
-        f"oldest     {found['oldest_waiting_s'] or 0:g} s",
+        f"events     {status['backlog']} wait, {counts}, {status['dropped_total']} dropped so far",
+        f"oldest     {status['oldest_waiting_s'] or 0:g} s",
         f"pictures   {pictures['waiting']} wait, {pictures['failed']} failed",
     ]
-    if found["running"]:
-        lines.append(f"receipt    {found['last_receipt_at'] or 'none yet'}")
-    lines += [f"ALARM      {name}: {each['text']}" for name, each in found["alarms"].items()]
+    if status["running"]:
+        lines.append(f"receipt    {status['last_receipt_at'] or 'none yet'}")
+    lines += [f"ALARM      {name}: {item['text']}" for name, item in status["alarms"].items()]
     lines += [
-        f"FAILED     session {each['session_id']}: {each['problem']}"
-        for each in found["failed_sessions"]
+        f"FAILED     session {item['session_id']}: {item['problem']}"
+        for item in status["failed_sessions"]
     ]
     return "\n".join(lines)

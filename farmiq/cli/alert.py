@@ -96,7 +96,7 @@ def close(
     count = terminal.in_transaction(terminal.environment(stack), work)
     if not count:
         terminal.fail("no open alert fits; `farmiq alert ls` shows them")
-    terminal.tell(
+    terminal.print_result(
         {"closed": {"kind": kind, "subject": subject}, "count": count, "dry_run": dry_run},
         f"{count:,} would be closed" if dry_run else f"{count:,} closed",
         as_json=as_json,

@@ -358,7 +358,7 @@ def schedule_preview(
     cloud: Cloud = ctx.obj()
     path = f"devices/{cloud.find('devices', 'device', name_or_id)}/schedule-changes/preview"
     preview = cloud.request("POST", path, {"new_wake_schedule_cron": cron})
-    terminal.tell(preview, preview["text"], as_json=as_json)
+    terminal.print_result(preview, preview["text"], as_json=as_json)
 
 
 @schedule.command("change")
@@ -369,7 +369,7 @@ def schedule_change(
     cloud: Cloud = ctx.obj()
     path = f"devices/{cloud.find('devices', 'device', name_or_id)}/schedule-changes"
     change = cloud.request("POST", path, {"new_wake_schedule_cron": cron})
-    terminal.tell(change, f"{change['change_id']}  {change['text']}", as_json=as_json)
+    terminal.print_result(change, f"{change['change_id']}  {change['text']}", as_json=as_json)
 
 
 @schedule.command("ls")
@@ -389,7 +389,7 @@ def schedule_cancel(
 ) -> None:
     """Take back a change that was not applied yet (technicians)."""
     row = ctx.obj().request("POST", f"schedule-changes/{_id(change)}/cancel", {})
-    terminal.tell(row, _change(row), as_json=as_json)
+    terminal.print_result(row, _change(row), as_json=as_json)
 
 
 @image.command("ls")
@@ -418,7 +418,7 @@ def image_resend(
 ) -> None:
     """Ask its camera for an image again (operators); it is sent for when the camera wakes."""
     row = ctx.obj().request("POST", f"images/{_id(image_id)}/resend", {})
-    terminal.tell(row, _image(row), as_json=as_json)
+    terminal.print_result(row, _image(row), as_json=as_json)
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -434,7 +434,7 @@ def _id(text: str) -> str:
 
 def _print(fields: Mapping[str, Any], *, as_json: bool) -> None:
     known = ((name, value) for name, value in fields.items() if value is not None)
-    terminal.tell(
+    terminal.print_result(
         fields, "\n".join(f"{name:<24} {value}" for name, value in known), as_json=as_json
     )
 

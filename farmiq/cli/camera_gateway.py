@@ -56,7 +56,7 @@ def login(
         )
     except registration.NoCameraError as error:
         terminal.fail(str(error))
-    terminal.tell(
+    terminal.print_result(
         {"username": user, "password": made}, f"username {user}\npassword {made}", as_json=as_json
     )
 
@@ -83,12 +83,12 @@ def import_(
     import psycopg
 
     from farmiq.cloud.camera import registration
-    from farmiq.roster import Unusable
+    from farmiq.roster import RosterError
 
     async def work(tx: "db.Connection") -> "list[tuple[Camera, str]]":
         cameras = registration.read(text)
         if problems := await registration.problems(tx, cameras):
-            raise Unusable(problems)
+            raise RosterError(problems)
         if dry_run:
             return []
         made = await registration.register(tx, cameras, made_by=terminal.actor())
@@ -101,17 +101,17 @@ def import_(
     text = rosters.text(file)
     try:
         made = _in_cloud(stack, work)
-    except Unusable as unusable:
+    except RosterError as unusable:
         rosters.print_problems(unusable.problems, as_json=as_json)
         raise typer.Exit(1) from None
     except psycopg.errors.UniqueViolation as error:
         terminal.fail(f"somebody was quicker: {error.diag.message_detail}; nothing was registered")
     if dry_run:
-        terminal.tell({"problems": []}, "nothing is wrong", as_json=as_json)
+        terminal.print_result({"problems": []}, "nothing is wrong", as_json=as_json)
     elif out is None:
         typer.echo(_logins(made), nl=False)
     else:
-        terminal.tell(
+        terminal.print_result(
             {"registered": len(made), "file": str(out)},
             f"registered {len(made)} cameras; their logins are in {out}, and nowhere else",
             as_json=as_json,
@@ -139,7 +139,7 @@ def revoke(mac: Mac, *, stack: StackName = None, as_json: AsJson = False) -> Non
         _in_cloud(stack, lambda tx: registration.revoke_login(tx, user))
     except registration.NoCameraError as error:
         terminal.fail(str(error))
-    terminal.tell({"revoked": user}, f"{user} may not connect any more", as_json=as_json)
+    terminal.print_result({"revoked": user}, f"{user} may not connect any more", as_json=as_json)
 
 
 @app.command("ls")
@@ -152,8 +152,8 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
     raise typer.Exit(3 if any(row["state"] == "silent" for row in rows) else 0)
 
 
-@app.command()
-def tell(
+@app.command("tell")
+def send_command(
     mac: Mac,
     command: Annotated[Command, typer.Argument(help="What the camera is to do.")],
     *,
@@ -202,7 +202,7 @@ def tell(
         terminal.fail(str(error))
     if made is None:
         terminal.fail(f"no camera {user} is registered")
-    terminal.tell({"command_id": str(made)}, str(made), as_json=as_json)
+    terminal.print_result({"command_id": str(made)}, str(made), as_json=as_json)
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -109,11 +109,11 @@ def ls(*, unknown: bool, **given: Any) -> None:
 
     SOURCE.check(given)
     rows = deadletters.on_a_pool(given["stack"], SOURCE.database, look)
-    terminal.print_list(rows, _stranger, as_json=given["as_json"])
+    terminal.print_list(rows, _unknown_camera, as_json=given["as_json"])
     raise typer.Exit(3 if rows else 0)
 
 
-def _stranger(row: dict[str, Any]) -> tuple[str, ...]:
+def _unknown_camera(row: dict[str, Any]) -> tuple[str, ...]:
     first, last = row["first_received_at"], row["last_received_at"]
     return (
         row["mac"],

@@ -43,15 +43,15 @@ def add(
         work(**given)
 
     parameters = [
-        inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for each, (kind, default) in {**options, **SHARED}.items()
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for option, (kind, default) in {**options, **SHARED}.items()
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__doc__ = text or work.__doc__
     app.command(name)(command)
 
 
-def require_choice(chosen: Mapping[str, Any], *, everything: bool, text: str) -> None:
+def require_filter(chosen: Mapping[str, Any], *, everything: bool, text: str) -> None:
     if not everything and not any(value is not None for value in chosen.values()):
         terminal.fail(text, code=2)
 
@@ -147,14 +147,14 @@ def list_rows(
         _cells,
         as_json=as_json,
         document={"rows": rows, "counts": counts},
-        more=sum(each["rows"] for each in counts) - len(rows),
+        more=sum(group["rows"] for group in counts) - len(rows),
         hint="--limit shows more",
     )
     if rows and not as_json:
         typer.echo()
         terminal.print_list(
             counts,
-            lambda each: (f"{each['rows']:>8,}", each["kind"], each.get("reason", "")),
+            lambda group: (f"{group['rows']:>8,}", group["kind"], group.get("reason", "")),
             as_json=False,
         )
     raise typer.Exit(3 if rows else 0)
@@ -201,7 +201,7 @@ def _move(
 ) -> "Result":
     chosen = source.check({**given, "ids": given["ids"] or None})
     options = ", ".join(f"--{name}" for name in source.filters if not name.endswith("_hours"))
-    require_choice(
+    require_filter(
         chosen, everything=everything, text=f"name ids, choose with {options}, or say --all"
     )
     by = source.by(terminal.actor())
@@ -224,7 +224,7 @@ def on_a_pool(stack: str | None, variable: str, work: Callable[[Any], Awaitable[
     psycopg.connect(url, connect_timeout=5).close()  # its own words if it cannot be reached
 
     async def worked() -> Any:
-        async with db.pool(url, name="farmiq quarantine", most=2) as pool:
+        async with db.pool(url, name="farmiq quarantine", max_size=2) as pool:
             return await work(pool)
 
     return asyncio.run(worked())
@@ -256,5 +256,5 @@ def _print_one(row: dict[str, Any], *, as_json: bool) -> None:
         typer.echo(f"reason    {reason}")
     cut = ", cut short: it cannot be redriven" if row["truncated"] else ""
     typer.echo(f"bytes     {row['raw_size_bytes']}{cut}\n")
-    # Escaped: whatever a stranger sent must not steer this terminal.
+    # Escaped: untrusted text must not control this terminal.
     typer.echo(raw.decode("utf-8", "backslashreplace").encode("unicode_escape").decode())

@@ -55,7 +55,7 @@ def smoke(
         afresh=True,
         say=say,
     )
-    terminal.tell({"good": good, "summary": summary}, summary, as_json=as_json)
+    terminal.print_result({"good": good, "summary": summary}, summary, as_json=as_json)
     raise typer.Exit(0 if good else 1)
 
 

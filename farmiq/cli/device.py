@@ -64,7 +64,7 @@ def add(
     """
     from farmiq.edge.devices import desk, entry
 
-    said = {
+    fields = {
         "tenant_id": tenant, "farm_id": farm, "barn_id": barn, "device_id": device,
         "station_id": station, "kind": kind, "firmware": firmware, "place": place, "zone": zone,
         "wants_receipts": receipts, "derive_intake": derive_intake, "heartbeat_s": heartbeat,
@@ -72,10 +72,10 @@ def add(
     environment = terminal.environment(stack)
     try:
         made = terminal.in_transaction(
-            environment, lambda tx: desk.add(tx, entry.read(said), actor=terminal.actor())
+            environment, lambda tx: desk.add(tx, entry.read(fields), actor=terminal.actor())
         )
-    except entry.Wrong as wrong:
-        terminal.fail(_lines(wrong.reasons), code=2)
+    except entry.Wrong as invalid:
+        terminal.fail(_lines(invalid.reasons), code=2)
     except desk.Taken as error:
         terminal.fail(str(error))
     _print_credentials(environment, made, as_json=as_json)
@@ -101,18 +101,18 @@ def ls(
         terminal.fail(f"no device is ever {state!r}: choose {', '.join(SHOWN)}", code=2)
 
     async def all_pages(tx: "db.Connection") -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        devices: list[dict[str, Any]] = []
         after = ("", "")
         while page := await store.page(
             tx, after=after, limit=1000, tenant_id=tenant, barn_id=barn, state=state
         ):
-            found += page
+            devices += page
             after = page[-1]["tenant_id"], page[-1]["device_id"]
-        return found
+        return devices
 
     rows = terminal.in_transaction(terminal.environment(stack), all_pages)
-    asked = tenant or barn or state
-    empty = "no device is like that" if asked else "`farmiq device add` registers one"
+    filtered = tenant or barn or state
+    empty = "no device is like that" if filtered else "`farmiq device add` registers one"
     terminal.print_list(rows, _cells, as_json=as_json, empty=empty)
     unwell = {"late", "offline", "error"}
     raise typer.Exit(3 if any(row["state"] in unwell for row in rows) else 0)
@@ -126,18 +126,18 @@ def show(
     from farmiq.edge.devices import store
 
     async def look(tx: "db.Connection") -> dict[str, Any] | None:
-        found = await store.one(tx, (tenant, device))
+        details = await store.one(tx, (tenant, device))
         commands = await store.commands_of(tx, (tenant, device), limit=10)
-        return found and {**found, "commands": commands}
+        return details and {**details, "commands": commands}
 
-    found = terminal.in_transaction(terminal.environment(stack), look)
-    if found is None:
+    details = terminal.in_transaction(terminal.environment(stack), look)
+    if details is None:
         terminal.fail(f"no device {device!r} of tenant {tenant!r} is known")
     if as_json:
-        terminal.print_json(found)
+        terminal.print_json(details)
         return
-    terminal.print_fields({**found, "commands": None})
-    for row in found["commands"]:
+    terminal.print_fields({**details, "commands": None})
+    for row in details["commands"]:
         typer.echo(f"command            {row['command_id']}  {row['name']}  {row['state']}")
 
 
@@ -155,7 +155,7 @@ def revoke(
         )
     except desk.NotThere as error:
         terminal.fail(str(error))
-    terminal.tell(
+    terminal.print_result(
         {"revoked": {"tenant_id": tenant, "device_id": device}},
         f"revoked {tenant}/{device}",
         as_json=as_json,
@@ -199,14 +199,14 @@ def import_(
     zone, wants_receipts, derive_intake, heartbeat_s. Every problem is listed with its line.
     """
     from farmiq.edge.devices import desk, roster
-    from farmiq.roster import Problem, Unusable
+    from farmiq.roster import Problem, RosterError
 
     environment = terminal.environment(stack)
 
     async def work(tx: "db.Connection") -> "list[Credentials]":
         rows = roster.read(text)
         if taken := await desk.taken(tx, rows):
-            raise Unusable([Problem(*each) for each in taken])
+            raise RosterError([Problem(*problem) for problem in taken])
         if dry_run:
             return []
         made = await desk.add_all(tx, [device for _, device in rows], actor=terminal.actor())
@@ -219,7 +219,7 @@ def import_(
     try:
         text = rosters.text(file)
         made = terminal.in_transaction(environment, work)
-    except Unusable as unusable:
+    except RosterError as unusable:
         rosters.print_problems(unusable.problems, as_json=as_json)
         raise typer.Exit(1) from None
     except desk.Taken as error:
@@ -259,20 +259,20 @@ def command(
 
     environment = terminal.environment(stack)
     try:
-        said = json.loads(args)
+        arguments = json.loads(args)
     except ValueError:
         terminal.fail("--args is not JSON", code=2)
-    if not isinstance(said, dict):
+    if not isinstance(arguments, dict):
         terminal.fail("--args is not a JSON object", code=2)
     try:
         command_id = terminal.in_transaction(
             environment,
             lambda tx: desk.command(
-                tx, (tenant, device), name=name, args=said, ttl_s=ttl, actor=terminal.actor()
+                tx, (tenant, device), name=name, args=arguments, ttl_s=ttl, actor=terminal.actor()
             ),
         )
-    except entry.Wrong as wrong:
-        terminal.fail(_lines(wrong.reasons), code=2)
+    except entry.Wrong as invalid:
+        terminal.fail(_lines(invalid.reasons), code=2)
     except desk.NotThere as error:
         terminal.fail(str(error))
 
@@ -341,7 +341,7 @@ def callout(
     except ValueError as error:
         terminal.fail(f"{key_file}: {error}", code=2)
     people = ["callout", *own.split(",")]
-    terminal.tell(
+    terminal.print_result(
         {"issuer": key.public, "account": "SYS", "auth_users": people},
         f"auth_callout {{ issuer: {key.public}, account: SYS, auth_users: {json.dumps(people)} }}",
         as_json=as_json,
@@ -356,14 +356,14 @@ def _print_credentials(
 
     broker_url = _broker_url(environment)
     url = mqtt_address.login_url(made.device.broker_user, made.password, url=broker_url)
-    said = {**made.as_json(), "url": url}
+    shown = {**made.as_json(), "url": url}
     if as_json:
-        terminal.print_json(said)
+        terminal.print_json(shown)
         return
     for name in ("user", "password", "token", "url"):
-        typer.echo(f"{name:<10} {said[name]}")
+        typer.echo(f"{name:<10} {shown[name]}")
     for name in ("publish", "subscribe"):
-        typer.echo("\n".join(f"{name:<10} {topic}" for topic in said[name]))
+        typer.echo("\n".join(f"{name:<10} {topic}" for topic in shown[name]))
     host, port = mqtt_address.address(broker_url)
     typer.echo(f"\ntry it:\n{desk.publish_line(made, host=host, port=port)}")
 
@@ -375,7 +375,7 @@ def _broker_url(environment: Mapping[str, str]) -> str:
 
 
 def _logins(made: "list[Credentials]") -> str:
-    return json.dumps({"devices": [each.as_json() for each in made]}, indent=2) + "\n"
+    return json.dumps({"devices": [credentials.as_json() for credentials in made]}, indent=2) + "\n"
 
 
 def _lines(reasons: list[tuple[str, str]]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.deadletters import Options, add, require_choice
+from farmiq.cli.deadletters import Options, add, require_filter
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
@@ -45,7 +45,7 @@ All = Annotated[bool, typer.Option("--all", help="All there are, up to the limit
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; do nothing.")]
 Body = Annotated[bool, typer.Option("--body", help="With the event itself.")]
 WHOSE: Options = {"queue": (Queue, None), "tenant_id": (Tenant, None)}
-WHICH: Options = {
+FILTERS: Options = {
     "queue": (Queue, None),
     "reason": (Reason, None),
     "event_type": (EventType, None),
@@ -56,7 +56,7 @@ WHICH: Options = {
 
 def _move_options(rate_per_s: float) -> Options:
     return {
-        **WHICH,
+        **FILTERS,
         "everything": (All, False),
         "limit": (Limit, 1000),
         "rate_per_s": (Rate, rate_per_s),
@@ -73,9 +73,9 @@ def ls(*, stack: str | None, as_json: bool, **given: Any) -> None:
             groups = await handlers.groups(opened, _filter(**given))
             return [group.described() for group in groups]
 
-    found = asyncio.run(count())
-    terminal.print_list(found, _cells, as_json=as_json)
-    raise typer.Exit(3 if found else 0)
+    groups = asyncio.run(count())
+    terminal.print_list(groups, _cells, as_json=as_json)
+    raise typer.Exit(3 if groups else 0)
 
 
 def show(*, limit: int, body: bool, stack: str | None, as_json: bool, **given: Any) -> None:
@@ -88,21 +88,21 @@ def show(*, limit: int, body: bool, stack: str | None, as_json: bool, **given: A
     chosen = _filter(**given)
 
     async def look() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        letters: list[dict[str, Any]] = []
         async with _bus(terminal.environment(stack)) as opened:
             async for letter, raw in handlers.browse(opened, chosen):
                 shown = letter.described()
-                found.append(shown | ({"body": raw.decode("utf-8", "replace")} if body else {}))
-                if len(found) > limit:
+                letters.append(shown | ({"body": raw.decode("utf-8", "replace")} if body else {}))
+                if len(letters) > limit:
                     break
-        return found
+        return letters
 
-    found = asyncio.run(look())
+    letters = asyncio.run(look())
     terminal.print_list(
-        found[:limit],
-        lambda each: ("\n".join(f"{name:<12} {value}" for name, value in each.items()) + "\n",),
+        letters[:limit],
+        lambda letter: ("\n".join(f"{name:<12} {value}" for name, value in letter.items()) + "\n",),
         as_json=as_json,
-        more=None if len(found) > limit else 0,
+        more=None if len(letters) > limit else 0,
         hint="--limit shows more",
     )
 
@@ -125,7 +125,7 @@ def discard(**given: Any) -> None:
 
 
 add(app, "ls", ls, WHOSE)
-add(app, "show", show, {**WHICH, "limit": (Limit, 10), "body": (Body, False)})
+add(app, "show", show, {**FILTERS, "limit": (Limit, 10), "body": (Body, False)})
 add(app, "redrive", redrive, _move_options(100.0))
 add(app, "discard", discard, _move_options(1000.0))
 
@@ -154,7 +154,7 @@ def _move(
     from farmiq.cloud.deadletter import handlers
     from farmiq.plumbing import db
 
-    require_choice(
+    require_filter(
         {name: value or None for name, value in given.items()},
         everything=everything,
         text="say which letters: --queue, --reason, --type, --tenant, --event-id or --all",
@@ -169,13 +169,13 @@ def _move(
     counts: Counter[str] = Counter()
 
     async def work() -> None:
-        async with _bus(environment) as opened, db.pool(url, name="farmiq-dlq", least=0) as pool:
+        async with _bus(environment) as opened, db.pool(url, name="farmiq-dlq", min_size=0) as pool:
             async for outcome in handlers.move(opened, pool, order):
                 counts[outcome.done] += 1
                 if as_json:
                     typer.echo(json.dumps(outcome.described()))
-                elif said := outcome.why or outcome.note:
-                    typer.echo(f"{outcome.done}  {outcome.letter.event_id}  {said}")
+                elif note := outcome.why or outcome.note:
+                    typer.echo(f"{outcome.done}  {outcome.letter.event_id}  {note}")
 
     asyncio.run(work())
     summary = ", ".join(f"{done} {count}" for done, count in sorted(counts.items()))
@@ -183,10 +183,10 @@ def _move(
     raise typer.Exit(3 if counts["failed"] else 0)
 
 
-def _cells(each: dict[str, Any]) -> tuple[str, ...]:
-    between = " … ".join(terminal.local(each[name], absent="?") for name in ("oldest", "newest"))
-    below = f"{'':9}{between}  {', '.join(each['event_types'])}"
-    return f"{each['count']:>7,}", each["queue"], f"{each['reason']}\n{below}"
+def _cells(group: dict[str, Any]) -> tuple[str, ...]:
+    between = " … ".join(terminal.local(group[name], absent="?") for name in ("oldest", "newest"))
+    below = f"{'':9}{between}  {', '.join(group['event_types'])}"
+    return f"{group['count']:>7,}", group["queue"], f"{group['reason']}\n{below}"
 
 
 @asynccontextmanager

@@ -61,7 +61,7 @@ def set_(
                 "jsonb_build_object('timezone', %s::text))",
                 (ids.new(), f"{tenant}/{farm}", timezone),
             )
-    terminal.tell(
+    terminal.print_result(
         {"tenant_id": tenant, "farm_id": farm, "timezone": timezone, "changed": bool(changed)},
         f"{tenant}/{farm}  {timezone}" + ("" if changed else "  (as before)"),
         as_json=as_json,

@@ -65,9 +65,9 @@ def scale(
         asyncio.run(_watch(there, watch, limit_s))
     except KeyboardInterrupt:
         typer.echo()
-    found = watch.summary(there)
-    terminal.tell(found, _summary(found), as_json=as_json)
-    if not found["readings"]:
+    summary = watch.summary(there)
+    terminal.print_result(summary, _summary(summary), as_json=as_json)
+    if not summary["readings"]:
         raise typer.Exit(3)
 
 
@@ -104,7 +104,7 @@ def camera(
         terminal.fail(f"no picture: {error}")
     if out is not None:
         out.write_bytes(shot.data)
-    found = {
+    result = {
         "content_type": shot.content_type,
         "width": shot.width,
         "height": shot.height,
@@ -117,7 +117,7 @@ def camera(
         f"{shot.content_type} {shot.width} by {shot.height}, {len(shot.data):,} bytes, "
         f"in {took_s * 1000:.0f} ms" + (f"; written to {out}" if out else "")
     )
-    terminal.tell(found, line, as_json=as_json)
+    terminal.print_result(result, line, as_json=as_json)
 
 
 @dataclass
@@ -136,17 +136,19 @@ class Watch:
         from farmiq.device.capture import stable
         from farmiq.device.capture.indicator import Malformed
 
-        sample, said = None, heard.reading if heard else None
-        if heard is not None and isinstance(said, Malformed):
-            self.problems[said.reason] += 1
+        sample, reading = None, heard.reading if heard else None
+        if heard is not None and isinstance(reading, Malformed):
+            self.problems[reading.reason] += 1
             self._try_others(heard.frame)
-        elif said is not None and not isinstance(said, Malformed):
+        elif reading is not None and not isinstance(reading, Malformed):
             self.readings += 1
-            sample = stable.Sample(said.weight_kg, said.stable, said.overload)
+            sample = stable.Sample(reading.weight_kg, reading.stable, reading.overload)
         state = self.state or stable.State()
         self.state, effects = stable.step(state, sample, heard.at if heard else now, self.limits)
         if heard is not None:
-            self.say(f"{_visible(heard.frame):<28} {_said(heard.reading):<26} {self.state.phase}")
+            self.say(
+                f"{_visible(heard.frame):<28} {_describe(heard.reading):<26} {self.state.phase}"
+            )
         for effect in effects:
             if isinstance(effect, stable.Settled):
                 self.stable_weights.append(effect.weight_kg)
@@ -175,38 +177,36 @@ class Watch:
 
 async def _watch(there: "Scale", watch: Watch, seconds: float | None) -> None:
     ends_at = None if seconds is None else time.monotonic() + seconds
-    told: str | None = None
+    problem: str | None = None
     async with there.listening() as following:
         while ends_at is None or time.monotonic() < ends_at:
             watch.hear(await following(), now=time.monotonic())
-            if there.away not in (told, None, "not opened yet"):
+            if there.away not in (problem, None, "not opened yet"):
                 watch.say(f"away: {there.away}")
-            told = there.away
+            problem = there.away
 
 
-def _summary(found: dict[str, Any]) -> str:
-    lines = [
-        f"{found['lines']} lines, {found['readings']} readings, {found['malformed']} malformed"
-    ]
-    if found["away"]:
-        lines.append(f"away: {found['away']}")
-    lines += [f"  {count} times: {why}" for why, count in found["problems"].items()]
-    if found["formats_that_fit"] and not found["readings"]:
-        lines.append(f"these formats would fit: {', '.join(found['formats_that_fit'])} (--format)")
-    if found["stable_weights_kg"]:
-        lines.append(f"stable: {', '.join(f'{kg:g} kg' for kg in found['stable_weights_kg'])}")
+def _summary(seen: dict[str, Any]) -> str:
+    lines = [f"{seen['lines']} lines, {seen['readings']} readings, {seen['malformed']} malformed"]
+    if seen["away"]:
+        lines.append(f"away: {seen['away']}")
+    lines += [f"  {count} times: {why}" for why, count in seen["problems"].items()]
+    if seen["formats_that_fit"] and not seen["readings"]:
+        lines.append(f"these formats would fit: {', '.join(seen['formats_that_fit'])} (--format)")
+    if seen["stable_weights_kg"]:
+        lines.append(f"stable: {', '.join(f'{kg:g} kg' for kg in seen['stable_weights_kg'])}")
     return "\n".join(lines)
 
 
-def _said(said: Any) -> str:
+def _describe(reading: Any) -> str:
     from farmiq.device.capture.indicator import Reading
 
-    if not isinstance(said, Reading):
-        return f"? {said.reason}"
-    if said.weight_kg is None:
-        return "overload" if said.overload else "no weight"
-    flag = {True: "stable", False: "moving", None: ""}[said.stable]
-    return f"{said.weight_kg:>10.3f} kg {flag}"
+    if not isinstance(reading, Reading):
+        return f"? {reading.reason}"
+    if reading.weight_kg is None:
+        return "overload" if reading.overload else "no weight"
+    flag = {True: "stable", False: "moving", None: ""}[reading.stable]
+    return f"{reading.weight_kg:>10.3f} kg {flag}"
 
 
 def _visible(frame: bytes) -> str:

@@ -100,7 +100,7 @@ def revoke(name: Name, *, stack: StackName = None, as_json: AsJson = False) -> N
         ).rowcount
     if not row:
         terminal.fail(f"there is no valid key {name!r}; `farmiq key ls` shows them")
-    terminal.tell({"revoked": {"name": name}}, f"revoked {name}", as_json=as_json)
+    terminal.print_result({"revoked": {"name": name}}, f"revoked {name}", as_json=as_json)
 
 
 def _admin_url(stack: str | None) -> str:

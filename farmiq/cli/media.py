@@ -51,11 +51,11 @@ def ls(
         status=status,
         limit=limit,
     )
-    found = terminal.in_transaction(
+    images = terminal.in_transaction(
         terminal.environment(stack), lambda tx: store.page(tx, query.page())
     )
-    rows = found[:limit]
-    more = None if len(found) > limit else 0
+    rows = images[:limit]
+    more = None if len(images) > limit else 0
     terminal.print_list(rows, _cells, as_json=as_json, more=more, hint="--limit shows more")
     raise typer.Exit(3 if any(row["upload_status"] == "missing" for row in rows) else 0)
 
@@ -92,10 +92,10 @@ def status(*, stack: StackName = None, as_json: AsJson = False) -> None:
 
     from farmiq.edge.media import store
 
-    found = terminal.in_transaction(terminal.environment(stack), store.progress)
-    told = [asdict(each) for each in found]
-    terminal.print_list(found, _progress, as_json=as_json, document=told)
-    raise typer.Exit(3 if any(each.missing or each.failing for each in found) else 0)
+    tenants = terminal.in_transaction(terminal.environment(stack), store.progress)
+    document = [asdict(tenant) for tenant in tenants]
+    terminal.print_list(tenants, _progress, as_json=as_json, document=document)
+    raise typer.Exit(3 if any(tenant.missing or tenant.failing for tenant in tenants) else 0)
 
 
 @app.command("verify")
@@ -114,25 +114,24 @@ def verify(
     """
     from farmiq.edge.media import jobs
 
-    found = _with_store(
+    report = _with_store(
         terminal.environment(stack), lambda pool, bucket: jobs.verify(pool, bucket, deep=deep)
     )
-    told = {
-        "checked": found.checked,
-        "gone": found.gone,
-        "damaged": found.damaged,
-        "unknown": found.unknown,
+    document = {
+        "checked": report.checked,
+        "gone": report.gone,
+        "damaged": report.damaged,
+        "unknown": report.unknown,
     }
     if as_json:
-        terminal.print_json(told)
+        terminal.print_json(document)
     else:
         for name in ("gone", "damaged", "unknown"):
-            for each in told[name]:  # type: ignore[attr-defined] # those are lists
-                typer.echo(f"{name:<8} {each}")
-        typer.echo(
-            f"{found.checked} images looked at; {'all is well' if found.is_clean else 'see above'}"
-        )
-    raise typer.Exit(0 if found.is_clean else 3)
+            for key in document[name]:  # type: ignore[attr-defined] # those are lists
+                typer.echo(f"{name:<8} {key}")
+        outcome = "all is well" if report.is_clean else "see above"
+        typer.echo(f"{report.checked} images looked at; {outcome}")
+    raise typer.Exit(0 if report.is_clean else 3)
 
 
 @app.command("export")
@@ -140,7 +139,7 @@ def export(
     media_id: MediaId,
     out: Annotated[Path, typer.Argument(help="Where to write it; never written over.")],
     *,
-    aside: Annotated[
+    rejected: Annotated[
         bool, typer.Option("--aside", help="What was set aside in its place, whatever it is.")
     ] = False,
     bare: Annotated[
@@ -160,7 +159,7 @@ def export(
     async def get(pool: "db.Pool", bucket: "objects.Bucket") -> bytes | None:
         async with pool.connection() as connection:
             image = await store.by_id(connection, wanted)
-        key = image and (image.aside_key if aside else image.object_key)
+        key = image and (image.aside_key if rejected else image.object_key)
         return await bucket.find(key) if key else None
 
     data = _with_store(terminal.environment(stack), get)
@@ -169,11 +168,11 @@ def export(
     if bare:
         try:
             data = pictures.bare(data)
-        except pictures.Unreadable as error:
+        except pictures.UnreadableError as error:
             terminal.fail(f"this is no picture: {error}")
     out.write_bytes(data)
-    told = {"media_id": str(wanted), "file": str(out), "size_bytes": len(data)}
-    terminal.tell(told, f"{len(data)} bytes in {out}", as_json=as_json)
+    document = {"media_id": str(wanted), "file": str(out), "size_bytes": len(data)}
+    terminal.print_result(document, f"{len(data)} bytes in {out}", as_json=as_json)
 
 
 def _with_store(
@@ -216,12 +215,12 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _progress(each: Any) -> tuple[str, ...]:
-    oldest = f", oldest {each.oldest_unsynced_s:.0f} s" if each.oldest_unsynced_s else ""
-    event = f", {each.waiting_for_event} after their event" if each.waiting_for_event else ""
+def _progress(tenant: Any) -> tuple[str, ...]:
+    oldest = f", oldest {tenant.oldest_unsynced_s:.0f} s" if tenant.oldest_unsynced_s else ""
+    event = f", {tenant.waiting_for_event} after their event" if tenant.waiting_for_event else ""
     line = (
-        f"{each.tenant_id}: {each.stored} stored ({each.stored_bytes} B), "
-        f"{each.unsynced} not in the cloud yet ({each.unsynced_bytes} B{oldest}{event}), "
-        f"{each.failing} refused by it, {each.missing} missing, {each.presigned} asked for"
+        f"{tenant.tenant_id}: {tenant.stored} stored ({tenant.stored_bytes} B), "
+        f"{tenant.unsynced} not in the cloud yet ({tenant.unsynced_bytes} B{oldest}{event}), "
+        f"{tenant.failing} refused by it, {tenant.missing} missing, {tenant.presigned} asked for"
     )
     return (line,)

@@ -57,7 +57,9 @@ def set_(
             "values (%s, fn_now(), 'cli', 'metric.set', %s, jsonb_build_object('sync', %s::text))",
             (ids.new(), metric, sync),
         )
-    terminal.tell({"metric_type": metric, "sync": sync}, f"{metric}  {sync}", as_json=as_json)
+    terminal.print_result(
+        {"metric_type": metric, "sync": sync}, f"{metric}  {sync}", as_json=as_json
+    )
 
 
 @app.command("ls")

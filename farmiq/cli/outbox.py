@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.deadletters import Options, add, require_choice
+from farmiq.cli.deadletters import Options, add, require_filter
 from farmiq.cli.terminal import AsJson, StackName
 
 app = typer.Typer(
@@ -56,16 +56,18 @@ def stats(*, stack: StackName = None, as_json: AsJson = False) -> None:
     tenants, delivered = terminal.in_transaction(terminal.environment(stack), look)
     if as_json:
         terminal.print_json(
-            {"delivered_and_kept": delivered, "tenants": [asdict(each) for each in tenants]}
+            {"delivered_and_kept": delivered, "tenants": [asdict(tenant) for tenant in tenants]}
         )
     else:
         typer.echo(f"{delivered:,} delivered events are still kept")
-    for each in [] if as_json else tenants:
+    for tenant in [] if as_json else tenants:
         typer.echo(
-            f"{each.tenant_id:<24} waiting {each.waiting:,} (oldest {each.oldest_s:,.0f} s)  "
-            f"dlq {each.dlq:,}  discarded {each.failed:,}{_trouble(each)}"
+            f"{tenant.tenant_id:<24} waiting {tenant.waiting:,} (oldest {tenant.oldest_s:,.0f} s)  "
+            f"dlq {tenant.dlq:,}  discarded {tenant.failed:,}{_trouble(tenant)}"
         )
-    raise typer.Exit(3 if any(each.dlq or each.consecutive_failures for each in tenants) else 0)
+    raise typer.Exit(
+        3 if any(tenant.dlq or tenant.consecutive_failures for tenant in tenants) else 0
+    )
 
 
 @app.command("ls")
@@ -148,7 +150,7 @@ def redrive(**given: Any) -> None:
     _move(handlers.redrive, "redriven", **given)
 
 
-def unclaim(**given: Any) -> None:
+def release(**given: Any) -> None:
     """Free events that a forwarder holds although its lease ended; live leases are left alone.
 
     The forwarders do so by themselves within two leases; this is for those who cannot wait.
@@ -166,7 +168,7 @@ def discard(**given: Any) -> None:
 
 
 add(app, "redrive", redrive, {**ROWS, **WHY, **WHEN, **MOVE})
-add(app, "unclaim", unclaim, {**ROWS, **MOVE})
+add(app, "unclaim", release, {**ROWS, **MOVE})
 add(app, "discard", discard, {**ROWS, **WHY, **WHEN, **MOVE})
 
 
@@ -182,7 +184,7 @@ def _move(
     **given: Any,
 ) -> None:
     chosen = {name: _in_utc(value) for name, value in given.items() if value}
-    require_choice(
+    require_filter(
         chosen,
         everything=everything,
         text="say which: ids, one of the options, or --all (see --help)",
@@ -221,14 +223,14 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _trouble(each: Any) -> str:
-    if each.consecutive_failures:
+def _trouble(tenant: Any) -> str:
+    if tenant.consecutive_failures:
         from farmiq.edge.sync import rules
 
-        why = rules.describe_error(each.last_error_code, each.last_error_message)
-        return f"  PAUSED, {each.consecutive_failures:,} times in a row: {why}"
+        why = rules.describe_error(tenant.last_error_code, tenant.last_error_message)
+        return f"  PAUSED, {tenant.consecutive_failures:,} times in a row: {why}"
     return (
-        f"  draining, new events pass at priority {each.live_priority}"
-        if each.live_priority
+        f"  draining, new events pass at priority {tenant.live_priority}"
+        if tenant.live_priority
         else ""
     )

@@ -70,7 +70,7 @@ def company_add(
         except ValueError as error:
             terminal.fail(str(error), code=2)
     tenant_id = tenant or str(company_id)
-    terminal.tell(
+    terminal.print_result(
         {"company_id": company_id, "tenant_id": tenant_id, "name": name, "timezone": timezone},
         f"{company_id}  {tenant_id}  {name}",
         as_json=as_json,
@@ -109,7 +109,7 @@ def user_add(
         except ValueError as error:
             terminal.fail(str(error), code=2)
     also = ", super admin" if super_admin else ""
-    terminal.tell(
+    terminal.print_result(
         {
             "user_id": user_id,
             "email": email,
@@ -143,7 +143,7 @@ def user_token(
             token = open_sign_in(connection, email, lasts=timedelta(hours=hours))
         except ValueError as error:
             terminal.fail(str(error))
-    terminal.tell({"email": email, "token": token}, token, as_json=as_json)
+    terminal.print_result({"email": email, "token": token}, token, as_json=as_json)
 
 
 @user.command("ls")
@@ -189,7 +189,7 @@ def user_password(
             ended = accounts.change_password(connection, email, password, actor=terminal.actor())
         except ValueError as error:
             terminal.fail(str(error), code=2)
-    terminal.tell(
+    terminal.print_result(
         {"email": email, "sign_ins_ended": ended},
         f"{email} has a new password; {_counted(ended, 'sign-in')} ended",
         as_json=as_json,
@@ -222,7 +222,7 @@ def user_rm(
             ended = accounts.remove_user(connection, email, actor=terminal.actor())
         except ValueError as error:
             terminal.fail(str(error), code=2)
-    terminal.tell(
+    terminal.print_result(
         {"email": email, "removed": True, "sign_ins_ended": ended},
         f"{email} is removed; {_counted(ended, 'sign-in')} ended",
         as_json=as_json,

@@ -51,16 +51,16 @@ def resync(
         terminal.fail("--from has to be before --to", code=2)
     settings = EdgeSettings.load_some(environment)
     try:
-        found = asyncio.run(_run(settings, chosen, rate=rate, dry_run=dry_run, quiet=as_json))
+        counts = asyncio.run(_run(settings, chosen, rate=rate, dry_run=dry_run, quiet=as_json))
     except StoppedError as error:
         terminal.fail(str(error))
     if as_json:
-        terminal.print_json(found)
+        terminal.print_json(counts)
     elif dry_run:
-        typer.echo(f"{found['meant']} would be sent")
+        typer.echo(f"{counts['meant']} would be sent")
     else:
-        typer.echo(f"{found['sent']} sent, {found['refused']} refused")
-    raise typer.Exit(3 if found["refused"] else 0)
+        typer.echo(f"{counts['sent']} sent, {counts['refused']} refused")
+    raise typer.Exit(3 if counts["refused"] else 0)
 
 
 async def _run(
@@ -77,7 +77,7 @@ async def _run(
         return httpx2.AsyncClient(timeout=settings.sync_timeout_s, verify=tls)
 
     url = settings.db_url.get_secret_value()
-    async with db.pool(url, name="farmiq resync", most=2) as pool:
+    async with db.pool(url, name="farmiq resync", max_size=2) as pool:
         if dry_run:
             async with db.transaction(pool) as tx:
                 meant = await history.count_events(tx, chosen)

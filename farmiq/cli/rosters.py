@@ -29,7 +29,7 @@ def check_is_new(out: Path | None) -> None:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Fails, so that whoever called it commits nothing, if it cannot be written."""
+    """Fail if it cannot be written, so that the caller commits nothing."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as opened:

@@ -67,7 +67,7 @@ def set_(
         terminal.fail(str(error), code=2)
     except LookupError as error:
         terminal.fail(f"{error.args[0]}; `farmiq device add` registers it")
-    terminal.tell(now, "  ".join(_cells(now)), as_json=as_json)
+    terminal.print_result(now, "  ".join(_cells(now)), as_json=as_json)
 
 
 @app.command("ls")

@@ -104,7 +104,7 @@ def cameras(
     from farmiq.plumbing import log
     from farmiq.simulate import camera_faults, camera_wire, fleet_runner
     from farmiq.simulate.camera import Firmware
-    from farmiq.simulate.fleet import Pace
+    from farmiq.simulate.fleet import Timing
 
     log.configure("error")
     environment = terminal.environment(stack)
@@ -129,7 +129,7 @@ def cameras(
         known = _log_in(environment, kits, register, folder)
     plan = fleet_runner.Plan(
         faults=faults,
-        pace=Pace(every_s=every or None, qos=qos),
+        timing=Timing(every_s=every or None, qos=qos),
         firmware=Firmware(volunteers=not strict),
         wakes=wakes,
         seconds=seconds,
@@ -146,7 +146,7 @@ def cameras(
             logins=known,
         )
     )
-    terminal.tell(
+    terminal.print_result(
         summary,
         f"{summary['cameras']} cameras woke {summary['wakes']} times: {summary['captured']} images "
         f"captured, {summary['acked']} acknowledged, {summary['waiting']} wait"
@@ -174,13 +174,14 @@ def check_cameras(
     journal = folder / "captures.jsonl"
     if not journal.exists():
         terminal.fail(f"{journal} does not exist: `farmiq simulate cameras --dir` makes it", code=2)
-    account = asyncio.run(_cloud(terminal.environment(stack)).verdict(journal))
-    found = account.findings
-    terminal.tell(
+    account = asyncio.run(_cloud(terminal.environment(stack)).report(journal))
+    findings = account.findings
+    terminal.print_result(
         account.as_json(),
-        f"captured {found.sent}, complete {found.stored}, waiting {account.waiting}; "
-        f"lost {len(found.lost)}, twice {len(found.twice)}, invented {len(found.invented)}, "
-        f"changed {len(found.changed)}, acknowledged and not readable {len(account.unreadable)}, "
+        f"captured {findings.sent}, complete {findings.stored}, waiting {account.waiting}; "
+        f"lost {len(findings.lost)}, twice {len(findings.twice)}, "
+        f"invented {len(findings.invented)}, changed {len(findings.changed)}, "
+        f"acknowledged and not readable {len(account.unreadable)}, "
         f"sessions miscounted {len(account.miscounted)}",
         as_json=as_json,
     )

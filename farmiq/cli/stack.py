@@ -126,7 +126,7 @@ def down(
         typer.echo(f"{stopped_name}: {did}{'; its data is deleted' if delete_data else ''}")
         other = None if stopped or everything else stack.find(stopped_name)
         if other is not None:
-            # Never stopped from another folder: that demo may be somebody's work of the day.
+            # Never stopped from another folder: that demo may be in use.
             typer.echo(
                 f"a stack of this name runs in {other}: `{stack.command(other, 'down')}` stops it"
             )
@@ -217,7 +217,7 @@ def _examined(environment: "Mapping[str, str]") -> "list[Check]":
 
 
 def _is_owned(root: "Path") -> bool:
-    """A stack without an owner was left running by itself: nobody promised services on it."""
+    """A stack without an owner was left running by itself, without services."""
     from farmiq.stack import record
 
     run = record.read_run(root)
@@ -282,7 +282,7 @@ def _all_roots() -> "list[Path]":
 
 
 def _clear(root: "Path") -> None:
-    """Stop what is left of a stack that nobody owns, so that all of it starts afresh."""
+    """Stop what is left of a stack without an owner, so that all of it starts afresh."""
     from farmiq import stack
     from farmiq.stack import record
 

@@ -59,7 +59,7 @@ def stations(
             say=terminal.progress(quiet=as_json),
         )
     )
-    terminal.tell(
+    terminal.print_result(
         summary,
         f"{summary['visits']} animals on {summary['stations']} scales, {summary['due']} to be "
         f"weighed, {summary['pictures']} pictures, {summary['kills']} power cuts; "

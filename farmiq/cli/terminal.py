@@ -168,7 +168,7 @@ def print_list(
         typer.echo(f"and {count}more" + (f"; {hint}" if hint else ""), err=as_json)
 
 
-def tell(result: Mapping[str, Any], line: str, *, as_json: bool) -> None:
+def print_result(result: Mapping[str, Any], line: str, *, as_json: bool) -> None:
     """What a command did: a line for a person, or the same for a script."""
     print_json(result) if as_json else typer.echo(line)
 

@@ -57,10 +57,10 @@ def ls(
         terminal.fail("\n".join(reasons), code=2)
     environment = terminal.environment(stack)
     zone = environment.get("FARMIQ_EDGE_TIMEZONE") or "UTC"
-    found = terminal.in_transaction(
+    sessions = terminal.in_transaction(
         environment, lambda tx: queries.page(tx, query.page(), timezone=zone)
     )
-    rows, following = cut(found, limit, at="start_at", key="session_id")
+    rows, following = cut(sessions, limit, at="start_at", key="session_id")
     terminal.print_list(
         rows,
         _cells,
@@ -94,16 +94,16 @@ def show(
         session_id = UUID(session)
     except ValueError:
         terminal.fail(f"{session!r} is no session_id; `farmiq weighings ls` prints them", code=2)
-    found = terminal.in_transaction(
+    weighing = terminal.in_transaction(
         terminal.environment(stack), lambda tx: queries.one(tx, session_id)
     )
-    if found is None:
+    if weighing is None:
         terminal.fail(f"no event of session {session_id} has come to this edge")
     if as_json:
-        terminal.print_json(WeighSessionInFull(**found).model_dump(mode="json"))
+        terminal.print_json(WeighSessionInFull(**weighing).model_dump(mode="json"))
     else:
-        typer.echo("\n".join(["  ".join(_cells(found)).rstrip(), *_details(found)]))
-    if found["state"] == "INCOMPLETE":
+        typer.echo("\n".join(["  ".join(_cells(weighing)).rstrip(), *_details(weighing)]))
+    if weighing["state"] == "INCOMPLETE":
         raise typer.Exit(NEEDS_ATTENTION)
 
 
@@ -121,18 +121,20 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _details(found: dict[str, Any]) -> list[str]:
-    counted = "?" if found["image_count"] is None else found["image_count"]
+def _details(weighing: dict[str, Any]) -> list[str]:
+    counted = "?" if weighing["image_count"] is None else weighing["image_count"]
+    missing = ", ".join(weighing["missing"])
     return [
-        f"valid      {'yes' if found['valid'] else 'no, missing: ' + ', '.join(found['missing'])}",
-        f"device     {found['device_id']} at {found['farm_id']}/{found['barn_id']}",
-        f"images     {found['stored_image_count']} stored, {counted} counted by the station",
-        *(f"           {each['media_id']}  {_image(each)}" for each in found["images"]),
+        f"valid      {'yes' if weighing['valid'] else f'no, missing: {missing}'}",
+        f"device     {weighing['device_id']} at {weighing['farm_id']}/{weighing['barn_id']}",
+        f"images     {weighing['stored_image_count']} stored, {counted} counted by the station",
+        *(f"           {image['media_id']}  {_image(image)}" for image in weighing["images"]),
         "events",
         *(
-            f"           {terminal.local(each['occurred_at'])}  {each['event_id']}  "
-            f"{each['event_type']}" + (f"  {each['weight_kg']:g} kg" if each["weight_kg"] else "")
-            for each in found["events"]
+            f"           {terminal.local(event['occurred_at'])}  {event['event_id']}  "
+            f"{event['event_type']}"
+            + (f"  {event['weight_kg']:g} kg" if event["weight_kg"] else "")
+            for event in weighing["events"]
         ),
     ]
 

@@ -94,6 +94,6 @@ def _parse_binding(text: str) -> tuple[str, str, str]:
 def _allow(api: Api, name: str, rights: dict[str, Any]) -> None:
     keys = rights.pop("keys")
     api.allow(name, rights)
-    api.forget_keys(name)
+    api.remove_keys(name)
     for exchange, write in keys.items():
         api.allow_keys(name, exchange=exchange, write=write)

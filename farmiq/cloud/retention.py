@@ -27,7 +27,7 @@ def job(pool: db.Pool, retention: Retention, *, name: str) -> Job:
     async def purge_rows() -> dict[str, object]:
         return {"deleted": await purge(pool, retention)}
 
-    return Job(name, EVERY_S, AgeGuard(pool, name).keep(purge_rows))
+    return Job(name, EVERY_S, AgeGuard(pool, name).guard(purge_rows))
 
 
 async def purge(pool: db.Pool, retention: Retention) -> int:

@@ -19,9 +19,9 @@ from farmiq.cloud.retention import Retention
 from farmiq.config import CloudSettings
 from farmiq.messages import bus as envelopes
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.plumbing import consume, db, http, schedule
-from farmiq.plumbing.consume import Refused
+from farmiq.plumbing.consume import Rejection
 
 EVENTS = prometheus_client.Counter(
     "farmiq_landed_events_total", "Events taken from the bus into tables", ["family", "outcome"]
@@ -34,7 +34,7 @@ Store = Callable[[db.Connection, Sequence[BusEvent]], Awaitable[int]]
 class Sink:
     """`store` stores events in the caller's transaction and returns how many were new.
 
-    `check` looks at one event before that and raises Invalid if it cannot be stored. `retention`
+    `check` looks at one event before that and may raise InvalidError. `retention`
     says which rows are removed by age.
     """
 
@@ -111,7 +111,7 @@ async def run(settings: CloudSettings, server: http.HttpServer, *sinks: Sink) ->
     """Consume the queues of one service until cancelled, and remove old rows meanwhile."""
     name, family = sinks[0].work.service, sinks[0].family
     url = settings.db_url.get_secret_value()
-    async with db.pool(url, name=name, least=0, most=2 * len(sinks)) as pool:
+    async with db.pool(url, name=name, min_size=0, max_size=2 * len(sinks)) as pool:
         server.ready(f"{family}.database", lambda: db.problem(pool))
         async with asyncio.TaskGroup() as group:
             for sink in sinks:
@@ -124,7 +124,7 @@ async def run(settings: CloudSettings, server: http.HttpServer, *sinks: Sink) ->
 
 
 def _consumer(settings: CloudSettings, pool: db.Pool, sink: Sink) -> consume.Consumer:
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         return await store_events(pool, bodies, sink)
 
     return consume.Consumer(
@@ -137,7 +137,7 @@ def _consumer(settings: CloudSettings, pool: db.Pool, sink: Sink) -> consume.Con
     )
 
 
-async def store_events(pool: db.Pool, bodies: Sequence[bytes], sink: Sink) -> dict[int, Refused]:
+async def store_events(pool: db.Pool, bodies: Sequence[bytes], sink: Sink) -> dict[int, Rejection]:
     """Store the events in one transaction; returns the rejected positions with the reasons."""
     events, rejected = parse(bodies, sink)
     if not events:
@@ -146,7 +146,7 @@ async def store_events(pool: db.Pool, bodies: Sequence[bytes], sink: Sink) -> di
         for index, tenant_id in await _unknown_tenants(tx, events):
             del events[index]
             # A company may be added any minute, so this is tried again before it is given up.
-            rejected[index] = Refused(f"tenant {tenant_id!r} is not registered here", final=False)
+            rejected[index] = Rejection(f"tenant {tenant_id!r} is not registered here", final=False)
         new = await sink.store(tx, list(events.values())) if events else 0
         crash.here("sink.before_commit")
     crash.here("sink.after_commit")
@@ -155,22 +155,22 @@ async def store_events(pool: db.Pool, bodies: Sequence[bytes], sink: Sink) -> di
     return rejected
 
 
-def parse(bodies: Sequence[bytes], sink: Sink) -> tuple[dict[int, BusEvent], dict[int, Refused]]:
+def parse(bodies: Sequence[bytes], sink: Sink) -> tuple[dict[int, BusEvent], dict[int, Rejection]]:
     """Pure: the events that can be stored and the messages that never can, by position."""
     events: dict[int, BusEvent] = {}
-    rejected: dict[int, Refused] = {}
+    rejected: dict[int, Rejection] = {}
     for index, body in enumerate(bodies):
         try:
             events[index] = _parse_one(body, sink)
-        except Invalid as invalid:
-            rejected[index] = Refused("; ".join(invalid.reasons))
+        except InvalidError as invalid:
+            rejected[index] = Rejection("; ".join(invalid.reasons))
     return events, rejected
 
 
 def _parse_one(body: bytes, sink: Sink) -> BusEvent:
     event = envelopes.read(body)
     if event.event_type not in sink.work.event_types:
-        raise Invalid([f"{event.event_type} is not for the queue {sink.work.queue}"])
+        raise InvalidError([f"{event.event_type} is not for the queue {sink.work.queue}"])
     sink.check(event)
     return event
 

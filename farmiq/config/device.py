@@ -142,7 +142,7 @@ class DeviceSettings(HardwareSettings):
         le=100,
         description="JPEG quality of pictures that are scaled down",
     )
-    most_weight_kg: float = Field(
+    max_weight_kg: float = Field(
         2_000,
         alias="AGENT_MOST_WEIGHT_KG",
         gt=0,

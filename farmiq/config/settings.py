@@ -114,10 +114,10 @@ class Settings(BaseModel):
     def _bounded(cls, value: T, info: ValidationInfo) -> T:
         """No number, and no time by its unit, is beyond what clocks and tables can count with."""
         unit_s = _UNITS_S.get((info.field_name or "").rpartition("_")[2])
-        most = MAX_NUMBER if unit_s is None else MAX_DURATION_S / unit_s
+        limit = MAX_NUMBER if unit_s is None else MAX_DURATION_S / unit_s
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, (int, float)) and number > most:
-                raise ValueError(f"at most {most:.15g}")
+            if isinstance(number, (int, float)) and number > limit:
+                raise ValueError(f"at most {limit:.15g}")
         return value
 
     @field_validator("mqtt_url", check_fields=False)
@@ -166,8 +166,8 @@ class Settings(BaseModel):
         for item in error.errors():
             name = str(item["loc"][0])
             what = cls.variables()[name].description
-            wrong = "is not set" if item["type"] == "missing" else f"is wrong: {item['msg']}"
-            lines.append(f"{name} {wrong} ({what})")
+            problem = "is not set" if item["type"] == "missing" else f"is wrong: {item['msg']}"
+            lines.append(f"{name} {problem} ({what})")
         return "\n".join(lines)
 
 

@@ -86,8 +86,8 @@ def _mqtt_channels() -> dict[str, Any]:
             "servers": [_ref("servers", MQTT_SERVER)],
             "parameters": _parameters(shape),
             "messages": {
-                each.name: _ref("components/messages", _mqtt_message_name(each))
-                for each in _carried(kind)
+                event_type.name: _ref("components/messages", _mqtt_message_name(event_type))
+                for event_type in _types_of(kind)
             },
         }
         for kind, shape in topics.SHAPES.items()
@@ -141,25 +141,27 @@ def _bus_channels() -> dict[str, Any]:
 
 
 def _mqtt_operations() -> dict[str, Any]:
-    found = {}
+    operations = {}
     for kind in topics.SHAPES:
-        carried = _carried(kind)
-        if carried:
-            action = "receive" if carried[0].direction is Direction.UP else "send"
+        types = _types_of(kind)
+        if types:
+            action = "receive" if types[0].direction is Direction.UP else "send"
             retain = kind is StatusTopic
-            found[f"{action}.{_mqtt_channel_name(kind)}"] = {
-                **_operation(action, _mqtt_channel_name(kind), [each.name for each in carried]),
+            operations[f"{action}.{_mqtt_channel_name(kind)}"] = {
+                **_operation(
+                    action, _mqtt_channel_name(kind), [event_type.name for event_type in types]
+                ),
                 "bindings": {"mqtt": {"qos": 1, "retain": retain, "bindingVersion": "0.2.0"}},
             }
-    return found
+    return operations
 
 
 def _camera_operations() -> dict[str, Any]:
-    found = {}
+    operations = {}
     for name, _, channel in _of_cameras():
         action = "send" if channel in CAMERA_DOWN else "receive"
-        found[f"{action}.{name}"] = _operation(action, name, ["firmware"])
-    return found
+        operations[f"{action}.{name}"] = _operation(action, name, ["firmware"])
+    return operations
 
 
 def _bus_operations() -> dict[str, Any]:
@@ -243,7 +245,7 @@ def _schemas() -> dict[str, Any]:
     return schemas.components([Envelope, BusEvent, *dict.fromkeys(payloads)])
 
 
-def _carried(topic: type[Topic]) -> list[MqttType]:
+def _types_of(topic: type[Topic]) -> list[MqttType]:
     return [kind for kind in catalogue.MQTT.values() if topic in kind.topics]
 
 

@@ -72,15 +72,15 @@ def generated(site: str) -> tuple[dict[str, Any], dict[str, Any]]:
             operation = document["paths"][route.path_format][method.lower()]
             bodies += _describe(operation, route)
     error = http.ErrorBody.model_json_schema(ref_template=schemas.PREFIX + "{model}")
-    found = {
+    components = {
         **document["components"]["schemas"],
         **error.pop("$defs"),
         http.ErrorBody.__name__: error,
         **schemas.components(bodies),
     }
     for name in ("HTTPValidationError", "ValidationError"):
-        found.pop(name, None)
-    return _without_titles(document["paths"]), _without_titles(found)
+        components.pop(name, None)
+    return _without_titles(document["paths"]), _without_titles(components)
 
 
 def _is_for_programs(path: str) -> bool:
@@ -126,7 +126,7 @@ def _describe(operation: dict[str, Any], route: APIRoute) -> list[Any]:
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """A parameter that is not given is absent, never null; its description stands beside it."""
-    choices = [each for each in schema.pop("anyOf", []) if each != {"type": "null"}]
+    choices = [option for option in schema.pop("anyOf", []) if option != {"type": "null"}]
     schema.pop("description", None)
     if len(choices) == 1:
         return {**choices[0], **schema}
@@ -134,17 +134,17 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dependencies(dependant: Dependant) -> Iterator[Any]:
-    for each in dependant.dependencies:
-        yield from _dependencies(each)
-        yield each.call
+    for dependency in dependant.dependencies:
+        yield from _dependencies(dependency)
+        yield dependency.call
 
 
 def _without_titles(value: Any) -> Any:
     """Pydantic titles each field with its name once more."""
     if isinstance(value, dict):
         return {
-            name: _without_titles(each)
-            for name, each in value.items()
-            if name != "title" or not isinstance(each, str)
+            name: _without_titles(item)
+            for name, item in value.items()
+            if name != "title" or not isinstance(item, str)
         }
-    return [_without_titles(each) for each in value] if isinstance(value, list) else value
+    return [_without_titles(item) for item in value] if isinstance(value, list) else value

@@ -18,7 +18,7 @@ from farmiq.contracts import schemas
 from farmiq.contracts.generated import generated
 from farmiq.edge.ingress.api import MAX_ON_A_PAGE, Chosen, Closing
 from farmiq.edge.ingress.refusals import KINDS
-from farmiq.edge.ingress.refusals import Kind as RefusalKind
+from farmiq.edge.ingress.refusals import Kind as RejectionKind
 from farmiq.edge.sync import api as sync
 from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStatus
 from farmiq.plumbing.http import ErrorBody
@@ -31,7 +31,7 @@ class QuarantineRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     quarantine_id: UUID
     topic: str
-    kind: RefusalKind
+    kind: RejectionKind
     gist: str
     reasons: list[str]
     raw_size_bytes: int
@@ -44,7 +44,7 @@ class QuarantineRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class QuarantineCount(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    kind: RefusalKind
+    kind: RejectionKind
     reason: str
     rows: int
     messages: int
@@ -253,20 +253,23 @@ EDGE_WRONG = {
 def _edge() -> dict[str, Any]:
     page = (_query("before", "uuid"), _limit(MAX_ON_A_PAGE))
     chosen = (
-        _choice("kind", *KINDS),
+        _enum("kind", *KINDS),
         *(_query(name) for name in ("reason", "topic")),
         *(_hours(name) for name in ("older_than_hours", "newer_than_hours")),
     )
-    one = {**_query("quarantine_id", "uuid"), "in": "path", "required": True}
+    quarantine_id = {**_query("quarantine_id", "uuid"), "in": "path", "required": True}
     return {
-        "/api/v1/quarantine": _ask(
+        "/api/v1/quarantine": _read(
             "Messages that could not be taken, newest first, and how many by reason",
             QuarantinePage,
             *chosen,
             *page,
         ),
-        "/api/v1/quarantine/{quarantine_id}": _ask(
-            "One of them, with its bytes", QuarantinedMessage, one, missing="There is none."
+        "/api/v1/quarantine/{quarantine_id}": _read(
+            "One of them, with its bytes",
+            QuarantinedMessage,
+            quarantine_id,
+            missing="There is none.",
         ),
         "/api/v1/quarantine/redrive": _act(
             "Send some through the door once more", Chosen, QuarantineResult
@@ -274,17 +277,17 @@ def _edge() -> dict[str, Any]:
         "/api/v1/quarantine/discard": _act(
             "Give some up for good, onto the loss ledger", Chosen, QuarantineResult
         ),
-        "/api/v1/alerts": _ask(
+        "/api/v1/alerts": _read(
             "What a person should look at, newest first",
             EdgeAlerts,
-            _choice("closed", "true", "false"),
+            _enum("closed", "true", "false"),
             *page,
         ),
         "/api/v1/alerts/close": _act(
             "An alert was dealt with", Closing, AlertClosed, missing="No such alert is open."
         ),
-        "/api/v1/losses": _ask("What was dropped on purpose, newest first", Losses, *page),
-        "/api/v1/devices/gaps": _ask("Which numbers of which devices are missing", AllGaps),
+        "/api/v1/losses": _read("What was dropped on purpose, newest first", Losses, *page),
+        "/api/v1/devices/gaps": _read("Which numbers of which devices are missing", AllGaps),
         **_edge_sync(),
     }
 
@@ -293,8 +296,8 @@ def _edge_sync() -> dict[str, Any]:
     listed = msgspec.json.schema(sync.Listed)["$defs"]["Listed"]["properties"]
     parameters = ({**_query(name), "schema": schema} for name, schema in listed.items())
     return {
-        sync.STATUS: _ask("How delivery to the cloud goes", SyncStatus),
-        sync.OUTBOX: _ask(
+        sync.STATUS: _read("How delivery to the cloud goes", SyncStatus),
+        sync.OUTBOX: _read(
             "Events owed or delivered to the cloud, newest id first", OutboxPage, *parameters
         ),
         sync.REDRIVE: _act("Send events of the dlq again (for admins)", OutboxChoice, OutboxMoved),
@@ -310,19 +313,19 @@ def _query(name: str, kind: str = "string") -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "schema": schema}
 
 
-def _limit(most: int) -> dict[str, Any]:
-    return {**_query("limit"), "schema": {"type": "integer", "minimum": 1, "maximum": most}}
+def _limit(maximum: int) -> dict[str, Any]:
+    return {**_query("limit"), "schema": {"type": "integer", "minimum": 1, "maximum": maximum}}
 
 
 def _hours(name: str) -> dict[str, Any]:
     return {**_query(name), "schema": {"type": "number", "minimum": 0}}
 
 
-def _choice(name: str, *choices: str) -> dict[str, Any]:
+def _enum(name: str, *choices: str) -> dict[str, Any]:
     return {**_query(name), "schema": {"type": "string", "enum": [*choices]}}
 
 
-def _ask(summary: str, answer: Any, *parameters: Any, missing: str = "") -> dict[str, Any]:
+def _read(summary: str, answer: Any, *parameters: Any, missing: str = "") -> dict[str, Any]:
     """A route that a viewer may call."""
     more = {"security": [{"key": []}], **({"parameters": list(parameters)} if parameters else {})}
     return _get(summary, _edge_answers(answer, missing), **more)
@@ -346,22 +349,22 @@ def _act(summary: str, body: Any, answer: Any, *, missing: str = "") -> dict[str
 
 
 def _edge_answers(answer: Any, missing: str) -> dict[str, Any]:
-    wrong = {**EDGE_WRONG, **({"404": f"NOT_FOUND: {missing}"} if missing else {})}
+    errors = {**EDGE_WRONG, **({"404": f"NOT_FOUND: {missing}"} if missing else {})}
     return {
         "200": _answer("It is answered.", answer),
-        **{status: _answer(why, ErrorBody) for status, why in sorted(wrong.items())},
+        **{status: _answer(why, ErrorBody) for status, why in sorted(errors.items())},
     }
 
 
 def _dead_letters() -> dict[str, Any]:
-    wrong = {
+    errors = {
         "400": "VALIDATION_ERROR: no such queue, or an order that is not valid or chooses nothing.",
         "401": "UNAUTHENTICATED: nobody is signed in.",
         "403": "FORBIDDEN: neither an admin of the company nor a super admin.",
         "429": TOO_OFTEN,
         "503": "UNAVAILABLE: the database or the bus is away.",
     }
-    moving = wrong | {
+    moving = errors | {
         "409": "CONFLICT: letters are being moved already.",
         "413": "PAYLOAD_TOO_LARGE: the order is too long.",
         "415": "UNSUPPORTED_MEDIA_TYPE: send application/json.",
@@ -370,24 +373,26 @@ def _dead_letters() -> dict[str, Any]:
         "description": "A line per letter with its outcome, and a summary as the last line.",
         "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
     }
-    which = [
-        _choice("queue", *QUEUES),
+    filters = [
+        _enum("queue", *QUEUES),
         *(_query(name) for name in ("reason", "event_type", "event_id")),
     ]
-    found: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
     for path, summary, kind in (
         ("", "Dead letters by queue and reason", DeadLetterGroups),
         ("/messages", "The first dead letters that are meant, oldest first", DeadLetters),
     ):
-        answers = {status: _answer(why, ErrorBody) for status, why in wrong.items()}
+        answers = {status: _answer(why, ErrorBody) for status, why in errors.items()}
         answers["200"] = _answer("Those the person may see.", kind)
-        found[f"{DEAD_LETTERS}{path}"] = _get(summary, answers, security=_PEOPLE, parameters=which)
+        paths[f"{DEAD_LETTERS}{path}"] = _get(
+            summary, answers, security=_PEOPLE, parameters=filters
+        )
     for verb, summary in (
         ("redrive", "Send dead letters back to the queues they came from"),
         ("discard", "Take dead letters away for good"),
     ):
         answers = {status: _answer(why, ErrorBody) for status, why in moving.items()}
-        found[f"{DEAD_LETTERS}/{verb}"] = {
+        paths[f"{DEAD_LETTERS}/{verb}"] = {
             "post": {
                 "summary": summary,
                 "operationId": f"{verb}DeadLetters",
@@ -396,7 +401,7 @@ def _dead_letters() -> dict[str, Any]:
                 "responses": {"200": lines, **answers},
             }
         }
-    return found
+    return paths
 
 
 _PEOPLE: list[dict[str, list[str]]] = [{"signIn": []}, {"signInToken": []}]

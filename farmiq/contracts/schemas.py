@@ -10,8 +10,8 @@ PREFIX = "#/components/schemas/"
 
 def components(types: Sequence[Any]) -> dict[str, Any]:
     """The schemas of these types and of all they refer to, by name."""
-    _, found = msgspec.json.schema_components(types, ref_template=PREFIX + "{name}")
-    return dict(sorted(found.items()))
+    _, schemas = msgspec.json.schema_components(types, ref_template=PREFIX + "{name}")
+    return dict(sorted(schemas.items()))
 
 
 def ref(kind: Any) -> dict[str, str]:

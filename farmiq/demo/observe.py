@@ -135,7 +135,7 @@ class Observer:
             "cloud": environment["FARMIQ_CLOUD_DB_ADMIN_URL"],
         }
         self._connections: dict[str, Any] = {}
-        self._asking: dict[str, asyncio.Task[Any]] = {}
+        self._open_queries: dict[str, asyncio.Task[Any]] = {}
         self._amqp_url = environment["FARMIQ_AMQP_URL"]
         self._edge_url, self._stations, self._captures = edge_url, stations, captures
         first = UUID(int=int(since.timestamp() * 1000) << 80)
@@ -204,9 +204,9 @@ class Observer:
         return int(row[0])
 
     async def aclose(self) -> None:
-        for task in self._asking.values():
+        for task in self._open_queries.values():
             task.cancel()
-        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        await asyncio.gather(*self._open_queries.values(), return_exceptions=True)
         for connection in self._connections.values():
             await connection.close()
 
@@ -214,14 +214,14 @@ class Observer:
         """(event id, content) of everything that devices sent."""
         return [
             *await _readings(await self._connection("edge"), "telemetry_raw", "id"),
-            *await _told(await self._connection("edge"), delivered=False),
+            *await _recorded(await self._connection("edge"), delivered=False),
         ]
 
     async def in_the_cloud(self) -> list[tuple[str, str]]:
         """The same; of what has no table there yet, what the cloud has confirmed to the outbox."""
         return [
             *await _readings(await self._connection("cloud"), "telemetry_readings", "event_id"),
-            *await _told(await self._connection("edge"), delivered=True),
+            *await _recorded(await self._connection("edge"), delivered=True),
         ]
 
     async def weighings(self) -> tuple[Findings, Findings]:
@@ -232,11 +232,11 @@ class Observer:
             weighings.compare(visits, await weighed.in_the_cloud(await self._connection("cloud"))),
         )
 
-    async def _bounded(self, place: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _bounded(self, place: str, query: Callable[[], Awaitable[Any]]) -> Any:
         """Ask a place; a question that is not answered in time stays open for the next look."""
-        task = self._asking.get(place)
+        task = self._open_queries.get(place)
         if task is None or task.done():
-            task = self._asking[place] = asyncio.ensure_future(ask())
+            task = self._open_queries[place] = asyncio.ensure_future(query())
         await asyncio.wait([task], timeout=PATIENCE_S)
         if not task.done():
             return None
@@ -252,8 +252,8 @@ class Observer:
         return CloudFigures(*await self._row("cloud", _CLOUD, self._run))
 
     async def _queue(self) -> int | None:
-        found = await amqp.depth(self._amqp_url, TELEMETRY_QUEUE)
-        return found[0] if found else None
+        depth = await amqp.depth(self._amqp_url, TELEMETRY_QUEUE)
+        return depth[0] if depth else None
 
     async def _count_repeats(self) -> None:
         """Messages that came again and changed nothing; a gateway that restarts counts anew."""
@@ -312,8 +312,8 @@ async def _readings(connection: Any, table: str, key: str) -> list[tuple[str, st
     ]
 
 
-async def _told(connection: Any, *, delivered: bool) -> list[tuple[str, str]]:
-    """Feed and barn: (event id, content) of what devices told, or of what was delivered of it."""
+async def _recorded(connection: Any, *, delivered: bool) -> list[tuple[str, str]]:
+    """Feed and barn: (event id, content) of what devices sent, or of what was delivered of it."""
     intakes = await connection.execute(
         """
         select i.intake_id::text, i.device_id, i.source, i.feed_lot_id, i.quantity_kg, i.occurred_at

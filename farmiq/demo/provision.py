@@ -57,8 +57,8 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
     _migrate(root, engines)
     provide_bus(engines)
     logins = await _register(root, engines["FARMIQ_EDGE_DB_ADMIN_URL"], barns=barns)
-    kept = read(root)
-    password = kept.password if kept else secrets.token_urlsafe(9)
+    earlier = read(root)
+    password = earlier.password if earlier else secrets.token_urlsafe(9)
     with psycopg.connect(engines["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
         company_id = add_company(connection, TENANT_ID, name="Hillside Farm", timezone="UTC")
         add_user(connection, EMAIL, company_id=company_id, password=password, role="admin")
@@ -72,7 +72,7 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
         "FARMIQ_DEVICES_LOGINS_FILE": str(logins),
         "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['FARMIQ_CLOUD_HTTP_PORT']}",
         "FARMIQ_EDGE_CLUSTER_ID": CLUSTER_ID,
-        "FARMIQ_EDGE_MQTT_CLIENT_ID": _client_id(kept),
+        "FARMIQ_EDGE_MQTT_CLIENT_ID": _client_id(earlier),
         # The demo's days are short, and so is its patience.
         "FEED_SETTLE_SECONDS": "5",
         "FEED_DERIVE_SECONDS": "5",
@@ -83,7 +83,7 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
 
 
 def _derive_intakes(edge_url: str) -> None:
-    """Barns without a feeder: the weight of the silo tells what was eaten."""
+    """Barns without a feeder: intake is derived from the weight of the silo."""
     with psycopg.connect(edge_url) as connection:
         for device_id in ("barn-2-silo", "barn-4-silo"):
             connection.execute(
@@ -136,9 +136,9 @@ def _write(root: Path, site: Site) -> None:
     )
 
 
-def _client_id(kept: Site | None) -> str:
-    """Stays the same, and nobody guesses it: whoever knew it could end the gateway's session."""
-    known = kept.environment.get("FARMIQ_EDGE_MQTT_CLIENT_ID") if kept else None
+def _client_id(earlier: Site | None) -> str:
+    """Stable and hard to guess: another client of this id would end the gateway's session."""
+    known = earlier.environment.get("FARMIQ_EDGE_MQTT_CLIENT_ID") if earlier else None
     return known or f"edge-ingress-gateway-{secrets.token_hex(8)}"
 
 
@@ -161,13 +161,13 @@ async def _register(root: Path, url: str, *, barns: int) -> Path:
     """The simulated farm's devices, each with a login that the simulator finds in the file."""
     file = root / LOGINS_FILE
     known = json.loads(file.read_text(encoding="utf-8"))["devices"] if file.exists() else []
-    have = {(each["tenant_id"], each["device_id"]) for each in known}
-    devices = [_device(each) for each in farm.farm(TENANT_ID, barns=barns)]
-    devices += [_station(each) for each in farm.stations(TENANT_ID, barns=barns)]
+    have = {(device["tenant_id"], device["device_id"]) for device in known}
+    devices = [_device(device) for device in farm.farm(TENANT_ID, barns=barns)]
+    devices += [_station(device) for device in farm.stations(TENANT_ID, barns=barns)]
     lacking = [device for device in devices if device.key not in have]
     if lacking:
         made = await _add(url, lacking)
-        _write_private(file, {"devices": [*known, *(each.as_json() for each in made)]})
+        _write_private(file, {"devices": [*known, *(device.as_json() for device in made)]})
     return file
 
 

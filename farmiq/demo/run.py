@@ -60,8 +60,8 @@ class Child:
 
     @property
     def memory_bytes(self) -> int:
-        found = processes.look(self.process.pid)
-        return processes.memory_bytes(found) if found else 0
+        process = processes.look(self.process.pid)
+        return processes.memory_bytes(process) if process else 0
 
     def start_again(self) -> None:
         self.process = processes.spawn(self.launch, detach=False)
@@ -145,7 +145,7 @@ async def running(
 
 
 def _stop(children: dict[str, Child], say: Say) -> None:
-    """End what still runs; the senders first, so that they find somebody to say goodbye to."""
+    """End what still runs; the senders first, so that they can disconnect."""
     left = [child for child in reversed(children.values()) if child.process.poll() is None]
     if left:
         say(f"stopping {', '.join(child.name for child in left)}")
@@ -168,7 +168,7 @@ async def smoke(engines: stack.Stack, *, seconds: float, say: Say) -> tuple[bool
         cloud = check.compare(sent, await farm.observer.in_the_cloud(), unconfirmed=unknown)
         weighed = await farm.observer.weighings()
     good = edge.clean and cloud.clean and _counts_agree(totals) and figures.sent > 0
-    good = good and all(each.clean and each.stored for each in weighed)
+    good = good and all(findings.clean and findings.stored for findings in weighed)
     return good, (
         f"smoke: sent {figures.sent}, stored at the edge {edge.stored}, in the cloud "
         f"{cloud.stored} ({totals.cloud_counted} readings counted); "
@@ -186,10 +186,10 @@ def _weighings(figures: Figures, edge: Findings, cloud: Findings) -> str:
     return (
         f"weighings: {edge.sent} due, {edge.stored} at the edge, {cloud.stored} in the cloud, "
         f"{pictures[0]} and {pictures[1]} pictures; "
-        f"lost {sum(len(each.lost) for each in both)}, "
-        f"twice {sum(len(each.twice) for each in both)}, "
-        f"invented {sum(len(each.invented) for each in both)}, "
-        f"changed {sum(len(each.changed) for each in both)}"
+        f"lost {sum(len(findings.lost) for findings in both)}, "
+        f"twice {sum(len(findings.twice) for findings in both)}, "
+        f"invented {sum(len(findings.invented) for findings in both)}, "
+        f"changed {sum(len(findings.changed) for findings in both)}"
     )
 
 
@@ -202,13 +202,13 @@ def _herding(folder: Path, seconds: float | None) -> list[str]:
 
 
 def _fleet(folder: Path) -> list[str]:
-    """Battery cameras at sites in three zones; they wake when they are told to, by their schedules.
+    """Battery cameras at sites in three zones; they wake by their schedules.
 
     Each run has a folder of its own: numbers on the cards begin at 1 again.
     """
     options = ["--count", str(CAMERAS), "--seed", str(FLEET_SEED)]
     options += ["--register", provision.TENANT_ID, "--dir", str(folder)]
-    options += [word for each in WAKES for word in ("--schedule", each)]
+    options += [word for wake in WAKES for word in ("--schedule", wake)]
     faults = ["--loss", "0.1", "--duplicates", "0.05", "--reorder", "0.2", "--deaths", "0.05"]
     return [*options, *faults, "--weak", "0.2", "--every", "0", "--spread", "20"]
 
@@ -230,7 +230,7 @@ async def _until_simulated(farm: Farm, seconds: float, say: Say) -> dict[str, in
     memory: dict[str, int] = {}
     senders = [farm.children[name] for name in ("simulator", "stations")]
     deadline = time.monotonic() + seconds + 90
-    while None in [each.process.poll() for each in senders] and time.monotonic() < deadline:
+    while None in [sender.process.poll() for sender in senders] and time.monotonic() < deadline:
         _fail_if_fallen(farm)
         figures = await farm.observer.look()
         say(
@@ -256,7 +256,7 @@ async def _until_caught_up(farm: Farm, say: Say) -> tuple[Figures, Totals]:
     while True:
         figures, totals = await farm.observer.look(), await farm.observer.totals()
         settled = _settled(figures) and _counts_agree(totals)
-        if settled and all(each.clean for each in await farm.observer.weighings()):
+        if settled and all(findings.clean for findings in await farm.observer.weighings()):
             break
         if time.monotonic() > deadline:
             break

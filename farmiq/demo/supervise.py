@@ -23,7 +23,7 @@ CHECK_WITHIN_S = 180.0
 
 
 class Supervisor:
-    """Watches one farm. `say` is told of everything that happens, a sentence each."""
+    """Watches one farm. `say` gets a sentence for everything that happens."""
 
     def __init__(self, farm: Farm, say: Callable[[str], None]) -> None:
         self._farm, self._say = farm, say
@@ -132,11 +132,11 @@ class Supervisor:
         confirmed = set(observer.tally.look().events["ok"])
         missing, aggregated, twice = confirmed, set[str](), 0
         # Only the time in which the events could have arrived.
-        looked_s, told = 0.0, ""
+        looked_s, reported = 0.0, ""
         while missing and looked_s < CHECK_WITHIN_S:
-            if (broken := self._broken()) and broken != told:
+            if (broken := self._broken()) and broken != reported:
                 self._say(f"the check waits for {broken}")
-            began, told = time.monotonic(), broken
+            began, reported = time.monotonic(), broken
             await asyncio.sleep(CHECK_EVERY_S)
             if broken:
                 continue
@@ -146,13 +146,13 @@ class Supervisor:
                 missing -= aggregated
                 twice = await observer.counted_twice()
             looked_s += time.monotonic() - began
-        owed = len(confirmed) - len(aggregated)
+        due = len(confirmed) - len(aggregated)
         others = f"; {len(aggregated):,} more went as aggregates" if aggregated else ""
         self._say(
-            f"all {owed:,} confirmed events are in the cloud: 0 lost, {twice} twice "
+            f"all {due:,} confirmed events are in the cloud: 0 lost, {twice} twice "
             f"(took {looked_s:.0f} s){others}"
             if not missing
-            else f"{len(missing):,} of {owed:,} confirmed events are not in the cloud after "
+            else f"{len(missing):,} of {due:,} confirmed events are not in the cloud after "
             f"{looked_s:.0f} s{others}; `farmiq trace {min(missing)}` shows where one is"
         )
 

@@ -77,7 +77,7 @@ async def show(farm: Farm) -> None:
         if console.is_terminal:
             await _draw(screen, supervisor, console)
         else:
-            await _tell(screen, supervisor, console)
+            await _print_lines(screen, supervisor, console)
     finally:
         await supervisor.close()
 
@@ -105,19 +105,19 @@ async def _draw(screen: Screen, supervisor: Supervisor, console: Console) -> Non
                 await asyncio.wait_for(stop.wait(), REFRESH_S)
 
 
-async def _tell(screen: Screen, supervisor: Supervisor, console: Console) -> None:
+async def _print_lines(screen: Screen, supervisor: Supervisor, console: Console) -> None:
     site = screen.farm.site
     console.print(
         f"Console {site.console_url}  sign in {site.email}  {site.password}  edge {site.edge_url}",
         soft_wrap=True,
     )
-    told_at = float("-inf")
+    printed_at = float("-inf")
     while True:
         supervisor.mend()
         figures = await screen.farm.observer.look()
         screen.take(figures, time.monotonic())
-        if time.monotonic() - told_at >= LINE_EVERY_S:
-            told_at = time.monotonic()
+        if time.monotonic() - printed_at >= LINE_EVERY_S:
+            printed_at = time.monotonic()
             console.print(line(screen, figures), soft_wrap=True, highlight=False)
         await asyncio.sleep(REFRESH_S)
 
@@ -162,7 +162,7 @@ def _screen(screen: Screen, figures: Figures) -> Group:
     sign_in = Text.assemble(
         ("sign in  ", "bold"), site.email, ("   password  ", "bold"), site.password
     )
-    happenings = [Text(each, style="yellow") for each in screen.happenings]
+    happenings = [Text(happening, style="yellow") for happening in screen.happenings]
     return Group(title, sign_in, _places(screen, figures), *happenings, _help(screen))
 
 
@@ -181,7 +181,7 @@ def rows(screen: Screen, figures: Figures) -> list[tuple[str, ...]]:
     """Pure: place, events that came there, per second, what waits there, the oldest, meaning."""
     edge, cloud = screen.edge, screen.cloud
     unsent = figures.sent - figures.confirmed
-    found: list[tuple[str, ...]] = [
+    lines: list[tuple[str, ...]] = [
         ("sensors", _n(figures.sent), screen.rate("sensors"), _n(unsent), "", "sent"),
         (
             "broker", _n(figures.confirmed), screen.rate("broker"),
@@ -191,7 +191,7 @@ def rows(screen: Screen, figures: Figures) -> list[tuple[str, ...]]:
     ]  # fmt: skip
     if edge is not None:
         answers = "" if figures.edge else "no answer; "
-        found.append((
+        lines.append((
             "edge", _n(edge.stored), screen.rate("edge"), _n(edge.outbox_waiting),
             _age(edge.outbox_oldest_s),
             f"{answers}stored; {figures.repeats_absorbed:,} repeats absorbed",
@@ -200,24 +200,24 @@ def rows(screen: Screen, figures: Figures) -> list[tuple[str, ...]]:
         queue = "?" if figures.queue_waiting is None else _n(figures.queue_waiting)
         answers = "" if figures.cloud else "no answer; "
         newest = f"stored; newest {_age(cloud.newest_age_s)} old" if cloud.stored else "stored"
-        found.append((
+        lines.append((
             "cloud", _n(cloud.stored), screen.rate("cloud"), queue, "", f"{answers}{newest}",
         ))  # fmt: skip
     if edge is not None and cloud is not None:
-        found.append((
+        lines.append((
             "weighings", _n(edge.weighed), "", _n(max(0, edge.weighed - cloud.weighed)), "",
             f"{cloud.pictures:,} of {edge.pictures:,} pictures in the cloud",
         ))  # fmt: skip
-        found.append((
+        lines.append((
             "cameras", _n(cloud.images), "", _n(figures.on_cards), "",
             f"of {figures.captured:,} images, whole in the cloud",
         ))  # fmt: skip
     if edge is not None and (edge.quarantined or edge.outbox_dlq):
-        found.append((
+        lines.append((
             "set aside", _n(edge.quarantined + edge.outbox_dlq), "", "", "",
             "refused, kept with reasons",
         ))  # fmt: skip
-    return found
+    return lines
 
 
 def _help(screen: Screen) -> Text:

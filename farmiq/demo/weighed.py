@@ -10,9 +10,9 @@ from farmiq.simulate.weighings import Session, Visited
 def visited(folder: Path) -> list[Visited]:
     """Who stood on the scales, of all stations under this folder."""
     return [
-        each
+        visit
         for journal in sorted(folder.glob(f"*/{stations.JOURNAL}"))
-        for each in stations.read(journal)
+        for visit in stations.read(journal)
     ]
 
 

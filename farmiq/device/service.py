@@ -253,7 +253,7 @@ def limits(settings: DeviceSettings) -> Limits:
         patience_s=settings.patience_s,
         picture_bytes=settings.picture_bytes,
         disk_reserve_bytes=settings.disk_reserve_bytes,
-        max_weight_kg=settings.most_weight_kg,
+        max_weight_kg=settings.max_weight_kg,
     )
 
 

@@ -41,4 +41,4 @@ def daily(
     when = Daily(
         time.fromisoformat(settings.upkeep_at), ZoneInfo(settings.timezone), last_done, done
     )
-    return Job(name, 0.0, guard.keep(do), daily=when)
+    return Job(name, 0.0, guard.guard(do), daily=when)

@@ -41,26 +41,26 @@ _decoder = msgspec.json.Decoder(BusEvent)
 def read(raw: bytes | msgspec.Raw) -> BusEvent:
     """The event in these bytes, its payload checked against its type's.
 
-    Raises check.Invalid with every problem found, also for a type the catalogue does not know.
+    Raises check.InvalidError with every problem found, also for a type the catalogue does not know.
     """
     try:
         return _read(raw)
-    except check.REFUSED as error:
+    except check.DECODE_ERRORS as error:
         body, unkeepable = check.look(raw)
-        raise check.Invalid([*unkeepable, *problems(body)] or [str(error)]) from None
+        raise check.InvalidError([*unkeepable, *problems(body)] or [str(error)]) from None
 
 
 def problems(body: Any) -> list[str]:
     """Everything that keeps a looked-at body from being an event, its payload's faults among it."""
-    found = check.misfits(body, BusEvent, "$")
+    reasons = check.misfits(body, BusEvent, "$")
     if not isinstance(body, dict):
-        return found
+        return reasons
     event_type = body.get("event_type")
-    found += [*_type_problems(event_type), *_place_problems(event_type, body)]
+    reasons += [*_type_problems(event_type), *_place_problems(event_type, body)]
     kind = catalogue.BUS.get(str(event_type))
     if kind is not None and "payload" in body:
-        found += check.misfits(body["payload"], kind.payload, PAYLOAD)
-    return found
+        reasons += check.misfits(body["payload"], kind.payload, PAYLOAD)
+    return reasons
 
 
 def write(event: BusEvent) -> bytes:
@@ -81,7 +81,7 @@ def from_reading(
         session_id=None,
         occurred_at=envelope.ts,
         trace_id=envelope.trace_id,
-        payload=telemetry.told(reading, envelope.payload),
+        payload=telemetry.bus_payload(reading, envelope.payload),
         clock_suspect=clock_suspect,
     )
 
@@ -120,7 +120,7 @@ def _read(raw: bytes | msgspec.Raw) -> BusEvent:
         *_place_problems(event.event_type, place),
     ]
     if reasons:
-        raise check.Invalid(reasons)
+        raise check.InvalidError(reasons)
     catalogue.BUS[event.event_type].decoder.decode(event.payload)
     return event
 
@@ -131,7 +131,7 @@ def _type_problems(event_type: Any) -> list[str]:
     return [f"event_type {event_type!r} is not registered"]
 
 
-def _place_problems(event_type: Any, said: dict[str, Any]) -> list[str]:
+def _place_problems(event_type: Any, body: dict[str, Any]) -> list[str]:
     """Only events about a whole tenant may leave the place open (C-08)."""
     kind = catalogue.BUS.get(str(event_type))
     if kind is None or kind.place_optional:
@@ -139,5 +139,5 @@ def _place_problems(event_type: Any, said: dict[str, Any]) -> list[str]:
     return [
         f"`{name}` must not be null"
         for name in ("farm_id", "barn_id")
-        if name in said and said[name] is None
+        if name in body and body[name] is None
     ]

@@ -264,7 +264,7 @@ BUS = {
 }
 
 
-def carried_by(where: Topic) -> str | None:
+def event_type_of(where: Topic) -> str | None:
     """The event type that a topic announces; None where there is no envelope to announce."""
     match where:
         case TelemetryTopic():

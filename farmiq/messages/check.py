@@ -20,7 +20,7 @@ from farmiq.messages import kinds
 T = TypeVar("T")
 
 MAX_DEPTH = 32
-# A message may be wrong in a hundred thousand places; whoever mends it does not read them all.
+# A message may have a hundred thousand errors; nobody reads them all.
 MAX_REASONS = 1000
 MAX_REASON = 500
 # Looking at a message takes time by its values, so there is a most; commas tell how many there are.
@@ -51,7 +51,7 @@ class Odd(Enum):
 ODD = Odd.ODD
 
 
-class Invalid(Exception):  # noqa: N818 - it reads as a verdict: raise Invalid([...])
+class InvalidError(Exception):
     """The sender must change the message; `reasons` lists everything that is wrong with it."""
 
     def __init__(self, reasons: list[str]) -> None:
@@ -61,32 +61,32 @@ class Invalid(Exception):  # noqa: N818 - it reads as a verdict: raise Invalid([
         super().__init__("; ".join(self.reasons))
 
 
-# What a strict decode raises, or a door for what only it asks: reason to look at everything.
-REFUSED = (Invalid, msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+# What a strict decode, or a caller's own check, raises: the reason to look at everything.
+DECODE_ERRORS = (InvalidError, msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 def read(
     raw: bytes | msgspec.Raw, decoder: "msgspec.json.Decoder[T]", kind: type[T], *, path: str = "$"
 ) -> T:
-    """The value of `kind` in these bytes, which stand at `path`. Raises Invalid with all reasons.
+    """Return the value of `kind` in the bytes at `path`. Raises InvalidError with all reasons.
 
     Whoever lets bytes in from outside calls `keepable` too: fields that `kind` does not know are
     skipped here.
     """
     try:
         value = decoder.decode(raw)
-    except REFUSED as error:
-        raise Invalid(problems(raw, kind, path=path) or [str(error)]) from None
+    except DECODE_ERRORS as error:
+        raise InvalidError(problems(raw, kind, path=path) or [str(error)]) from None
     # PostgreSQL cannot keep it in text or jsonb; it is rare, so the cheap test leads.
     if _NUL in bytes(raw):
-        found = problems(raw, kind, path=path)
-        if found:
-            raise Invalid(found)
+        reasons = problems(raw, kind, path=path)
+        if reasons:
+            raise InvalidError(reasons)
     return value
 
 
 def keepable(
-    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, most_values: int = MAX_VALUES
+    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, max_values: int = MAX_VALUES
 ) -> list[str]:
     """Why these bytes cannot be kept as they are; empty if they can, whatever they say.
 
@@ -94,19 +94,19 @@ def keepable(
     say a key twice (every reader would choose for itself which counts), are nested too deep, or
     hold more values than anybody looks at.
     """
-    if too_many := _too_many(raw, most_values):
+    if too_many := _too_many(raw, max_values):
         return too_many
     try:
         value = _decode(raw)
-    except REFUSED as error:
-        found = look(raw, levels=levels, most_values=most_values)[1]
-        return found or [f"not JSON: {error}"]
+    except DECODE_ERRORS as error:
+        reasons = look(raw, levels=levels, max_values=max_values)[1]
+        return reasons or [f"not JSON: {error}"]
     raw = bytes(raw)
     small: list[float] = []
     sound = _count_keys([value], levels + 1, small) == _count_key_ends(raw)
     if sound and _NUL not in raw and not _has_odd_number(raw, small):
         return []
-    return look(raw, levels=levels, most_values=most_values)[1]
+    return look(raw, levels=levels, max_values=max_values)[1]
 
 
 def only_holds(raw: bytes, parts: Sequence[msgspec.Raw], *, names: frozenset[str]) -> bool:
@@ -116,25 +116,25 @@ def only_holds(raw: bytes, parts: Sequence[msgspec.Raw], *, names: frozenset[str
     """
     try:
         frame = _frame.decode(raw)
-    except REFUSED:
+    except DECODE_ERRORS:
         return False
     keys = len(frame) + sum(_count_key_ends(bytes(part)) for part in parts)
     return frame.keys() <= names and _count_key_ends(raw) == keys and _NUL not in raw
 
 
 def look(
-    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, most_values: int = MAX_VALUES
+    raw: bytes | msgspec.Raw, *, levels: int = MAX_DEPTH, max_values: int = MAX_VALUES
 ) -> tuple[Any, list[str]]:
-    """The slow path: what these bytes say, as far as it can be told, and why they cannot be kept.
+    """The slow path: the value of these bytes, as far as readable, and why they cannot be stored.
 
     ODD stands where nothing can be told: for the whole of what is not JSON, for a number out of
     range, for text with half a character. `misfits` passes over it.
     """
-    if too_many := _too_many(raw, most_values):
+    if too_many := _too_many(raw, max_values):
         return ODD, too_many
     try:
         written = _as_written(bytes(raw))
-        value = _told(written, levels)
+        value = _plain(written, levels)
     except RecursionError:
         return ODD, [_TOO_DEEP]
     except ValueError as error:
@@ -170,7 +170,7 @@ _frame = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def _some(reasons: Iterator[str]) -> list[str]:
-    """One more than are told, so that it shows that there are more."""
+    """Return one more than are shown, so that it is visible that there are more."""
     return list(islice(reasons, MAX_REASONS + 1))
 
 
@@ -190,22 +190,22 @@ def _count_keys(value: Any, levels: int, small: list[float]) -> int | None:
         return None
     is_object = type(value) is dict
     count = len(value) if is_object else 0
-    for each in value.values() if is_object else value:
-        kind = type(each)
+    for item in value.values() if is_object else value:
+        kind = type(item)
         if kind is dict or kind is list:
-            more = _count_keys(each, levels - 1, small)
+            more = _count_keys(item, levels - 1, small)
             if more is None:
                 return None
             count += more
-        elif kind is float and -_SMALL < each < _SMALL:
-            small.append(each)
+        elif kind is float and -_SMALL < item < _SMALL:
+            small.append(item)
     return count
 
 
-def _too_many(raw: bytes | msgspec.Raw, most: int) -> list[str]:
+def _too_many(raw: bytes | msgspec.Raw, limit: int) -> list[str]:
     """Between two values of a list or an object stands a comma; texts may hold some as well."""
     count = bytes(raw).count(b",")
-    return [f"{count + 1} values, or texts with as many commas: at most {most}"] * (count >= most)
+    return [f"{count + 1} values, or texts with as many commas: at most {limit}"] * (count >= limit)
 
 
 def _count_key_ends(raw: bytes) -> int:
@@ -247,7 +247,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no value of it")
 
 
-def _told(written: Any, levels: int) -> Any:
+def _plain(written: Any, levels: int) -> Any:
     """The plain value of what was written, ODD in place of what has none."""
     if isinstance(written, list) and levels < 0:
         raise RecursionError
@@ -258,9 +258,9 @@ def _told(written: Any, levels: int) -> Any:
             return ODD if _SURROGATE.search(written) else written
         case _Object():
             items = ((key, item) for key, item in written if not _SURROGATE.search(key))
-            return {key: _told(item, levels - 1) for key, item in items}
+            return {key: _plain(item, levels - 1) for key, item in items}
         case list():
-            return [_told(item, levels - 1) for item in written]
+            return [_plain(item, levels - 1) for item in written]
         case _:
             return written
 
@@ -277,7 +277,7 @@ def _unkeepable(value: Any, path: str) -> Iterator[str]:
         case _Number():
             if _number(value) is ODD:
                 yield f"a number out of range - at `{path}`"
-            elif not _is_kept(value):
+            elif not _is_exact(value):
                 yield f"a number that cannot be kept exactly - at `{path}`"
         case str():
             yield from (f"contains {what} - at `{path}`" for what in _odd_characters(value))
@@ -306,11 +306,11 @@ def _odd_characters(text: str) -> Iterator[str]:
 
 
 def _shown(key: str) -> str:
-    """A reason is told in answers and kept in tables: it must be text itself."""
+    """A reason goes into answers and tables, so it must be plain text."""
     return key[:64] if key.isprintable() else ascii(key[:64])[1:-1]
 
 
-def _is_kept(number: str) -> bool:
+def _is_exact(number: str) -> bool:
     """Whether jsonb keeps it exactly, and a double does not make it zero or infinite (C-108)."""
     digits, _, exponent = number.lower().partition("e")
     size = abs(float(number))
@@ -321,7 +321,7 @@ def _is_kept(number: str) -> bool:
 
 
 def _misfits(value: Any, kind: Any, path: str) -> Iterator[str]:
-    if value is ODD or kind is msgspec.Raw:  # told already, or anything fits
+    if value is ODD or kind is msgspec.Raw:  # reported already, or anything fits
         return
     for part in _alternatives(kind):
         if _is_struct(part) and isinstance(value, dict):
@@ -372,10 +372,10 @@ class _Known:
         field = self._fields[name]
         if field.encode_name not in self._value and not field.required:
             return field.default
-        found = self._value.get(field.encode_name, ODD)
-        if found is ODD or misfits(found, field.type, "$"):
+        value = self._value.get(field.encode_name, ODD)
+        if value is ODD or misfits(value, field.type, "$"):
             raise _UnknownError
-        return _typed(found, field.type)
+        return _typed(value, field.type)
 
 
 def _alternatives(kind: Any) -> list[Any]:
@@ -383,7 +383,7 @@ def _alternatives(kind: Any) -> list[Any]:
     if get_origin(kind) is Annotated:
         return _alternatives(get_args(kind)[0])
     members = get_args(kind) if _is_union(kind) else ()
-    return [each for member in members for each in _alternatives(member)] or [kind]
+    return [alternative for member in members for alternative in _alternatives(member)] or [kind]
 
 
 def _is_union(kind: Any) -> bool:
@@ -417,8 +417,8 @@ def _null(_: Any) -> None:
 
 def _moved(reason: str, path: str) -> str:
     """The reason with its place as seen from outside: `$` becomes `path`."""
-    said, at, place = reason.partition(" - at `")
-    return f"{said} - at `{path}{place[1:]}" if at else f"{said} - at `{path}`"
+    text, at, place = reason.partition(" - at `")
+    return f"{text} - at `{path}{place[1:]}" if at else f"{text} - at `{path}`"
 
 
 def _name(value: Any) -> str:

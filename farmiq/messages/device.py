@@ -1,4 +1,4 @@
-"""Devices: how they are, what they had to drop, and what they are told to do."""
+"""Devices: their status, what they had to drop, and commands to them."""
 
 from typing import Any, ClassVar, Literal
 

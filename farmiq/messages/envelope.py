@@ -34,16 +34,16 @@ _decoder = msgspec.json.Decoder(Envelope)
 
 
 def read(raw: bytes) -> Envelope:
-    """The envelope in these bytes. Raises check.Invalid with every problem found."""
+    """The envelope in these bytes. Raises check.InvalidError with every problem found."""
     try:
         return strict(raw)
-    except check.REFUSED as error:
+    except check.DECODE_ERRORS as error:
         body, unkeepable = check.look(raw)
-        raise check.Invalid([*unkeepable, *problems(body)] or [str(error)]) from None
+        raise check.InvalidError([*unkeepable, *problems(body)] or [str(error)]) from None
 
 
 def strict(raw: bytes) -> Envelope:
-    """The fast path of `read`: raises one of check.REFUSED, which names the first problem only."""
+    """The fast path of `read`: raises one of check.DECODE_ERRORS with the first problem."""
     envelope = _decoder.decode(raw)
     reasons = [
         *check.keepable(raw),
@@ -51,7 +51,7 @@ def strict(raw: bytes) -> Envelope:
         *_unknown_version(envelope.schema_version),
     ]
     if reasons:
-        raise check.Invalid(reasons)
+        raise check.InvalidError(reasons)
     return envelope
 
 

@@ -26,20 +26,20 @@ class Message:
 
 
 def read(topic: str, raw: bytes) -> Message:
-    """The message in these bytes. Raises check.Invalid with every problem of topic and body."""
+    """Return the message. Raises check.InvalidError with every problem of topic and body."""
     try:
         return _read(topic, raw)
-    except check.REFUSED as error:
-        raise check.Invalid(_everything(topic, raw) or [str(error)]) from None
+    except check.DECODE_ERRORS as error:
+        raise check.InvalidError(_everything(topic, raw) or [str(error)]) from None
 
 
 def _read(topic: str, raw: bytes) -> Message:
     where = topics.parse(topic)
     kind = _kind(where)
     worn = envelope.strict(raw)
-    mismatches = _mismatches(where, _said(worn))
+    mismatches = _mismatches(where, _fields(worn))
     if mismatches:
-        raise check.Invalid(mismatches)
+        raise check.InvalidError(mismatches)
     payload = kind.decoder.decode(worn.payload)
     if isinstance(where, TelemetryTopic):
         payload = telemetry.of_topic(payload, where.metric_type)
@@ -47,17 +47,21 @@ def _read(topic: str, raw: bytes) -> Message:
 
 
 def _kind(where: Topic) -> MqttType:
-    name = catalogue.carried_by(where)
+    name = catalogue.event_type_of(where)
     if name is None:
-        raise check.Invalid(["a camera's topic carries its firmware's own format, no envelope"])
+        raise check.InvalidError(
+            ["a camera's topic carries its firmware's own format, no envelope"]
+        )
     kind = catalogue.MQTT.get(name)
     if kind is None or type(where) not in kind.topics:
         shape = topics.SHAPES[type(where)]
-        raise check.Invalid([f"topic is not in the topic map: {shape} does not carry {name!r}"])
+        raise check.InvalidError(
+            [f"topic is not in the topic map: {shape} does not carry {name!r}"]
+        )
     return kind
 
 
-def _said(worn: Envelope) -> dict[str, str]:
+def _fields(worn: Envelope) -> dict[str, str]:
     return {
         "tenant_id": worn.tenant_id,
         "device_id": worn.device_id,
@@ -65,17 +69,17 @@ def _said(worn: Envelope) -> dict[str, str]:
     }
 
 
-def _mismatches(where: Topic, said: dict[str, Any]) -> list[str]:
+def _mismatches(where: Topic, fields: dict[str, Any]) -> list[str]:
     return [
-        f"topic says {name} {value!r}, envelope {said[name]!r}"
+        f"topic says {name} {value!r}, envelope {fields[name]!r}"
         for name, value in _expected(where).items()
-        if name in said and said[name] != value
+        if name in fields and fields[name] != value
     ]
 
 
 def _expected(where: Topic) -> dict[str, str | None]:
     """What the envelope must say on this topic. A station's device is the registry's to know."""
-    announced = catalogue.carried_by(where)
+    announced = catalogue.event_type_of(where)
     if isinstance(where, SessionTopic):
         return {"tenant_id": where.tenant_id, "event_type": announced}
     if isinstance(where, topics.CameraTopic):
@@ -105,12 +109,12 @@ def _where_and_kind(topic: str) -> tuple[Topic | None, MqttType | None, list[str
     try:
         where = topics.parse(topic)
         return where, _kind(where), []
-    except check.Invalid as invalid:
+    except check.InvalidError as invalid:
         return where, None, [*invalid.reasons]
 
 
 def _payload_problems(where: Topic | None, kind: MqttType, payload: Any) -> list[str]:
-    found = check.misfits(payload, kind.payload, PAYLOAD)
+    reasons = check.misfits(payload, kind.payload, PAYLOAD)
     if isinstance(where, TelemetryTopic) and isinstance(payload, dict):
-        found += telemetry.other_metric(where.metric_type, payload.get("metric_type"))
-    return found
+        reasons += telemetry.other_metric(where.metric_type, payload.get("metric_type"))
+    return reasons

@@ -1,4 +1,4 @@
-"""Receipts: the edge tells a device which events are committed, or refused for good (C-91)."""
+"""Receipts: the edge's answer to a device: which events are committed or rejected (C-91)."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -63,17 +63,17 @@ ingested_decoder = msgspec.json.Decoder(Reading)
 def read(payload: msgspec.Raw, *, metric_type: str) -> Reading:
     """The reading in a payload sent on the topic of `metric_type` (C-48, C-85).
 
-    Raises check.Invalid if the two name different metrics, or if there is no value.
+    Raises check.InvalidError if the two name different metrics, or if there is no value.
     """
     return of_topic(check.read(payload, by_device_decoder, ReadingByDevice), metric_type)
 
 
 def of_topic(sent: ReadingByDevice, metric_type: str) -> Reading:
-    """The long form of what was sent. Raises check.Invalid without a value or on another metric."""
+    """Return the long form. Raises check.InvalidError without a value or on another metric."""
     value = sent.value if sent.metric_value is msgspec.UNSET else sent.metric_value
     if value is msgspec.UNSET or sent.metric_type not in (msgspec.UNSET, metric_type):
         broken = [f"{why} - at `$`" for rule in sent.rules if (why := rule(sent))]
-        raise check.Invalid([*broken, *other_metric(metric_type, sent.metric_type)])
+        raise check.InvalidError([*broken, *other_metric(metric_type, sent.metric_type)])
     return Reading(metric_type=metric_type, metric_value=value, unit=sent.unit)
 
 
@@ -84,26 +84,27 @@ def other_metric(in_topic: str, in_payload: object) -> list[str]:
     return [f"topic says metric {in_topic!r}, payload {in_payload!r}"]
 
 
-def told(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
+def bus_payload(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
     """The payload for the bus: the long form, and every other key as it was sent (C-04, C-109)."""
     try:
         plain = _nothing_else.decode(sent)
     except msgspec.ValidationError:
-        return _told_with_the_rest(reading, sent)
+        return _with_other_keys(reading, sent)
     if plain.value is not msgspec.UNSET and plain.metric_value is not msgspec.UNSET:
-        return _told_with_the_rest(reading, sent)
+        return _with_other_keys(reading, sent)
     return msgspec.Raw(msgspec.json.encode(reading))
 
 
-def _told_with_the_rest(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
-    said = _keys.decode(sent)
-    if "metric_value" not in said:
-        del said["value"]  # it has become the metric's value; beside one it is a key like any other
-    return msgspec.Raw(msgspec.json.encode({**said, **msgspec.structs.asdict(reading)}))
+def _with_other_keys(reading: Reading, sent: msgspec.Raw) -> msgspec.Raw:
+    payload = _keys.decode(sent)
+    if "metric_value" not in payload:
+        # It has become metric_value; beside one it is a key like any other.
+        del payload["value"]
+    return msgspec.Raw(msgspec.json.encode({**payload, **msgspec.structs.asdict(reading)}))
 
 
 class _NothingElse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Only what `told` makes the long form of; whether it fits has been seen to."""
+    """Only the keys that `bus_payload` rewrites; their values are checked before."""
 
     unit: str
     metric_type: str | msgspec.UnsetType = msgspec.UNSET

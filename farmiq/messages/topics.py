@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 from uuid import UUID
 
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.ids import ID_PATTERN
 
 MAX_TOPIC_BYTES = 512
@@ -19,11 +19,11 @@ MAX_CAMERA_PAYLOAD_BYTES = 128 * 1024
 # What the gateway listens to: everything that devices send. Receipts and commands run the other
 # way; listening to `iot/#` would bring every one of them back to us.
 UP = ("iot/telemetry/#", "iot/event/#", "iot/status/#", "iot/weighvision/#")
-# What the edge tells devices: receipts, and commands.
+# What the edge sends to devices: receipts and commands.
 DOWN = ("iot/ack/#", "iot/command/#")
 # The stream of a NATS broker that holds what devices send until the gateway has stored it.
 LOG = "FARMIQ_UP"
-# Of these the broker keeps the last message for whoever comes later.
+# The broker retains the last message of these.
 RETAINED = ("iot/status/#",)
 
 CameraChannel = Literal["status", "data", "ack", "cmd"]
@@ -140,7 +140,7 @@ def session(where: SessionTopic) -> str:
 
 
 def command(place: Place, name: str) -> str:
-    """Down: what a device is told to do."""
+    """Down: a command to a device."""
     return f"iot/command/{_levels(place)}/{name}"
 
 
@@ -157,17 +157,17 @@ def camera(mac: str, channel: CameraChannel) -> str:
 # The same few topics come again and again.
 @lru_cache(maxsize=4096)
 def parse(topic: str) -> Topic:
-    """What the topic says. Raises Invalid if it is not in the map."""
+    """What the topic says. Raises InvalidError if it is not in the map."""
     if len(topic.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES:
-        raise Invalid([f"topic longer than {MAX_TOPIC_BYTES} bytes"])
+        raise InvalidError([f"topic longer than {MAX_TOPIC_BYTES} bytes"])
     levels = topic.split("/")
     kind = _BY_BEGINNING.get((levels[0], levels[1] if levels[0] == "iot" and levels[1:] else ""))
     named = _named(levels, _LEVELS[kind]) if kind else None
     if kind is None or named is None:
-        raise Invalid([f"topic is not in the topic map: {topic!r}"])
+        raise InvalidError([f"topic is not in the topic map: {topic!r}"])
     odd = [reason for name, level in named.items() if (reason := _odd(name, level))]
     if odd:
-        raise Invalid(odd)
+        raise InvalidError(odd)
     return _made(kind, named)
 
 

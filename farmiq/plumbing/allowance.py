@@ -1,4 +1,4 @@
-"""Pure: how often somebody may do something. Time comes in as an argument."""
+"""Pure: how often an action is allowed. Time comes in as an argument."""
 
 from dataclasses import dataclass, field
 

@@ -29,7 +29,7 @@ CONFIRMED_WITHIN_S = 3.0
 DELIVERY_LIMIT = 50
 WHO_CREATES = "`farmiq topology apply` creates it"
 
-# What the client raises when the broker is away, refuses or is slow: never the message's fault.
+# Raised if the broker is unreachable, refuses or is slow; never the fault of a message.
 UNAVAILABLE = (
     aiormq.exceptions.AMQPError,
     aio_pika.exceptions.AMQPError,
@@ -234,7 +234,7 @@ async def publisher(
 
 async def depths(url: str, queues: Iterable[str], *, tls: Tls | None = None) -> dict[str, int]:
     """Messages waiting in each of these queues; those that are not there are left out."""
-    found = {}
+    depth_by_queue = {}
     async with connection(url, name="depths", tls=tls) as opened:
         channel = await opened.channel()
         for name in queues:
@@ -243,8 +243,8 @@ async def depths(url: str, queues: Iterable[str], *, tls: Tls | None = None) -> 
             except aiormq.exceptions.ChannelNotFoundEntity:
                 channel = await opened.channel()
                 continue
-            found[name] = declared.declaration_result.message_count or 0
-    return found
+            depth_by_queue[name] = declared.declaration_result.message_count or 0
+    return depth_by_queue
 
 
 async def depth(url: str, queue: str, *, tls: Tls | None = None) -> tuple[int, int] | None:
@@ -252,10 +252,10 @@ async def depth(url: str, queue: str, *, tls: Tls | None = None) -> tuple[int, i
     async with connection(url, name="depth", tls=tls) as opened:
         channel = await opened.channel()
         try:
-            found = await channel.declare_queue(queue, passive=True)
+            declared = await channel.declare_queue(queue, passive=True)
         except aiormq.exceptions.ChannelNotFoundEntity:
             return None
-        result = found.declaration_result
+        result = declared.declaration_result
         return result.message_count or 0, result.consumer_count or 0
 
 

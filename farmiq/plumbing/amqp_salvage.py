@@ -50,11 +50,11 @@ def unmarshal(data_in: bytes) -> tuple[int, int, pamqp.frame.FrameTypes]:
         return _strictly(data_in)
     except (exceptions.PAMQPException, *ODD) as error:
         try:
-            found = _salvage(data_in)
+            salvaged = _salvage(data_in)
         except ODD:
-            found = None
-        if found is not None:
-            return found
+            salvaged = None
+        if salvaged is not None:
+            return salvaged
         if isinstance(error, exceptions.PAMQPException):
             raise
         raise exceptions.UnmarshalingException("a", error) from error
@@ -74,22 +74,22 @@ def _salvage(data: bytes) -> tuple[int, int, pamqp.frame.FrameTypes] | None:
 
 
 def _deliver(content: bytes) -> commands.Basic.Deliver:
-    """Under a routing key or from an exchange that is not UTF-8; nobody decides by these."""
+    """Return a delivery whose routing key or exchange is not UTF-8; neither is used to decide."""
     at = 1 + content[0]
-    found = commands.Basic.Deliver(content[1:at].decode())
-    found.delivery_tag, flags = struct.unpack_from(">QB", content, at)
-    found.redelivered = bool(flags & 1)
+    deliver = commands.Basic.Deliver(content[1:at].decode())
+    deliver.delivery_tag, flags = struct.unpack_from(">QB", content, at)
+    deliver.redelivered = bool(flags & 1)
     at += 9
     until = at + 1 + content[at]
-    found.exchange = content[at + 1 : until].decode("utf-8", "replace")
-    found.routing_key = content[until + 1 : until + 1 + content[until]].decode("utf-8", "replace")
-    return found
+    deliver.exchange = content[at + 1 : until].decode("utf-8", "replace")
+    deliver.routing_key = content[until + 1 : until + 1 + content[until]].decode("utf-8", "replace")
+    return deliver
 
 
 def _header(content: bytes) -> Salvaged:
     class_id, weight, body_size = _CONTENT.unpack_from(content)
-    found = Salvaged(weight, body_size)
-    found.class_id = class_id
+    header = Salvaged(weight, body_size)
+    header.class_id = class_id
     (flags,) = struct.unpack_from(">H", content, _CONTENT.size)
     unreadable: list[str] = []
     for name, kind, raw in _properties(flags, content[_CONTENT.size + 2 :]):
@@ -100,9 +100,9 @@ def _header(content: bytes) -> Salvaged:
                 unreadable.append(_shown(name, raw[1:] if kind == "shortstr" else raw))
                 continue
             value = _table(raw[_LONG.size :], unreadable)
-        setattr(found.properties, name, value)
-    found.unreadable = tuple(unreadable)
-    return found
+        setattr(header.properties, name, value)
+    header.unreadable = tuple(unreadable)
+    return header
 
 
 def _properties(flags: int, data: bytes) -> Iterator[tuple[str, str, bytes]]:
@@ -122,20 +122,20 @@ def _properties(flags: int, data: bytes) -> Iterator[tuple[str, str, bytes]]:
 
 def _table(data: bytes, unreadable: list[str]) -> dict[str, Any]:
     """The headers that can be read; the others are named."""
-    found: dict[str, Any] = {}
+    headers: dict[str, Any] = {}
     while data:
         until = 1 + data[0]
         key, data = data[1:until], data[until:]
         size = _size(data)
         if size is None:
             unreadable.append(_shown("headers from", key))
-            return found
+            return headers
         try:
-            found[key.decode()] = decode.embedded_value(data[:size])[1]
+            headers[key.decode()] = decode.embedded_value(data[:size])[1]
         except ODD:
             unreadable.append(f"header {_shown(_text(key), data[1:size])}")
         data = data[size:]
-    return found
+    return headers
 
 
 def _size(data: bytes) -> int | None:

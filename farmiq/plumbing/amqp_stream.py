@@ -38,7 +38,7 @@ class ClosedError(ConnectionError):
     """The broker or the network has ended the connection, or the channel on it."""
 
 
-class RefusedError(ConnectionError):
+class NotAcceptedError(ConnectionError):
     """The broker did not take a message."""
 
 
@@ -87,7 +87,7 @@ class Link:
         self._heartbeat_s = float(HEARTBEAT_S)
         self._tag = 0
         self._waiting: dict[int, Batch] = {}
-        self._asked: deque[asyncio.Future[None]] = deque()
+        self._select_waiters: deque[asyncio.Future[None]] = deque()
         self._ended: Exception | None = None
 
     @property
@@ -100,8 +100,8 @@ class Link:
             raise self._ended
         if not messages:
             return
-        most = self._frame_bytes - _FRAME_COST
-        written = b"".join(part for message in messages for part in frames(message, most))
+        max_bytes = self._frame_bytes - _FRAME_COST
+        written = b"".join(part for message in messages for part in frames(message, max_bytes))
         # Only now: the broker counts what is written, and a tag too many would shift all others.
         batch = Batch(len(messages), time.monotonic())
         for _ in messages:
@@ -116,7 +116,7 @@ class Link:
         if self._ended is not None:
             raise self._ended
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked.append(answered)
+        self._select_waiters.append(answered)
         self._say(commands.Confirm.Select())
         await answered
 
@@ -131,10 +131,10 @@ class Link:
         """Answers until the connection ends; then everything that waits has failed."""
         try:
             while True:
-                # Two heartbeats missed mean that nobody is there.
+                # Two missed heartbeats: the broker is gone.
                 async with asyncio.timeout(2 * self._heartbeat_s):
-                    said = await self._next()
-                self._hear(said)
+                    answer = await self._next()
+                self._hear(answer)
         except (OSError, TimeoutError, exceptions.PAMQPException) as error:
             self._end(ClosedError(str(error) or "the broker is silent"))
 
@@ -144,25 +144,25 @@ class Link:
             await asyncio.sleep(self._heartbeat_s / 2)
             self._writer.write(frame.marshal(heartbeat.Heartbeat(), 0))
 
-    def _hear(self, said: object) -> None:
-        match said:
+    def _hear(self, method: object) -> None:
+        match method:
             case commands.Basic.Ack():
-                for batch in self._answered(said.delivery_tag, many=said.multiple):
+                for batch in self._answered(method.delivery_tag, many=method.multiple):
                     batch.confirmed()
             case commands.Basic.Nack():
-                for batch in self._answered(said.delivery_tag, many=said.multiple):
-                    batch.failed(RefusedError("a queue is full or a node is away (nack)"))
+                for batch in self._answered(method.delivery_tag, many=method.multiple):
+                    batch.failed(NotAcceptedError("a queue is full or a node is away (nack)"))
             case commands.Basic.Return():
-                # Not said of which batch: whoever waits sends again, and dedupe absorbs that.
-                why = f"{said.reply_text}: {said.exchange} {said.routing_key}"
+                # The batch is unknown: all senders that wait send again; dedupe absorbs that.
+                why = f"{method.reply_text}: {method.exchange} {method.routing_key}"
                 for batch in {*self._waiting.values()}:
-                    batch.failed(RefusedError(f"no queue for a message ({why})"))
+                    batch.failed(NotAcceptedError(f"no queue for a message ({why})"))
             case commands.Confirm.SelectOk():
                 # Answers come in order; who has stopped waiting still has its place.
-                if self._asked and not (answered := self._asked.popleft()).done():
+                if self._select_waiters and not (answered := self._select_waiters.popleft()).done():
                     answered.set_result(None)
             case commands.Channel.Close() | commands.Connection.Close():
-                raise ClosedError(f"{said.reply_code} {said.reply_text}")
+                raise ClosedError(f"{method.reply_code} {method.reply_text}")
             case _:
                 pass  # heartbeats, and the content of what was returned
 
@@ -179,10 +179,10 @@ class Link:
         for batch in {*self._waiting.values()}:
             batch.failed(error)
         self._waiting.clear()
-        for answered in self._asked:
+        for answered in self._select_waiters:
             if not answered.done():
                 answered.set_exception(error)
-        self._asked.clear()
+        self._select_waiters.clear()
         self._writer.close()
 
     # The opening, a question and an answer at a time.
@@ -227,11 +227,11 @@ class Link:
 
     async def _expect(self, wanted: type[Frame]) -> Frame:
         while True:
-            said = await self._next()
-            if isinstance(said, wanted):
-                return said
-            if isinstance(said, commands.Connection.Close | commands.Channel.Close):
-                raise ClosedError(f"{said.reply_code} {said.reply_text}")
+            method = await self._next()
+            if isinstance(method, wanted):
+                return method
+            if isinstance(method, commands.Connection.Close | commands.Channel.Close):
+                raise ClosedError(f"{method.reply_code} {method.reply_text}")
 
     async def _next(self) -> Any:
         """The next frame. A broker that does not like us just hangs up."""
@@ -239,9 +239,9 @@ class Link:
             if len(self._buffer) >= _HEAD.size:
                 _, _, size = _HEAD.unpack_from(self._buffer)
                 if len(self._buffer) > _HEAD.size + size:
-                    used, _, said = frame.unmarshal(self._buffer)
+                    used, _, method = frame.unmarshal(self._buffer)
                     self._buffer = self._buffer[used:]
-                    return said
+                    return method
             received = await self._reader.read(READ_BYTES)
             if not received:
                 raise ClosedError("the broker has closed the connection")
@@ -288,14 +288,14 @@ def _publish_frame(exchange: str, routing_key: str) -> bytes:
     )
 
 
-def frames(message: Sending, most: int) -> list[bytes]:
+def frames(message: Sending, max_bytes: int) -> list[bytes]:
     """The frames of one message, its body in parts of at most so many bytes."""
     body = message.body
-    found = [_publish_frame(message.exchange, message.routing_key), _header_frame(message)]
-    for at in range(0, len(body), most):
-        part = body[at : at + most]
-        found += (_HEAD.pack(_BODY, CHANNEL, len(part)), part, _END)
-    return found
+    parts = [_publish_frame(message.exchange, message.routing_key), _header_frame(message)]
+    for at in range(0, len(body), max_bytes):
+        part = body[at : at + max_bytes]
+        parts += (_HEAD.pack(_BODY, CHANNEL, len(part)), part, _END)
+    return parts
 
 
 def _header_frame(message: Sending) -> bytes:

@@ -27,5 +27,5 @@ class Attempts:
     ) -> None:
         if error is None:
             self.problem = None
-        elif isinstance(error, Exception):  # whoever is cancelled has not tried to the end
+        elif isinstance(error, Exception):  # a cancelled attempt does not count
             self.problem = f"{self._what_waits}: {db.first_line(error)}"

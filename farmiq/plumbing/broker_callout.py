@@ -31,12 +31,12 @@ SUBJECT = "$SYS.REQ.USER.AUTH"
 CLIENT_ID, SESSIONS = "broker.client_id", "broker.sessions"
 # Of one login: sessions, and how many more of it are being ended before a new one is refused.
 MAX_SESSIONS, MAX_ENDINGS = 8, 4
-# So old may be what we know of who is connected, and so long is nobody ended who was heard.
+# Maximum age of the list of connected clients; a session heard so recently is not ended.
 OPEN_FRESH_S, GRACE_S = 0.5, 2.0
 # Passwords of one login that wait to be checked.
 MAX_CHECKS = 4
-# What is remembered of refusals until somebody is told.
-MAX_REFUSALS = 50
+# Rejections that are counted separately until the next report.
+MAX_REJECTIONS = 50
 LOG_EVERY_S = 60.0
 CUT_LOOKS = 4
 # The account of all MQTT clients, also of a broker that knew no other before.
@@ -60,7 +60,7 @@ class _Server(msgspec.Struct, frozen=True):
     id: str
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _AuthRequest(msgspec.Struct, frozen=True):
     server_id: _Server
     user_nkey: str
     client_info: _Client = _Client()
@@ -68,7 +68,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class _Request(msgspec.Struct, frozen=True):
-    nats: _Asked
+    nats: _AuthRequest
 
 
 _request = msgspec.json.Decoder(_Request)
@@ -131,9 +131,9 @@ class Sessions:
                 return "it makes sessions faster than they can be ended"
             # Who came just now may not be listed as connected yet.
             over = (
-                each
-                for each, heard in known.items()
-                if each not in connected and now - heard >= GRACE_S
+                session_id
+                for session_id, heard in known.items()
+                if session_id not in connected and now - heard >= GRACE_S
             )
             if (ended := next(over, None)) is None:
                 return f"this login has {len(known)} sessions in use, and no more are kept"
@@ -169,7 +169,9 @@ class Callout:
         self._load_of_broker = broker_load.Load(*monitor)
         self._read_version, self._load = version, load
         self._end_session, self._is_own = end_session, is_own
-        self._own_logins = {unquote(urlsplit(each).username or "") for each in own_urls if each}
+        self._own_logins = {
+            unquote(urlsplit(own_url).username or "") for own_url in own_urls if own_url
+        }
         self._version: Any = None
         self._known = asyncio.Event()
         self._accounts: dict[str, Account] | None = None
@@ -183,30 +185,30 @@ class Callout:
         self._to_end = asyncio.Event()
         # Who is connected, and when we asked.
         self._open: tuple[float, frozenset[str]] | None = None
-        self._asking = asyncio.Lock()
+        self._connections_lock = asyncio.Lock()
         self._answering: set[asyncio.Task[None]] = set()
         # By login: in how many more looks its connections are cut.
         self._to_cut: dict[str, int] = {}
         # By kind, login and address; with the last reason.
-        self._refusals: Counter[tuple[str, str, str]] = Counter()
+        self._rejections: Counter[tuple[str, str, str]] = Counter()
         self._reasons: dict[tuple[str, str, str], str] = {}
         self._server: nats.Connection | None = None
-        self._away = "not connected yet"
+        self._problem = "not connected yet"
 
     @property
     def problem(self) -> str | None:
         if self._accounts is None:
             return "nobody new is let in by the broker: the logins are not read yet"
-        return None if self._server else f"nobody new is let in by the broker: {self._away}"
+        return None if self._server else f"nobody new is let in by the broker: {self._problem}"
 
-    def refusals(self) -> Counter[Refusal]:
+    def rejections(self) -> Counter[Refusal]:
         """What was refused since the last call."""
-        found, self._refusals = self._refusals, Counter()
+        counts, self._rejections = self._rejections, Counter()
         reasons, self._reasons = self._reasons, {}
         return Counter(
             {
                 Refusal(user, host, reasons[kind, user, host], kind): count
-                for (kind, user, host), count in found.items()
+                for (kind, user, host), count in counts.items()
             }
         )
 
@@ -219,12 +221,12 @@ class Callout:
 
     # --- keeping the logins
 
-    async def keep(self) -> dict[str, object]:
+    async def refresh(self) -> dict[str, object]:
         """One look: read the logins again if the registry has changed; cut off who may not stay."""
         async with db.transaction(self._pool) as tx:
             version = await self._read_version(tx)
             if version != self._version:
-                self._replace({each.user: each for each in await self._load(tx)})
+                self._replace({account.user: account for account in await self._load(tx)})
                 self._version = version
         return await self._cut()
 
@@ -240,7 +242,11 @@ class Callout:
             return {}
         try:
             server_id, connections = await self._load_of_broker.connections()
-            cids = [one.cid for one in connections if one.authorized_user in self._to_cut]
+            cids = [
+                connection.cid
+                for connection in connections
+                if connection.authorized_user in self._to_cut
+            ]
             for cid in cids:
                 kick = msgspec.json.encode({"cid": cid})
                 await self._server.request(f"$SYS.REQ.SERVER.{server_id}.KICK", kick)
@@ -253,7 +259,7 @@ class Callout:
     # --- answering the broker
 
     async def answer(self) -> None:
-        """Without end, once the logins are known; a broker that is away is looked for again."""
+        """Answer the broker for ever, once the logins are known; reconnect if it is gone."""
         await self._known.wait()
         backoff = Backoff(cap_s=2.0)
         while True:
@@ -262,9 +268,9 @@ class Callout:
                     server.subscribe(SUBJECT, self._take)
                     self._server = server
                     await server.closed.wait()
-                    self._away = server.reason
+                    self._problem = server.reason
             except nats.NatsError as error:
-                self._away = str(error)
+                self._problem = str(error)
             finally:
                 self._server = None
             await backoff.wait()
@@ -283,7 +289,7 @@ class Callout:
                     else:
                         await backoff.wait()
             if time.monotonic() - told_at >= LOG_EVERY_S:
-                for user, count in ended.most_common(MAX_REFUSALS):
+                for user, count in ended.most_common(MAX_REJECTIONS):
                     log.get("broker").warning(
                         "broker.sessions_ended", reason=f"too many of {user}", count=count
                     )
@@ -301,17 +307,17 @@ class Callout:
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
-    async def _reply(self, server: nats.Connection, reply: str, request: _Asked) -> None:
+    async def _reply(self, server: nats.Connection, reply: str, request: _AuthRequest) -> None:
         answer = await self._answer(request)
         if not server.closed.is_set():
             server.publish(reply, answer.encode())
 
-    async def _answer(self, request: _Asked) -> str:
+    async def _answer(self, request: _AuthRequest) -> str:
         user = request.connect_opts.user
         account = (self._accounts or {}).get(user)
-        refused = await self._refused(request, account)
+        refused = await self._rejection(request, account)
         if (self._accounts or {}).get(user) != account:
-            # Changed while we looked; whoever was connected is being cut already.
+            # Changed while we looked; its connections are being closed already.
             refused = LOGIN, _NO_LOGIN
         now = int(time.time())
         answer: dict[str, object] = {"type": "authorization_response", "version": 2}
@@ -328,48 +334,59 @@ class Callout:
             {"sub": request.user_nkey, "aud": request.server_id.id, "iat": now, "nats": answer}
         )
 
-    async def _refused(self, request: _Asked, account: Account | None) -> tuple[str, str] | None:
+    async def _rejection(
+        self, request: _AuthRequest, account: Account | None
+    ) -> tuple[str, str] | None:
         """The kind of a refusal and why this client may not in, or None."""
-        said, client_id = request.connect_opts, request.client_info.mqtt_id
+        options, client_id = request.connect_opts, request.client_info.mqtt_id
         if request.client_info.type != "mqtt":
             return LOGIN, "it does not speak MQTT"
-        if account is None or not await self._fits(said.password, account):
+        if account is None or not await self._fits(options.password, account):
             return LOGIN, _NO_LOGIN
-        if not self._is_own(client_id, said.user):
-            told = f"the client id {client_id[:80]!r} is not its own: one that is begins with "
-            return CLIENT_ID, f"{told}{said.user}/"
+        if not self._is_own(client_id, options.user):
+            text = f"the client id {client_id[:80]!r} is not its own: one that is begins with "
+            return CLIENT_ID, f"{text}{options.user}/"
         if not client_id:
             return None
         connected: Collection[str] = ()
-        if self._sessions.is_full(said.user, client_id):
-            found = await self._connected()
-            if found is None:
+        if self._sessions.is_full(options.user, client_id):
+            open_ids = await self._connected()
+            if open_ids is None:
                 return SESSIONS, "it has many sessions, and the broker does not tell which are used"
-            connected = found
-        full = self._sessions.admit(said.user, client_id, now=time.monotonic(), connected=connected)
+            connected = open_ids
+        full = self._sessions.admit(
+            options.user, client_id, now=time.monotonic(), connected=connected
+        )
         if self._sessions.endings:
             self._to_end.set()
         return None if full is None else (SESSIONS, full)
 
     async def _connected(self) -> frozenset[str] | None:
         """Client ids with a connection; None if the broker does not tell."""
-        async with self._asking:
+        async with self._connections_lock:
             if self._open is None or time.monotonic() - self._open[0] >= OPEN_FRESH_S:
                 asked_at = time.monotonic()
                 try:
-                    _, found = await self._load_of_broker.connections()
+                    _, connections = await self._load_of_broker.connections()
                 except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
                     log.get("broker").error("broker.not_told", error=repr(error))
                     return None
-                self._open = asked_at, frozenset(one.mqtt_client for one in found)
+                self._open = (
+                    asked_at,
+                    frozenset(connection.mqtt_client for connection in connections),
+                )
             return self._open[1]
 
     def _note(self, kind: str, user: str, host: str, reason: str) -> None:
-        """Whoever invents logins hides nobody: beyond a crowd they are one."""
+        """Count many invented logins as one, so that they do not hide the others."""
         matter = (kind, user, host)
-        if kind == LOGIN and matter not in self._refusals and len(self._refusals) >= MAX_REFUSALS:
+        if (
+            kind == LOGIN
+            and matter not in self._rejections
+            and len(self._rejections) >= MAX_REJECTIONS
+        ):
             matter = (kind, "others", "others")
-        self._refusals[matter] += 1
+        self._rejections[matter] += 1
         self._reasons[matter] = reason
 
     async def _fits(self, password: str, account: Account) -> bool:
@@ -401,7 +418,7 @@ def _is_right(given: bytes, secret_bcrypt: str) -> bool:
     try:
         return bcrypt.checkpw(given, secret_bcrypt.encode())
     except ValueError:
-        # Longer than any secret of ours, or a hash that is none.
+        # Longer than any secret of ours, or not a hash.
         return False
 
 

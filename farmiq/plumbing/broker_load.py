@@ -32,7 +32,7 @@ class Connection(msgspec.Struct, frozen=True):
     in_bytes: int = 0
     authorized_user: str = ""
     mqtt_client: str = ""
-    # When it ended, of one that did.
+    # When it ended; None while it is open.
     stop: datetime | None = None
 
 
@@ -61,10 +61,10 @@ def since(before: Mapping[int, Connection], connections: Iterable[Connection]) -
     """What was not counted before, by user; of a new connection, all of it."""
     messages: Counter[str] = Counter()
     size_bytes: Counter[str] = Counter()
-    for one in connections:
-        known = before.get(one.cid, _NOTHING)
-        messages[one.authorized_user] += max(0, one.in_msgs - known.in_msgs)
-        size_bytes[one.authorized_user] += max(0, one.in_bytes - known.in_bytes)
+    for connection in connections:
+        known = before.get(connection.cid, _NOTHING)
+        messages[connection.authorized_user] += max(0, connection.in_msgs - known.in_msgs)
+        size_bytes[connection.authorized_user] += max(0, connection.in_bytes - known.in_bytes)
     return Sent(+messages, +size_bytes)
 
 
@@ -92,7 +92,7 @@ class Load:
             self.problem = f"nobody is held back: {self._url} does not tell who sends ({error!r})"
             return Sent(Counter(), Counter())
         self.problem = None
-        now = {one.cid: one for one in (*connections, *ended)}
+        now = {connection.cid: connection for connection in (*connections, *ended)}
         if server_id != self._server_id:
             # Connections that we find when we start sent what they sent over hours.
             self._server_id, self._before = server_id, {} if self._server_id else now
@@ -103,36 +103,42 @@ class Load:
     async def _ended(self, *, all_of: bool) -> list[Connection]:
         """Connections that are over, those that the last look may have missed at least."""
         known = _EVER if all_of else self._ended_at
-        found: dict[int, Connection] = {}
+        ended_by_id: dict[int, Connection] = {}
         offset = 0
         for limit in CLOSED_PAGES:
-            page = await self._ask(offset, state="closed", sort="stop", limit=limit)
-            new = [one for one in page.connections if one.stop and one.stop >= known - OVERLAP]
-            found.update((one.cid, one) for one in new)
+            page = await self._fetch_page(offset, state="closed", sort="stop", limit=limit)
+            new = [
+                connection
+                for connection in page.connections
+                if connection.stop and connection.stop >= known - OVERLAP
+            ]
+            ended_by_id.update((connection.cid, connection) for connection in new)
             offset += limit
             if len(new) < limit:
                 break
-        self._ended_at = max([known, *(one.stop for one in found.values() if one.stop)])
-        return list(found.values())
+        self._ended_at = max(
+            [known, *(connection.stop for connection in ended_by_id.values() if connection.stop)]
+        )
+        return list(ended_by_id.values())
 
     async def connections(self) -> tuple[str, list[Connection]]:
         """The server's id and who is connected. Raises as httpx2 and msgspec do."""
-        found: dict[int, Connection] = {}
+        open_by_id: dict[int, Connection] = {}
         offset = 0
         while True:
-            page = await self._ask(offset, state="open", sort="cid")
-            found.update((one.cid, one) for one in page.connections)
+            page = await self._fetch_page(offset, state="open", sort="cid")
+            open_by_id.update((connection.cid, connection) for connection in page.connections)
             offset += PAGE
             if offset >= page.total or not page.connections:
-                return page.server_id, list(found.values())
+                return page.server_id, list(open_by_id.values())
 
-    async def _ask(self, offset: int, *, state: str, sort: str, limit: int = PAGE) -> Page:
-        said = await self._client.get(
+    async def _fetch_page(self, offset: int, *, state: str, sort: str, limit: int = PAGE) -> Page:
+        response = await self._client.get(
             self._url,
             params={"auth": "1", "state": state, "sort": sort, "limit": limit, "offset": offset},
             timeout=TIMEOUT_S,
         )
-        return _page.decode(said.raise_for_status().content)
+        return _page.decode(response.raise_for_status().content)
 
 
 class Guard:
@@ -155,17 +161,17 @@ class Guard:
         self._ours, self._hold_back = ours, hold_back
 
     async def look(self) -> dict[str, object]:
-        told = self._load.problem
+        problem_before = self._load.problem
         sent = await self._load.look()
-        if self._load.problem is not None and told is None:
+        if self._load.problem is not None and problem_before is None:
             log.get("broker").warning("broker.load", reason=self._load.problem)
         beyond: dict[str, Flow] = {}
         for flow, counts in zip(self._flows, (sent.messages, sent.size_bytes), strict=True):
             for login in self._ours:
                 counts.pop(login, None)
             beyond |= dict.fromkeys(flow.beyond(counts, now=time.monotonic()), flow)
-        for user, which in sorted(beyond.items(), key=lambda item: item[0]):
-            lasts_s = await self._hold_back(user, which)
+        for user, exceeded in sorted(beyond.items(), key=lambda item: item[0]):
+            lasts_s = await self._hold_back(user, exceeded)
             for flow in self._flows:
                 flow.pause(user, lasts_s=lasts_s, now=time.monotonic())
         return {"floods": len(beyond)}

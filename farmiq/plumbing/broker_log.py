@@ -39,33 +39,33 @@ class Refusal:
     kind: str
     sender: str
     words: str
-    # Whom it said it is, where the log tells.
+    # The login that it used, if the log has it.
     login: str | None = None
     # Of a takeover: the place that was taken.
     client_id: str | None = None
 
 
 def read(line: str) -> Refusal | None:
-    """What this line of a NATS server's log tells of, or None."""
-    if found := _VIOLATION.search(line):
-        did = "publish" if found["what"] == "Publish" else "subscribe"
-        what = f"client {found['client']} tried to {did}: {found['rest']}"
-        return Refusal(PERMISSION, found["host"], _printable(what))
-    if found := _LOGIN.search(line):
-        user = _USER.search(found["rest"])
-        words = _printable(f"no such login{found['rest']}")
-        return Refusal(LOGIN, found["host"], words, user and user["login"])
-    if found := _FORM.search(line):
+    """Return the rejection that a line of a NATS server's log reports, or None."""
+    if match := _VIOLATION.search(line):
+        did = "publish" if match["what"] == "Publish" else "subscribe"
+        what = f"client {match['client']} tried to {did}: {match['rest']}"
+        return Refusal(PERMISSION, match["host"], _printable(what))
+    if match := _LOGIN.search(line):
+        user = _USER.search(match["rest"])
+        words = _printable(f"no such login{match['rest']}")
+        return Refusal(LOGIN, match["host"], words, user and user["login"])
+    if match := _FORM.search(line):
         return Refusal(
-            FORM, found["host"], _printable(f"client {found['client']}: {found['rest']}")
+            FORM, match["host"], _printable(f"client {match['client']}: {match['rest']}")
         )
-    if found := _RETAINED.search(line):
-        words = _printable(f"client {found['client']}: {found['rest']}")
-        return Refusal(RETAINED, found["host"], words)
-    if found := _TAKEOVER.search(line):
-        taken = _TAKEN.search(found["rest"])
-        words = _printable(found["rest"])
-        return Refusal(TAKEOVER, found["host"], words, client_id=taken and taken["client"])
+    if match := _RETAINED.search(line):
+        words = _printable(f"client {match['client']}: {match['rest']}")
+        return Refusal(RETAINED, match["host"], words)
+    if match := _TAKEOVER.search(line):
+        taken = _TAKEN.search(match["rest"])
+        words = _printable(match["rest"])
+        return Refusal(TAKEOVER, match["host"], words, client_id=taken and taken["client"])
     return None
 
 

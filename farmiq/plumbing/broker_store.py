@@ -26,7 +26,7 @@ MAX_RETAINED_BYTES = 16 * 1024
 # not released. The rest is for sessions. Where a gateway reads a log, that has most of the queue.
 QUEUE_SHARE, RETAINED_SHARE, QOS2_SHARE = 0.75, 0.10, 0.05
 LOG_SHARE = 0.60
-# So full a store is told of; when it is calmer than that again, the matter is over.
+# An alert opens at this share of the store, and closes below the second.
 WARN_SHARE, CALM_SHARE = 0.5, 0.4
 TIMEOUT_S = 5.0
 
@@ -142,8 +142,8 @@ def jsz_url(monitor_url: str) -> str:
 
 def read_use(raw: bytes) -> Use:
     """Raises msgspec.DecodeError."""
-    found = _jsz.decode(raw)
-    return Use(found.storage, found.config.max_storage)
+    report = _jsz.decode(raw)
+    return Use(report.storage, report.config.max_storage)
 
 
 class Store:
@@ -190,7 +190,7 @@ class Store:
                     continue
                 if name == RETAINED:
                     await self._purge(server)
-                await stream.ask(server, f"STREAM.UPDATE.{name}", {**config, **wanted})
+                await stream.request(server, f"STREAM.UPDATE.{name}", {**config, **wanted})
                 done.append(name)
             if await _make(server, sink(self._bounds)):
                 done.append(NOT_RETAINED)
@@ -203,7 +203,7 @@ class Store:
         """What was retained before and may not be: a store that it filled has room again."""
         for subject in self._bounds.not_retained:
             purged = {"filter": _PREFIX + subject}
-            await stream.ask(server, f"STREAM.PURGE.{RETAINED}", purged)
+            await stream.request(server, f"STREAM.PURGE.{RETAINED}", purged)
 
 
 async def _make_log(server: nats.Connection, log: LogStream, *, store_bytes: int) -> bool:
@@ -222,7 +222,7 @@ async def _make_log(server: nats.Connection, log: LogStream, *, store_bytes: int
         has_changed |= await _make(server, {**of_queue, "discard": "new"})
     elif not _is_so(config, {"subjects": of_queue["subjects"]}):
         narrowed = {**config, "subjects": of_queue["subjects"]}
-        await stream.ask(server, f"STREAM.UPDATE.{QUEUE}", narrowed)
+        await stream.request(server, f"STREAM.UPDATE.{QUEUE}", narrowed)
         has_changed = True
     return await _make(server, wanted) or has_changed
 
@@ -230,17 +230,17 @@ async def _make_log(server: nats.Connection, log: LogStream, *, store_bytes: int
 async def _make(server: nats.Connection, wanted: dict[str, Any]) -> bool:
     """A stream as wanted; whether anything had to be done."""
     name = wanted["name"]
-    found = await _config(server, name)
-    if found is not None and _is_so(found, wanted):
+    current = await _config(server, name)
+    if current is not None and _is_so(current, wanted):
         return False
-    verb = "CREATE" if found is None else "UPDATE"
-    await stream.ask(server, f"STREAM.{verb}.{name}", {**(found or {}), **wanted})
+    verb = "CREATE" if current is None else "UPDATE"
+    await stream.request(server, f"STREAM.{verb}.{name}", {**(current or {}), **wanted})
     return True
 
 
 async def _config(server: nats.Connection, name: str) -> dict[str, Any] | None:
     """None: there is no such stream."""
-    answer = await stream.ask(server, f"STREAM.INFO.{name}", {}, unless=_STREAM_NOT_FOUND)
+    answer = await stream.request(server, f"STREAM.INFO.{name}", {}, unless=_STREAM_NOT_FOUND)
     config: dict[str, Any] | None = answer.get("config")
     return config
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from farmiq.plumbing import db
 
-# What a pid must be running before it is told to reload: a pid file may be older than the machine.
+# The program that a pid must run before it gets a signal: a pid file may be from before a reboot.
 BROKERS = ("nats-server", "mosquitto")
 
 
-class NotReloaded(Exception):  # noqa: N818 - a state
-    """The file is written, but the broker was not told; the text says why and who must act."""
+class NotReloadedError(Exception):
+    """The file is written, but the broker did not reload; the text says why and who must act."""
 
 
 class Users:
@@ -42,10 +42,10 @@ class Users:
         self._read_version, self._make = version, make
         self._version: Any = None
         self._stamp: tuple[int, int] | None = None
-        self._reload_owed = False
+        self._reload_pending = False
         self.problem: str | None = "the broker's users are not written yet"
 
-    async def keep(self) -> dict[str, object]:
+    async def refresh(self) -> dict[str, object]:
         """One look: write and reload if the registry has changed, or the file."""
         wrote = 0
         try:
@@ -55,12 +55,12 @@ class Users:
                     text, wrote = await self._make(tx)
                     self._write(text)
                     self._version = version
-            if self._reload_owed and self._pid_file is not None:
+            if self._reload_pending and self._pid_file is not None:
                 reload(self._pid_file)
-        except (OSError, NotReloaded) as error:
+        except (OSError, NotReloadedError) as error:
             self.problem = f"devices are not admitted as registered: {error}"
             return {"problem": self.problem}
-        self._reload_owed, self.problem = False, None
+        self._reload_pending, self.problem = False, None
         return {"users": wrote}
 
     def _write(self, text: str) -> None:
@@ -71,7 +71,7 @@ class Users:
             same = False
         if not same:
             replace(self._file, text)
-            self._reload_owed = True
+            self._reload_pending = True
         self._stamp = _stamp(self._file)
 
 
@@ -91,25 +91,25 @@ def replace(file: Path, text: str) -> None:
 
 
 def reload(pid_file: Path) -> None:
-    """Raises NotReloaded if the file names no broker that runs."""
+    """Raises NotReloadedError if the file names no broker that runs."""
     try:
         pid = int(pid_file.read_text(encoding="ascii").strip())
         running = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        raise NotReloaded(f"{pid_file} names no running broker ({error})") from None
+        raise NotReloadedError(f"{pid_file} names no running broker ({error})") from None
     if running not in BROKERS:
-        raise NotReloaded(f"{pid_file} names pid {pid}, which is {running!r} and no broker")
+        raise NotReloadedError(f"{pid_file} names pid {pid}, which is {running!r} and no broker")
     try:
         os.kill(pid, signal.SIGHUP)
     except OSError as error:
-        raise NotReloaded(
+        raise NotReloadedError(
             f"pid {pid} of {pid_file} cannot be signalled ({error.strerror}): run it as our user"
         ) from None
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:
     try:
-        found = file.stat()
+        stat = file.stat()
     except FileNotFoundError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return stat.st_mtime_ns, stat.st_size

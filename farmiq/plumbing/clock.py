@@ -29,17 +29,17 @@ class Steadiness:
         self._believed: float | None = None
         self._jumped_to, self._jumped_at = 0.0, 0.0
 
-    def jump_s(self, now: datetime, *, mono_s: float, kept: datetime | None = None) -> float:
+    def jump_s(self, now: datetime, *, mono_s: float, believed_at: datetime | None = None) -> float:
         """0 while both clocks go alike; `mono_s` is the one that never jumps.
 
         `kept` is what was last believed, by us before the start or by another since.
         """
         offset = now.timestamp() - mono_s
-        kept_offset = None if kept is None else kept.timestamp() - mono_s
+        believed_offset = None if believed_at is None else believed_at.timestamp() - mono_s
         if self._believed is None:
-            self._believed = offset if kept_offset is None else kept_offset
-        elif kept_offset is not None and abs(offset - kept_offset) <= MAX_DRIFT_S:
-            self._believed = kept_offset
+            self._believed = offset if believed_offset is None else believed_offset
+        elif believed_offset is not None and abs(offset - believed_offset) <= MAX_DRIFT_S:
+            self._believed = believed_offset
         if abs(offset - self._believed) <= MAX_DRIFT_S:
             self._jumped_at = 0.0
             return 0.0
@@ -68,10 +68,10 @@ class AgeGuard:
         `agrees`: whether somebody else's clock says the same, asked only if ours has jumped.
         """
         async with db.transaction(self._pool) as tx:
-            [(now, kept)] = await db.fetch_all(
+            [(now, believed_at)] = await db.fetch_all(
                 tx, "select fn_now(), (select believed_at from believed_clock)"
             )
-            jump_s = self._steadiness.jump_s(now, mono_s=time.monotonic(), kept=kept)
+            jump_s = self._steadiness.jump_s(now, mono_s=time.monotonic(), believed_at=believed_at)
             if jump_s and agrees is not None and await agrees(tx):
                 self._steadiness.believe(now, mono_s=time.monotonic())
                 jump_s = 0.0
@@ -84,7 +84,7 @@ class AgeGuard:
                 )
         return jump_s
 
-    def keep(self, do: Do, otherwise: Do | None = None) -> Do:
+    def guard(self, do: Do, otherwise: Do | None = None) -> Do:
         """`otherwise` is done while the clock is not believed: what age has no part in."""
 
         async def guarded() -> dict[str, object]:

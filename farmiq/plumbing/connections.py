@@ -63,7 +63,7 @@ class Limits:
 
 @dataclass(eq=False)
 class Connection:
-    """One place in the table; whoever serves the connection keeps the fields true."""
+    """One place in the table; the code that serves the connection updates its fields."""
 
     address: str
     # Since when we wait for the client to say or take something; None while we work for it.
@@ -83,7 +83,7 @@ class Connections:
     _by_address: Counter[str] = field(default_factory=Counter)
 
     def admit(self, host: str, *, now: float, close: Callable[[], object]) -> Connection | None:
-        """A place for a new connection, or None if nobody can make room for it."""
+        """Return a place for a new connection, or None if there is no room for it."""
         address = address_of(host)
         limits = self.limits
         if (
@@ -109,14 +109,14 @@ class Connections:
         log.get("http").warning("http.connections_full", name=limit, count=len(self._open))
         if not closable:
             return False
-        held = Counter(each.who for each in self._open)
+        held = Counter(candidate.who for candidate in self._open)
         least = min(
             closable,
-            key=lambda each: (
-                each.authenticated,
-                held[each.who] <= self.limits.total // SHARE,
-                each.authenticated and each.in_request,
-                each.waiting_since,
+            key=lambda candidate: (
+                candidate.authenticated,
+                held[candidate.who] <= self.limits.total // SHARE,
+                candidate.authenticated and candidate.in_request,
+                candidate.waiting_since,
             ),
         )
         self.release(least)
@@ -146,7 +146,7 @@ async def accept(listener: socket.socket, connections: Connections, serve: Serve
     beginning: set[asyncio.Task[object]] = set()
     try:
         while True:
-            # One at a time: those who are served get their turn between two who come.
+            # One at a time, so that open connections are served between two new ones.
             await asyncio.sleep(0)
             try:
                 accepted, peer = await loop.sock_accept(listener)
@@ -162,14 +162,14 @@ async def accept(listener: socket.socket, connections: Connections, serve: Serve
             task = asyncio.create_task(serve(accepted, place))
             place.close = task.cancel
             beginning.add(task)
-            task.add_done_callback(functools.partial(_begun, accepted, place, connections))
+            task.add_done_callback(functools.partial(_on_accepted, accepted, place, connections))
             task.add_done_callback(beginning.discard)
     finally:
         for task in beginning:
             task.cancel()
 
 
-def _begun(
+def _on_accepted(
     accepted: socket.socket,
     place: Connection,
     connections: Connections,
@@ -220,8 +220,8 @@ def allow_descriptors(connections: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + OTHER_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft_limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft_limit, hard))
 
 
 def address_of(host: str) -> str:

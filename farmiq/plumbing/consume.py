@@ -27,7 +27,7 @@ from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.delivery import Delivery, Properties
 from farmiq.plumbing.tls import Tls
 
-# A broker takes messages away that are held for half an hour, and counts it as a delivery.
+# A broker takes back messages that are held for half an hour, and counts that as a delivery.
 HOLD_S = 600.0
 PUBLISH_TIMEOUT_S = 10.0
 # After a connection died: so long, or for as many as it may have held, one message at a time.
@@ -48,7 +48,7 @@ CONSUMED = prometheus_client.Counter(
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejection:
     """Why a message was not taken. `final`: trying again cannot help, only a person can."""
 
     reason: str
@@ -68,18 +68,18 @@ class Route:
     exchange: str = ""
 
     @property
-    def most_attempts(self) -> int:
+    def max_attempts(self) -> int:
         return len(self.retries) + 1
 
     def next(self, *, attempts: int, final: bool) -> str:
         """Where a message goes that has failed so often."""
-        if final or attempts >= self.most_attempts:
+        if final or attempts >= self.max_attempts:
             return self.dead_letters
         return self.retries[attempts - 1]
 
 
-Handle = Callable[[list[bytes]], Awaitable[Mapping[int, Refused]]]
-_Verdicts = dict[int, "Refused | None"]
+Handle = Callable[[list[bytes]], Awaitable[Mapping[int, Rejection]]]
+_Outcomes = dict[int, "Rejection | None"]
 
 
 class Consumer:
@@ -99,14 +99,14 @@ class Consumer:
         topology: Topology,
         handle: Handle,
         is_outage: Callable[[Exception], bool],
-        most: int = 500,
+        max_messages: int = 500,
         linger_s: float = 0.01,
         hold_s: float = HOLD_S,
         tls: Tls | None = None,
     ) -> None:
         self._url, self._route, self._topology, self._tls = url, route, topology, tls
         self._handle, self._is_outage = handle, is_outage
-        self._most, self._linger_s, self._hold_s = most, linger_s, hold_s
+        self._max_messages, self._linger_s, self._hold_s = max_messages, linger_s, hold_s
         self._log = log.get(route.queue)
         self._problem: str | None = "not connected yet"
         self._careful = _Careful()
@@ -125,56 +125,64 @@ class Consumer:
                     self._url, name=self._route.queue, tls=self._tls
                 ) as opened:
                     await amqp.ensure(opened, self._topology)
-                    await self._consume(opened, most=1 if self._careful else self._most)
+                    await self._consume(
+                        opened, max_messages=1 if self._careful else self._max_messages
+                    )
             except amqp.UNAVAILABLE as error:
                 await self._pause(error, backoff)
 
-    async def _consume(self, opened: AbstractConnection, *, most: int) -> None:
+    async def _consume(self, opened: AbstractConnection, *, max_messages: int) -> None:
         outbox = await confirming(opened)
         try:
-            inbox = await subscribe(opened, self._route.queue, prefetch=most * 2 if most > 1 else 1)
-            await self._take(inbox, outbox, most=most)
+            inbox = await subscribe(
+                opened, self._route.queue, prefetch=max_messages * 2 if max_messages > 1 else 1
+            )
+            await self._take(inbox, outbox, max_messages=max_messages)
         except amqp.UNAVAILABLE:
             # Whatever ended it may lie in the queue. All that was delivered counts as tried, so
             # from here on it comes alone, and the queue gives up on nothing else.
-            self._careful.begin(self._most * 2)
+            self._careful.begin(self._max_messages * 2)
             raise
 
-    async def _take(self, inbox: "Inbox", outbox: aiormq.abc.AbstractChannel, *, most: int) -> None:
+    async def _take(
+        self, inbox: "Inbox", outbox: aiormq.abc.AbstractChannel, *, max_messages: int
+    ) -> None:
         """For ever; one message at a time only until the danger seems to be over."""
         self._problem = None
-        while most > 1 or self._careful:
-            # The library may have lost it while a connection came or went; nobody says it twice.
+        while max_messages > 1 or self._careful:
+            # The library may lose a cancellation while a connection opens or closes.
             end_if_cancelled(beyond=self._cancelled)
-            batch = await inbox.batch(most=most, linger_s=self._linger_s if most > 1 else 0.0)
-            verdicts = await self._judged(batch)
-            if verdicts:
-                await self._set_aside(outbox, batch, verdicts)
+            batch = await inbox.batch(
+                max_messages=max_messages, linger_s=self._linger_s if max_messages > 1 else 0.0
+            )
+            outcomes = await self._process(batch)
+            if outcomes:
+                await self._publish_failed(outbox, batch, outcomes)
                 crash.here("consume.after_set_aside")
             await inbox.ack_up_to(batch[-1])
-            self._count(batch, verdicts)
-            self._tell(batch, verdicts)
+            self._count(batch, outcomes)
+            self._log_consumed(batch, outcomes)
             self._careful.settled(len(batch))
 
-    async def _judged(self, batch: Sequence[Delivery]) -> _Verdicts:
+    async def _process(self, batch: Sequence[Delivery]) -> _Outcomes:
         """As `_tried`; what did not come in whole is not tried at all."""
-        found: _Verdicts = {
-            index: Refused(f"its properties cannot be read: {'; '.join(each.unreadable)}")
-            for index, each in enumerate(batch)
-            if each.unreadable
+        outcomes: _Outcomes = {
+            index: Rejection(f"its properties cannot be read: {'; '.join(delivery.unreadable)}")
+            for index, delivery in enumerate(batch)
+            if delivery.unreadable
         }
-        readable = [index for index in range(len(batch)) if index not in found]
+        readable = [index for index in range(len(batch)) if index not in outcomes]
         if readable:
             tried = await self._tried([batch[index] for index in readable])
-            found |= {readable[at]: verdict for at, verdict in tried.items()}
-        return found
+            outcomes |= {readable[at]: rejection for at, rejection in tried.items()}
+        return outcomes
 
-    async def _tried(self, batch: Sequence[Delivery]) -> _Verdicts:
-        """Refused, by position; None for those to be put back because nobody can take them now."""
+    async def _tried(self, batch: Sequence[Delivery]) -> _Outcomes:
+        """Return rejections by position; None for those to put back: nobody can take them now."""
         backoff = Backoff()
         while True:
             try:
-                refused = await self._handle([each.body for each in batch])
+                refused = await self._handle([delivery.body for delivery in batch])
             except Exception as error:  # noqa: BLE001 - whatever it is, only this message pays
                 if not self._is_outage(error):
                     return await self._one_by_one(batch, error)
@@ -186,26 +194,26 @@ class Consumer:
                 self._problem = None
                 return dict(refused)
 
-    async def _one_by_one(self, batch: Sequence[Delivery], error: Exception) -> _Verdicts:
+    async def _one_by_one(self, batch: Sequence[Delivery], error: Exception) -> _Outcomes:
         if len(batch) == 1:
             self._log.error("amqp.failed", error=type(error).__name__)
-            return {0: Refused(f"{type(error).__name__}: {amqp.why(error)}", final=False)}
-        found: _Verdicts = {}
-        for index, each in enumerate(batch):
-            alone = await self._tried([each])
+            return {0: Rejection(f"{type(error).__name__}: {amqp.why(error)}", final=False)}
+        outcomes: _Outcomes = {}
+        for index, delivery in enumerate(batch):
+            alone = await self._tried([delivery])
             if alone:
-                found[index] = alone[0]
-        return found
+                outcomes[index] = alone[0]
+        return outcomes
 
-    async def _set_aside(
-        self, outbox: aiormq.abc.AbstractChannel, batch: Sequence[Delivery], verdicts: _Verdicts
+    async def _publish_failed(
+        self, outbox: aiormq.abc.AbstractChannel, batch: Sequence[Delivery], outcomes: _Outcomes
     ) -> None:
-        """Each refused one is confirmed where it waits next. Holds while there is no room."""
-        left = [(batch[index], verdict) for index, verdict in sorted(verdicts.items())]
+        """Publish each rejected message to its next queue. Waits while there is no room."""
+        left = [(batch[index], outcome) for index, outcome in sorted(outcomes.items())]
         backoff = Backoff()
         while left:
             sent = await asyncio.gather(
-                *(self._publish(outbox, each, verdict) for each, verdict in left),
+                *(self._publish(outbox, delivery, outcome) for delivery, outcome in left),
                 return_exceptions=True,
             )
             failed = [answer for answer in sent if isinstance(answer, BaseException)]
@@ -218,49 +226,49 @@ class Consumer:
         self._problem = None
 
     async def _publish(
-        self, outbox: aiormq.abc.AbstractChannel, each: Delivery, verdict: Refused | None
+        self, outbox: aiormq.abc.AbstractChannel, delivery: Delivery, rejection: Rejection | None
     ) -> None:
         queue = self._route.queue
-        if verdict is None:
+        if rejection is None:
             again = deliveries.with_headers(
-                each.properties,
+                delivery.properties,
                 {
-                    **deliveries.without_deaths(each.headers),
-                    deliveries.EXCHANGE: each.exchange,
-                    deliveries.ROUTING_KEY: each.routing_key,
+                    **deliveries.without_deaths(delivery.headers),
+                    deliveries.EXCHANGE: delivery.exchange,
+                    deliveries.ROUTING_KEY: delivery.routing_key,
                 },
             )
-            await publish(outbox, queue, each.body, again, exchange=self._route.exchange)
+            await publish(outbox, queue, delivery.body, again, exchange=self._route.exchange)
             return
-        attempts = each.attempts + 1
-        target = self._route.next(attempts=attempts, final=verdict.final)
-        properties = deliveries.set_aside(
-            each, queue=queue, attempts=attempts, reason=verdict.reason, at=datetime.now(UTC)
+        attempts = delivery.attempts + 1
+        target = self._route.next(attempts=attempts, final=rejection.final)
+        properties = deliveries.failed_properties(
+            delivery, queue=queue, attempts=attempts, reason=rejection.reason, at=datetime.now(UTC)
         )
-        await publish(outbox, target, each.body, properties, exchange=self._route.exchange)
+        await publish(outbox, target, delivery.body, properties, exchange=self._route.exchange)
         is_dead = target == self._route.dead_letters
         say = self._log.error if is_dead else self._log.warning
         say(
             "amqp.dead_letter" if is_dead else "amqp.retry_later",
-            **_named(each),
+            **_named(delivery),
             attempt=attempts,
-            reason=deliveries.printable(verdict.reason),
+            reason=deliveries.printable(rejection.reason),
         )
 
-    def _count(self, batch: Sequence[Delivery], verdicts: _Verdicts) -> None:
+    def _count(self, batch: Sequence[Delivery], outcomes: _Outcomes) -> None:
         queue = self._route.queue
-        REDELIVERED.labels(queue=queue).inc(sum(each.redelivered for each in batch))
-        CONSUMED.labels(queue=queue, outcome="taken").inc(len(batch) - len(verdicts))
-        for index, verdict in verdicts.items():
+        REDELIVERED.labels(queue=queue).inc(sum(delivery.redelivered for delivery in batch))
+        CONSUMED.labels(queue=queue, outcome="taken").inc(len(batch) - len(outcomes))
+        for index, rejection in outcomes.items():
             attempts = batch[index].attempts + 1
-            is_dead = verdict is not None and (
-                verdict.final or attempts >= self._route.most_attempts
+            is_dead = rejection is not None and (
+                rejection.final or attempts >= self._route.max_attempts
             )
             CONSUMED.labels(queue=queue, outcome="dead" if is_dead else "again").inc()
 
-    def _tell(self, batch: Sequence[Delivery], verdicts: _Verdicts) -> None:
-        """What was taken; the rest is told apart."""
-        taken = (_named(each) for index, each in enumerate(batch) if index not in verdicts)
+    def _log_consumed(self, batch: Sequence[Delivery], outcomes: _Outcomes) -> None:
+        """Log what was taken; the rest has its own log lines."""
+        taken = (_named(delivery) for index, delivery in enumerate(batch) if index not in outcomes)
         log.events(
             self._log,
             "amqp.consumed",
@@ -274,14 +282,14 @@ class Consumer:
         await asyncio.sleep(wait_s)
 
 
-def _named(each: Delivery) -> dict[str, str]:
+def _named(delivery: Delivery) -> dict[str, str]:
     """What a log says of a message: its own words only, and those as short as they should be."""
-    said = {
-        "event_id": each.properties.message_id,
-        "event_type": each.routing_key,
-        "trace_id": each.headers.get("trace_id"),
+    fields = {
+        "event_id": delivery.properties.message_id,
+        "event_type": delivery.routing_key,
+        "trace_id": delivery.headers.get("trace_id"),
     }
-    return {name: deliveries.printable(str(value or "-"))[:128] for name, value in said.items()}
+    return {name: deliveries.printable(str(value or "-"))[:128] for name, value in fields.items()}
 
 
 # The broker is there, but the queue is full or has not been made.
@@ -331,26 +339,26 @@ class Inbox:
         self._any.set()
         self._enough.set()
 
-    async def batch(self, *, most: int, linger_s: float) -> list[Delivery]:
+    async def batch(self, *, max_messages: int, linger_s: float) -> list[Delivery]:
         """At least one, at most `most`, waiting a moment for company. ConnectionError if closed."""
         await self._any.wait()
-        if len(self._arrived) < most:
-            await self._wait_for(most, linger_s)
+        if len(self._arrived) < max_messages:
+            await self._wait_for(max_messages, linger_s)
         if self._closed:
             raise ConnectionError("the broker closed the channel")
-        taken = [self._arrived.popleft() for _ in range(min(most, len(self._arrived)))]
+        taken = [self._arrived.popleft() for _ in range(min(max_messages, len(self._arrived)))]
         if not self._arrived:
             self._any.clear()
         return taken
 
     async def collect(self, count: int, *, within_s: float) -> list[Delivery]:
         """Exactly so many, or what has come when nothing more does for so long."""
-        found: list[Delivery] = []
+        collected: list[Delivery] = []
         with contextlib.suppress(TimeoutError):
-            while len(found) < count:
+            while len(collected) < count:
                 async with asyncio.timeout(within_s):
-                    found += await self.batch(most=count - len(found), linger_s=0.0)
-        return found
+                    collected += await self.batch(max_messages=count - len(collected), linger_s=0.0)
+        return collected
 
     async def _wait_for(self, count: int, linger_s: float) -> None:
         self._wanted = count
@@ -363,8 +371,8 @@ class Inbox:
         """Settle it and all before it."""
         await self._channel.basic_ack(last.tag, multiple=True)
 
-    async def ack(self, each: Delivery) -> None:
-        await self._channel.basic_ack(each.tag)
+    async def ack(self, delivery: Delivery) -> None:
+        await self._channel.basic_ack(delivery.tag)
 
 
 async def subscribe(opened: AbstractConnection, queue: str, *, prefetch: int) -> Inbox:
@@ -393,12 +401,12 @@ async def browse(
         wanted = min(window, left)
         await channel.basic_qos(prefetch_count=wanted)
         subscription = await channel.basic_consume(queue, inbox.arrive)
-        found = await inbox.collect(wanted, within_s=BROWSE_PATIENCE_S)
+        portion = await inbox.collect(wanted, within_s=BROWSE_PATIENCE_S)
         await channel.basic_cancel(str(subscription.consumer_tag))
-        if not found:
+        if not portion:
             return
-        left -= len(found)
-        yield inbox, found
+        left -= len(portion)
+        yield inbox, portion
 
 
 async def confirming(opened: AbstractConnection) -> aiormq.abc.AbstractChannel:
@@ -431,8 +439,8 @@ async def _underlay(opened: AbstractConnection, *, confirms: bool) -> aiormq.abc
 
 
 def delivered(message: aiormq.abc.DeliveredMessage) -> Delivery:
-    found = message.header
-    properties = found.properties
+    header = message.header
+    properties = header.properties
     headers: dict[str, Any] = properties.headers or {}
     exchange, key = message.exchange or "", message.routing_key or ""
     return Delivery(
@@ -443,5 +451,5 @@ def delivered(message: aiormq.abc.DeliveredMessage) -> Delivery:
         redelivered=bool(message.redelivered),
         properties=properties,
         received_at=time.monotonic(),
-        unreadable=found.unreadable if isinstance(found, amqp_salvage.Salvaged) else (),
+        unreadable=header.unreadable if isinstance(header, amqp_salvage.Salvaged) else (),
     )

@@ -64,7 +64,7 @@ class Cursors:
         self._reached.clear()
         async with db.transaction(self._pool) as tx:
             self.lanes = await claim(tx, self._reader.stream, lanes=self._lane_count)
-        furthest = max((lane.position for lane in self.lanes), key=lambda each: each.seq)
+        furthest = max((lane.position for lane in self.lanes), key=lambda position: position.seq)
         start = await self._reader.start(furthest, after_seq=self.stored_seq)
         if start.rewound or start.lost or start.created != furthest.created:
             async with db.transaction(self._pool) as tx:
@@ -113,11 +113,11 @@ async def claim(tx: db.Connection, stream: str, *, lanes: int) -> list[Lane]:
     token = max((row[4] for row in rows), default=0) + 1
     positions = [Position(row[1], row[2], row[3]) for row in rows]
     if len(positions) != lanes:
-        start = min(positions, key=lambda each: each.seq, default=Position("", 0, 0))
+        start = min(positions, key=lambda position: position.seq, default=Position("", 0, 0))
         positions = [start] * lanes
-    found = [Lane(stream, number, each, token) for number, each in enumerate(positions)]
-    await replace(tx, found)
-    return found
+    claimed = [Lane(stream, number, position, token) for number, position in enumerate(positions)]
+    await replace(tx, claimed)
+    return claimed
 
 
 async def restart(tx: db.Connection, lanes: Sequence[Lane], start: Start) -> None:
@@ -177,7 +177,7 @@ async def advance(tx: db.Connection, lane: Lane, *, seq: int, stored_at_ns: int)
 
 async def stored_seq(tx: db.Connection, stream: str) -> int:
     """All messages up to here are stored; 0 if nothing was read yet."""
-    found = await db.fetch_value(
+    lowest = await db.fetch_value(
         tx, "select min(seq) from broker_cursors where stream = %s", stream
     )
-    return int(found or 0)
+    return int(lowest or 0)

@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 Meaning = Literal["data", "retry", "wait", "refuse", "bug"]
 
-# What an SQLSTATE, or else its class, means for whoever sent the statement (C-81):
+# What an SQLSTATE, or else its class, means for the sender of the statement (C-81):
 # data: it can never succeed with this data, so the batch is split;
-# retry: the same transaction may succeed in a moment; wait: when somebody has mended the database;
+# retry: the same transaction may succeed in a moment; wait: when the database is repaired;
 # refuse: schema or rights are not ours, so the process ends and says so; bug: everything else.
 MEANINGS: dict[str, Meaning] = {
     "22": "data",  # data exception
@@ -75,8 +75,8 @@ async def pool(
     url: str,
     *,
     name: str,
-    least: int = 1,
-    most: int = 4,
+    min_size: int = 1,
+    max_size: int = 4,
     timeout_s: float = 10.0,
     check_after_s: float = 0.0,
 ) -> AsyncIterator[Pool]:
@@ -90,8 +90,8 @@ async def pool(
         url,
         kwargs={"application_name": name, "connect_timeout": 5},
         connection_class=psycopg.AsyncConnection[TupleRow],
-        min_size=least,
-        max_size=most,
+        min_size=min_size,
+        max_size=max_size,
         timeout=timeout_s,
         name=name,
         open=False,
@@ -109,7 +109,9 @@ async def pool(
 
 
 # Which connections we close ourselves is not news.
-logging.getLogger("psycopg.pool").addFilter(lambda told: "discarding closed" not in str(told.msg))
+logging.getLogger("psycopg.pool").addFilter(
+    lambda record: "discarding closed" not in str(record.msg)
+)
 
 
 async def _in_utc(connection: Connection) -> None:
@@ -212,11 +214,11 @@ def role_problem(url: str) -> str | None:
 
 def login_problem(connection: psycopg.Connection) -> str | None:
     """The same for the login of a connection that is open."""
-    found = [row for row in connection.execute(_POWERS).fetchall() if row[1] is not None]
+    rights = [row for row in connection.execute(_POWERS).fetchall() if row[1] is not None]
     me = connection.execute("select session_user").fetchone()
-    if not found or me is None:
+    if not rights or me is None:
         return None
-    role, power = found[0]
+    role, power = rights[0]
     via = "" if role == me[0] else f"can become {role}, which "
     return f"the role {me[0]} {via}{power}, so row level security would not hold"
 

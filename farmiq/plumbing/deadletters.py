@@ -19,7 +19,7 @@ from farmiq import crash
 from farmiq.plumbing import db
 from farmiq.plumbing.backoff import Backoff
 
-# Rows in one transaction: enough to be quick, few enough that nobody waits long for their locks.
+# Rows in one transaction: enough to be quick, few enough to hold their locks only briefly.
 BATCH = 100
 MAX_COUNTS = 1000
 _ATTEMPTS = 5
@@ -46,7 +46,7 @@ class Table:
 
     def where(self, chosen: Filter) -> str:
         named = [self.conditions[name] for name, value in chosen.items() if value is not None]
-        return " and ".join(f"({each})" for each in named) or "true"
+        return " and ".join(f"({condition})" for condition in named) or "true"
 
 
 def quarantine_table(
@@ -103,8 +103,8 @@ async def count(connection: db.Connection, table: Table, chosen: Filter) -> int:
     """How many rows `ls` would list without a limit."""
     query = f"select count(*) from {table.name} where {table.where(chosen)}"  # noqa: S608
     rows = await _fetch(connection, query, chosen)
-    found: int = rows[0]["count"]
-    return found
+    number: int = rows[0]["count"]
+    return number
 
 
 async def counts(connection: db.Connection, table: Table, chosen: Filter) -> list[dict[str, Any]]:
@@ -202,7 +202,7 @@ class Quarantine(Protocol):
 async def redrive(
     pool: db.Pool, source: Quarantine, chosen: Filter, *, limit: int, dry_run: bool = False
 ) -> Result:
-    """Handle the rows again, oldest first. Raises db.UNAVAILABLE if the database stays away."""
+    """Handle the rows again, oldest first. Raises db.UNAVAILABLE if the database stays down."""
     table = source.table
     query = f"""
         select {table.id} as id, raw_size_bytes > octet_length(raw) as truncated,
@@ -271,7 +271,7 @@ async def _redrive_batch(pool: db.Pool, source: Quarantine, ids: Sequence[UUID])
                 why = f"the database refused it: {db.first_line(error)}"
                 await _mark_rejected(tx, source.table, ids[0], source.rejection([why]))
             return 0, 1
-    done = [await _redrive_batch(pool, source, [each]) for each in ids]
+    done = [await _redrive_batch(pool, source, [row_id]) for row_id in ids]
     return sum(accepted for accepted, _ in done), sum(rejected for _, rejected in done)
 
 

@@ -97,7 +97,7 @@ def decode(operation: str, data: bytes, *, limits: Limits, **arguments: Any) -> 
         cpu_s=limits.cpu_s,
     )
     with _one_at_a_time:
-        answered = _ask(_worker(), request, data) or _ask(_start(), request, data)
+        answered = _request(_worker(), request, data) or _request(_start(), request, data)
     if answered is None:
         raise DecoderGoneError("the decoder was ended from outside, or does not start; see the log")
     answer, made = answered
@@ -131,7 +131,7 @@ def _start() -> _Worker:
         process = subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-m", MODULE, str(its.fileno())],
             cwd=_ROOT,
-            # None of our secrets: what decodes strangers' bytes may turn against us.
+            # None of our secrets: a decoder of untrusted bytes may be taken over.
             env={},
             pass_fds=[its.fileno()],
             stdin=subprocess.DEVNULL,
@@ -140,7 +140,7 @@ def _start() -> _Worker:
     return _running
 
 
-def _ask(worker: _Worker, request: Request, data: bytes) -> tuple[Answer, bytes] | None:
+def _request(worker: _Worker, request: Request, data: bytes) -> tuple[Answer, bytes] | None:
     """The worker's answer; None if it ended for another reason than the picture."""
     try:
         worker.connection.send_bytes(msgspec.json.encode(request))

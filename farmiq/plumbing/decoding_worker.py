@@ -19,13 +19,13 @@ from PIL import Image, WebPImagePlugin  # noqa: F401 - loads its codec
 
 from farmiq.plumbing import pictures, quality
 from farmiq.plumbing.decoding import IDLE_S, Answer, Request
-from farmiq.plumbing.pictures import Unreadable
+from farmiq.plumbing.pictures import UnreadableError
 
 Made = tuple[dict[str, Any], bytes]
 
 
 def serve(connection: Connection) -> None:
-    """Answer one request after the other, until nobody asks any more."""
+    """Answer requests one by one, until the connection closes."""
     _be_modest()
     own_bytes = _memory_bytes()
     while connection.poll(IDLE_S):
@@ -44,10 +44,10 @@ def answered(request: Request, data: bytes) -> tuple[Answer, bytes]:
     try:
         facts, made = OPERATIONS[request.operation](data, **request.arguments)
     except MemoryError:
-        most = f"{request.memory_bytes // 2**20} MiB"
-        why = f"it takes more than {most} of memory to decode"
+        limit = f"{request.memory_bytes // 2**20} MiB"
+        why = f"it takes more than {limit} of memory to decode"
         return Answer(problem=why, too_costly=True), b""
-    except Unreadable as error:
+    except UnreadableError as error:
         return Answer(problem=str(error), too_costly=error.too_costly), b""
     return Answer(facts=facts), made
 
@@ -56,9 +56,9 @@ def _thumbnail(data: bytes) -> Made:
     return {}, pictures.thumbnail(data)
 
 
-def _judge(data: bytes) -> Made:
-    judged, small = quality.judge(data)
-    return msgspec.to_builtins(judged), small or b""
+def _assess(data: bytes) -> Made:
+    quality_, small = quality.assess(data)
+    return msgspec.to_builtins(quality_), small or b""
 
 
 def _check(data: bytes) -> Made:
@@ -71,7 +71,7 @@ def _shrink(data: bytes, *, side_px: int, quality: int) -> Made:
 
 OPERATIONS: dict[str, Callable[..., Made]] = {
     "thumbnail": _thumbnail,
-    "judge": _judge,
+    "assess": _assess,
     "check": _check,
     "shrink": _shrink,
 }

@@ -29,11 +29,11 @@ OURS = (ATTEMPTS, REASON, QUEUE, EXCHANGE, ROUTING_KEY, FAILED_AT, DEATHS)
 MAX_REASON = 500
 # All properties of a message stand in one frame, and ours are added: far below a frame's 128 KiB.
 MAX_HEADER_BYTES = 64 * 1024
-# A count that somebody else wrote may be any number, and no queue tries so often.
+# A count from outside may be any number, and no queue tries so often.
 MAX_ATTEMPTS = 1_000_000
 _BROKERS = "x-death"
 
-_KEPT = (
+_COPIED = (
     "content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id",
     "timestamp", "message_type", "app_id",
 )  # fmt: skip
@@ -61,18 +61,18 @@ class Delivery:
 
     @property
     def attempts(self) -> int:
-        """How often it was tried and failed before; a header that is no count is none."""
-        found = self.headers.get(ATTEMPTS)
-        return found if isinstance(found, int) and 0 < found < MAX_ATTEMPTS else 0
+        """Return how many attempts failed before; a header that is no count means 0."""
+        count = self.headers.get(ATTEMPTS)
+        return count if isinstance(count, int) and 0 < count < MAX_ATTEMPTS else 0
 
 
 def origin(delivered: str, header: str, headers: Mapping[str, Any]) -> str:
-    """Where a message was first published: once set aside, its own headers say so."""
-    found = headers.get(header)
-    return found if isinstance(found, str) else delivered
+    """Return where a message was first published; after a failure its headers have it."""
+    original = headers.get(header)
+    return original if isinstance(original, str) else delivered
 
 
-def set_aside(
+def failed_properties(
     delivery: Delivery, *, queue: str, attempts: int, reason: str, at: datetime
 ) -> Properties:
     """The properties it travels on with: its own, and the account of its failure."""
@@ -89,7 +89,7 @@ def set_aside(
 
 
 def afresh(delivery: Delivery) -> Properties:
-    """The properties it had before it was ever set aside."""
+    """Return the properties that it had before its first failure."""
     headers = {
         name: value
         for name, value in delivery.headers.items()
@@ -104,21 +104,21 @@ def without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
     Under its own, a message that died in a queue once and expires later on its way back there is
     taken for one that goes in circles, and the broker drops it.
     """
-    kept = {name: value for name, value in headers.items() if name != _BROKERS}
+    copied = {name: value for name, value in headers.items() if name != _BROKERS}
     if _BROKERS in headers:
-        kept[DEATHS] = headers[_BROKERS]
-    return kept
+        copied[DEATHS] = headers[_BROKERS]
+    return copied
 
 
 def with_headers(
     properties: Properties, headers: Mapping[str, Any], *, unreadable: Sequence[str] = ()
 ) -> Properties:
     """A copy that is kept on disk. `expiration` and `user_id` were for the first way only."""
-    kept = {name: getattr(properties, name) for name in _KEPT}
+    copied = {name: getattr(properties, name) for name in _COPIED}
     fit, unfit = _fit(headers)
     if lost := [*unreadable, *unfit]:
         fit[UNREADABLE] = printable("; ".join(lost))
-    return Properties(**kept, headers=fit, delivery_mode=2)
+    return Properties(**copied, headers=fit, delivery_mode=2)
 
 
 def _fit(headers: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -130,7 +130,7 @@ def _fit(headers: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     unfit: list[str] = []
     room = MAX_HEADER_BYTES
     # Our own first, so that they have room.
-    for name in sorted(headers, key=lambda each: each not in (*OURS, UNREADABLE)):
+    for name in sorted(headers, key=lambda header: header not in (*OURS, UNREADABLE)):
         value = headers[name]
         writable = bytearray(value) if isinstance(value, bytes) else value
         try:

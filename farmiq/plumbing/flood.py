@@ -34,7 +34,7 @@ def following(before: Pause | None, *, now: datetime) -> Pause:
     return Pause(now + timedelta(seconds=lasts_s), in_a_row)
 
 
-def told(flow: "Flow", pause: Pause | None) -> str:
+def describe(flow: "Flow", pause: Pause | None) -> str:
     """What people read of a sender; without a pause it could not be held back."""
     held = "cannot be paused here, the others wait"
     if pause is not None:
@@ -48,7 +48,7 @@ def told(flow: "Flow", pause: Pause | None) -> str:
 
 @dataclass
 class Flow:
-    """How much each sender may send; `per_second` of 0 means that nobody is held back."""
+    """How much each sender may send; `per_second` of 0 means no limit."""
 
     per_second: float
     burst: float
@@ -64,10 +64,10 @@ class Flow:
         """
         if not self.per_second:
             return []
-        found = [who for who, count in counts.items() if not self._take(who, count, now)]
-        self._forget_idle(now)
+        senders = [who for who, count in counts.items() if not self._take(who, count, now)]
+        self._remove_idle(now)
         self._looked_at = now
-        return sorted(found)
+        return sorted(senders)
 
     def pause(self, who: str, *, lasts_s: float, now: float) -> None:
         self._left[who] = (min(self.burst, self.per_second * RETURN_S), now + lasts_s)
@@ -85,7 +85,7 @@ class Flow:
         self._left[who] = (min(self.burst, max(0.0, left)), now)
         return left >= 0
 
-    def _forget_idle(self, now: float) -> None:
+    def _remove_idle(self, now: float) -> None:
         """Who has all of it again needs no entry: what is kept does not grow with names."""
         for who, (left, then) in list(self._left.items()):
             if now >= then and left + (now - then) * self.per_second >= self.burst:

@@ -1,16 +1,16 @@
-"""Follows a log that somebody else writes, rotates and truncates; reads a little at a time."""
+"""Follows a log that another program writes, rotates and truncates, in small parts."""
 
 import os
 from pathlib import Path
 from typing import BinaryIO
 
 MAX_BYTES = 1 * 2**20
-# So far behind nobody catches up by reading: the rest is skipped, and said to be.
+# If more than this is unread, the older part is skipped and counted.
 MAX_BEHIND = 64 * 2**20
 
 
 class Follower:
-    """Begins at the end of the file: what was there before was somebody else's to read."""
+    """Begins at the end of the file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -27,17 +27,17 @@ class Follower:
             return [], 0
 
     def _read(self, file: BinaryIO) -> tuple[list[str], int]:
-        found = os.fstat(file.fileno())
+        stat = os.fstat(file.fileno())
         if self._place is None:
-            self._place = (found.st_ino, found.st_size)
+            self._place = (stat.st_ino, stat.st_size)
             return [], 0
         inode, offset = self._place
-        if inode != found.st_ino or found.st_size < offset:
+        if inode != stat.st_ino or stat.st_size < offset:
             offset, self._rest = 0, b""
-        skipped = max(0, found.st_size - offset - MAX_BEHIND)
+        skipped = max(0, stat.st_size - offset - MAX_BEHIND)
         file.seek(offset + skipped)
         data = self._rest * (not skipped) + file.read(MAX_BYTES)
-        self._place = (found.st_ino, file.tell())
+        self._place = (stat.st_ino, file.tell())
         whole, _, rest = data.rpartition(b"\n")
         # A line longer than a whole look is no line of a log.
         self._rest = rest[:MAX_BYTES]

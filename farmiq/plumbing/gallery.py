@@ -50,7 +50,7 @@ class Gallery:
         }
 
     async def whole(self, request: Request, key: str, sha256: str, mime_type: str) -> Response:
-        """Raises HttpError 404 if the bytes are gone, 503 if the store is away."""
+        """Raises HttpError 404 if the bytes are gone, 503 if the store is unreachable."""
         tag = f'"{sha256}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=NOT_CHANGED, headers={**_HEADERS, "ETag": tag})
@@ -74,14 +74,14 @@ class Gallery:
             made = await self._made(await self._get(key), _thumbnail)
             await self._bucket.put(small_key(key), made, content_type=pictures.JPEG)
         except objects.UNAVAILABLE as error:
-            raise _away(error) from error
+            raise _unavailable(error) from error
         return made
 
     async def _get(self, key: str) -> bytes:
         try:
             data = await self._bucket.find(key)
         except objects.UNAVAILABLE as error:
-            raise _away(error) from error
+            raise _unavailable(error) from error
         if data is None:
             raise HttpError(404, "the picture's bytes are not in the store any more")
         return data
@@ -89,7 +89,7 @@ class Gallery:
     async def _made(self, data: bytes, make: Callable[[bytes], bytes]) -> bytes:
         try:
             return await asyncio.to_thread(make, data)
-        except (pictures.Unreadable, DecodeError) as error:
+        except (pictures.UnreadableError, DecodeError) as error:
             raise HttpError(404, f"this picture cannot be shown: {error}") from None
         except DecoderGoneError as error:
             raise HttpError(503, str(error), retry_after_s=5) from None
@@ -103,5 +103,5 @@ def small_key(key: str) -> str:
     return f"{SMALL}{key}.jpg"
 
 
-def _away(error: BaseException) -> HttpError:
+def _unavailable(error: BaseException) -> HttpError:
     return HttpError(503, f"the object store is away: {error}"[:300], retry_after_s=5)

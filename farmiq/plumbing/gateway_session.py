@@ -17,25 +17,25 @@ async def client_id(pool: db.Pool, *, name: str, given: str | None) -> str:
     while given is None:
         try:
             async with db.transaction(pool) as tx:
-                given = await _kept(tx, name)
+                given = await _stored_client_id(tx, name)
         except db.UNAVAILABLE:
             await backoff.wait()
     return given
 
 
-async def _kept(tx: db.Connection, name: str) -> str:
-    found = await db.fetch_value(
+async def _stored_client_id(tx: db.Connection, name: str) -> str:
+    client_id = await db.fetch_value(
         tx,
         "update leases set client_id = coalesce(client_id, %s) where name = %s returning client_id",
         f"{name}-{secrets.token_hex(8)}",
         name,
     )
-    return str(found)
+    return str(client_id)
 
 
-async def mark_begun(tx: db.Connection, name: str) -> bool:
+async def mark_started(tx: db.Connection, name: str) -> bool:
     """Note that the gateway has a session; whether it had one before."""
-    found = await db.fetch_value(
+    had_session = await db.fetch_value(
         tx,
         """
         update leases l set session_began_at = fn_now()
@@ -45,7 +45,7 @@ async def mark_begun(tx: db.Connection, name: str) -> bool:
         name,
         name,
     )
-    return bool(found)
+    return bool(had_session)
 
 
 class SessionWatch:
@@ -60,9 +60,9 @@ class SessionWatch:
         broker: mqtt.Client,
         *,
         name: str,
-        tell: Callable[[db.Connection], Awaitable[None]],
+        on_lost: Callable[[db.Connection], Awaitable[None]],
     ) -> None:
-        self._pool, self._broker, self._name, self._tell = pool, broker, name, tell
+        self._pool, self._broker, self._name, self._on_lost = pool, broker, name, on_lost
         self._seen: int | None = None
 
     async def look(self) -> dict[str, object]:
@@ -70,10 +70,10 @@ class SessionWatch:
             return {}
         new = self._broker.new_sessions
         async with db.transaction(self._pool) as tx:
-            had_one = await mark_begun(tx, self._name)
+            had_one = await mark_started(tx, self._name)
             # The very first session of all is new and lost nothing.
             lost = new - (self._seen or 0) - (0 if had_one else 1)
             if lost > 0:
-                await self._tell(tx)
+                await self._on_lost(tx)
         self._seen = new
         return {"lost": lost} if lost > 0 else {}

@@ -1,4 +1,4 @@
-"""The HTTP door of a process: one address, the routes of every service in it, one error body.
+"""The HTTP server of a process: one address, the routes of every service in it, one error body.
 
 Always there: /healthz (the process lives), /readyz (its parts work; names what does not),
 /metrics (Prometheus), /version.
@@ -61,7 +61,7 @@ ERRORS = {
 }
 CHECK_WITHIN_S = 3.0
 HEAD_WITHIN_S = 15.0
-KEEP_ALIVE_S = 30
+IDLE_TIMEOUT_S = 30
 # What an engine answered to a check counts for so long.
 ANSWER_HOLDS_S = 1.0
 # A header longer than this is not an id; it would only fill our logs.
@@ -171,8 +171,8 @@ def error_body(error: HttpError, *, trace: str) -> dict[str, Any]:
 
 
 def trace_id(request: Request) -> str:
-    found: str = request.scope.get("farmiq.trace_id", "")
-    return found
+    value: str = request.scope.get("farmiq.trace_id", "")
+    return value
 
 
 def authenticated(request: Request, who: str) -> None:
@@ -203,13 +203,15 @@ def allow(request: Request, who: str) -> None:
         )
 
 
-async def body(request: Request, *, what: str, most: int, kind: str | None = JSON) -> bytes:
+async def body(request: Request, *, what: str, max_bytes: int, kind: str | None = JSON) -> bytes:
     """The whole body. Raises HttpError 413 or 415; `what` names it in the error."""
-    return b"".join([part async for part in body_parts(request, what=what, most=most, kind=kind)])
+    return b"".join(
+        [part async for part in body_parts(request, what=what, max_bytes=max_bytes, kind=kind)]
+    )
 
 
 async def body_parts(
-    request: Request, *, what: str, most: int, kind: str | None = JSON
+    request: Request, *, what: str, max_bytes: int, kind: str | None = JSON
 ) -> AsyncIterator[bytes]:
     """The body as it comes, at most so many bytes; nothing is read of one that says it is larger.
 
@@ -217,22 +219,22 @@ async def body_parts(
     UTF-8. With `kind` None the content type does not matter, but its charset does.
     """
     _check_content_type(request.headers.get("content-type", ""), what=what, kind=kind)
-    too_large = HttpError(413, f"{what} has at most {most} bytes")
+    too_large = HttpError(413, f"{what} has at most {max_bytes} bytes")
     declared = request.headers.get("content-length", "0")
     # h11 has seen that it is a number, but not that it is one we could count with.
-    if len(declared) > _MAX_NUMBER or int(declared) > most:
+    if len(declared) > _MAX_NUMBER or int(declared) > max_bytes:
         raise too_large
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > most:
+        if size > max_bytes:
             raise too_large
         yield part
 
 
 def _check_content_type(given: str, *, what: str, kind: str | None) -> None:
-    said, *parameters = (part.strip().lower() for part in given.split(";"))
-    if kind is not None and said != kind:
+    content_type, *parameters = (part.strip().lower() for part in given.split(";"))
+    if kind is not None and content_type != kind:
         raise HttpError(415, f"send {what} as {kind}")
     for parameter in parameters:
         name, _, value = parameter.partition("=")
@@ -255,7 +257,7 @@ class HttpServer:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _checks: dict[str, Check] = field(default_factory=dict)
     _notes: dict[str, Check] = field(default_factory=dict)
-    _asking: "dict[Check, _Asked]" = field(default_factory=dict)
+    _open_checks: "dict[Check, _CheckRun]" = field(default_factory=dict)
     service: str | None = field(default=None, init=False)
     # Names of the checks and notes of this part, and its routes.
     names: set[str] = field(default_factory=set, init=False)
@@ -318,7 +320,7 @@ class HttpServer:
         )
 
     def part(self, name: str) -> "HttpServer":
-        """The same door for one service: nobody is ready before it has said what it stands on.
+        """The same server for one service, which is not ready before it has registered its checks.
 
         Otherwise who asks in the first moment is told "ready", sends, and nobody listens yet.
         """
@@ -343,7 +345,7 @@ class HttpServer:
     def ready(self, name: str, check: Check) -> None:
         """`check` returns what is wrong in a sentence, or None."""
         self._checks[name] = check
-        self._begun(name)
+        self._own(name)
 
     @contextlib.contextmanager
     def readying(self, checks: Mapping[str, Check]) -> Iterator[None]:
@@ -358,9 +360,9 @@ class HttpServer:
     def note(self, name: str, check: Check) -> None:
         """`check` returns what a person may want to know, though nothing is wrong, or None."""
         self._notes[name] = check
-        self._begun(name)
+        self._own(name)
 
-    def _begun(self, name: str) -> None:
+    def _own(self, name: str) -> None:
         self.names.add(name)
         if self.service is not None:
             self._checks.pop(self.service, None)
@@ -375,35 +377,35 @@ class HttpServer:
         frozen takes longer than to ask it. Until it has ended it is not asked again, and what it
         answered holds for a moment: whoever asks often does not make us ask the engines as often.
         """
-        asked = {name: self._ask(check) for name, check in checks.items()}
-        tasks = [each for each in asked.values() if isinstance(each, asyncio.Task)]
+        answers = {name: self._start_check(check) for name, check in checks.items()}
+        tasks = [answer for answer in answers.values() if isinstance(answer, asyncio.Task)]
         if tasks:
             await asyncio.wait(tasks, timeout=CHECK_WITHIN_S)
         for task in tasks:
             # Cancelled twice, it would not even get to tell the database.
             if not task.done() and not task.cancelling():
                 task.cancel()
-        said = {
-            name: _said(each) if isinstance(each, asyncio.Task) else each
-            for name, each in asked.items()
+        texts = {
+            name: _result(answer) if isinstance(answer, asyncio.Task) else answer
+            for name, answer in answers.items()
         }
-        return {name: text for name, text in said.items() if text}
+        return {name: text for name, text in texts.items() if text}
 
-    def _ask(self, check: Check) -> "asyncio.Task[str | None] | str | None":
+    def _start_check(self, check: Check) -> "asyncio.Task[str | None] | str | None":
         """The question that is open or was answered just now, a new one, or an answer at once."""
-        known = self._asking.get(check)
+        known = self._open_checks.get(check)
         if known is not None and not known.is_old():
             return known.task
         try:
-            found = check()
+            answer = check()
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs into the answer
             return _broken(error)
-        if not inspect.isawaitable(found):
-            return found
-        for old in [each for each, one in self._asking.items() if one.is_old()]:
-            del self._asking[old]
-        self._asking[check] = _Asked(asyncio.create_task(_answer(found)))
-        return self._asking[check].task
+        if not inspect.isawaitable(answer):
+            return answer
+        for old in [other for other, run in self._open_checks.items() if run.is_old()]:
+            del self._open_checks[old]
+        self._open_checks[check] = _CheckRun(asyncio.create_task(_answer(answer)))
+        return self._open_checks[check].task
 
     async def _healthz(self) -> Health:
         return Health(status="ok")
@@ -488,7 +490,7 @@ async def serve(http_server: HttpServer, *, host: str, port: int, tls: Tls | Non
         server_header=False,
         forwarded_allow_ips=[str(network) for network in http_server.limits.proxies],
         timeout_graceful_shutdown=2,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_keep_alive=IDLE_TIMEOUT_S,
         h11_max_incomplete_event_size=64 * 1024,
         ssl_certfile=str(tls.cert_file) if tls and tls.serves() else None,
         ssl_keyfile=str(tls.key_file) if tls and tls.serves() else None,
@@ -512,7 +514,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, http_server: HttpServer) -> None:
         super().__init__(config)
-        self._door = http_server
+        self._http_server = http_server
         self._connections = Connections(http_server.limits)
 
     @contextlib.contextmanager
@@ -535,13 +537,13 @@ class _Server(uvicorn.Server):
 
     async def _begin(self, accepted: socket.socket, place: Connection) -> None:
         def protocol() -> _Protocol:
-            return _Protocol(self, self._door, self._connections, place)
+            return _Protocol(self, self._http_server, self._connections, place)
 
         await asyncio.get_running_loop().connect_accepted_socket(
             protocol,
             accepted,
             ssl=self.config.ssl,
-            ssl_handshake_timeout=self._door.head_within_s if self.config.ssl else None,
+            ssl_handshake_timeout=self._http_server.head_within_s if self.config.ssl else None,
         )
 
 
@@ -556,7 +558,7 @@ class _Protocol(H11Protocol):
     _rest: asyncio.TimerHandle | None = None
     _unread = 0
     # How much is still read and dropped after such an answer, None before it.
-    _dropping: int | None = None
+    _left_to_drop: int | None = None
 
     def __init__(
         self, server: _Server, http_server: HttpServer, connections: Connections, place: Connection
@@ -579,15 +581,15 @@ class _Protocol(H11Protocol):
             cast(dict[str, Any], self.scope)[_PLACE] = self._place
 
     def data_received(self, data: bytes) -> None:
-        if self._dropping is None:
+        if self._left_to_drop is None:
             super().data_received(data)
             self._watch()
             self._unread = self._unread + len(data) if self._rest is not None else 0
             if self._unread > _MAX_UNREAD:
                 self.transport.close()
             return
-        self._dropping -= len(data)
-        if self._dropping <= 0:
+        self._left_to_drop -= len(data)
+        if self._left_to_drop <= 0:
             self.transport.close()
 
     def on_response_complete(self) -> None:
@@ -609,7 +611,7 @@ class _Protocol(H11Protocol):
         self._note_place()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Anybody can ask for one; nobody needs to read of it."""
+        """Do not log it: anybody can request an upgrade."""
 
     def _note_place(self) -> None:
         """Whether we wait for the client: for its request, or for it to take the answer."""
@@ -652,7 +654,7 @@ class _Protocol(H11Protocol):
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Called while h11's error is being handled, whose hint tells headers that are too long."""
+        """Called while h11's error is handled; its hint marks headers that are too long."""
         status = getattr(sys.exception(), "error_status_hint", 400)
         self._refuse(
             HttpError(TOO_LONG, "the headers are too long")
@@ -662,7 +664,7 @@ class _Protocol(H11Protocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         # Closed with something unread, the connection is reset, and the answer may be lost with it.
-        self._dropping = _MAX_DROPPED
+        self._left_to_drop = _MAX_DROPPED
         self.loop.call_later(_LINGERS_S, self.transport.close)
 
     def _refuse(self, error: HttpError) -> None:
@@ -773,11 +775,13 @@ class _Identify:
 
 
 def _route(scope: Scope) -> str:
-    """The path of the route as it is written; only FastAPI's own kind tells it by itself."""
+    """Return the path of the route as written; only FastAPI's own routes are in the scope."""
     if "route" in scope:
         return str(scope["route"].path)
     endpoint = scope.get("endpoint")
-    paths = (one.path for one in scope["app"].routes if getattr(one, "endpoint", "") == endpoint)
+    paths = (
+        route.path for route in scope["app"].routes if getattr(route, "endpoint", "") == endpoint
+    )
     return next(paths, "none")
 
 
@@ -789,13 +793,13 @@ def _given(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-def _said(task: "asyncio.Task[str | None]") -> str | None:
+def _result(task: "asyncio.Task[str | None]") -> str | None:
     if not task.done() or task.cancelled():
         return f"the check did not end within {CHECK_WITHIN_S:g} s"
     return task.result()
 
 
-class _Asked:
+class _CheckRun:
     """A question to an engine, and since when it is answered."""
 
     def __init__(self, task: "asyncio.Task[str | None]") -> None:
@@ -812,10 +816,10 @@ class _Asked:
         )
 
 
-async def _answer(found: Awaitable[str | None]) -> str | None:
+async def _answer(check: Awaitable[str | None]) -> str | None:
     """A check that breaks is itself what is wrong; /readyz must name it, not fail."""
     try:
-        return await found
+        return await check
     except Exception as error:  # noqa: BLE001 - whatever it is, it belongs into the answer
         return _broken(error)
 
@@ -872,7 +876,7 @@ async def _reject_repeated_parameters(request: Request) -> None:
 
 
 async def _on_gone(_: Request, error: Exception) -> Response:
-    """Who sent the body went away in the middle of it, or sent no HTTP; nobody hears this."""
+    """The client left while it sent the body, or sent no HTTP; nobody reads this answer."""
     log.get("http").debug("http.gone", error=repr(error))
     return Response(status_code=400)
 

@@ -1,4 +1,4 @@
-"""A turn: what only one process may do at a time, by a lease in the site's database (C-102).
+"""A lease in the site's database, for work that only one process may do at a time (C-102).
 
 Whoever holds the lease works and renews it; the others stand by and take it when it runs out or is
 given back. A holder that slept through its lease asks before it goes on, and steps back if
@@ -42,7 +42,7 @@ def holder(port: int) -> str:
 
 
 class LeaderLease:
-    """`take_turns(work)` runs `work` whenever, and only while, it is our turn."""
+    """`run_as_leader(work)` runs `work` while, and only while, we hold the lease."""
 
     def __init__(
         self, pool: db.Pool, *, name: str, holder: str, lasts_s: float, works_as: str = ""
@@ -54,22 +54,22 @@ class LeaderLease:
         self._working = False
         self._sure_until = 0.0
         self._lost = asyncio.Event()
-        # The first time we inherit from whoever ran at our place before; who lost it queues up.
+        # At the start we take over from our predecessor of the same name; later we wait.
         self._heir = True
         self._other: tuple[str, datetime] | None = None
-        self._away: str | None = None
+        self._unavailable: str | None = None
         self._log = log.get(name)
 
     def problem(self) -> str | None:
-        """Standing by is no problem: there is somebody who works."""
+        """Return what is wrong; to stand by is not, as another instance works."""
         if self._fence is not None:
             return None if self._working else "its turn has just come"
         if self._other is not None:
             return None
-        return self._away or "it is not known yet whose turn it is"
+        return self._unavailable or "it is not known yet whose turn it is"
 
     def started(self) -> None:
-        """The work tells its own problems from now on."""
+        """From now on the work reports its own problems."""
         self._working = True
 
     def note(self) -> str | None:
@@ -79,7 +79,7 @@ class LeaderLease:
         return f"standby: {who} is active; its lease ends {until:%H:%M:%S}Z unless renewed"
 
     def is_active(self) -> bool:
-        """Whether it is surely our turn; who slept through the lease is not sure."""
+        """Whether we surely hold the lease; not after its time has passed."""
         return self._fence is not None and time.monotonic() < self._sure_until
 
     async def run_as_leader(self, work: Callable[[], Awaitable[None]]) -> NoReturn:
@@ -92,7 +92,7 @@ class LeaderLease:
                 await self._give_back()
 
     async def confirm(self) -> None:
-        """Returns only while it is our turn; whoever waits here in vain is about to be ended."""
+        """Return only while we hold the lease; who lost it waits until it is cancelled."""
         backoff = Backoff(cap_s=2.0)
         while time.monotonic() >= self._sure_until:
             if self._lost.is_set():
@@ -109,7 +109,7 @@ class LeaderLease:
             try:
                 self._fence = await self._take()
             except db.UNAVAILABLE as error:
-                self._away = f"whose turn it is cannot be asked: {db.first_line(error)}"
+                self._unavailable = f"whose turn it is cannot be asked: {db.first_line(error)}"
                 await backoff.wait()
                 continue
             if self._fence is not None:
@@ -160,7 +160,7 @@ class LeaderLease:
         async with db.autocommit(self._pool) as tx:
             fence = await take(tx, self._name, self._holder, lasts_s=self._lasts_s, heir=self._heir)
             self._other = None if fence is not None else await held_by(tx, self._name)
-        self._away = None
+        self._unavailable = None
         return fence
 
     async def _give_back(self) -> None:
@@ -182,7 +182,7 @@ async def _end(*tasks: "asyncio.Future[Any]") -> None:
 async def take(
     tx: db.Connection, name: str, holder: str, *, lasts_s: float, heir: bool = False
 ) -> int | None:
-    """The fence of our turn, or None if it is somebody else's; an heir takes its own name's.
+    """Return our fencing token, or None if another holds it; an heir takes over its own name's.
 
     A lease that lasts longer than any was taken by a clock that has been set back: it is void.
     """
@@ -210,7 +210,7 @@ async def take(
 async def renew(
     tx: db.Connection, name: str, holder: str, fence: int | None, *, lasts_s: float
 ) -> bool:
-    """False if another has taken it; late is fine as long as nobody has."""
+    """Return False if another has taken it; a late renewal is fine until then."""
     cursor = await tx.execute(
         """
         update leases set expires_at = fn_now() + %s * interval '1 second'
@@ -223,7 +223,7 @@ async def renew(
 
 async def end_frozen(tx: db.Connection, works_as: str, *, frozen_s: float = FROZEN_S) -> int:
     """How many sessions were ended that wait within a transaction for a client that is frozen."""
-    found: int = await db.fetch_value(
+    ended: int = await db.fetch_value(
         tx,
         """
         select count(pg_terminate_backend(pid)) from pg_stat_activity
@@ -234,7 +234,7 @@ async def end_frozen(tx: db.Connection, works_as: str, *, frozen_s: float = FROZ
         works_as,
         frozen_s,
     )
-    return found
+    return ended
 
 
 async def give_back(tx: db.Connection, name: str, holder: str, fence: int | None) -> None:

@@ -172,19 +172,19 @@ class LineLimit:
 _limit = LineLimit()
 
 
-def _tell_left_out(now: float) -> None:
+def _log_left_out(now: float) -> None:
     for kind, count in _limit.left_out(now=now).items():
         get(_ABOUT_THE_LOG).warning("log.left_out", name=kind, count=count, limit=MAX_LINES)
 
 
-atexit.register(_tell_left_out, float("inf"))
+atexit.register(_log_left_out, float("inf"))
 
 
 def _drop_beyond_limit(
     _logger: Any, method: str, fields: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
     now, service = monotonic(), fields.get("service")
-    _tell_left_out(now)
+    _log_left_out(now)
     limited = method in _LIMITED and service != _ABOUT_THE_LOG
     if limited and not _limit.take(f"{service} {fields.get('event')}", now=now):
         raise structlog.DropEvent
@@ -193,5 +193,5 @@ def _drop_beyond_limit(
 
 def _is_within_limit(record: logging.LogRecord) -> bool:
     now = monotonic()
-    _tell_left_out(now)
+    _log_left_out(now)
     return _limit.take(f"{record.name} {record.filename}:{record.lineno}", now=now)

@@ -39,11 +39,13 @@ def _without_names(family: Metric) -> Metric:
         return family
     values: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]] = defaultdict(list)
     for sample in family.samples:
-        kept = tuple((name, text) for name, text in sample.labels.items() if name not in NAMING)
-        values[sample.name, kept].append(sample.value)
+        labels_left = tuple(
+            (name, text) for name, text in sample.labels.items() if name not in NAMING
+        )
+        values[sample.name, labels_left].append(sample.value)
     merged = Metric(family.name, family.documentation, family.type, family.unit)
-    for (name, labels), found in values.items():
-        merged.add_sample(name, dict(labels), _combined(family.name, found))
+    for (name, labels), numbers in values.items():
+        merged.add_sample(name, dict(labels), _combined(family.name, numbers))
     return merged
 
 

@@ -237,9 +237,9 @@ def _apply_one(connection: psycopg.Connection, file: Migration, functions: Seque
 
 
 def _apply_concurrently(connection: psycopg.Connection, file: Migration) -> None:
-    """It keeps nobody waiting, so it may wait itself; an index that was not finished goes first."""
+    """It blocks nobody, so it may wait for locks; unfinished indexes are dropped first."""
     connection.execute("set lock_timeout = 0")
-    names = [found["name"].lower() for found in _CONCURRENT.finditer(file.sql)]
+    names = [match["name"].lower() for match in _CONCURRENT.finditer(file.sql)]
     broken = connection.execute(
         "select format('%%I.%%I', n.nspname, c.relname) from pg_index i "
         "join pg_class c on c.oid = i.indexrelid join pg_namespace n on n.oid = c.relnamespace "

@@ -1,4 +1,4 @@
-"""MQTT 3.1.1, QoS 1: a connection that comes back by itself and acknowledges when told to.
+"""MQTT 3.1.1, QoS 1: a connection that reconnects by itself and acknowledges on request.
 
 paho speaks the protocol, but for the two packets that come by the thousand: messages are taken
 from the stream of bytes, and acknowledgements written to it, many at once (D-40). The asyncio loop
@@ -26,23 +26,23 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from farmiq.plumbing import log, mqtt_stream
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.mqtt_address import address
-from farmiq.plumbing.mqtt_stream import Malformed, Message, Stream
+from farmiq.plumbing.mqtt_stream import MalformedPacketError, Message, Stream
 from farmiq.plumbing.tls import Tls
 
-__all__ = ["Client", "Disconnected", "Message", "Will", "address", "connected", "end_session"]
+__all__ = ["Client", "DisconnectedError", "Message", "Will", "address", "connected", "end_session"]
 
 KEEPALIVE_S = 30
 CONNECT_TIMEOUT_S = 10.0
-_REFUSED = "refused"
+_REJECTED = "refused"
 PUBLISH_TIMEOUT_S = 20.0
 READ_BYTES = 256 * 1024
 # Longer messages are cut: what is taken from a broker stays in memory for a while.
 MAX_PACKET = 1024 * 1024
-# Name lookup, TCP and TLS block; whoever else fills the loop's own threads must not delay them.
+# Name lookup, TCP and TLS block; other users of the loop's own threads must not delay them.
 _CONNECTING = ThreadPoolExecutor(8, thread_name_prefix="mqtt-connect")
 
 
-class Disconnected(Exception):  # noqa: N818 - a state, not a mistake
+class DisconnectedError(Exception):
     """The connection ended before the broker acknowledged: it may or may not have the message."""
 
 
@@ -70,9 +70,9 @@ class Client:
         *,
         client_id: str,
         topics: Iterable[str] = (),
-        keep_session: bool = True,
-        most_waiting: int = 10_000,
-        most_waiting_bytes: int = 32 * 2**20,
+        persistent_session: bool = True,
+        max_waiting: int = 10_000,
+        max_waiting_bytes: int = 32 * 2**20,
         will: Will | None = None,
         tls: Tls | None = None,
         backoff: Backoff | None = None,
@@ -83,8 +83,8 @@ class Client:
         self._url = urlsplit(url)
         self._address = address(url)
         self._topics = [(topic, 1) for topic in topics]
-        self._most_waiting = most_waiting
-        self._most_waiting_bytes = most_waiting_bytes
+        self._max_waiting = max_waiting
+        self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0
         self._backoff = backoff or Backoff()
         self._permit = permit
@@ -104,11 +104,11 @@ class Client:
         self._reading_paused = False
         self._closing = False
         self._wire: _Wire | None = None
-        self._stream = Stream(connection=0, longest=MAX_PACKET)
+        self._stream = Stream(connection=0, max_packet_bytes=MAX_PACKET)
         self._heard = False
         self._unconfirmed: dict[int, asyncio.Future[None]] = {}
         self._will = will
-        self._paho = self._make_paho(client_id, keep_session=keep_session, tls=tls)
+        self._paho = self._make_paho(client_id, persistent_session=persistent_session, tls=tls)
 
     # --- what a service uses
 
@@ -156,18 +156,18 @@ class Client:
         await self._up.wait()
 
     async def batch(
-        self, *, most: int, linger_s: float, most_bytes: int = 8 * 2**20
+        self, *, max_messages: int, linger_s: float, max_bytes: int = 8 * 2**20
     ) -> list[Message]:
         """The next messages: as soon as there is one, plus what follows within the linger.
 
-        At most so many, and no more after the one that reaches `most_bytes`.
+        At most so many, and no more after the one that reaches `max_bytes`.
         """
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
         deadline = time.monotonic() + linger_s
         while (
-            len(self._waiting) < most
+            len(self._waiting) < max_messages
             and not self._reading_paused
             and (left := deadline - time.monotonic()) > 0
         ):
@@ -175,10 +175,12 @@ class Client:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._arrived.wait()
-        taken = self._take(most, most_bytes)
+        taken = self._take(max_messages, max_bytes)
         self._resume_reading()
         # If the connection was lost during the linger, what waited is gone and will come again.
-        return taken or await self.batch(most=most, linger_s=linger_s, most_bytes=most_bytes)
+        return taken or await self.batch(
+            max_messages=max_messages, linger_s=linger_s, max_bytes=max_bytes
+        )
 
     def ack(self, messages: Iterable[Message]) -> None:
         """Tell the broker to forget these. Only ever called after the commit."""
@@ -189,15 +191,15 @@ class Client:
     async def publish(
         self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1
     ) -> None:
-        """Returns when the broker has acknowledged. Raises Disconnected if that is not known.
+        """Returns when the broker has acknowledged. Raises DisconnectedError if that is not known.
 
         With qos 0 nobody acknowledges: it may be lost without a word.
         """
         if not self._up.is_set():
-            raise Disconnected(self._why_down)
+            raise DisconnectedError(self._why_down)
         info = self._paho.publish(topic, payload, qos=qos, retain=retain)
         if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
-            raise Disconnected(paho.error_string(info.rc))
+            raise DisconnectedError(paho.error_string(info.rc))
         if qos == 0:
             return
         confirmed = self._loop.create_future()
@@ -207,21 +209,23 @@ class Client:
                 await confirmed
         except TimeoutError:
             self._unconfirmed.pop(info.mid, None)
-            raise Disconnected(f"no acknowledgement within {PUBLISH_TIMEOUT_S:.0f} s") from None
+            raise DisconnectedError(
+                f"no acknowledgement within {PUBLISH_TIMEOUT_S:.0f} s"
+            ) from None
 
     # --- the life of the connection
 
-    async def keep_connected(self) -> None:
+    async def stay_connected(self) -> None:
         while not self._closing:
             if self._permit is not None:
                 await self._permit()
             try:
                 await self._connect_once()
                 await self._tend()
-            except (OSError, Disconnected, TimeoutError) as error:
+            except (OSError, DisconnectedError, TimeoutError) as error:
                 self._why_down = str(error) or type(error).__name__
             finally:
-                self._forget_connection()
+                self._clear_connection()
             await self._rest()
 
     async def _rest(self) -> None:
@@ -237,7 +241,7 @@ class Client:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._down.wait()
-        self._forget_connection()
+        self._clear_connection()
         # paho closes its socket when it is collected, perhaps after the loop has ended.
         self._paho.on_socket_close = None
 
@@ -257,7 +261,7 @@ class Client:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await self._answered.wait()
         if not self._up.is_set():
-            raise Disconnected(self._why_down)
+            raise DisconnectedError(self._why_down)
 
     async def _tend(self) -> None:
         """Keepalive, until the connection is gone."""
@@ -267,7 +271,7 @@ class Client:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._down.wait()
-        raise Disconnected(self._why_down)
+        raise DisconnectedError(self._why_down)
 
     def _hear(self) -> None:
         """Tell paho's keepalive of what it did not read itself.
@@ -280,7 +284,7 @@ class Client:
             self._paho._ping_t = 0  # noqa: SLF001
         self._heard = False
 
-    def _forget_connection(self) -> None:
+    def _clear_connection(self) -> None:
         self._up.clear()
         self._connection += 1
         self._resumed_at = None
@@ -289,16 +293,18 @@ class Client:
         self._stop_watching()
         for confirmed in self._unconfirmed.values():
             if not confirmed.done():
-                confirmed.set_exception(Disconnected(self._why_down))
+                confirmed.set_exception(DisconnectedError(self._why_down))
         self._unconfirmed.clear()
 
     # --- paho's side
 
-    def _make_paho(self, client_id: str, *, keep_session: bool, tls: Tls | None) -> paho.Client:
+    def _make_paho(
+        self, client_id: str, *, persistent_session: bool, tls: Tls | None
+    ) -> paho.Client:
         client = _Paho(
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
-            clean_session=not keep_session,
+            clean_session=not persistent_session,
             protocol=paho.MQTTv311,
             reconnect_on_failure=False,
             manual_ack=True,
@@ -323,7 +329,7 @@ class Client:
         self._resumed_at = time.monotonic() if flags.session_present else None
         self._new_sessions += not flags.session_present and not reason.is_failure
         if reason.is_failure:
-            self._why_down = f"{_REFUSED}: {reason}"
+            self._why_down = f"{_REJECTED}: {reason}"
             self._now_down()
         elif self._topics:
             self._paho.subscribe(self._topics)
@@ -347,7 +353,7 @@ class Client:
         self._answered.set()
 
     def _now_down(self) -> None:
-        # At once: whoever publishes in a loop would otherwise never let the loop find out.
+        # At once: a caller that publishes in a loop would otherwise never let the loop notice.
         self._up.clear()
         self._down.set()
         self._answered.set()
@@ -379,7 +385,7 @@ class Client:
     def _watch(self, wire: "_Wire") -> None:
         self._wire = wire
         wire.lost = self._lose
-        self._stream = Stream(connection=self._connection, longest=MAX_PACKET)
+        self._stream = Stream(connection=self._connection, max_packet_bytes=MAX_PACKET)
         self._reading_paused = False
         self._loop.add_reader(wire.socket, self._read)
 
@@ -419,11 +425,11 @@ class Client:
 
     def _sort_out(self, wire: "_Wire") -> None:
         """Messages wait for a batch, all else is paho's."""
-        room = self._most_waiting - len(self._waiting)
-        room_bytes = self._most_waiting_bytes - self._waiting_bytes
+        room = self._max_waiting - len(self._waiting)
+        room_bytes = self._max_waiting_bytes - self._waiting_bytes
         try:
-            messages, others = self._stream.take(most=room, most_bytes=room_bytes)
-        except Malformed as error:
+            messages, others = self._stream.take(max_messages=room, max_bytes=room_bytes)
+        except MalformedPacketError as error:
             self._why_down = f"the broker sent {error}"
             self._lose(wire)
             return
@@ -452,20 +458,20 @@ class Client:
         if isinstance(wire.socket, ssl.SSLSocket) and wire.socket.pending():
             self._loop.call_soon(self._read)
 
-    def _take(self, most: int, most_bytes: int) -> list[Message]:
+    def _take(self, max_messages: int, max_bytes: int) -> list[Message]:
         taken: list[Message] = []
-        while self._waiting and len(taken) < most and most_bytes > 0:
+        while self._waiting and len(taken) < max_messages and max_bytes > 0:
             message = self._waiting.popleft()
             taken.append(message)
-            most_bytes -= len(message.payload)
+            max_bytes -= len(message.payload)
             self._waiting_bytes -= len(message.payload)
         return taken
 
     def _full(self, parts: int) -> bool:
         """Whether more waits than 1/`parts` of what may: by count, or by bytes."""
         return (
-            len(self._waiting) * parts >= self._most_waiting
-            or self._waiting_bytes * parts >= self._most_waiting_bytes
+            len(self._waiting) * parts >= self._max_waiting
+            or self._waiting_bytes * parts >= self._max_waiting_bytes
         )
 
     def _pause_reading(self) -> None:
@@ -495,13 +501,13 @@ class _Wire:
     def hand_over(self, data: bytes) -> None:
         self.handed_over += data
 
-    def recv(self, most: int) -> bytes:
+    def recv(self, max_bytes: int) -> bytes:
         if self.broken:
             return b""
         if not self.handed_over:
             raise BlockingIOError
-        data = bytes(self.handed_over[:most])
-        del self.handed_over[:most]
+        data = bytes(self.handed_over[:max_bytes])
+        del self.handed_over[:max_bytes]
         return data
 
     def send(self, data: bytes | bytearray) -> int:
@@ -553,14 +559,14 @@ class _Paho(paho.Client):
 async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
     """A client that keeps itself connected for as long as the block lasts (options: see Client)."""
     client = Client(url, **options)
-    keeper = asyncio.create_task(client.keep_connected())
+    connecting = asyncio.create_task(client.stay_connected())
     try:
         yield client
     finally:
         await client.close()
-        keeper.cancel()
+        connecting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await keeper
+            await connecting
 
 
 async def end_session(url: str, client_id: str, *, tls: Tls | None = None) -> bool | None:
@@ -568,11 +574,11 @@ async def end_session(url: str, client_id: str, *, tls: Tls | None = None) -> bo
 
     One try: False if the broker refused us, None if it did not answer.
     """
-    link = Client(url, client_id=client_id, keep_session=False, tls=tls, quiet=True)
+    link = Client(url, client_id=client_id, persistent_session=False, tls=tls, quiet=True)
     try:
         await link._connect_once()  # noqa: SLF001 - there is nothing to keep
-    except (OSError, Disconnected, TimeoutError) as error:
-        return False if str(error).startswith(_REFUSED) else None
+    except (OSError, DisconnectedError, TimeoutError) as error:
+        return False if str(error).startswith(_REJECTED) else None
     finally:
         await link.close()
     return True

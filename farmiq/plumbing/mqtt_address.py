@@ -15,12 +15,12 @@ def address(url: str) -> tuple[str, int]:
         port = parts.port
     except ValueError:
         parts, port = urlsplit(url.partition("://")[0] + "://"), None
-        wrong = True
+        malformed = True
     else:
-        wrong = False
+        malformed = False
     if parts.scheme not in DEFAULT_PORTS:
         raise ValueError("the address of an MQTT broker begins with mqtt:// or mqtts://")
-    if wrong or parts.path not in ("", "/") or parts.query or parts.fragment:
+    if malformed or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(
             "the address of an MQTT broker is mqtt://user:password@host:port, the port a number "
             "and nothing behind it. In user and password a / is written %2F, a : %3A, an @ %40, "

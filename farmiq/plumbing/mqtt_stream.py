@@ -19,7 +19,7 @@ _MAX_LENGTH_BYTES = 4
 _PUBACK = 0x40_02_00_00
 
 
-class Malformed(Exception):  # noqa: N818 - a verdict on what the broker sent
+class MalformedPacketError(Exception):
     """The bytes are not MQTT: nothing after them can be understood."""
 
 
@@ -43,8 +43,8 @@ class Stream:
     It holds at most one packet of `longest` bytes and what the last `feed` brought.
     """
 
-    def __init__(self, *, connection: int, longest: int) -> None:
-        self._connection, self._longest = connection, longest
+    def __init__(self, *, connection: int, max_packet_bytes: int) -> None:
+        self._connection, self._max_packet_bytes = connection, max_packet_bytes
         self._bytes = b""
         self._to_skip = 0  # the rest of a packet that was cut
 
@@ -55,16 +55,16 @@ class Stream:
             data = data[skipped:]
         self._bytes = self._bytes + data if self._bytes else data
 
-    def take(self, *, most: int, most_bytes: int) -> tuple[list[Message], bytes]:
+    def take(self, *, max_messages: int, max_bytes: int) -> tuple[list[Message], bytes]:
         """(messages, bytes of other packets) that are complete, each in the order they came.
 
-        Stops after `most` messages or the one that reaches `most_bytes`; the rest waits for the
-        next call. Raises Malformed.
+        Stops after `max_messages` or the one that reaches `max_bytes`; the rest waits for the
+        next call. Raises MalformedPacketError.
         """
         data, at = self._bytes, 0
         messages: list[Message] = []
         others: list[bytes] = []
-        while len(messages) < most and most_bytes > 0:
+        while len(messages) < max_messages and max_bytes > 0:
             body, stop = _bounds(data, at)
             if not body or (stop > len(data) and not self._is_cut(data, at, stop)):
                 break
@@ -73,7 +73,7 @@ class Stream:
                 others.append(data[at:stop])
             else:
                 messages.append(message)
-                most_bytes -= len(message.payload)
+                max_bytes -= len(message.payload)
             at = stop
         self._to_skip += max(0, at - len(data))
         self._bytes = data[at:] if at else data
@@ -81,9 +81,9 @@ class Stream:
 
     def _is_cut(self, data: bytes, at: int, stop: int) -> bool:
         """Whether so much of a packet that is too long has come that the rest may be skipped."""
-        if stop - at > self._longest and data[at] & _KIND != _PUBLISH:
-            raise Malformed(f"a packet of {stop - at} bytes that is no message")
-        return stop - at > self._longest and len(data) - at >= self._longest
+        if stop - at > self._max_packet_bytes and data[at] & _KIND != _PUBLISH:
+            raise MalformedPacketError(f"a packet of {stop - at} bytes that is no message")
+        return stop - at > self._max_packet_bytes and len(data) - at >= self._max_packet_bytes
 
     def _message(self, data: bytes, at: int, body: int, stop: int) -> Message | None:
         """The message in a packet; None if it is another packet, or not as a message should be."""
@@ -97,7 +97,7 @@ class Stream:
             return None
         return Message(
             _text(data[body + 2 : topic_end]),
-            data[start : min(stop, at + self._longest)],
+            data[start : min(stop, at + self._max_packet_bytes)],
             first & _RETAINED != 0,
             first & _REPEATED != 0,
             data[topic_end] << 8 | data[topic_end + 1] if qos else 0,
@@ -131,7 +131,7 @@ def _long_bounds(data: bytes, at: int) -> tuple[int, int]:
             body = at + 2 + count
             return body, body + length
     if len(data) - at > _MAX_LENGTH_BYTES:
-        raise Malformed("a packet whose length does not end")
+        raise MalformedPacketError("a packet whose length does not end")
     return 0, 0
 
 

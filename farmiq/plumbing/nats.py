@@ -27,7 +27,7 @@ _HEADER_LINE = b"NATS/1.0"
 
 
 class NatsError(Exception):
-    """The server is away, refused the login, or answered nothing or with an error."""
+    """The server is unreachable, refused the login, or answered nothing or with an error."""
 
 
 class Message(NamedTuple):

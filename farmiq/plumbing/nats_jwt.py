@@ -21,7 +21,7 @@ _HEADER = b'{"typ":"JWT","alg":"ed25519-nkey"}'
 
 
 class Key:
-    """An account key. `seed` is its secret, `public` what the broker is told."""
+    """An account key. `seed` is its secret, `public` goes into the broker's configuration."""
 
     def __init__(self, seed: str) -> None:
         """Raises ValueError if this is no seed of an account key."""

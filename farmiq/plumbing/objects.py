@@ -104,13 +104,13 @@ class Bucket:
     async def head(self, key: str) -> ObjectHead | None:
         """What is stored under the key, or None."""
         try:
-            found = await self._call(self._s3.head_object, Bucket=self.name, Key=key)
+            answer = await self._call(self._s3.head_object, Bucket=self.name, Key=key)
         except ClientError as error:
             if _is_missing(error):
                 return None
             raise
         return ObjectHead(
-            found["ContentLength"], found["ETag"].strip('"'), found.get("ContentType", "")
+            answer["ContentLength"], answer["ETag"].strip('"'), answer.get("ContentType", "")
         )
 
     async def delete(self, key: str) -> None:
@@ -124,16 +124,16 @@ class Bucket:
             CopySource={"Bucket": self.name, "Key": key},
         )
 
-    async def page(self, prefix: str, *, after: str, most: int = 1000) -> list[tuple[str, int]]:
+    async def page(self, prefix: str, *, after: str, limit: int = 1000) -> list[tuple[str, int]]:
         """(key, size) of the objects behind `after`, by name."""
-        found = await self._call(
+        answer = await self._call(
             self._s3.list_objects_v2,
             Bucket=self.name,
             Prefix=prefix,
             StartAfter=after,
-            MaxKeys=most,
+            MaxKeys=limit,
         )
-        return [(each["Key"], each["Size"]) for each in found.get("Contents", [])]
+        return [(item["Key"], item["Size"]) for item in answer.get("Contents", [])]
 
     async def expire(self, prefix: str, *, days: int | None) -> None:
         """The store itself deletes what is older than so many days; None: it deletes nothing."""
@@ -155,12 +155,12 @@ class Bucket:
     async def expiry(self) -> dict[str, int]:
         """After how many days the store deletes by itself, by prefix."""
         try:
-            found = await self._call(self._s3.get_bucket_lifecycle_configuration, Bucket=self.name)
+            answer = await self._call(self._s3.get_bucket_lifecycle_configuration, Bucket=self.name)
         except ClientError as error:
             if _is_missing(error):
                 return {}
             raise
-        return {rule["Filter"]["Prefix"]: rule["Expiration"]["Days"] for rule in found["Rules"]}
+        return {rule["Filter"]["Prefix"]: rule["Expiration"]["Days"] for rule in answer["Rules"]}
 
     def presign_put(self, key: str, *, lifetime_s: int, signed: Mapping[str, Any]) -> str:
         """An address that accepts one PUT; `signed` are S3 parameters such as ContentType."""
@@ -205,7 +205,7 @@ class Bucket:
         return None
 
     async def _call(self, call: Callable[..., T], *args: Any, **named: Any) -> T:
-        """In a thread of our own: a store that hangs keeps nobody else's work waiting."""
+        """Run in a thread of our own: a store that hangs does not delay other work."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CALL_WITHIN_S):
             return await loop.run_in_executor(self._threads, partial(call, *args, **named))
@@ -227,7 +227,7 @@ class Bucket:
                 signed = self._sign(method, path, body)
                 connection.request(method, path, body=body or None, headers={**headers, **signed})
                 answer = connection.getresponse()
-                found = answer.read()
+                content = answer.read()
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if attempt == _ATTEMPTS:
@@ -237,8 +237,8 @@ class Bucket:
             if answer.status < _SERVER_ERROR or attempt == _ATTEMPTS:
                 break
         if answer.status >= http.HTTPStatus.MULTIPLE_CHOICES:
-            raise _error(answer.status, found, method)
-        return found
+            raise _error(answer.status, content, method)
+        return content
 
     def _connect(self, *, fresh: bool) -> http.client.HTTPConnection:
         """One that is idle; `fresh`: a new one, since the store may have closed all of them."""
@@ -290,8 +290,8 @@ def _signing_key(secret: str, day: str) -> bytes:
 
 def _error(status: int, body: bytes, method: str) -> ClientError:
     def text(pattern: re.Pattern[bytes], otherwise: str) -> str:
-        found = pattern.search(body)
-        return found[1].decode("utf-8", "replace") if found else otherwise
+        match = pattern.search(body)
+        return match[1].decode("utf-8", "replace") if match else otherwise
 
     reason = http.client.responses.get(status, "")
     error = {"Code": text(_CODE, str(status)), "Message": text(_MESSAGE, reason)}

@@ -1,4 +1,4 @@
-"""How good a picture is: its size, how sharp it is, how it is exposed, and the verdict in a word.
+"""How good a picture is: its size, how sharp it is, how it is exposed, and the grade in a word.
 
 It is judged by its small copy, the one that people see in lists: so sharpness means the same for
 cameras of any resolution, and a fine grain of the sensor counts less than the edges of things.
@@ -11,9 +11,9 @@ from typing import Literal
 from PIL import Image, ImageFilter, ImageStat
 
 from farmiq.plumbing import pictures
-from farmiq.plumbing.pictures import Picture, Unreadable
+from farmiq.plumbing.pictures import Picture, UnreadableError
 
-Verdict = Literal["ok", "blurred", "dark", "bright", "unreadable", "missing"]
+Grade = Literal["ok", "blurred", "dark", "bright", "unreadable", "missing"]
 
 # A camera of this kind has five million; a progressive JPEG of this many takes 100 MB to decode.
 MAX_PIXELS = 16_000_000
@@ -50,33 +50,33 @@ class Measures:
 class Quality:
     """`reason` says why it is not ok. What cannot be read has no measures."""
 
-    verdict: Verdict
+    grade: Grade
     reason: str | None = None
     size_bytes: int | None = None
     sha256: str | None = None
     measures: Measures | None = None
 
 
-def judge(data: bytes) -> tuple[Quality, bytes | None]:
+def assess(data: bytes) -> tuple[Quality, bytes | None]:
     """What a picture is worth, and its small copy as a JPEG. decoding.py has it done."""
     sha256 = hashlib.sha256(data).hexdigest()
     try:
         picture = pictures.look(data)
-        small = pictures.small(data, most_pixels=MAX_PIXELS)
-    except Unreadable as error:
-        found = Quality(
-            verdict="unreadable", reason=str(error), size_bytes=len(data), sha256=sha256
+        small = pictures.small(data, max_pixels=MAX_PIXELS)
+    except UnreadableError as error:
+        quality = Quality(
+            grade="unreadable", reason=str(error), size_bytes=len(data), sha256=sha256
         )
-        return found, None
+        return quality, None
     measures = _measured(picture, small.convert("L"))
-    verdict, reason = verdict_of(measures)
-    found = Quality(
-        verdict=verdict, reason=reason, size_bytes=len(data), sha256=sha256, measures=measures
+    grade, reason = grade_of(measures)
+    quality = Quality(
+        grade=grade, reason=reason, size_bytes=len(data), sha256=sha256, measures=measures
     )
-    return found, pictures.as_jpeg(small)
+    return quality, pictures.as_jpeg(small)
 
 
-def verdict_of(seen: Measures) -> tuple[Verdict, str | None]:
+def grade_of(seen: Measures) -> tuple[Grade, str | None]:
     """Light goes first: where there is too little or too much, nothing is sharp."""
     light = f"brightness {seen.brightness:.0f} of 255"
     if seen.brightness < DARK_MEAN or seen.dark_share > DARK_SHARE:

@@ -43,12 +43,13 @@ class Api:
 
     def version(self) -> int:
         """The major version of the broker."""
-        return int(str(self._ask("GET", "overview")["rabbitmq_version"]).partition(".")[0])
+        return int(str(self._request("GET", "overview")["rabbitmq_version"]).partition(".")[0])
 
     def amqp_url(self, user: str, password: str) -> str:
         """Return the address for a login of this vhost, by the port on which the broker listens."""
         ports = {
-            each["protocol"]: each["port"] for each in self._ask("GET", "overview")["listeners"]
+            listener["protocol"]: listener["port"]
+            for listener in self._request("GET", "overview")["listeners"]
         }
         scheme = "amqp" if "amqp" in ports else "amqps"
         port = ports.get("amqp") or ports.get("amqp/ssl", 5671)
@@ -74,48 +75,48 @@ class Api:
         return self._list("vhosts/{}/topic-permissions")
 
     def users(self) -> set[str]:
-        return {str(each["name"]) for each in self._ask("GET", "users")}
+        return {str(user["name"]) for user in self._request("GET", "users")}
 
     def make_exchange(self, name: str, arguments: dict[str, Any]) -> None:
         body = {"type": "topic", "durable": True, "arguments": arguments}
-        self._ask("PUT", f"exchanges/{self._vhost}/{quote(name, safe='')}", body)
+        self._request("PUT", f"exchanges/{self._vhost}/{quote(name, safe='')}", body)
 
     def make_queue(self, name: str, arguments: dict[str, Any]) -> None:
         body = {"durable": True, "arguments": arguments}
-        self._ask("PUT", f"queues/{self._vhost}/{quote(name, safe='')}", body)
+        self._request("PUT", f"queues/{self._vhost}/{quote(name, safe='')}", body)
 
     def bind(self, exchange: str, queue: str, routing_key: str) -> None:
         path = f"bindings/{self._vhost}/e/{quote(exchange, safe='')}/q/{quote(queue, safe='')}"
-        self._ask("POST", path, {"routing_key": routing_key, "arguments": {}})
+        self._request("POST", path, {"routing_key": routing_key, "arguments": {}})
 
     def set_policy(self, name: str, *, pattern: str, definition: dict[str, Any]) -> None:
         body = {"pattern": pattern, "definition": definition, "apply-to": "queues", "priority": 0}
-        self._ask("PUT", f"policies/{self._vhost}/{quote(name, safe='')}", body)
+        self._request("PUT", f"policies/{self._vhost}/{quote(name, safe='')}", body)
 
     def set_user(self, name: str, *, password: str) -> None:
-        self._ask("PUT", f"users/{quote(name, safe='')}", {"password": password, "tags": ""})
+        self._request("PUT", f"users/{quote(name, safe='')}", {"password": password, "tags": ""})
 
     def allow(self, user: str, permissions: dict[str, str]) -> None:
-        self._ask("PUT", f"permissions/{self._vhost}/{quote(user, safe='')}", permissions)
+        self._request("PUT", f"permissions/{self._vhost}/{quote(user, safe='')}", permissions)
 
     def allow_keys(self, user: str, *, exchange: str, write: str) -> None:
         body = {"exchange": exchange, "write": write, "read": ".*"}
-        self._ask("PUT", f"topic-permissions/{self._vhost}/{quote(user, safe='')}", body)
+        self._request("PUT", f"topic-permissions/{self._vhost}/{quote(user, safe='')}", body)
 
-    def forget_keys(self, user: str) -> None:
+    def remove_keys(self, user: str) -> None:
         path = f"topic-permissions/{self._vhost}/{quote(user, safe='')}"
-        self._ask("DELETE", path, missing_is_fine=True)
+        self._request("DELETE", path, missing_is_fine=True)
 
     def _list(self, path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] | None = self._ask(
+        rows: list[dict[str, Any]] | None = self._request(
             "GET", path.format(self._vhost), missing_is_fine=True
         )
-        if found is None:
+        if rows is None:
             vhost = unquote(self._vhost)
             raise ApiError(f"the broker has no virtual host {vhost!r}: make it, or name another")
-        return found
+        return rows
 
-    def _ask(
+    def _request(
         self, method: str, path: str, body: Any = None, *, missing_is_fine: bool = False
     ) -> Any:
         try:

@@ -29,11 +29,11 @@ async def together(
 
     Failures of an `expected` kind explain themselves; others are logged with their traceback.
     """
-    asked = _when_asked_to_stop()
+    stop_requested = stop_on_signal()
     running = [
         asyncio.create_task(_never_ending(name, service)) for name, service in services.items()
     ]
-    stop = asyncio.create_task(_until(asked))
+    stop = asyncio.create_task(_until(stop_requested))
     await asyncio.wait([stop, *running], return_when=asyncio.FIRST_COMPLETED)
     await _end([stop, *running])
     if _failed(running, expected):
@@ -42,16 +42,17 @@ async def together(
     return 0
 
 
-def _when_asked_to_stop() -> asyncio.Event:
-    asked = asyncio.Event()
+def stop_on_signal() -> asyncio.Event:
+    """Return an event that SIGINT or SIGTERM sets."""
+    stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, asked.set)
-    return asked
+        loop.add_signal_handler(number, stop_requested.set)
+    return stop_requested
 
 
-async def _until(asked: asyncio.Event) -> None:
-    await asked.wait()
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def _end(tasks: "list[asyncio.Task[None]]") -> None:
@@ -68,7 +69,7 @@ async def _end(tasks: "list[asyncio.Task[None]]") -> None:
 
 
 def _failed(tasks: "list[asyncio.Task[None]]", expected: tuple[type[Exception], ...]) -> bool:
-    """Say so for each that failed; a cancelled one did as it was told."""
+    """Log each task that failed, and return whether one did; cancelled is not failed."""
     failures = [task.exception() for task in tasks if not task.cancelled()]
     for failure in failures:
         if isinstance(failure, expected):
@@ -97,7 +98,7 @@ async def restarting(
     cannot help.
     """
     backoff = backoff or Backoff(base_s=1.0, cap_s=30.0)
-    before, told = cancelled_so_far(), set[str]()
+    before, logged = cancelled_so_far(), set[str]()
     while True:
         try:
             # A task of its own: what was cancelled in it is no concern of the next one.
@@ -111,9 +112,9 @@ async def restarting(
             why = repr(causes[0])
             place = _place(causes[0])
             log.get(name).error(
-                "service.failed", error=why, exc_info=failure if place not in told else None
+                "service.failed", error=why, exc_info=failure if place not in logged else None
             )
-            told.add(place)
+            logged.add(place)
             RESTARTS.labels(service=name).inc()
             failed(f"failed and is being started again: {why}"[:500])
             await backoff.wait()
@@ -122,13 +123,13 @@ async def restarting(
 def _causes(failure: Exception) -> Iterator[Exception]:
     """The failures that a group is made of."""
     if isinstance(failure, ExceptionGroup):
-        for each in failure.exceptions:
-            yield from _causes(each)
+        for cause in failure.exceptions:
+            yield from _causes(cause)
     else:
         yield failure
 
 
 def _place(failure: Exception) -> str:
-    """What failed where: the traceback of each such is told once."""
+    """Return what failed where; the traceback of each is logged once."""
     frames = traceback.extract_tb(failure.__traceback__)
     return f"{type(failure).__name__} {frames[-1].filename}:{frames[-1].lineno}" if frames else ""

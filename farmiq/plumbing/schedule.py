@@ -49,7 +49,7 @@ class Job:
 
 
 async def run_repeatedly(job: Job) -> None:
-    """Rounds without end; a database that is away only delays them."""
+    """Run for ever; a database that is unreachable only delays the jobs."""
     backoff = Backoff(cap_s=30.0)
     before = cancelled_so_far()
     while True:
@@ -66,7 +66,7 @@ async def run_repeatedly(job: Job) -> None:
             end_if_cancelled(beyond=before)
             await backoff.wait()
             continue
-        except Exception as error:  # noqa: BLE001 - told, and tried again
+        except Exception as error:  # noqa: BLE001 - logged, and tried again
             # What one job cannot do must not end the service that does it; it comes round again.
             RUNS.labels(chore=job.name, outcome="failed").inc()
             log.get("jobs").error(

@@ -12,7 +12,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def lines(rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerows([cell(each) for each in row] for row in rows)
+    csv.writer(text, lineterminator="\r\n").writerows(
+        [cell(value) for value in row] for row in rows
+    )
     return text.getvalue()
 
 

@@ -31,9 +31,9 @@ PULL_MESSAGES = 1_000
 PULL_BYTES = 8 * 2**20
 PULL_S = 30.0
 HEARTBEAT_S = 2.0
-# While we ask the broker says something at every heartbeat; a broker that is silent is away.
+# While a request is open the broker sends heartbeats; a silent broker is gone.
 SILENT_S = 3 * HEARTBEAT_S
-# A consumer that nobody asks for so long is removed by the broker.
+# The broker removes a consumer without requests after this time.
 INACTIVE_S = 30.0
 
 _MESSAGE_NOT_FOUND = 10037
@@ -144,7 +144,7 @@ class Reader:
         self._waiting: deque[Message] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
-        self._asked = 0
+        self._requested_count = 0
         self._request = 0
         self._delivered = 0
         self._heard_at = 0.0
@@ -211,11 +211,11 @@ class Reader:
             taken.append(message)
             size += len(message.payload)
         self._waiting_bytes -= size
-        self._ask()
+        self._request_more()
         return taken
 
     def publish(self, subject: str, payload: bytes) -> None:
-        """Whoever is connected and subscribed hears it once, at most; nothing is said if nobody."""
+        """Publish with QoS 0: subscribers get it at most once; no error if there are none."""
         if self._server is None or self._lost is not None:
             raise LostError(self._lost or "not connected")
         self._server.publish(subject, payload)
@@ -226,9 +226,9 @@ class Reader:
 
     async def purge(self, *, below_seq: int | None = None, subject: str | None = None) -> int:
         """Remove messages before a number or of a subject; how many. Raises NatsError."""
-        which = {"seq": below_seq, "filter": subject}
-        body = {name: value for name, value in which.items() if value is not None}
-        answer = await self._ask_api(f"STREAM.PURGE.{self.stream}", body)
+        options = {"seq": below_seq, "filter": subject}
+        body = {name: value for name, value in options.items() if value is not None}
+        answer = await self._request_api(f"STREAM.PURGE.{self.stream}", body)
         return int(answer.get("purged", 0))
 
     async def close(self) -> None:
@@ -263,14 +263,14 @@ class Reader:
         return Start(info.created, begin_seq)
 
     async def _rewound(self, position: Position, info: Info) -> str:
-        """Why the position is none of this stream, or nothing."""
+        """Return why the position does not belong to this stream, or nothing."""
         if position.created != info.created:
             return "the broker made the stream anew"
         if position.seq > info.last_seq:
             return f"the stream ends at {info.last_seq}, before {position.seq}: files were restored"
         if position.seq == info.first_seq - 1:
             return ""  # all that was stored is purged, nothing more
-        answer = await self._ask_api(
+        answer = await self._request_api(
             f"STREAM.MSG.GET.{self.stream}", {"seq": position.seq}, unless=_MESSAGE_NOT_FOUND
         )
         if "message" not in answer:
@@ -293,8 +293,8 @@ class Reader:
         if self._filters:
             config["filter_subjects"] = list(self._filters)
         self._waiting.clear()
-        self._waiting_bytes = self._asked = self._delivered = 0
-        answer = await self._ask_api(
+        self._waiting_bytes = self._requested_count = self._delivered = 0
+        answer = await self._request_api(
             f"CONSUMER.CREATE.{self.stream}.{self._consumer}",
             {"stream_name": self.stream, "config": config},
         )
@@ -305,15 +305,19 @@ class Reader:
         for subject in self._unlogged:
             server.subscribe(subject, self._take_unlogged)
         self._heard_at = time.monotonic()
-        self._ask()
+        self._request_more()
 
     # --- what comes
 
-    def _ask(self) -> None:
+    def _request_more(self) -> None:
         """Ask for the next messages, unless there are enough here or asked for."""
-        if self._asked or len(self._waiting) >= PULL_MESSAGES or self._waiting_bytes >= PULL_BYTES:
+        if (
+            self._requested_count
+            or len(self._waiting) >= PULL_MESSAGES
+            or self._waiting_bytes >= PULL_BYTES
+        ):
             return
-        self._asked = PULL_MESSAGES
+        self._requested_count = PULL_MESSAGES
         self._request += 1
         request = {
             "batch": PULL_MESSAGES,
@@ -341,14 +345,14 @@ class Reader:
         if consumer_seq != self._delivered:
             self._fail(f"message {self._delivered} of the consumer did not come")
             return
-        self._asked -= 1
+        self._requested_count -= 1
         self.pending = int(words[at + 3])
         seq, stored_at_ns = int(words[at]), int(words[at + 2])
         self._waiting.append(Message(seq, message.subject, message.payload, stored_at_ns))
         self._waiting_bytes += len(message.payload)
-        if self._asked <= 0:
-            self._asked = 0
-            self._ask()
+        if self._requested_count <= 0:
+            self._requested_count = 0
+            self._request_more()
         self._arrived.set()
 
     def _take_unlogged(self, message: nats.Message) -> None:
@@ -359,14 +363,14 @@ class Reader:
             self._arrived.set()
 
     def _take_status(self, status: str, *, is_over: bool) -> None:
-        """What the broker says of a request; `is_over`: of the one that we wait for."""
+        """Handle the status of a request; `is_over`: of the one that we wait for."""
         code = status[:3]
         if code == "100":  # a heartbeat
             return
-        if code in {"404", "408"} or any(each in status for each in _REQUEST_OVER):
+        if code in {"404", "408"} or any(text in status for text in _REQUEST_OVER):
             if is_over:
-                self._asked = 0
-                self._ask()
+                self._requested_count = 0
+                self._request_more()
         else:
             self._fail(f"the consumer is gone: {status}")
 
@@ -395,7 +399,11 @@ class Reader:
         server = self._server
         if self._lost is None and (server is None or server.closed.is_set()):
             self._fail(f"connection lost: {server.reason if server else ''}")
-        elif self._lost is None and self._asked and time.monotonic() - self._heard_at > SILENT_S:
+        elif (
+            self._lost is None
+            and self._requested_count
+            and time.monotonic() - self._heard_at > SILENT_S
+        ):
             self._fail(f"the broker has said nothing for {SILENT_S:g} s")
         if self._lost is not None:
             raise LostError(self._lost)
@@ -405,10 +413,10 @@ class Reader:
             raise NatsError("not connected")
         return self._server
 
-    async def _ask_api(
+    async def _request_api(
         self, subject: str, body: dict[str, Any], *, unless: int = 0
     ) -> dict[str, Any]:
-        return await ask(self._connected(), subject, body, unless=unless)
+        return await request(self._connected(), subject, body, unless=unless)
 
 
 @contextlib.asynccontextmanager
@@ -427,7 +435,7 @@ async def reader(
         await opened.close()
 
 
-async def ask(
+async def request(
     server: nats.Connection, subject: str, body: dict[str, Any], *, unless: int = 0
 ) -> dict[str, Any]:
     """A request to JetStream. Raises NatsError if it fails, but for the error `unless`."""
@@ -441,15 +449,15 @@ async def ask(
 
 async def info(server: nats.Connection, stream: str) -> Info:
     """Raises NatsError."""
-    found = msgspec.convert(await ask(server, f"STREAM.INFO.{stream}", {}), _StreamInfo)
-    state = found.state
+    answer = msgspec.convert(await request(server, f"STREAM.INFO.{stream}", {}), _StreamInfo)
+    state = answer.state
     return Info(
-        found.created,
+        answer.created,
         state.first_seq,
         state.last_seq,
         state.messages,
         state.bytes,
-        found.config.max_bytes,
+        answer.config.max_bytes,
     )
 
 

@@ -23,7 +23,7 @@ from farmiq.plumbing import ids
 ALGORITHM = "Ed25519"
 ALGORITHMS = [ALGORITHM, "EdDSA", "RS256"]
 warnings.filterwarnings("ignore", "EdDSA is deprecated", SecurityWarning)
-LONGEST = timedelta(hours=1)
+MAX_LIFETIME = timedelta(hours=1)
 LEEWAY_S = 30
 MAX_BYTES = 8 * 1024
 # 32 bytes as base64url: an Ed25519 public key, and a SHA-256 thumbprint.
@@ -48,7 +48,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An Ed25519 or RSA key; its id is its thumbprint (RFC 7638), nobody's to choose.
+    """An Ed25519 or RSA key; its id is its thumbprint (RFC 7638), so nobody chooses it.
 
     `text` is the point of the one, and `RSA.` with the modulus of the other.
     """
@@ -179,11 +179,11 @@ def request_digest(route: str, body: bytes) -> str:
 def read_keys(file: Path) -> KeySet:
     """The public keys we trust. Raises TokenError naming the file if it is missing or odd."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        for jwk in found["keys"]:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        for jwk in document["keys"]:
             if jwk.get("kty") == "RSA":
                 _modulus(jwk.get("n"), jwk.get("e"))
-        return KeySet.import_key_set({"keys": [_nameless(jwk) for jwk in found["keys"]]})
+        return KeySet.import_key_set({"keys": [_nameless(jwk) for jwk in document["keys"]]})
     except (
         OSError,
         ValueError,
@@ -202,11 +202,11 @@ def key_id(token: str) -> str | None:
         return None
     try:
         head = token.partition(".")[0].encode("ascii")
-        said = json.loads(base64.urlsafe_b64decode(head + b"=" * (-len(head) % 4)))
+        header = json.loads(base64.urlsafe_b64decode(head + b"=" * (-len(head) % 4)))
     except (ValueError, RecursionError):
         return None
-    found = said.get("kid") if isinstance(said, dict) else None
-    return found if isinstance(found, str) else None
+    name = header.get("kid") if isinstance(header, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def is_thumbprint(text: str) -> bool:
@@ -233,7 +233,7 @@ def verify(token: str, keys: KeySet, *, issuer: str, audience: str, now: datetim
         registry.validate(decoded.claims)
     except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise TokenError(f"token refused: {error}") from None
-    if decoded.claims["exp"] - decoded.claims["iat"] > LONGEST.total_seconds():
+    if decoded.claims["exp"] - decoded.claims["iat"] > MAX_LIFETIME.total_seconds():
         raise TokenError("token refused: it lives longer than an hour")
     return Claims(decoded.claims["sub"], dict(decoded.claims))
 

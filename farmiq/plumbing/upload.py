@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 
 import httpx2
 
-from farmiq.plumbing import asking, ids, log, upload_rules
+from farmiq.plumbing import http_client, ids, log, upload_rules
 from farmiq.plumbing.retry import retry_after_s
 from farmiq.plumbing.upload_rules import (
-    Asking,
     Outcome,
     Policy,
+    Presigning,
     Putting,
     Rejected,
     Response,
@@ -54,10 +54,10 @@ class Upload:
 
 async def upload(receiver: Receiver, wanted: Upload) -> Outcome:
     """Drive one upload until it is stored, rejected, or nothing can be learnt now."""
-    state: upload_rules.State = Asking(receiver.policy.max_puts)
+    state: upload_rules.State = Presigning(receiver.policy.max_puts)
     while True:
         match state:
-            case Asking():
+            case Presigning():
                 response = await _presign(receiver, wanted)
                 state = upload_rules.after_presign(
                     state,
@@ -106,9 +106,11 @@ async def _send(  # noqa: PLR0917 - the parts of one request
 ) -> Response:
     traced = {**headers, "x-request-id": str(ids.new()), "x-trace-id": wanted.trace_id}
     try:
-        response = await asking.ask(receiver.client, method, url, content=content, headers=traced)
-    except (*asking.FAILED, OSError) as error:
-        return Response(None, text=asking.why(error)[:MAX_TEXT])
+        response = await http_client.send(
+            receiver.client, method, url, content=content, headers=traced
+        )
+    except (*http_client.FAILED, OSError) as error:
+        return Response(None, text=http_client.why(error)[:MAX_TEXT])
     return Response(
         response.status,
         body=response.json(),

@@ -1,7 +1,7 @@
 """Pure: the states of one upload by a presigned address, and what each response means for it.
 
-    Asking ──address──> Putting ──2xx──> Stored, or Asking once more if the receiver confirms
-      │  └──stored──> Stored   └──403, 412──> Asking, for another address or to see what is there
+    Presigning ──address──> Putting ──2xx──> Stored, or Presigning again if the receiver confirms
+      │  └──stored──> Stored   └──403, 412──> Presigning, for another address or to see the state
       └──> Unavailable: nothing is learnt of the object. Rejected: this object is not accepted.
 
 The receiver reads the object back and compares it; a PUT over an object that exists is a 412. So
@@ -23,13 +23,13 @@ class Policy:
 
     `unavailable` statuses say nothing of the object, `unauthorized` ones are for a person to fix.
     `confirms`: a PUT counts only after the receiver says that the object is stored.
-    `rejects_foreign`: a response that is not in the receiver's format counts against the object.
+    `rejects_unknown_format`: a response in another format counts against the object.
     """
 
     unavailable: frozenset[int]
     unauthorized: frozenset[int]
     confirms: bool
-    rejects_foreign: bool
+    rejects_unknown_format: bool
     max_puts: int = 1
 
 
@@ -54,7 +54,7 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class Presigning:
     """The next request asks for an address."""
 
     puts_left: int
@@ -91,11 +91,11 @@ class Rejected:
 
 
 Outcome = Stored | Unavailable | Rejected
-State = Asking | Putting | Outcome
+State = Presigning | Putting | Outcome
 
 
 def after_presign(
-    state: Asking, response: Response, policy: Policy, *, object_id: str, sha256: str
+    state: Presigning, response: Response, policy: Policy, *, object_id: str, sha256: str
 ) -> Putting | Outcome:
     """What the response to the request for an address leads to."""
     if not response.is_success:
@@ -109,24 +109,24 @@ def after_presign(
     url, headers = body.get("upload_url"), body.get("required_headers", {})
     if not isinstance(url, str) or not isinstance(headers, dict):
         reason = "the response is not in the receiver's format"
-        return Rejected(reason) if policy.rejects_foreign else Unavailable(reason)
+        return Rejected(reason) if policy.rejects_unknown_format else Unavailable(reason)
     if not state.puts_left:
         return Rejected("the receiver does not find it after the upload")
     as_text = {str(name): str(value) for name, value in headers.items()}
     return Putting(url, as_text, state.puts_left - 1)
 
 
-def after_put(state: Putting, response: Response, policy: Policy) -> Asking | Outcome:
+def after_put(state: Putting, response: Response, policy: Policy) -> Presigning | Outcome:
     """What the store's response to the bytes leads to."""
     if response.status is None:
         return Unavailable(response.text)
     if response.is_success:
-        return Asking(state.puts_left) if policy.confirms else Stored()
+        return Presigning(state.puts_left) if policy.confirms else Stored()
     if response.status == ALREADY_EXISTS:
-        return Asking(state.puts_left)
+        return Presigning(state.puts_left)
     reason = f"the store answered {response.status} {response.text}".strip()
     if response.status == ADDRESS_EXPIRED:
-        return Asking(state.puts_left) if state.puts_left else Rejected(reason)
+        return Presigning(state.puts_left) if state.puts_left else Rejected(reason)
     if response.status in policy.unavailable:
         return Unavailable(reason, response.retry_after_s)
     return Rejected(reason)
@@ -138,7 +138,7 @@ def _classify_error(response: Response, policy: Policy) -> Unavailable | Rejecte
     message = response.error.get("message", "")
     reason = f"{response.status} {response.error.get('code', '')} {message}".strip()
     unauthorized = response.status in policy.unauthorized
-    foreign = not message and not policy.rejects_foreign
-    if unauthorized or foreign or response.status in policy.unavailable:
+    unknown_format = not message and not policy.rejects_unknown_format
+    if unauthorized or unknown_format or response.status in policy.unavailable:
         return Unavailable(reason, response.retry_after_s, unauthorized)
     return Rejected(reason)

@@ -1,7 +1,7 @@
 """Pure: the firmware of a simulated battery camera: (camera, event, moment) → (camera, acts).
 
 asleep --Woke--> HELLO, metadata, chunks --Sent--> waiting --Missing--> those chunks --Sent--> …
-                                                      └--AckOk--> Forget, the next one or Sleep
+                                                      └--AckOk--> Delete, the next one or Sleep
 
 It is fixed, as that of a bought camera: it knows 004 and nothing of us. An image stays on its card
 until ACK_OK, however often the camera dies meanwhile. Between two images it listens for a moment
@@ -128,7 +128,7 @@ class Chunk(NamedTuple):
     place: int
 
 
-class Forget(NamedTuple):
+class Delete(NamedTuple):
     """Acknowledged: the picture goes from the card."""
 
     image: Image
@@ -143,7 +143,7 @@ class Sleep(NamedTuple):
 
 
 Frame = Hello | Metadata | Chunk
-Act = Frame | Forget | Shoot | Sleep
+Act = Frame | Delete | Shoot | Sleep
 Acts = tuple[Act, ...]
 
 
@@ -164,7 +164,7 @@ class Camera:
 
     @property
     def patient_until(self) -> float:
-        """When it does something without being told."""
+        """When it does something without a command."""
         return min(self.until, self.sleeps_at)
 
 
@@ -180,7 +180,7 @@ def step(camera: Camera, event: Event, *, at: float) -> tuple[Camera, Acts]:
         return _passed(camera, at)
     if isinstance(event, Captured):
         return _queued(_with(camera, event.image), event.image), ()
-    return _told(camera, event, at)
+    return _instructed(camera, event, at)
 
 
 def _wake(camera: Camera, image: Image | None, at: float) -> tuple[Camera, Acts]:
@@ -228,11 +228,13 @@ def _passed(camera: Camera, at: float) -> tuple[Camera, Acts]:
     return _listen(camera, at)
 
 
-def _told(camera: Camera, answer: Answer, at: float) -> tuple[Camera, Acts]:
+def _instructed(camera: Camera, answer: Answer, at: float) -> tuple[Camera, Acts]:
     match answer:
         case SendImage(name):
-            asked = next((each for each in camera.card if name in (None, "", each.name)), None)
-            return (camera if asked is None else _queued(camera, asked)), ()
+            image = next(
+                (stored for stored in camera.card if name in (None, "", stored.name)), None
+            )
+            return (camera if image is None else _queued(camera, image)), ()
         case CaptureImage():
             return camera, (Shoot(),)
         case NextWake(moment):
@@ -252,17 +254,17 @@ def _answered(camera: Camera, answer: Missing | AckOk, at: float) -> tuple[Camer
 
 
 def _again(camera: Camera, image: Image, chunks: tuple[int, ...]) -> tuple[Camera, Acts]:
-    wanted = tuple(Chunk(image, each) for each in chunks if 0 <= each < image.total_chunks)
+    wanted = tuple(Chunk(image, number) for number in chunks if 0 <= number < image.total_chunks)
     return (replace(camera, phase="sending"), wanted) if wanted else (camera, ())
 
 
 def _acknowledged(
     camera: Camera, image: Image, next_wake: str | None, at: float
 ) -> tuple[Camera, Acts]:
-    card = tuple(each for each in camera.card if each.number != image.number)
-    told = replace(camera, card=card, next_wake=next_wake or camera.next_wake)
-    after, acts = _listen(told, at)
-    return after, (Forget(image), *acts)
+    card = tuple(other for other in camera.card if other.number != image.number)
+    acknowledged = replace(camera, card=card, next_wake=next_wake or camera.next_wake)
+    after, acts = _listen(acknowledged, at)
+    return after, (Delete(image), *acts)
 
 
 def _listen(camera: Camera, at: float) -> tuple[Camera, Acts]:
@@ -274,11 +276,11 @@ def _listen(camera: Camera, at: float) -> tuple[Camera, Acts]:
 def _next(camera: Camera, at: float) -> tuple[Camera, Acts]:
     if at >= camera.sleeps_at:
         return _sleep(camera)
-    card = {each.number: each for each in camera.card}
-    queue = tuple(each for each in camera.queue if each in card)
+    card = {image.number: image for image in camera.card}
+    queue = tuple(image for image in camera.queue if image in card)
     if queue:
         return _begin(replace(camera, queue=queue[1:]), card[queue[0]], tries=1)
-    left = [each for each in camera.card if each.number not in camera.tried]
+    left = [image for image in camera.card if image.number not in camera.tried]
     if left and camera.firmware.volunteers:
         return _begin(camera, left[0], tries=1)
     return _sleep(camera)
@@ -302,6 +304,6 @@ def cut(camera: Camera) -> Camera:
     return _sleep(camera)[0]
 
 
-def kept(camera: Camera, image: Image) -> Camera:
-    """A picture that was taken although nobody could be reached."""
+def with_image(camera: Camera, image: Image) -> Camera:
+    """Add a picture that was taken without a connection."""
     return _with(camera, image)

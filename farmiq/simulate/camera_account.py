@@ -17,7 +17,7 @@ from farmiq.plumbing import objects
 from farmiq.plumbing.objects import Bucket
 from farmiq.simulate import captures
 from farmiq.simulate.camera import Image
-from farmiq.simulate.captures import Account, Line, Stored
+from farmiq.simulate.captures import Account, Entry, Stored
 from farmiq.simulate.check import Findings
 
 IMAGES = """
@@ -46,7 +46,7 @@ AGAIN_S = 0.5
 def read(journal: Path) -> Account:
     """A journal, also while it is written: half a line at its end is left out."""
     account = Account()
-    decoder = msgspec.json.Decoder(Line)
+    decoder = msgspec.json.Decoder(Entry)
     if journal.exists():
         with journal.open("rb") as file:
             for raw in file:
@@ -56,7 +56,7 @@ def read(journal: Path) -> Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Report:
     """What the checker found; `waiting` captures were never acknowledged."""
 
     findings: Findings
@@ -69,15 +69,15 @@ class Verdict:
         return self.findings.clean and not (self.unreadable or self.miscounted)
 
     def as_json(self) -> dict[str, object]:
-        found = self.findings
+        findings = self.findings
         return {
-            "captured": found.sent,
-            "complete": found.stored,
+            "captured": findings.sent,
+            "complete": findings.stored,
             "waiting": self.waiting,
-            "lost": found.lost,
-            "twice": found.twice,
-            "invented": found.invented,
-            "changed": found.changed,
+            "lost": findings.lost,
+            "twice": findings.twice,
+            "invented": findings.invented,
+            "changed": findings.changed,
             "acked_unreadable": self.unreadable,
             "sessions_miscounted": self.miscounted,
             "clean": self.clean,
@@ -91,12 +91,12 @@ class Cloud:
     database_url: str
     bucket: Bucket
 
-    async def verdict(self, journal: Path) -> Verdict:
+    async def report(self, journal: Path) -> Report:
         account = read(journal)
         macs = {mac for mac, _ in account.captures}
-        stored = [each async for each in self.stored(macs)]
+        stored = [row async for row in self.stored(macs)]
         miscounted = await asyncio.to_thread(self._rows, MISCOUNTED, ())
-        return Verdict(
+        return Report(
             captures.compare(account, stored),
             len(account.waiting),
             tuple(account.unreadable),
@@ -115,19 +115,19 @@ class Cloud:
         """
         while True:
             try:
-                return await self._judge(mac, image, sha256)
+                return await self._problem(mac, image, sha256)
             except (psycopg.OperationalError, *objects.UNAVAILABLE):
                 await asyncio.sleep(AGAIN_S)
 
-    async def _judge(self, mac: str, image: Image, sha256: str) -> str | None:
-        asked = ([mac], image.name, image.captured_at)
-        rows = await asyncio.to_thread(self._rows, ONE, asked)
+    async def _problem(self, mac: str, image: Image, sha256: str) -> str | None:
+        key = ([mac], image.name, image.captured_at)
+        rows = await asyncio.to_thread(self._rows, ONE, key)
         if len(rows) != 1:
             return f"{len(rows)} rows"
-        found = await self._read(rows[0])
-        if not found.is_whole:
-            return f"image {found.status}, payload {found.payload_status}, bytes {found.sha256}"
-        return None if found.sha256 == sha256 else "other bytes than were captured"
+        stored = await self._read(rows[0])
+        if not stored.is_whole:
+            return f"image {stored.status}, payload {stored.payload_status}, bytes {stored.sha256}"
+        return None if stored.sha256 == sha256 else "other bytes than were captured"
 
     async def _read(self, row: tuple[object, ...]) -> Stored:
         mac, name, captured_at, status, image_url, payloads, payload_status = row

@@ -114,8 +114,8 @@ def image_name(kit: Kit, number: int) -> str:
 
 def clock(kit: Kit, *, now: datetime, powered_at: datetime) -> datetime:
     """What the camera's clock says, in whole seconds; a lost one began in 1970 at power-up."""
-    said = _EPOCH + (now - powered_at) if kit.lost_clock else now + timedelta(seconds=kit.drift_s)
-    return said.replace(microsecond=0)
+    moment = _EPOCH + (now - powered_at) if kit.lost_clock else now + timedelta(seconds=kit.drift_s)
+    return moment.replace(microsecond=0)
 
 
 def voltage(kit: Kit, wakes: int) -> float:

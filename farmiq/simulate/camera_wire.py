@@ -78,7 +78,7 @@ def _metadata(speech: Speech, image: Image) -> bytes:
         "gas_resistance": measured.gas_resistance,
     }
     if speech.dialect == "standard":
-        said = {
+        fields = {
             "image_name": image.name,
             "captured_at": _at(image.captured_at),
             "image_size": image.size,
@@ -87,7 +87,7 @@ def _metadata(speech: Speech, image: Image) -> bytes:
             "battery_voltage": measured.battery_voltage,
             "wifi_rssi": measured.wifi_rssi,
         }
-        return _json(said)
+        return _json(fields)
     exact = image.size % image.chunk_bytes == 0
     return _json(
         {
@@ -125,36 +125,38 @@ def _chunk(speech: Speech, chunk: Chunk, part: bytes) -> bytes:
 
 
 def decode(speech: Speech, raw: bytes) -> Answer | None:
-    """What the camera was told, or None for what its firmware does not understand."""
-    said = _object(raw)
-    name = said.get("image_name")
-    if said.get("ACK_OK"):
-        return AckOk(name, _next_wake(speech, said))
-    if isinstance(said.get("missing_chunks"), list):
+    """Decode a message to the camera; None if its firmware does not understand it."""
+    fields = _object(raw)
+    name = fields.get("image_name")
+    if fields.get("ACK_OK"):
+        return AckOk(name, _next_wake(speech, fields))
+    if isinstance(fields.get("missing_chunks"), list):
         first = 1 if speech.dialect == "esp32cam" else 0
-        wanted = said["missing_chunks"]
-        return Missing(name, tuple(each - first for each in wanted if isinstance(each, int)))
-    if "send_image" in said:
-        return SendImage(said["send_image"])
-    if said.get("capture_image"):
+        wanted = fields["missing_chunks"]
+        return Missing(name, tuple(number - first for number in wanted if isinstance(number, int)))
+    if "send_image" in fields:
+        return SendImage(fields["send_image"])
+    if fields.get("capture_image"):
         return CaptureImage()
-    return NextWake(str(said["next_wake"])) if said.get("next_wake") else None
+    return NextWake(str(fields["next_wake"])) if fields.get("next_wake") else None
 
 
 def _object(raw: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(raw)
+        document = json.loads(raw)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _next_wake(speech: Speech, said: dict[str, Any]) -> str | None:
+def _next_wake(speech: Speech, fields: dict[str, Any]) -> str | None:
     if speech.dialect == "standard":
-        found = said.get("next_wake")
+        moment = fields.get("next_wake")
     else:
-        found = said["ACK_OK"].get("next_wake_time") if isinstance(said["ACK_OK"], dict) else None
-    return None if found is None else str(found)
+        moment = (
+            fields["ACK_OK"].get("next_wake_time") if isinstance(fields["ACK_OK"], dict) else None
+        )
+    return None if moment is None else str(moment)
 
 
 def _at(moment: datetime) -> str:
@@ -162,5 +164,5 @@ def _at(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _json(said: dict[str, Any]) -> bytes:
-    return json.dumps(said, separators=(",", ":")).encode()
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()

@@ -17,7 +17,7 @@ from farmiq.simulate.check import Findings
 Act = Literal["captured", "woke", "died", "gave_up", "acked", "unreadable"]
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An act of a camera; what an image is, stands with `captured`. `why` says what was wrong."""
 
     act: Act
@@ -72,7 +72,7 @@ class Stored:
 
 @dataclass
 class Account:
-    """The journal, read. `waiting` are captures that nobody acknowledged."""
+    """The content of the journal. `waiting` are captures without an acknowledgement."""
 
     captures: dict[tuple[str, int], Capture] = field(default_factory=dict)
     acked: set[tuple[str, int]] = field(default_factory=set)
@@ -83,7 +83,7 @@ class Account:
     def waiting(self) -> set[tuple[str, int]]:
         return self.captures.keys() - self.acked
 
-    def take(self, line: Line) -> None:
+    def take(self, line: Entry) -> None:
         self.acts[line.act] += 1
         if line.act == "captured" and line.captured_at is not None:
             self.captures[line.mac, line.number] = Capture(
@@ -103,8 +103,8 @@ def compare(account: Account, stored: Iterable[Stored]) -> Findings:
     picture under two rows, or an image that is not exactly one wake.
     """
     rows = list(stored)
-    known = {each.key: each for each in account.captures.values()}
-    waiting = {account.captures[each].key for each in account.waiting}
+    known = {capture.key: capture for capture in account.captures.values()}
+    waiting = {account.captures[capture].key for capture in account.waiting}
     whole = {row.key for row in rows if row.is_whole and row.key in known}
     hashes = Counter(row.sha256 for row in rows)
     del hashes[None]

@@ -48,7 +48,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """Something that a device tells in every so many rounds of its readings."""
+    """An event that a device sends in every so many rounds of its readings."""
 
     event_type: str
     every: int
@@ -89,7 +89,7 @@ def farm(
         for kind, metrics in (("climate", CLIMATE), ("water", WATER), ("silo", SILO)):
             place = Place(tenant_id, farm_id, barn_id, f"{barn_id}-{kind}")
             devices.append(Device(place, metrics, flaky=number == barns > 1 and not steady))
-        for kind, habit in _told_in(number):
+        for kind, habit in _recorders_in(number):
             place = Place(tenant_id, farm_id, barn_id, f"{barn_id}-{kind}")
             flaky = number == barns > 1 and not steady
             tellers.append(Device(place, (), flaky=flaky, habits=(habit,)))
@@ -115,7 +115,7 @@ def stations(tenant_id: str, *, barns: int, farm_id: str = "hill-farm") -> list[
     ]
 
 
-def _told_in(barn: int) -> list[tuple[str, Habit]]:
+def _recorders_in(barn: int) -> list[tuple[str, Habit]]:
     feeder = [("feeder", FEEDING)] if barn % 2 else []
     return [*feeder, ("tablet", NOTING)] if barn == 1 else feeder
 
@@ -207,7 +207,7 @@ def wrapped(
 def happening(
     device: Device, habit: Habit, *, at: datetime, event_id: UUID, seq: int, chance: float
 ) -> Sending:
-    """What a device tells by this habit: feed dispensed, or a record of the barn."""
+    """The event of this habit: feed dispensed, or a record of the barn."""
     payload: feed.FeedDispensed | barn.BarnRecordCreated
     if habit.event_type == feed.DISPENSED:
         quantity_kg = round(20 + 10 * chance, 1)

@@ -27,9 +27,9 @@ from farmiq.simulate.camera import (
     Camera,
     Captured,
     Chunk,
+    Delete,
     Event,
     Firmware,
-    Forget,
     Frame,
     Hello,
     Image,
@@ -40,7 +40,7 @@ from farmiq.simulate.camera import (
     Woke,
 )
 from farmiq.simulate.camera_faults import Faults, Kit
-from farmiq.simulate.captures import Line
+from farmiq.simulate.captures import Entry
 from farmiq.simulate.journal import Journal
 
 CONNECT_S = 30.0
@@ -54,8 +54,8 @@ Witness = Callable[[str, Image, str], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """`every_s` None: cameras sleep until the next_wake that they were told, as real ones do."""
+class Timing:
+    """`every_s` None: cameras sleep until the next_wake that they received, as real ones do."""
 
     every_s: float | None = 5.0
     between_frames_s: float = 0.0
@@ -63,7 +63,7 @@ class Pace:
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
 
-class Died(Exception):  # noqa: N818 - a fault, made on purpose
+class CameraDiedError(Exception):
     """The battery gave way."""
 
 
@@ -76,7 +76,7 @@ class SimulatedCamera:
         journal: Journal,
         *,
         faults: Faults | None = None,
-        pace: Pace | None = None,
+        timing: Timing | None = None,
         firmware: Firmware | None = None,
         witness: Witness | None = None,
         drawing: asyncio.Semaphore | None = None,
@@ -84,11 +84,11 @@ class SimulatedCamera:
         self.kit, self._url = kit, url
         self._card = folder / kit.mac
         self._journal = journal
-        self._faults, self._pace = faults or Faults(), pace or Pace()
+        self._faults, self._timing = faults or Faults(), timing or Timing()
         self._witness = witness
         self._drawing = drawing or asyncio.Semaphore(MAX_DRAWING)
         self.camera = Camera(firmware or Firmware())
-        self._powered_at = self._pace.now()
+        self._powered_at = self._timing.now()
         self._last_at: datetime | None = None
         self._captures = 0
         self._passes = itertools.count()
@@ -111,7 +111,7 @@ class SimulatedCamera:
         """
         if self.camera.firmware.volunteers or self.kit.speech.dialect != "esp32cam":
             return 0
-        return sum(each.number not in self._announced for each in self.camera.card)
+        return sum(image.number not in self._announced for image in self.camera.card)
 
     @property
     def is_awake(self) -> bool:
@@ -146,9 +146,9 @@ class SimulatedCamera:
                 await asyncio.sleep(pause_s)
 
     def _sleeps_s(self) -> float:
-        if self._pace.every_s is not None:
-            return self._pace.every_s
-        now = self._pace.now()
+        if self._timing.every_s is not None:
+            return self._timing.every_s
+        now = self._timing.now()
         until = instant(self.camera.next_wake, now=now, zone=ZoneInfo(self.kit.timezone))
         return 60.0 if until is None else max(1.0, (until - now).total_seconds())
 
@@ -161,13 +161,13 @@ class SimulatedCamera:
         try:
             async with asyncio.timeout(self.camera.firmware.awake_s + CONNECT_S):
                 await self._connected(Woke(image))
-        except Died:
+        except CameraDiedError:
             self._note("died")
-        except (mqtt.Disconnected, TimeoutError, OSError) as error:
+        except (mqtt.DisconnectedError, TimeoutError, OSError) as error:
             self._note("gave_up", why=str(error) or type(error).__name__)
         finally:
             if image is not None and image not in self.camera.card and self._has(image):
-                self.camera = camera.kept(self.camera, image)
+                self.camera = camera.with_image(self.camera, image)
             self.camera = camera.cut(self.camera)
             self._to_send.clear()
             self._data = (-1, b"")
@@ -177,8 +177,8 @@ class SimulatedCamera:
             self._url,
             client_id=f"camera-{self.kit.mac}",
             topics=camera_wire.listens(self.kit.speech),
-            keep_session=False,
-            most_waiting=100,
+            persistent_session=False,
+            max_waiting=100,
             backoff=Backoff(base_s=0.5, cap_s=5.0),
         ) as broker:
             async with asyncio.timeout(CONNECT_S):
@@ -188,7 +188,7 @@ class SimulatedCamera:
             dies_after = self._dies_after()
             while self.is_awake:
                 if broker.connection != connection:
-                    raise mqtt.Disconnected("the broker went away")
+                    raise mqtt.DisconnectedError("the broker went away")
                 dies_after = await self._send(broker, dies_after)
                 await self._happens(Sent() if self.camera.phase == "sending" else Passed())
                 if not self._to_send and self.is_awake:
@@ -209,8 +209,8 @@ class SimulatedCamera:
             await self._do(act)
 
     async def _do(self, act: Act) -> None:
-        if isinstance(act, Forget):
-            await self._forget(act.image)
+        if isinstance(act, Delete):
+            await self._delete(act.image)
         elif isinstance(act, Shoot):
             await self._happens(Captured(await self._capture()))
 
@@ -219,15 +219,15 @@ class SimulatedCamera:
         while self._to_send:
             if dies_after == 0:
                 broker.drop()
-                raise Died
+                raise CameraDiedError
             frame = self._to_send.popleft()
             data = b"" if isinstance(frame, Hello) else self._read(frame.image)
             topic, raw = camera_wire.encode(self.kit.speech, frame, data)
-            await broker.publish(topic, raw, qos=self._pace.qos)
+            await broker.publish(topic, raw, qos=self._timing.qos)
             if isinstance(frame, Metadata):
                 self._announced.add(frame.image.number)
             dies_after = None if dies_after is None else dies_after - 1
-            await asyncio.sleep(self._pace.between_frames_s)
+            await asyncio.sleep(self._timing.between_frames_s)
         return dies_after
 
     async def _listen(self, broker: mqtt.Client) -> None:
@@ -235,12 +235,12 @@ class SimulatedCamera:
         left_s = self.camera.patient_until - time.monotonic()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(max(left_s, 0.0), TICK_S)):
-                messages = await broker.batch(most=20, linger_s=0.0)
+                messages = await broker.batch(max_messages=20, linger_s=0.0)
         broker.ack(messages)
         for message in messages:
-            told = camera_wire.decode(self.kit.speech, message.payload)
-            if told is not None:
-                await self._happens(told)
+            answer = camera_wire.decode(self.kit.speech, message.payload)
+            if answer is not None:
+                await self._happens(answer)
 
     # --- the card
 
@@ -271,7 +271,7 @@ class SimulatedCamera:
 
     def _clock(self) -> datetime:
         """Whole seconds, and never the same twice: a camera's pictures are further apart."""
-        now = camera_faults.clock(self.kit, now=self._pace.now(), powered_at=self._powered_at)
+        now = camera_faults.clock(self.kit, now=self._timing.now(), powered_at=self._powered_at)
         if self._last_at is not None and now <= self._last_at:
             now = self._last_at + timedelta(seconds=1)
         self._last_at = now
@@ -282,7 +282,7 @@ class SimulatedCamera:
             self._data = (image.number, self._path(image).read_bytes())
         return self._data[1]
 
-    async def _forget(self, image: Image) -> None:
+    async def _delete(self, image: Image) -> None:
         sha256 = self._sha256s.pop(image.number)
         self._announced.discard(image.number)
         if self._witness is not None:
@@ -305,29 +305,29 @@ class SimulatedCamera:
             "number": image.number, "name": image.name, "captured_at": image.captured_at,
             "size": image.size, "sha256": sha256,
         }  # fmt: skip
-        line = Line(act=act, mac=self.kit.mac, at=datetime.now(UTC), **about, **more)  # type: ignore[arg-type]
+        line = Entry(act=act, mac=self.kit.mac, at=datetime.now(UTC), **about, **more)  # type: ignore[arg-type]
         self._journal.note(line)
 
 
-def instant(said: str | None, *, now: datetime, zone: ZoneInfo) -> datetime | None:
+def instant(text: str | None, *, now: datetime, zone: ZoneInfo) -> datetime | None:
     """A moment, or a time of day such as 5:30PM: the next one where the camera stands."""
     try:
-        found = datetime.fromisoformat(said or "")
+        moment = datetime.fromisoformat(text or "")
     except ValueError:
-        return _time_of_day(said or "", now=now.astimezone(zone))
-    return found if found.tzinfo else None
+        return _time_of_day(text or "", now=now.astimezone(zone))
+    return moment if moment.tzinfo else None
 
 
-def _time_of_day(said: str, *, now: datetime) -> datetime | None:
+def _time_of_day(text: str, *, now: datetime) -> datetime | None:
     try:
         # Its own zone is the camera's.
-        time_of_day = datetime.strptime(said, "%I:%M%p").time()  # noqa: DTZ007
+        time_of_day = datetime.strptime(text, "%I:%M%p").time()  # noqa: DTZ007
     except ValueError:
         return None
     days = (
         datetime.combine(now.date() + timedelta(days=n), time_of_day, now.tzinfo) for n in (0, 1)
     )
-    return next((each for each in days if each > now), None)
+    return next((moment for moment in days if moment > now), None)
 
 
 def cameras(
@@ -337,7 +337,7 @@ def cameras(
     journal: Journal,
     *,
     faults: Faults,
-    pace: Pace | None = None,
+    timing: Timing | None = None,
     firmware: Firmware | None = None,
     witness: Witness | None = None,
     logins: Mapping[str, tuple[str, str]] | None = None,
@@ -347,7 +347,7 @@ def cameras(
     return [
         SimulatedCamera(
             kit, _with_login(url, (logins or {}).get(kit.mac)), folder, journal, faults=faults,
-            pace=pace, firmware=firmware, witness=witness, drawing=drawing,
+            timing=timing, firmware=firmware, witness=witness, drawing=drawing,
         )
         for kit in kits
     ]  # fmt: skip
@@ -357,8 +357,8 @@ def _with_login(url: str, login: tuple[str, str] | None) -> str:
     if login is None:
         return url
     parts, (user, password) = urlsplit(url), login
-    said = f"{quote(user, safe='')}:{quote(password, safe='')}"
-    return urlunsplit(parts._replace(netloc=f"{said}@{parts.netloc.rpartition('@')[2]}"))
+    credentials = f"{quote(user, safe='')}:{quote(password, safe='')}"
+    return urlunsplit(parts._replace(netloc=f"{credentials}@{parts.netloc.rpartition('@')[2]}"))
 
 
 async def simulate(
@@ -366,12 +366,12 @@ async def simulate(
 ) -> None:
     """All at once, or spread; then wakes by hand until every card is empty."""
     if not spread_s:
-        await asyncio.gather(*(each.prepare() for each in fleet))
+        await asyncio.gather(*(simulated.prepare() for simulated in fleet))
     async with asyncio.TaskGroup() as group:
-        for number, each in enumerate(fleet):
-            group.create_task(_whole_life(each, wakes, spread_s * number / len(fleet)))
+        for number, simulated in enumerate(fleet):
+            group.create_task(_whole_life(simulated, wakes, spread_s * number / len(fleet)))
 
 
-async def _whole_life(each: SimulatedCamera, wakes: int | None, phase_s: float) -> None:
-    await each.live(wakes=wakes, phase_s=phase_s)
-    await each.deliver()
+async def _whole_life(simulated: SimulatedCamera, wakes: int | None, phase_s: float) -> None:
+    await simulated.live(wakes=wakes, phase_s=phase_s)
+    await simulated.deliver()

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -12,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from farmiq.plumbing import mqtt
+from farmiq.plumbing.run import stop_on_signal
 from farmiq.simulate import camera_account, fleet
 from farmiq.simulate.camera import Firmware
 from farmiq.simulate.camera_faults import Faults, Kit
-from farmiq.simulate.fleet import Pace, SimulatedCamera, Witness
+from farmiq.simulate.fleet import SimulatedCamera, Timing, Witness
 from farmiq.simulate.journal import Journal
 
 PROGRESS_S = 5.0
@@ -28,7 +28,7 @@ class Plan:
     """How a fleet is run; without `seconds` and `wakes` until a signal comes."""
 
     faults: Faults
-    pace: Pace
+    timing: Timing
     firmware: Firmware
     wakes: int | None = None
     seconds: float | None = None
@@ -38,8 +38,8 @@ class Plan:
 def read_logins(file: Path) -> dict[str, tuple[str, str]]:
     """(user, password) by MAC. Raises ValueError."""
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))["cameras"]
-        return {each["mac"]: (each["user"], each["password"]) for each in said}
+        logins = json.loads(file.read_text(encoding="utf-8"))["cameras"]
+        return {login["mac"]: (login["user"], login["password"]) for login in logins}
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file} is not a file of logins of cameras") from error
 
@@ -60,7 +60,7 @@ async def run(
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         journal = stack.enter_context(contextlib.closing(Journal(place / "captures.jsonl")))
         cameras = fleet.cameras(
-            kits, url, place / "cards", journal, faults=plan.faults, pace=plan.pace,
+            kits, url, place / "cards", journal, faults=plan.faults, timing=plan.timing,
             firmware=plan.firmware, witness=witness, logins=logins,
         )  # fmt: skip
         await _live(cameras, plan, say)
@@ -74,34 +74,34 @@ async def run(
             "gave_up": account.acts["gave_up"],
             "unreadable": len(account.unreadable),
             "waiting": len(account.waiting),
-            "stranded": sum(each.stranded for each in cameras),
+            "stranded": sum(camera.stranded for camera in cameras),
         }
 
 
 async def _live(cameras: list[SimulatedCamera], plan: Plan, say: Callable[[str], None]) -> None:
-    asked = _when_asked()
+    stop_requested = stop_on_signal()
     living = asyncio.gather(
         *(
-            each.live(wakes=plan.wakes, phase_s=plan.spread_s * number / len(cameras))
-            for number, each in enumerate(cameras)
+            camera.live(wakes=plan.wakes, phase_s=plan.spread_s * number / len(cameras))
+            for number, camera in enumerate(cameras)
         )
     )
-    await _until(living, asked, plan.seconds, cameras, say)
-    delivering = asyncio.gather(*(each.deliver() for each in cameras))
-    within_s = DRAIN_INTERRUPTED_S if asked.is_set() else DRAIN_S
+    await _until(living, stop_requested, plan.seconds, cameras, say)
+    delivering = asyncio.gather(*(camera.deliver() for camera in cameras))
+    within_s = DRAIN_INTERRUPTED_S if stop_requested.is_set() else DRAIN_S
     await _until(delivering, asyncio.Event(), within_s, cameras, say)
 
 
 async def _until(
     work: "asyncio.Future[Any]",
-    asked: asyncio.Event,
+    stop_requested: asyncio.Event,
     seconds: float | None,
     cameras: list[SimulatedCamera],
     say: Callable[[str], None],
 ) -> None:
-    """Until the work is done, the time over or somebody asks; then what goes on is cut."""
+    """Wait until the work is done, the time is over or a stop is requested; then cancel it."""
     ends_at = None if seconds is None else time.monotonic() + seconds
-    waiting: asyncio.Future[Any] = asyncio.create_task(asked.wait())
+    waiting: asyncio.Future[Any] = asyncio.create_task(stop_requested.wait())
     while not (work.done() or waiting.done()):
         left_s = PROGRESS_S if ends_at is None else ends_at - time.monotonic()
         if left_s <= 0:
@@ -110,18 +110,10 @@ async def _until(
             [work, waiting], timeout=min(PROGRESS_S, left_s), return_when="FIRST_COMPLETED"
         )
         say(
-            f"{sum(each.wakes for each in cameras)} wakes, "
-            f"{sum(each.waiting for each in cameras)} images wait on the cards"
+            f"{sum(camera.wakes for camera in cameras)} wakes, "
+            f"{sum(camera.waiting for camera in cameras)} images wait on the cards"
         )
     waiting.cancel()
     work.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await work
-
-
-def _when_asked() -> asyncio.Event:
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, asked.set)
-    return asked

@@ -1,4 +1,4 @@
-"""The account of a simulator: every event it sent, what was in it, and what it was told.
+"""The account of a simulator: every event it sent, its content, and the answers.
 
 One JSON line per act. `sent` is on the disk (fsync) before the first byte leaves; then `ok` (the
 broker acknowledged), `unknown` (the connection ended first: it may have arrived or not), `stored`
@@ -17,7 +17,7 @@ Act = Literal["sent", "ok", "unknown", "stored", "refused"]
 ACTS: tuple[Act, ...] = ("sent", "ok", "unknown", "stored", "refused")
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """`content` says what a sent event carried, in the words of `simulate/check.py`."""
 
     act: Act
@@ -25,7 +25,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     content: str = ""
 
 
-_decoder = msgspec.json.Decoder(Line)
+_decoder = msgspec.json.Decoder(Entry)
 
 
 class Journal:
@@ -37,7 +37,7 @@ class Journal:
         self._synced = 0
 
     def write(self, act: Act, event_id: str, content: str = "") -> None:
-        self.note(Line(act, event_id, content))
+        self.note(Entry(act, event_id, content))
 
     def note(self, line: msgspec.Struct) -> None:
         """A line of any simulator's own words."""
@@ -79,10 +79,10 @@ class Tally:
 
     @property
     def unconfirmed(self) -> set[str]:
-        """Sent, and never told that it arrived."""
+        """Sent, without an answer that it arrived."""
         return self.events["sent"] - self.events["ok"] - self.events["stored"]
 
-    def _new_lines(self) -> Iterator[Line]:
+    def _new_lines(self) -> Iterator[Entry]:
         if not self._file.exists():
             return
         with self._file.open("rb") as file:

@@ -53,8 +53,8 @@ class Link:
             writer.transport.abort()
             return
         if self.cuts != cuts:
-            for each in (writer, far_writer):
-                each.transport.abort()
+            for end in (writer, far_writer):
+                end.transport.abort()
             return
         self._open |= {writer, far_writer}
         try:
@@ -65,8 +65,8 @@ class Link:
             await asyncio.gather(_flushed(writer), _flushed(far_writer))
         finally:
             self._open -= {writer, far_writer}
-            for each in (writer, far_writer):
-                each.transport.abort()
+            for end in (writer, far_writer):
+                end.transport.abort()
 
     async def close(self) -> None:
         """Cut, and wait until nothing of it is left."""

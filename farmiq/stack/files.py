@@ -43,7 +43,7 @@ class Lock:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait until nobody else is inside, then go in."""
+    """Wait for the lock and hold it."""
     lock = Lock(path)
     try:
         lock.wait()

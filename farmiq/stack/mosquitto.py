@@ -32,26 +32,26 @@ class Installation:
 
     def environment(self, home: Path) -> dict[str, str]:
         """What to start any of the programs with; `home` is a folder of the caller's."""
-        found = plain_environment(home)
+        variables = plain_environment(home)
         if self.libraries:
-            found["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in self.libraries)
-        return found
+            variables["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in self.libraries)
+        return variables
 
 
 def find(downloads: Path, *, say: Say = lambda _: None) -> Installation:
     """Return a Mosquitto, downloading it if that is the way to have one."""
-    found = installed() or extracted(downloads)
-    if found is not None:
-        return found
+    installation = installed() or extracted(downloads)
+    if installation is not None:
+        return installation
     if not debian.usable():
         raise StackError(HOW_TO_GET_ONE)
     debian.extract(PACKAGES, home(downloads), say=say)
-    found = extracted(downloads)
-    if found is None:
+    installation = extracted(downloads)
+    if installation is None:
         raise StackError(
             f"Debian's mosquitto was unpacked into {home(downloads)} but lacks its programs."
         )
-    return found
+    return installation
 
 
 def installed() -> Installation | None:
@@ -93,10 +93,10 @@ def configuration(*, port: int, data: Path, more: Sequence[str] = ()) -> str:
 
 
 def _of(paths: Sequence[str | None], libraries: tuple[Path, ...] = ()) -> Installation | None:
-    found = [Path(path) for path in paths if path is not None]
-    if len(found) < len(paths):
+    programs = [Path(path) for path in paths if path is not None]
+    if len(programs) < len(paths):
         return None
-    broker, publisher, subscriber, passwords = found
+    broker, publisher, subscriber, passwords = programs
     return Installation(
         broker=broker,
         publisher=publisher,

@@ -14,7 +14,7 @@ from farmiq.stack.engine import HOST, StackError
 
 BLOCK = 32
 LOWEST = 12_000
-# Below the blocks: for whoever needs one port more and no stack.
+# Below the blocks: for single ports outside a stack.
 SINGLE = range(6_000, LOWEST)
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

@@ -65,7 +65,7 @@ class Postgres:
         """Make the cluster on the first start; later only clear what a crash left behind."""
         data = settle(place)
         if data.exists():
-            forget_stale_pid_file(data)
+            remove_stale_pid_file(data)
         else:
             self._make_cluster(place, data)
 
@@ -182,12 +182,12 @@ def _debians(version: str, place: Place) -> Path:
 
 def _environment(place: Place, home: Path) -> dict[str, str]:
     version = config.stack_postgres()
-    found = plain_environment(home)
+    variables = plain_environment(home)
     root = _debians(version, place) if version is not None else Path("/")
     if root != Path("/"):
         folders = debian.library_folders(root)
-        found["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in folders)
-    return found
+        variables["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in folders)
+    return variables
 
 
 def settings(data: Path, port: int) -> tuple[str, ...]:
@@ -204,10 +204,10 @@ def settings(data: Path, port: int) -> tuple[str, ...]:
     return ("-D", str(data), *(f"--{name}={value}" for name, value in chosen.items()))
 
 
-def forget_stale_pid_file(data: Path) -> None:
-    """Remove the pid file of a crashed server when its pid belongs to a stranger by now.
+def remove_stale_pid_file(data: Path) -> None:
+    """Remove the pid file of a crashed server when its pid belongs to another program by now.
 
-    PostgreSQL would take the stranger for a server on the same data and refuse to start.
+    PostgreSQL would take that for a server on the same data and refuse to start.
     """
     pid_file = data / "postmaster.pid"
     if pid_file.exists() and not _serves(int(pid_file.read_text().split()[0]), data):

@@ -87,7 +87,7 @@ def parse_stat(text: str) -> Stat:
 
 
 def recognise(pid: int, text: str, boot: str) -> Process | None:
-    """Name the process that a stat line describes; one that has ended is none."""
+    """Name the process that a stat line describes; None if it has ended."""
     stat = parse_stat(text)
     if stat.ended:
         return None
@@ -153,8 +153,8 @@ def descendants(process: Process) -> list[Process]:
     while size != len(family):
         size = len(family)
         family |= {child for child, parent in parents.items() if parent in family}
-    found = (look(pid) for pid in sorted(family - {process.pid}))
-    return [child for child in found if child is not None]
+    children = (look(pid) for pid in sorted(family - {process.pid}))
+    return [child for child in children if child is not None]
 
 
 def send_family(process: Process, number: signal.Signals) -> list[Process]:

@@ -81,9 +81,13 @@ class RabbitMQ:
             cookie.chmod(0o400)
 
     def launches(self, place: Place) -> tuple[Launch, ...]:
-        found = find(place.downloads, say=place.say)
-        environment = node_environment(place.folder, place.ports, found)
-        port_mapper = (str(found.erlang / "epmd"), "-port", str(place.ports["rabbitmq-epmd"]))
+        installation = find(place.downloads, say=place.say)
+        environment = node_environment(place.folder, place.ports, installation)
+        port_mapper = (
+            str(installation.erlang / "epmd"),
+            "-port",
+            str(place.ports["rabbitmq-epmd"]),
+        )
         return (
             Launch(
                 argv=(*port_mapper, "-address", HOST),
@@ -92,7 +96,7 @@ class RabbitMQ:
                 log=place.log.with_name("epmd.log"),
             ),
             Launch(
-                argv=(str(found.scripts / "rabbitmq-server"),),
+                argv=(str(installation.scripts / "rabbitmq-server"),),
                 environment=environment,
                 folder=place.folder,
                 log=place.log,
@@ -110,16 +114,16 @@ class RabbitMQ:
         knock(urls["FARMIQ_AMQP_URL"])
         version = asyncio.run(open_channel(urls["FARMIQ_AMQP_URL"]))
         if "FARMIQ_RABBITMQ_API_URL" in urls:
-            ask_api(urls["FARMIQ_RABBITMQ_API_URL"])
+            check_api(urls["FARMIQ_RABBITMQ_API_URL"])
         return version
 
     def finish(self, place: Place) -> None:
         """Nothing: user and vhost come from the configuration."""
 
     def available(self, downloads: Path) -> str:
-        found = installed() or extracted(downloads)
-        if found is not None:
-            return f"RabbitMQ {found.version} in {found.scripts}"
+        installation = installed() or extracted(downloads)
+        if installation is not None:
+            return f"RabbitMQ {installation.version} in {installation.scripts}"
         if debian.usable():
             return "RabbitMQ of Debian's packages, downloaded at the first start (35 MB)"
         raise StackError(HOW_TO_GET_ONE)
@@ -127,20 +131,20 @@ class RabbitMQ:
 
 def find(downloads: Path, *, say: Say) -> Installation:
     """Return a RabbitMQ, downloading it if that is the way to have one."""
-    found = installed() or extracted(downloads)
-    if found is not None:
-        return found
+    installation = installed() or extracted(downloads)
+    if installation is not None:
+        return installation
     if not debian.usable():
         raise StackError(HOW_TO_GET_ONE)
     if outside(downloads) == home(downloads).parent:
         make_outside(downloads)
     debian.extract(("rabbitmq-server",), home(downloads), say=say, finish=make_movable)
-    found = extracted(downloads)
-    if found is None:
+    installation = extracted(downloads)
+    if installation is None:
         raise StackError(
             f"Debian's rabbitmq-server was unpacked into {home(downloads)} but holds no server."
         )
-    return found
+    return installation
 
 
 def installed() -> Installation | None:
@@ -205,9 +209,11 @@ log.console.level = info
 """
 
 
-def node_environment(folder: Path, ports: Mapping[str, int], found: Installation) -> dict[str, str]:
+def node_environment(
+    folder: Path, ports: Mapping[str, int], installation: Installation
+) -> dict[str, str]:
     """Return the environment that makes a node small, private and independent of /etc."""
-    path = f"{found.erlang}:{SYSTEM_PATH}"
+    path = f"{installation.erlang}:{SYSTEM_PATH}"
     environment = {
         **plain_environment(folder, path=path),
         "RABBITMQ_NODENAME": NODE,
@@ -229,8 +235,8 @@ def node_environment(folder: Path, ports: Mapping[str, int], found: Installation
         # The script then becomes the server instead of waiting for it: one pid to know.
         "RUNNING_UNDER_SYSTEMD": "true",
     }
-    if found.libraries:
-        environment["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in found.libraries)
+    if installation.libraries:
+        environment["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in installation.libraries)
     return environment
 
 
@@ -259,7 +265,7 @@ async def open_channel(url: str) -> str:
     return f"{_text(properties.get('product'))} {_text(properties.get('version'))}".strip()
 
 
-def ask_api(url: str) -> None:
+def check_api(url: str) -> None:
     """Ask the management API who we are."""
     parts = address(url)
     login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"

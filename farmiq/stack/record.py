@@ -63,7 +63,7 @@ def write_run(root: Path, run: Run) -> None:
     files.write_private(root / "run.json", msgspec.json.encode(run).decode())
 
 
-def forget_run(root: Path) -> None:
+def remove_run(root: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         (root / "run.json").unlink()
 
@@ -80,7 +80,7 @@ def announce(root: Path) -> None:
 
 def announced() -> list[Path]:
     """Return the folders of this user's running stacks; notes of those that ended are removed."""
-    found = []
+    roots = []
     for note in sorted(config.running_stacks_dir().glob("[0-9a-f]*")):
         try:
             root = Path(note.read_text(encoding="utf-8"))
@@ -88,10 +88,10 @@ def announced() -> list[Path]:
         except (OSError, StackError):
             run = None
         if run is not None and run.alive:
-            found.append(root)
+            roots.append(root)
         else:
             note.unlink(missing_ok=True)
-    return found
+    return roots
 
 
 def passwords(root: Path, names: Iterable[str]) -> dict[str, str]:
@@ -111,7 +111,7 @@ def port_base(root: Path) -> int | None:
     return _read(root / "ports.json", int)
 
 
-def keep_port_base(root: Path, base: int) -> None:
+def write_port_base(root: Path, base: int) -> None:
     files.write_private(root / "ports.json", str(base))
 
 

@@ -64,7 +64,7 @@ class SeaweedFS:
         data = place.folder / "data"
         data.mkdir(exist_ok=True)
         files.write_private(place.folder / "identities.json", identities(place.passwords))
-        if keeps_names_unflushed(place.folder):
+        if has_unflushed_names(place.folder):
             place.say(f"{self.name}: {UNFLUSHED}; `farmiq doctor` says what to do")
         else:
             files.write_private(place.folder / "filer.toml", NAMES)
@@ -104,7 +104,7 @@ class SeaweedFS:
         return f"SeaweedFS {wheel(WHEEL).version}"
 
 
-def keeps_names_unflushed(folder: Path) -> bool:
+def has_unflushed_names(folder: Path) -> bool:
     """Whether the store in an engine's folder was made by an earlier version."""
     return (folder / "data" / EARLIER_NAMES).exists()
 
@@ -184,7 +184,7 @@ def arguments(folder: Path, ports: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def sockets(ports: Mapping[str, int]) -> tuple[Path, ...]:
-    """Return the Unix sockets that `weed` makes in /tmp, whatever it is told, and leaves there."""
+    """Return the Unix sockets that `weed` always makes in /tmp, and leaves there."""
     folder = Path("/tmp")  # noqa: S108 not our choice
     plain = [folder / f"seaweedfs-{part}-{ports[part]}.sock" for part in PARTS]
     grpc = [folder / f"seaweedfs-{part}-grpc-{ports[f'{part}-grpc']}.sock" for part in PARTS]

@@ -76,7 +76,7 @@ class Stack:
         self._shared_login = shared_login
         self._stopped = False
         self._lock = _take_over(root, clear=not mends)
-        self._turn = threading.Lock()
+        self._mutex = threading.Lock()
         self._abandoned = threading.Event()
         self._running: dict[str, Running] = {}
         self._children: list[subprocess.Popen[bytes]] = []
@@ -112,7 +112,7 @@ class Stack:
         self._reap()
 
     def freeze(self, engine: str) -> None:
-        """Stop an engine where it stands: it answers nobody and loses nothing until `thaw`."""
+        """Freeze an engine: it does not answer and loses nothing until `thaw`."""
         processes.send_family(self._started(engine), signal.SIGSTOP)
 
     def thaw(self, engine: str) -> None:
@@ -120,7 +120,9 @@ class Stack:
 
     def fallen(self) -> list[str]:
         """Return the engines that this stack started and that have ended by themselves."""
-        return [name for name, one in self._running.items() if one.process and not one.alive]
+        return [
+            name for name, engine in self._running.items() if engine.process and not engine.alive
+        ]
 
     def restart(self, engine: str) -> None:
         """Start an engine again on the same port and data; one that still runs is stopped first."""
@@ -136,7 +138,7 @@ class Stack:
         self._stopped = True
         _end(self._running.values())
         self._reap()
-        record.forget_run(self.root)
+        record.remove_run(self.root)
         self._lock.release()
 
     def _start(self, chosen: list[Engine], given: Mapping[str, str]) -> None:
@@ -149,7 +151,7 @@ class Stack:
         needed = [port for engine in local for port in engine.ports]
         before = record.port_base(self.root)
         with ports.reserved(registry.PORTS, needed, before=before) as base:
-            record.keep_port_base(self.root, base)
+            record.write_port_base(self.root, base)
             self._ports = ports.layout(base, registry.PORTS)
             self._all_at_once(
                 [partial(self._use, engine, remote[engine.name]) for engine in distant]
@@ -277,7 +279,7 @@ class Stack:
         return running.process
 
     def _remember(self, running: Running) -> None:
-        with self._turn:
+        with self._mutex:
             self._running[running.name] = running
             record.write_run(self.root, self._run())
 
@@ -374,15 +376,15 @@ def find(name: str | None = None) -> Path | None:
     apart = config.state_dir_given() or (name is None and config.given_urls())
     running = [] if apart else record.announced()
     named = [root for root in running if root.name == (name or "demo")]
-    found = named or ([] if name else running)
-    if len(found) > 1:
-        choices = "".join(f"\n  {root.name:<12}  {root.parent.parent}" for root in found)
+    matching = named or ([] if name else running)
+    if len(matching) > 1:
+        choices = "".join(f"\n  {root.name:<12}  {root.parent.parent}" for root in matching)
         raise StackError(
             "Several stacks are running, and none of them belongs to this folder. Choose by name "
             "(--stack, or --name of `farmiq stack`), or set FARMIQ_STATE_DIR to the folder of one:"
             + choices
         )
-    return found[0] if found else None
+    return matching[0] if matching else None
 
 
 def command(root: Path, verb: str) -> str:
@@ -407,7 +409,7 @@ def stop(root: Path) -> list[str]:
     if run is None:
         return []
     stopped = _end(run.engines)
-    record.forget_run(root.resolve())
+    record.remove_run(root.resolve())
     return stopped
 
 
@@ -455,35 +457,37 @@ def _clear_leftovers(root: Path) -> None:
     if run is None:
         return
     if run.owner is None and run.alive:
-        pids = ", ".join(str(one.process.pid) for one in run.engines if one.process and one.alive)
+        pids = ", ".join(
+            str(engine.process.pid) for engine in run.engines if engine.process and engine.alive
+        )
         raise StackError(
             f"A stack is already running in {root} (pid {pids}): use it, "
             f"or stop it with `{command(root, 'down')}`."
         )
     _end(run.engines)
-    record.forget_run(root)
+    record.remove_run(root)
 
 
 def _end(engines: Iterable[Running]) -> list[str]:
     """Ask all engines to end at once, then end what did not, then their helpers."""
     engines = list(engines)
-    asked = [
-        one
-        for one in engines
-        if one.process and processes.send(one.process, signal.Signals(one.stop_signal))
+    signalled = [
+        engine
+        for engine in engines
+        if engine.process and processes.send(engine.process, signal.Signals(engine.stop_signal))
     ]
-    mains = [one.process for one in asked if one.process]
+    mains = [engine.process for engine in signalled if engine.process]
     for process in processes.await_end(mains, within_s=STOP_PATIENCE_S):
         processes.kill_family(process)
-    helpers = [helper for one in engines for helper in one.helpers]
+    helpers = [helper for engine in engines for helper in engine.helpers]
     for helper in helpers:
         processes.send(helper, signal.SIGTERM)
     for helper in processes.await_end(helpers, within_s=3):
         processes.kill_family(helper)
-    for path in (path for one in engines for path in one.litter):
+    for path in (path for engine in engines for path in engine.litter):
         with contextlib.suppress(FileNotFoundError, PermissionError):
             Path(path).unlink()
-    return [one.name for one in asked]
+    return [engine.name for engine in signalled]
 
 
 def _state(root: Path, running: Running) -> EngineState:
@@ -495,7 +499,7 @@ def _state(root: Path, running: Running) -> EngineState:
         problem = str(failure)
     process = running.process
     detail, remedy = "given by address" if process is None else "answers", ""
-    if process is not None and running.name == s3.NAME and s3.keeps_names_unflushed(root / s3.NAME):
+    if process is not None and running.name == s3.NAME and s3.has_unflushed_names(root / s3.NAME):
         detail, remedy = "answers, and may lose pictures in a power cut", _renew_store(root)
     return EngineState(
         name=running.name,

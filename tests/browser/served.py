@@ -62,7 +62,7 @@ class Served:
         server = http.HttpServer("farmiq-cloud", "test")
         with contextlib.suppress(asyncio.CancelledError):
             async with (
-                db.pool(self._db_url, name="pictures", least=0) as pool,
+                db.pool(self._db_url, name="pictures", min_size=0) as pool,
                 asyncio.TaskGroup() as group,
             ):
                 if settings.s3_url:

@@ -12,7 +12,7 @@ from farmiq.plumbing import migrations
 from farmiq.process import SQL
 from farmiq.simulate import fleet
 from farmiq.simulate.camera_faults import Faults
-from farmiq.simulate.fleet import Pace
+from farmiq.simulate.fleet import Timing
 from tests.conftest import Database
 from tests.support.camera_farm import FIRMWARE, GATEWAY, CameraFarm, Watched, farm_of
 from tests.support.engines import state_dir
@@ -67,8 +67,8 @@ async def test_two_hundred_cameras_at_once_with_a_third_of_chunks_lost(
 @pytest.mark.req("DB2-13", "DB2-14")
 async def test_killed_in_mid_image(cameras: CameraFarm, victim: str) -> None:
     await cameras.start()
-    pace = Pace(every_s=0.5, between_frames_s=0.05)
-    async with cameras.cameras(15, LOSSY, pace=pace) as made:
+    timing = Timing(every_s=0.5, between_frames_s=0.05)
+    async with cameras.cameras(15, LOSSY, timing=timing) as made:
         work = asyncio.create_task(fleet.simulate(made, wakes=ROUNDS))
         for _ in range(ROUNDS):
             await cameras.until_in_mid_image()
@@ -89,7 +89,7 @@ async def test_killed_while_cameras_wait_to_be_asked(cameras: CameraFarm, victim
         8,
         replace(LOSSY, deaths=0.3),
         firmware=firmware,
-        pace=Pace(every_s=0.5, between_frames_s=0.05),
+        timing=Timing(every_s=0.5, between_frames_s=0.05),
         dialects=("standard",),
     ) as made:
         work = asyncio.create_task(fleet.simulate(made, wakes=4))

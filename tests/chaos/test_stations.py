@@ -46,7 +46,7 @@ def a_station(
 async def all_standing(herds: list[SimulatedStation]) -> AsyncIterator[None]:
     async with contextlib.AsyncExitStack() as stack:
         for each in herds:
-            await stack.enter_async_context(stations.standing(each))
+            await stack.enter_async_context(stations.running(each))
         yield
 
 
@@ -112,7 +112,7 @@ async def test_an_outage_of_three_days(
     station.movable = True
     station.folder.mkdir(parents=True)
     station.move_clock(-75 * HOUR_S)
-    async with stations.standing(station):
+    async with stations.running(station):
         await until(lambda: station.hears, within_s=40)
         await station.run(visits=1)
         weighing.farm.kill("edge")
@@ -153,7 +153,7 @@ async def test_the_cloud_is_away_for_three_days(
     await weighing.start("cloud", "edge")
     station = a_station(weighing, tmp_path, 1)
     uploaded = "select count(*)::int from media_objects where upload_status = 'stored'"
-    async with stations.standing(station):
+    async with stations.running(station):
         await until(lambda: station.hears, within_s=40)
         await station.run(visits=1)
         weighing.farm.kill("cloud")
@@ -203,7 +203,7 @@ async def test_what_an_overfilled_buffer_lost_is_what_the_ledger_in_the_cloud_sa
     station = a_station(weighing, tmp_path, 1, AGENT_BUFFER_EVENTS="300")
     await fill(station, sessions=40, weights=20, most_events=300)
     told = "select count(*)::int from weighvision_events"
-    async with stations.standing(station):
+    async with stations.running(station):
         await until(lambda: weighing.farm.cloud(told)[0][0] > 50, within_s=60)
         station.kill()
         station.start()

@@ -33,7 +33,9 @@ def passes_the_broker(sent: Sent) -> bool:
 async def publish(farm: Farm, messages: list[Sent], *, retain: bool = False) -> None:
     """All of them, each acknowledged by the broker."""
     url = farm.environment["FARMIQ_DEVICES_MQTT_URL"]
-    async with mqtt.connected(url, client_id=f"d-{ids.new().hex}", keep_session=False) as link:
+    async with mqtt.connected(
+        url, client_id=f"d-{ids.new().hex}", persistent_session=False
+    ) as link:
         await link.until_up()
         for first in range(0, len(messages), IN_FLIGHT):
             part = messages[first : first + IN_FLIGHT]

@@ -14,7 +14,7 @@ from farmiq.process import SQL
 from farmiq.simulate import camera_faults, fleet
 from farmiq.simulate.camera import Camera, Firmware
 from farmiq.simulate.camera_faults import Faults
-from farmiq.simulate.fleet import Pace
+from farmiq.simulate.fleet import Timing
 from tests.conftest import Database
 from tests.support.camera_farm import GATEWAY, CameraFarm, farm_of
 from tests.support.engines import state_dir
@@ -121,8 +121,8 @@ def own_database(
 @pytest.mark.req("DB2-13", "DB2-14")
 async def test_the_database_is_killed_in_mid_image(own_database: CameraFarm) -> None:
     await own_database.start()
-    pace, hasty = Pace(between_frames_s=0.05), Firmware(answer_s=4.0)
-    async with own_database.cameras(3, Faults(loss=0.3), pace=pace, firmware=hasty) as made:
+    timing, hasty = Timing(between_frames_s=0.05), Firmware(answer_s=4.0)
+    async with own_database.cameras(3, Faults(loss=0.3), timing=timing, firmware=hasty) as made:
         work = asyncio.create_task(fleet.simulate(made, wakes=1))
         await own_database.until_in_mid_image()
         await own_database.kill("postgres-cloud")
@@ -135,7 +135,7 @@ async def test_twenty_images_that_nobody_heard_of_are_asked_for_one_by_one(
     cameras: CameraFarm,
 ) -> None:
     """By a camera that sends old images only when it is told to; it speaks the standard dialect."""
-    async with cameras.cameras(2, Faults(), pace=Pace(every_s=0.0)) as (_, camera):
+    async with cameras.cameras(2, Faults(), timing=Timing(every_s=0.0)) as (_, camera):
         camera.camera = Camera(Firmware(answer_s=0.05, tries=1, listens_s=0.0, volunteers=False))
         await camera.live(wakes=20)
         assert camera.waiting == 20

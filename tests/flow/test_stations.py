@@ -53,7 +53,7 @@ async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_
         for number in (1, 2)
     )
     weighing.buffers += [one.buffer, other.buffer]
-    async with stations.standing(one), stations.standing(other):
+    async with stations.running(one), stations.running(other):
         await until(lambda: one.hears and other.hears, within_s=60)
         weighed = asyncio.gather(_killed_at_its_first(one), other.run(visits=3))
         await until(lambda: stands_there(one), within_s=60)

@@ -34,7 +34,9 @@ def a_weighing(number: int) -> tuple[Weighing, list[Message]]:
 
 async def publish(farm: Farm, messages: list[Message]) -> None:
     url = farm.environment["FARMIQ_DEVICES_MQTT_URL"]
-    async with mqtt.connected(url, client_id=f"s-{ids.new().hex}", keep_session=False) as link:
+    async with mqtt.connected(
+        url, client_id=f"s-{ids.new().hex}", persistent_session=False
+    ) as link:
         await link.until_up()
         await asyncio.gather(*(link.publish(topic, raw) for topic, raw in messages))
 

@@ -198,7 +198,7 @@ async def test_a_read_only_database_ends_no_process_and_what_was_sent_is_kept_af
         _alter(database, "set default_transaction_read_only = on")
         link.cut()
     url = brokers.environment["FARMIQ_DEVICES_MQTT_URL"]
-    async with mqtt.connected(url, client_id="d-0", keep_session=False) as device:
+    async with mqtt.connected(url, client_id="d-0", persistent_session=False) as device:
         await device.until_up()
         await device.publish(topics.telemetry(PLACE, "temperature"), _reading())
 

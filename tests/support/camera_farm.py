@@ -19,7 +19,7 @@ from farmiq.simulate.camera_account import Cloud
 from farmiq.simulate.camera_faults import Faults
 from farmiq.simulate.camera_wire import DIALECTS, Dialect
 from farmiq.simulate.captures import Account
-from farmiq.simulate.fleet import Pace, SimulatedCamera
+from farmiq.simulate.fleet import SimulatedCamera, Timing
 from farmiq.simulate.journal import Journal
 from farmiq.stack import processes
 from tests.conftest import Database
@@ -84,7 +84,7 @@ class CameraFarm:
         faults: Faults,
         *,
         firmware: Firmware = FIRMWARE,
-        pace: Pace | None = None,
+        timing: Timing | None = None,
         dialects: tuple[Dialect, ...] = DIALECTS,
     ) -> AsyncIterator[list[SimulatedCamera]]:
         kits = camera_faults.fleet(count, faults=faults, dialects=dialects)
@@ -96,7 +96,7 @@ class CameraFarm:
                 self.folder / "cards",
                 journal,
                 faults=faults,
-                pace=pace or Pace(every_s=0.5),
+                timing=timing or Timing(every_s=0.5),
                 firmware=firmware,
                 witness=self.cloud.witness,
             )
@@ -114,7 +114,7 @@ class CameraFarm:
 
     async def check(self, *, captured: int) -> None:
         """Every image once, whole and byte for byte; every wake counted once."""
-        verdict = await self.cloud.verdict(self.journal)
+        verdict = await self.cloud.report(self.journal)
         assert verdict.clean, json.dumps(verdict.as_json(), indent=1)
         assert verdict.waiting == 0
         assert (verdict.findings.sent, verdict.findings.stored) == (captured, captured)

@@ -51,13 +51,13 @@ class Gateway:
 
     async def run(self, url: str) -> None:
         async with mqtt.connected(
-            url, client_id="test-gateway", topics=topics.UP, most_waiting=50_000
+            url, client_id="test-gateway", topics=topics.UP, max_waiting=50_000
         ) as broker:
             self.broker = broker
             await broker.until_up()
             self.up.set()
             while True:
-                messages = await broker.batch(most=500, linger_s=0.02)
+                messages = await broker.batch(max_messages=500, linger_s=0.02)
                 now = asyncio.get_running_loop().time()
                 new = [Arrived(each.topic, each.payload, now) for each in messages]
                 self.statuses += [each for each in new if each.topic.startswith("iot/status/")]
@@ -76,7 +76,7 @@ class Gateway:
             event_id=ids.new(),
             now=envelope.read(events[0].raw).ts,
         )
-        with contextlib.suppress(mqtt.Disconnected):
+        with contextlib.suppress(mqtt.DisconnectedError):
             await broker.publish(topics.receipts(self.place), raw)
 
     async def command(self, name: str, args: dict[str, Any], *, command_id: str) -> None:

@@ -20,7 +20,7 @@ from psycopg.types.json import Jsonb
 from farmiq import roster
 from farmiq.cloud.camera import mac
 from farmiq.plumbing import db, ids
-from farmiq.roster import Problem, Unusable
+from farmiq.roster import Problem, RosterError
 
 _BCRYPT_COST = 4
 
@@ -186,7 +186,7 @@ class Camera:
 
 
 def read(text: str) -> list[Camera]:
-    """Raises Unusable with every problem."""
+    """Raises RosterError with every problem."""
     rows, problems = roster.rows(text, columns=tuple(_TYPES), needed=_NEEDED, of="camera")
     cameras: list[Camera] = []
     first: dict[tuple[str, ...], int] = {}
@@ -201,7 +201,7 @@ def read(text: str) -> list[Camera]:
                 wrong += [(field, f"stands in line {before} already")] if before != line else []
         problems += [Problem(line, *each) for each in wrong]
     if problems:
-        raise Unusable(problems)
+        raise RosterError(problems)
     return cameras
 
 

@@ -15,7 +15,7 @@ FORM = "application/x-www-form-urlencoded"
 
 async def read(request: Request) -> dict[str, str]:
     """The first value of each field. Raises HttpError 413, 415 or 400."""
-    return parse(await http.body(request, what="a form", most=MAX_BYTES, kind=FORM))
+    return parse(await http.body(request, what="a form", max_bytes=MAX_BYTES, kind=FORM))
 
 
 def parse(body: bytes) -> dict[str, str]:

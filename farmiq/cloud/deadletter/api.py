@@ -203,7 +203,7 @@ def _queue(queue: str | None) -> str | None:
 
 async def _order(request: Request) -> DeadLetterOrder:
     # JSON only: a browser sends it for another site only after a preflight request (CORS).
-    raw = await http.body(request, what="an order", most=MAX_BODY_BYTES)
+    raw = await http.body(request, what="an order", max_bytes=MAX_BODY_BYTES)
     try:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -17,7 +17,7 @@ NAME = "cloud-deadletter-service"
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
-    async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
+    async with db.pool(url, name=NAME, min_size=0, timeout_s=3.0) as pool:
         sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
         Api(settings.amqp_url.get_secret_value(), pool, sign_ins, settings.tls).add_to(server.app)
         watch = Watch(settings)

@@ -26,7 +26,7 @@ EDGES = prometheus_client.Gauge(
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
-    async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
+    async with db.pool(url, name=NAME, min_size=0, timeout_s=3.0) as pool:
         sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
         Api(pool, sign_ins, Keyring(settings, pool)).add_to(server.app)
         server.ready("edges.database", lambda: db.problem(pool))

@@ -92,14 +92,14 @@ def read(body: bytes) -> Batch:
     """
     try:
         raw = _decoder.decode(body)
-    except check.REFUSED as error:
+    except check.DECODE_ERRORS as error:
         raise _bad_frame(body, str(error)) from None
     _limit(raw.events)
     events, details = _read_events(raw.events)
     # The events are valid: only the fields around them are left to check.
     if not details and check.only_holds(body, raw.events, names=_NAMES):
         return Batch(raw.batchId, tuple(events), raw.republish)
-    unkeepable = check.keepable(body, levels=_LEVELS, most_values=MAX_VALUES)
+    unkeepable = check.keepable(body, levels=_LEVELS, max_values=MAX_VALUES)
     if unkeepable or details:
         raise _bad(unkeepable, details, len(raw.events))
     return Batch(raw.batchId, tuple(events), raw.republish)
@@ -130,14 +130,14 @@ def _read_events(raw_events: list[msgspec.Raw]) -> tuple[list[BusEvent], list[di
     for index, raw in enumerate(raw_events):
         try:
             events.append(bus.read(raw))
-        except check.Invalid as invalid:
+        except check.InvalidError as invalid:
             details.append(_detail(index, check.look(raw)[0], invalid.reasons))
     return events, details
 
 
 def _bad_frame(body: bytes, error: str) -> BadBatchError:
     """The errors of a batch that cannot be decoded, and of its events as far as possible."""
-    value, unkeepable = check.look(body, levels=_LEVELS, most_values=MAX_VALUES)
+    value, unkeepable = check.look(body, levels=_LEVELS, max_values=MAX_VALUES)
     events_field = value.get("events") if isinstance(value, dict) else None
     events = events_field if isinstance(events_field, list) else []
     _limit(events)

@@ -49,7 +49,9 @@ EVENTS = prometheus_client.Counter(
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     async with (
-        db.pool(settings.db_url.get_secret_value(), name=NAME, most=POOL, timeout_s=3.0) as pool,
+        db.pool(
+            settings.db_url.get_secret_value(), name=NAME, max_size=POOL, timeout_s=3.0
+        ) as pool,
         amqp.publisher(
             settings.amqp_url.get_secret_value(), name=NAME, topology=TOPOLOGY, tls=settings.tls
         ) as publisher,
@@ -194,7 +196,7 @@ async def _body(request: Request) -> bytes:
     """The body; raises HttpError 413 as soon as it is larger than a batch may be."""
     unpack = _unpacker(request.headers.get("content-encoding", ""))
     body = bytearray()
-    async for part in http.body_parts(request, what="a batch", most=batch.MAX_BYTES):
+    async for part in http.body_parts(request, what="a batch", max_bytes=batch.MAX_BYTES):
         body += unpack(part, batch.MAX_BYTES + 1 - len(body))
         if len(body) > batch.MAX_BYTES:
             raise HttpError(413, f"a batch has at most {batch.MAX_BYTES} bytes")

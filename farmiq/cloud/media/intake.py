@@ -77,7 +77,7 @@ class Intake:
 
     async def presign(self, request: Request) -> Response:
         edge = await self._keyring.identify(request)
-        image = _read(await http.body(request, what="a request", most=MAX_BYTES))
+        image = _read(await http.body(request, what="a request", max_bytes=MAX_BYTES))
         if image.tenant_id not in edge.tenants:
             raise HttpError(403, f"this token does not speak for tenant {image.tenant_id!r}")
         if self._bucket is None:
@@ -159,7 +159,7 @@ def _read(raw: bytes) -> ImageToUpload:
     try:
         image = check.read(raw, _decoder, ImageToUpload)
         reasons = check.keepable(raw)
-    except check.Invalid as invalid:
+    except check.InvalidError as invalid:
         reasons = invalid.reasons
     details = [_detail(reason) for reason in reasons]
     if not reasons:

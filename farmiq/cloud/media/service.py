@@ -27,7 +27,7 @@ SINK = Sink("media", bus.MEDIA, store.apply_events)
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
-    async with db.pool(url, name=NAME, least=0, most=6, timeout_s=3.0) as pool:
+    async with db.pool(url, name=NAME, min_size=0, max_size=6, timeout_s=3.0) as pool:
         add_routes(settings, server, pool)
         await sink.run(settings, server, SINK)
 

@@ -9,7 +9,7 @@ from farmiq.cloud.sink import Sink
 from farmiq.cloud.telemetry import store
 from farmiq.config import CloudSettings
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.plumbing import http
 
 NAME = "cloud-telemetry-service"
@@ -17,7 +17,7 @@ NAME = "cloud-telemetry-service"
 
 def _require_device(event: BusEvent) -> None:
     if not isinstance(event.device_id, str):
-        raise Invalid(["a reading without a device_id belongs to no series"])
+        raise InvalidError(["a reading without a device_id belongs to no series"])
 
 
 READINGS = Sink("telemetry", bus.TELEMETRY, store.store_readings, check=_require_device)

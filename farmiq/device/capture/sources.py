@@ -113,7 +113,7 @@ def limits(settings: DeviceSettings) -> stable.Limits:
         settle_within_s=settings.settle_s,
         zero_kg=settings.zero_kg,
         zero_kg_per_s=settings.zero_kg_per_s,
-        max_kg=settings.most_weight_kg,
+        max_kg=settings.max_weight_kg,
     )
 
 

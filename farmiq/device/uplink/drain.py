@@ -161,7 +161,7 @@ class Drain:
     async def _publish(self, broker: mqtt.Client, event: Sending) -> None:
         try:
             await broker.publish(event.topic, event.raw)
-        except mqtt.Disconnected:
+        except mqtt.DisconnectedError:
             return  # the broker may have it or not: it is sent again
         crash.here("agent.after_puback")
         self._confirmed.append((event.seq, event.event_id))
@@ -183,7 +183,7 @@ class Drain:
 
     async def _listen(self, broker: mqtt.Client) -> None:
         while True:
-            messages = await broker.batch(most=100, linger_s=0.02)
+            messages = await broker.batch(max_messages=100, linger_s=0.02)
             for message in messages:
                 await self._handle(message)
             crash.here("agent.after_receipt_commit")
@@ -194,7 +194,7 @@ class Drain:
             topic = topics.parse(message.topic)
             body = envelope.read(message.payload)
             found = receipt.read(body.payload) if isinstance(topic, topics.ReceiptTopic) else None
-        except check.REFUSED as error:
+        except check.DECODE_ERRORS as error:
             log.get(NAME).warning("drain.odd_message", reason=str(error)[:200])
             return
         if found is not None:

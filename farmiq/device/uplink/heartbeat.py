@@ -73,7 +73,7 @@ class Heartbeat:
                 facts = (broker.connection, self._state(), self._failed, *self._alarms.raised)
                 due = now - published_at >= self._settings.heartbeat_s
                 if self.connected and (facts != published or due):
-                    with contextlib.suppress(mqtt.Disconnected):
+                    with contextlib.suppress(mqtt.DisconnectedError):
                         # The limit counts whatever the station sends.
                         await self._gate.wait()
                         await self._publish(broker, self._encode(self._state()))
@@ -84,7 +84,7 @@ class Heartbeat:
 
     async def say_goodbye(self, broker: mqtt.Client) -> None:
         """We stop in good order: the broker sends no last will, so we publish it ourselves."""
-        with contextlib.suppress(mqtt.Disconnected, TimeoutError):
+        with contextlib.suppress(mqtt.DisconnectedError, TimeoutError):
             async with asyncio.timeout(GOODBYE_S):
                 await self._publish(broker, self.will())
 

@@ -34,7 +34,7 @@ POLICY = Policy(
     unavailable=frozenset({408, 425, 429, 502, 503, 504}),
     unauthorized=frozenset({401, 403, 404}),
     confirms=False,
-    rejects_foreign=True,
+    rejects_unknown_format=True,
     max_puts=3,
 )
 # So many pictures in a row that are unauthorized: it is the station, not one of them.

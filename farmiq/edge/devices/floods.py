@@ -54,7 +54,7 @@ def _alert(subject: str, flow: Flow, pause: Pause | None) -> alerts.Alert:
         KIND,
         subject,
         "warning",
-        f"{flood.told(flow, pause)}. Mend the device, or raise {names}_PER_SECOND or "
+        f"{flood.describe(flow, pause)}. Mend the device, or raise {names}_PER_SECOND or "
         f"{names}_BURST if it is right to",
     )
 

@@ -3,11 +3,11 @@
 from farmiq import roster
 from farmiq.edge.devices import entry
 from farmiq.edge.devices.entry import Device
-from farmiq.roster import Problem, Unusable
+from farmiq.roster import Problem, RosterError
 
 
 def read(text: str) -> list[tuple[int, Device]]:
-    """(line, device) of every row. Raises Unusable."""
+    """(line, device) of every row. Raises RosterError."""
     rows, problems = roster.rows(text, columns=entry.COLUMNS, needed=entry.NEEDED, of="device")
     devices: list[tuple[int, Device]] = []
     for line, cells in rows:
@@ -17,5 +17,5 @@ def read(text: str) -> list[tuple[int, Device]]:
             problems += [Problem(line, *reason) for reason in wrong.reasons]
     problems += [Problem(*each) for each in entry.twice(devices)]
     if problems:
-        raise Unusable(problems)
+        raise RosterError(problems)
     return devices

@@ -56,7 +56,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
         mqtt.connected(
             settings.mqtt_url.get_secret_value(),
             client_id=f"{NAME}-{ids.new().hex[-12:]}",
-            keep_session=False,
+            persistent_session=False,
             tls=settings.tls,
         ) as broker,
         httpx2.AsyncClient(trust_env=False) as web,
@@ -74,7 +74,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
             schedule.Job(
                 "devices.forget_commands",
                 3600.0,
-                AgeGuard(pool, "devices.forget_commands").keep(
+                AgeGuard(pool, "devices.forget_commands").guard(
                     partial(forget_commands, pool, days=settings.command_days)
                 ),
             ),
@@ -100,7 +100,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
             server.ready("devices.callout", lambda: asked.problem)
             group.create_task(_answer(asked, kept if broker_streams.log_url(settings) else None))
             group.create_task(asked.end_sessions())
-            todo.append(schedule.Job("devices.logins", 0.5, asked.keep))
+            todo.append(schedule.Job("devices.logins", 0.5, asked.refresh))
             tell = partial(tell_of_refusals, pool, asked)
             todo.append(schedule.Job("devices.client_ids", 1.0, tell))
         if settings.broker_monitor_url is not None:
@@ -212,7 +212,7 @@ async def _send_one(pool: db.Pool, broker: mqtt.Client) -> bool:
         return False
     try:
         await broker.publish(desk.command_address(row), command_message(row))
-    except mqtt.Disconnected as error:
+    except mqtt.DisconnectedError as error:
         log.get(NAME).warning("devices.command_not_sent", reason=str(error))
         async with db.transaction(pool) as tx:
             await store.forget_try(tx, row["command_id"])
@@ -267,7 +267,7 @@ async def tell_of_refusals(pool: db.Pool, asked: Callout) -> dict[str, object]:
         broker_log.Refusal(one.kind, one.host, f"login {one.user!r}: {one.reason}", one.user)
         if one.kind == broker_log.LOGIN
         else broker_log.Refusal(one.kind, one.user, f"it came from {one.host}, and {one.reason}")
-        for one in asked.refusals().elements()
+        for one in asked.rejections().elements()
     ]
     return await _tell(pool, found) if found else {}
 
@@ -293,7 +293,7 @@ async def _tell(
 
 async def _keep_users(users: Users) -> dict[str, object]:
     before = users.problem
-    done = await users.keep()
+    done = await users.refresh()
     if users.problem is not None and users.problem != before:
         log.get(NAME).error("devices.users_not_kept", error=users.problem)
     return {} if "problem" in done else done

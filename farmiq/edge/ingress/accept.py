@@ -23,18 +23,20 @@ def nobody(_where: SessionTopic) -> Place | None:
 
 
 def accept(topic: str, raw: bytes, *, now: datetime) -> Arrival:
-    """Raises check.Invalid listing everything that is wrong."""
+    """Raises check.InvalidError listing everything that is wrong."""
     return quick.reading(topic, raw, now=now) or look(topic, raw, now=now)
 
 
 def look(topic: str, raw: bytes, *, now: datetime) -> Arrival:
     """The long way, for any message."""
     if len(raw) > topics.MAX_PAYLOAD_BYTES:
-        raise check.Invalid([f"payload of {len(raw)} bytes, at most {topics.MAX_PAYLOAD_BYTES}"])
+        raise check.InvalidError(
+            [f"payload of {len(raw)} bytes, at most {topics.MAX_PAYLOAD_BYTES}"]
+        )
     message = mqtt.read(topic, raw)
     where, worn = message.where, message.envelope
     if message.kind.direction is Direction.DOWN or not isinstance(where, UpTopic):
-        raise check.Invalid(
+        raise check.InvalidError(
             [f"{message.kind.name} goes from the edge to devices, not the other way"]
         )
     place = _place(where, worn)
@@ -97,7 +99,7 @@ def sender_and_id(
         return None
     try:
         where: topics.Topic | None = topics.parse(topic)
-    except check.Invalid:
+    except check.InvalidError:
         where = topics.sender(topic)
     match where:
         case TelemetryTopic(place) | EventTopic(place) | StatusTopic(place):

@@ -231,10 +231,10 @@ _closing = msgspec.json.Decoder(Closing)
 
 async def _body(request: Request, decoder: Any, kind: Any) -> Any:
     """The body as `kind`. Raises HttpError 400 with all that is wrong, 413 if it is too much."""
-    raw = await http.body(request, what="a request", most=MAX_BODY_BYTES, kind=None)
+    raw = await http.body(request, what="a request", max_bytes=MAX_BODY_BYTES, kind=None)
     try:
         return check.read(raw, decoder, kind)
-    except check.Invalid as invalid:
+    except check.InvalidError as invalid:
         details = [{"reason": reason} for reason in invalid.reasons]
         raise http.HttpError(400, "the request is not valid", details=details) from None
 

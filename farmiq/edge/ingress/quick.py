@@ -29,7 +29,7 @@ _ZERO = re.compile(rb'value": ?-?0(?:\.0{1,9})?[,}]')
 # A key that was said twice shows in the number of `":`, unless there is space in between.
 _SPACED = re.compile(rb'"[ \t\r\n]')
 _NUL = b"\\u0000"
-_NOT_ORDINARY = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, check.Invalid)
+_NOT_ORDINARY = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, check.InvalidError)
 _REQUIRED_KEYS = 9  # of the envelope eight, of the payload its unit
 _UNSET = msgspec.UNSET
 

@@ -24,7 +24,7 @@ MAX_REFUSED = 200
 # For each device: which ids are stored, and which are refused and why.
 Publish = Callable[[str, bytes], Awaitable[None]]
 # Nobody knows whether the broker has it.
-_LOST = (mqtt.Disconnected, LostError)
+_LOST = (mqtt.DisconnectedError, LostError)
 
 Told = Mapping[Place, tuple[tuple[UUID, ...], Mapping[UUID, str]]]
 

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from farmiq.messages import topics
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.topics import CameraTopic, Place, SessionTopic
 
 Kind = Literal["security", "conflict", "format", "not_recorded", "database", "size"]
@@ -66,7 +66,7 @@ def place(topic: str) -> Place:
     """
     try:
         where = topics.parse(topic)
-    except Invalid:
+    except InvalidError:
         return NOBODY
     match where:
         case CameraTopic():

@@ -212,7 +212,7 @@ async def _hold_session(
             WAITING.set_function(lambda: client.waiting)
             WAITING_BYTES.set_function(lambda: client.waiting_bytes)
             PAUSED.set_function(lambda: client.paused)
-            session = SessionWatch(pool, client, name=name, tell=report_lost_session)
+            session = SessionWatch(pool, client, name=name, on_lost=report_lost_session)
             group.create_task(schedule.run_repeatedly(Job("ingress.session", 1.0, session.look)))
             await intake.run(group, settings, leader)
 

@@ -96,7 +96,7 @@ class MqttSource:
         return self._broker.problem()
 
     async def read(self, *, max_messages: int, linger_s: float) -> list[Sent]:
-        return [*await self._broker.batch(most=max_messages, linger_s=linger_s)]
+        return [*await self._broker.batch(max_messages=max_messages, linger_s=linger_s)]
 
     def share(self, messages: Sequence[Sent]) -> dict[int, Part]:
         parts = lanes.share(messages, self._writers)

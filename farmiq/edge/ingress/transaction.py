@@ -33,7 +33,7 @@ from farmiq.messages import feed as feed_words
 from farmiq.messages import telemetry as telemetry_words
 from farmiq.messages import weighvision as weighvision_words
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.plumbing import db, log
 
 
@@ -262,7 +262,7 @@ def sort(
     for (topic, raw), at in zip(messages, moments, strict=True):
         try:
             arrival = accept(topic, raw, now=at)
-        except Invalid as invalid:
+        except InvalidError as invalid:
             refused.append(Refused(topic, raw, invalid.reasons))
             continue
         if arrival.kind in DOMAINS:

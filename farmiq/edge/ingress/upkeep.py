@@ -67,12 +67,12 @@ def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> li
         Job(
             "ingress.dedupe",
             DEDUPE_EVERY_S,
-            AgeGuard(pool, "ingress.dedupe").keep(lambda: forget_ids(pool, settings)),
+            AgeGuard(pool, "ingress.dedupe").guard(lambda: forget_ids(pool, settings)),
         ),
         Job(
             "ingress.quarantine",
             BOUNDS_EVERY_S,
-            AgeGuard(pool, "ingress.quarantine").keep(
+            AgeGuard(pool, "ingress.quarantine").guard(
                 lambda: bound_quarantine(pool, settings),
                 otherwise=lambda: bound_quarantine(pool, settings, days=NO_AGE_DAYS),
             ),

@@ -21,7 +21,7 @@ from farmiq.edge.media.checker import ImageChecker
 from farmiq.edge.media.rules import UploadRequest
 from farmiq.edge.media.store import Image
 from farmiq.messages import media
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.media import ImageToUpload, ImageType, UploadAddress
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids, log, objects
@@ -181,7 +181,7 @@ class Api:
         caller = await access.require_device(request, self.pool)
         self._allow(caller)
         asked = _read(
-            await http.body(request, what="a request", most=MAX_BYTES),
+            await http.body(request, what="a request", max_bytes=MAX_BYTES),
             most_bytes=self._settings.media_max_bytes,
         )
         place = Place(caller.tenant_id, caller.farm_id, caller.barn_id, caller.device_id)
@@ -356,7 +356,7 @@ def _read(raw: bytes, *, most_bytes: int) -> UploadRequest:
         return rules.read(raw, max_bytes=most_bytes)
     except rules.TooLargeError as large:
         raise HttpError(413, str(large)) from None
-    except Invalid as invalid:
+    except InvalidError as invalid:
         details = [_detail(reason) for reason in invalid.reasons]
         raise HttpError(400, "the request is not valid", details=details) from None
 

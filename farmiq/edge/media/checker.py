@@ -195,6 +195,6 @@ def _inspect(data: bytes, etag: str) -> StoredObject:
     digest = hashlib.sha256(data).hexdigest()
     try:
         picture = pictures.look(data)
-    except pictures.Unreadable as error:
+    except pictures.UnreadableError as error:
         return StoredObject(len(data), etag, digest, pictures.kind(data), str(error))
     return StoredObject(len(data), etag, digest, picture.mime_type)

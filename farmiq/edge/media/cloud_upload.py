@@ -37,7 +37,7 @@ POLICY = Policy(
     unavailable=frozenset({401, 403, 404, 405, 408, 429, 500, 502, 503, 504}),
     unauthorized=frozenset({401}),
     confirms=True,
-    rejects_foreign=False,
+    rejects_unknown_format=False,
 )
 # After that many failures in a row the connection itself is suspected (peers 4).
 RECONNECT_AFTER = 5

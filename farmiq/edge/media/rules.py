@@ -73,10 +73,10 @@ class _Length(msgspec.Struct):
 
 
 def read(raw: bytes, *, max_bytes: int) -> UploadRequest:
-    """Raises check.Invalid with every problem, or TooLargeError, which has its own status: 413."""
+    """Raises check.InvalidError with every problem, or TooLargeError (status 413)."""
     try:
         length = msgspec.json.decode(raw, type=_Length).contentLength
-    except check.REFUSED:
+    except check.DECODE_ERRORS:
         length = None
     if type(length) is int and length > max_bytes:
         raise TooLargeError(f"an image has at most {max_bytes} bytes, this one {length}")
@@ -85,7 +85,7 @@ def read(raw: bytes, *, max_bytes: int) -> UploadRequest:
     if body.media_id and body.media_id.version != UUID_VERSION:
         reasons.append("not a UUIDv7, as all ids of images are - at `$.mediaId`")
     if reasons:
-        raise check.Invalid(reasons)
+        raise check.InvalidError(reasons)
     return UploadRequest(
         tenant_id=body.tenant_id,
         farm_id=body.farm_id,

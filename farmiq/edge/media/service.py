@@ -31,7 +31,7 @@ SHED_S = 60.0
 
 async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     async with (
-        db.pool(settings.db_url.get_secret_value(), name=NAME, most=8) as pool,
+        db.pool(settings.db_url.get_secret_value(), name=NAME, max_size=8) as pool,
         asyncio.TaskGroup() as group,
     ):
         server.ready("media.database", lambda: db.problem(pool))

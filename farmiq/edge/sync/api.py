@@ -230,7 +230,7 @@ def _json(value: msgspec.Struct) -> Response:
 
 
 async def _body(request: Request) -> OutboxChoice:
-    raw = await http.body(request, what="a choice", most=_MAX_BODY, kind=None)
+    raw = await http.body(request, what="a choice", max_bytes=_MAX_BODY, kind=None)
     try:
         return msgspec.json.decode(raw or b"{}", type=OutboxChoice)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

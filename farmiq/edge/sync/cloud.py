@@ -14,7 +14,7 @@ from farmiq.edge.identity import Identity
 from farmiq.edge.sync.rules import ACCEPTED, CloudResponse
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.text import storable
-from farmiq.plumbing import asking
+from farmiq.plumbing import http_client
 from farmiq.plumbing.retry import retry_after_s
 
 ROUTE = "/api/v1/ingestion/batch"
@@ -88,10 +88,10 @@ class Cloud:
         url = self._settings.cloud_url.rstrip("/") + route
         sent = {**headers, "Content-Type": "application/json"}
         try:
-            answer = await asking.ask(self._client, "POST", url, content=body, headers=sent)
-        except asking.FAILED as error:
+            answer = await http_client.send(self._client, "POST", url, content=body, headers=sent)
+        except http_client.FAILED as error:
             await self._unreached()
-            return CloudResponse(None, problem=storable(asking.why(error)))
+            return CloudResponse(None, problem=storable(http_client.why(error)))
         self._unanswered = 0
         if answer.status == ACCESS_DENIED:
             self._identity.forget()

@@ -34,7 +34,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
         return httpx2.AsyncClient(timeout=settings.sync_timeout_s, verify=tls)
 
     async with (
-        db.pool(settings.db_url.get_secret_value(), name=NAME, most=6) as pool,
+        db.pool(settings.db_url.get_secret_value(), name=NAME, max_size=6) as pool,
         Cloud(connect, settings) as cloud,
         Cloud(connect, settings) as heartbeat_cloud,
         asyncio.TaskGroup() as group,

@@ -44,7 +44,7 @@ def farm(cloud_db: Database) -> Iterator[Farm]:
 
 @pytest.fixture
 async def pool(cloud_db: Database) -> AsyncIterator[db.Pool]:
-    async with db.pool(cloud_db.url, name=str(ids.new()), most=8) as opened:
+    async with db.pool(cloud_db.url, name=str(ids.new()), max_size=8) as opened:
         yield opened
 
 

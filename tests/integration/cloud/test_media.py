@@ -132,7 +132,7 @@ async def cloud(
         return httpx2.AsyncClient(mounts=mounts, timeout=60)
 
     async with (
-        db.pool(cloud_db.url, name="test", most=6) as opened,
+        db.pool(cloud_db.url, name="test", max_size=6) as opened,
         httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=server.app), base_url="http://cloud.test"
         ) as client,

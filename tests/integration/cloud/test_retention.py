@@ -35,7 +35,7 @@ async def test_what_is_over_its_time_goes_and_the_rest_stays(
     """In many portions, by two at once."""
     monkeypatch.setattr(retention, "BATCH_ROWS", 20)
     since, statement = INSERT[table]
-    async with db.pool(cloud.database.url, name=str(ids.new()), most=4) as pool:
+    async with db.pool(cloud.database.url, name=str(ids.new()), max_size=4) as pool:
         for age, count in ((timedelta(days=89, hours=23), 30), (timedelta(days=91), 110)):
             async with db.transaction(pool) as tx:
                 await tx.execute(statement.encode(), (age, count))

@@ -12,7 +12,7 @@ from farmiq.cloud import sink
 from farmiq.cloud.bus import TELEMETRY_DEAD_LETTERS, TELEMETRY_QUEUE, TOPOLOGY
 from farmiq.cloud.telemetry import service
 from farmiq.plumbing import amqp, db, http
-from farmiq.plumbing.consume import Refused
+from farmiq.plumbing.consume import Rejection
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.support.until import until
 
@@ -21,7 +21,7 @@ def bodies(*events: dict[str, object]) -> list[bytes]:
     return [json.dumps(each).encode() for each in events]
 
 
-async def land(pool: db.Pool, deliveries: list[bytes]) -> dict[int, Refused]:
+async def land(pool: db.Pool, deliveries: list[bytes]) -> dict[int, Rejection]:
     return await sink.store_events(pool, deliveries, service.READINGS)
 
 

@@ -65,7 +65,7 @@ def _is_weighed(station: SimulatedStation) -> bool:
 @pytest.mark.req("WV-01", "WV-05", "WV-10", "WV-35")
 async def test_a_herd_is_weighed_by_a_real_agent(edge: Edge, tmp_path: Path) -> None:
     station = SimulatedStation(post(edge), tmp_path, Habits(gap_s=1.0, stands_s=4.0, calm=True))
-    async with stations.standing(station):
+    async with stations.running(station):
         await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
         await station.run(visits=2)
         assert sum(each.due for each in station.visits) == 2
@@ -87,7 +87,7 @@ async def test_scheduled_pictures_go_on_two_topics(edge: Edge, tmp_path: Path) -
         Habits(gap_s=2.0, stands_s=4.0, calm=True),
         settings={"AGENT_CAPTURE": "schedule", "AGENT_SCHEDULE_MINUTES": "0.01"},
     )
-    async with stations.standing(station):
+    async with stations.running(station):
         coming = asyncio.create_task(station.run())
 
         def both() -> bool:
@@ -124,7 +124,7 @@ async def test_link_loss_power_cuts_and_a_wrong_clock_lose_nothing(
             Habits(gap_s=1.0, stands_s=4.0, seed=7),
             movable=True,
         )
-        async with stations.standing(station):
+        async with stations.running(station):
             await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
             await station.run(visits=3)
             for each in (wire, upload):
@@ -155,7 +155,7 @@ async def test_link_loss_power_cuts_and_a_wrong_clock_lose_nothing(
 @pytest.mark.req("WV-18")
 async def test_a_broker_killed_between_animals_loses_none(edge: Edge, tmp_path: Path) -> None:
     station = SimulatedStation(post(edge), tmp_path, Habits(gap_s=1.0, stands_s=4.0, calm=True))
-    async with stations.standing(station):
+    async with stations.running(station):
         await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
         await station.run(visits=2)
         await asyncio.to_thread(edge.broker.kill, "mqtt-edge")
@@ -179,7 +179,7 @@ async def test_a_station_that_is_full_refuses_and_goes_on(edge: Edge, tmp_path: 
         Habits(gap_s=0.2, stands_s=3.0, calm=True),
         settings={"AGENT_BUFFER_EVENTS": "10", "AGENT_PICTURE_PATIENCE_SECONDS": "0"},
     )
-    async with stations.standing(station):
+    async with stations.running(station):
         await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
 
         def says_full() -> bool:

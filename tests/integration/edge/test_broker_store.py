@@ -51,7 +51,7 @@ async def test_sender_of_few_long_messages_is_held_back(broker: stack.Stack) -> 
         async with mqtt.connected(
             broker.environment["FARMIQ_DEVICES_MQTT_URL"],
             client_id=f"d-{ids.new().hex}",
-            keep_session=False,
+            persistent_session=False,
         ) as link:
             await link.until_up()
             await link.publish("iot/telemetry/t/f/b/d/m", b"x" * 200_000)
@@ -90,7 +90,7 @@ async def test_what_short_connections_sent_is_counted_once_after_they_are_over(
         async with mqtt.connected(
             broker.environment["FARMIQ_DEVICES_MQTT_URL"],
             client_id=ids.new().hex,
-            keep_session=False,
+            persistent_session=False,
         ) as link:
             await link.until_up()
             await link.publish(topic, b"x" * 200_000)

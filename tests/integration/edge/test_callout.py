@@ -45,7 +45,7 @@ class Site:
         return f"mqtt://{user}:{login.password}@{host}:{port}"
 
     def connected(self, login: Credentials, client_id: str, **options: Any) -> Any:
-        usual: dict[str, Any] = {"keep_session": False, "backoff": Backoff(cap_s=0.2)}
+        usual: dict[str, Any] = {"persistent_session": False, "backoff": Backoff(cap_s=0.2)}
         return mqtt.connected(self.url(login), client_id=client_id, **{**usual, **options})
 
     @contextlib.asynccontextmanager
@@ -160,14 +160,17 @@ async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(
     monkeypatch.setattr(broker_callout, "GRACE_S", 0.0)
     monkeypatch.setattr(broker_callout, "OPEN_FRESH_S", 0.0)
     one, _ = site.logins
-    async with site.answering(), site.connected(one, "t-1/one/lives", keep_session=True) as lives:
+    async with (
+        site.answering(),
+        site.connected(one, "t-1/one/lives", persistent_session=True) as lives,
+    ):
         await lives.until_up()
         connection = lives.connection
         for _ in range(broker_callout.MAX_SESSIONS + 2):
             async with site.connected(one, "") as link:
                 await link.until_up()
         for number in range(20):
-            async with site.connected(one, f"t-1/one/{number}", keep_session=True) as link:
+            async with site.connected(one, f"t-1/one/{number}", persistent_session=True) as link:
                 await link.until_up()
 
         async def bounded() -> bool:
@@ -175,7 +178,7 @@ async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(
 
         # One more is that of the registry itself.
         await until(bounded)
-        async with site.connected(one, "t-1/one/19", keep_session=True) as link:
+        async with site.connected(one, "t-1/one/19", persistent_session=True) as link:
             await link.until_up()
             assert link.resumed_at is not None
         assert lives.connection == connection
@@ -210,7 +213,10 @@ async def test_only_who_was_refused_is_told_of_and_nobody_for_whom_nobody_answer
 
 async def test_doctor_of_a_weigh_station_is_let_in_and_leaves_its_agent_alone(site: Site) -> None:
     one, other = site.logins
-    async with site.answering(), site.connected(one, "t-1/one/agent", keep_session=True) as agent:
+    async with (
+        site.answering(),
+        site.connected(one, "t-1/one/agent", persistent_session=True) as agent,
+    ):
         await agent.until_up()
         connection = agent.connection
         for _ in range(broker_callout.MAX_SESSIONS + 1):

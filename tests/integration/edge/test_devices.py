@@ -432,7 +432,7 @@ class TestSending:
         await self.command(pool)
 
         async def away() -> None:
-            raise mqtt.Disconnected("gone")
+            raise mqtt.DisconnectedError("gone")
 
         async def fine() -> None:
             pass
@@ -472,7 +472,7 @@ class Edge:
         return mqtt.connected(
             f"mqtt://{user}:{made.password}@{host}:{port}",
             client_id=name,
-            keep_session=False,
+            persistent_session=False,
             **options,
         )
 
@@ -535,7 +535,7 @@ class TestService:
             await two.until_up()
             await one.publish(*reading(quiet))
             await two.publish(*reading(keen))
-            for arrived in await two.batch(most=1, linger_s=0):
+            for arrived in await two.batch(max_messages=1, linger_s=0):
                 told = receipt.read(read_envelope(arrived.payload).payload)
                 heard["keen"] += told.event_ids
             assert one.waiting == 0
@@ -550,7 +550,7 @@ class TestService:
         async with edge.device(made, name="station", topics=[topics.receipts(NEW)]) as station:
             await station.until_up()
             await station.publish(topics.session(where), raw)
-            (arrived,) = await station.batch(most=1, linger_s=0)
+            (arrived,) = await station.batch(max_messages=1, linger_s=0)
         told = receipt.read(read_envelope(arrived.payload).payload)
         assert [refusal.event_id for refusal in told.rejected] == [event_id]
 
@@ -559,7 +559,7 @@ class TestService:
         async with edge.device(made, name="x", topics=[topics.command(NEW, "#")]) as link:
             await link.until_up()
             command_id = await edge.command(NEW, "ping")
-            (arrived,) = await link.batch(most=1, linger_s=0)
+            (arrived,) = await link.batch(max_messages=1, linger_s=0)
             worn = read_envelope(arrived.payload)
             payload = json.loads(bytes(worn.payload))
             assert arrived.topic == topics.command(NEW, "ping")
@@ -611,8 +611,8 @@ class TestService:
 
         await until(sent)
         async with edge.device(made, name="late", topics=[topics.command(NEW, "#")]) as link:
-            first = await link.batch(most=1, linger_s=0)
-            again = await link.batch(most=1, linger_s=0)
+            first = await link.batch(max_messages=1, linger_s=0)
+            again = await link.batch(max_messages=1, linger_s=0)
         spoken = {json.loads(bytes(read_envelope(each.payload).payload))["command_id"]
                   for each in (*first, *again)}  # fmt: skip
         assert spoken == {str(command_id)}

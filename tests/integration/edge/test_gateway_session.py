@@ -47,14 +47,14 @@ async def test_session_that_somebody_ended_is_an_alert_and_so_is_who_took_its_pl
             async with mqtt.connected(
                 url, client_id="gw", topics=topics.UP, backoff=Backoff(cap_s=0.1)
             ) as gateway:
-                watch = SessionWatch(pool, gateway, name=NAME, tell=report_lost_session)
+                watch = SessionWatch(pool, gateway, name=NAME, on_lost=report_lost_session)
                 await gateway.until_up()
                 await watch.look()
                 assert alerts() == []
         async with mqtt.connected(
             url, client_id="gw", topics=topics.UP, backoff=Backoff(cap_s=0.1)
         ) as gateway:
-            watch = SessionWatch(pool, gateway, name=NAME, tell=report_lost_session)
+            watch = SessionWatch(pool, gateway, name=NAME, on_lost=report_lost_session)
             await gateway.until_up()
             await watch.look()
             connection = gateway.connection

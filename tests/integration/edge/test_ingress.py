@@ -245,7 +245,9 @@ class Gateway:
 
     async def publish(self, *messages: tuple[str, bytes]) -> None:
         url = self.broker.environment["FARMIQ_DEVICES_MQTT_URL"]
-        async with mqtt.connected(url, client_id=f"d-{ids.new().hex}", keep_session=False) as link:
+        async with mqtt.connected(
+            url, client_id=f"d-{ids.new().hex}", persistent_session=False
+        ) as link:
             await link.until_up()
             for topic, raw in messages:
                 await link.publish(topic, raw)
@@ -287,7 +289,7 @@ class TestService:
         url = gateway.broker.environment["FARMIQ_DEVICES_MQTT_URL"]
         good, bad = ids.new(), ids.new()
         async with mqtt.connected(
-            url, client_id="d-1", topics=[topics.receipts(PLACE)], keep_session=False
+            url, client_id="d-1", topics=[topics.receipts(PLACE)], persistent_session=False
         ) as device:
             await device.until_up()
             await device.publish(TOPIC, message(good))
@@ -295,7 +297,7 @@ class TestService:
             stored: set[UUID] = set()
             refused: set[UUID] = set()
             while not (stored and refused):
-                for arrived in await device.batch(most=10, linger_s=0):
+                for arrived in await device.batch(max_messages=10, linger_s=0):
                     told = receipt.read(read_envelope(arrived.payload).payload)
                     stored |= set(told.event_ids)
                     refused |= {one.event_id for one in told.rejected}

@@ -23,7 +23,7 @@ where datname = current_database() and application_name = 'frozen' and wait_even
 
 @pytest.fixture
 async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
-    async with db.pool(edge_db.url, name="test", most=8) as opened:
+    async with db.pool(edge_db.url, name="test", max_size=8) as opened:
         yield opened
 
 

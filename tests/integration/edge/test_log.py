@@ -77,7 +77,9 @@ async def gateway(settings: EdgeSettings) -> AsyncIterator[http.HttpServer]:
 
 async def publish(broker: stack.Stack, *messages: tuple[str, bytes]) -> None:
     url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
-    async with mqtt.connected(url, client_id=f"d-{ids.new().hex}", keep_session=False) as link:
+    async with mqtt.connected(
+        url, client_id=f"d-{ids.new().hex}", persistent_session=False
+    ) as link:
         await link.until_up()
         await asyncio.gather(*[link.publish(topic, raw) for topic, raw in messages])
 
@@ -147,7 +149,7 @@ async def test_messages_of_an_mqtt_session_are_stored_when_the_log_is_read_first
         await publish(broker, *readings(7))
         await until(lambda: stored(edge_db) == 32)
     async with nats.connected(broker.environment["FARMIQ_EDGE_INGRESS_URL"]) as server:
-        queue = await stream.ask(server, "STREAM.INFO.$MQTT_msgs", {})
+        queue = await stream.request(server, "STREAM.INFO.$MQTT_msgs", {})
     assert queue["state"]["messages"] == 0
     assert rows(edge_db, "select count(*) from quarantine") == [(0,)]
 
@@ -275,14 +277,14 @@ async def test_full_log_refuses_senders_until_it_is_stored_and_tells_of_it(
         await publish(broker, *readings(1))
         await until(lambda: stored(edge_db) == 1)
     async with nats.connected(broker.environment["FARMIQ_EDGE_BROKER_NATS_URL"]) as server:
-        config = (await stream.ask(server, f"STREAM.INFO.{topics.LOG}", {}))["config"]
-        await stream.ask(server, f"STREAM.UPDATE.{topics.LOG}", {**config, "max_bytes": 40_000})
+        config = (await stream.request(server, f"STREAM.INFO.{topics.LOG}", {}))["config"]
+        await stream.request(server, f"STREAM.UPDATE.{topics.LOG}", {**config, "max_bytes": 40_000})
     acknowledged = 0
     waiting = readings(200)
     url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
-    async with mqtt.connected(url, client_id="filling", keep_session=False) as link:
+    async with mqtt.connected(url, client_id="filling", persistent_session=False) as link:
         await link.until_up()
-        with contextlib.suppress(mqtt.Disconnected):
+        with contextlib.suppress(mqtt.DisconnectedError):
             for topic, raw in waiting:
                 await link.publish(topic, raw)
                 acknowledged += 1
@@ -305,7 +307,7 @@ async def until_published(broker: stack.Stack, message: tuple[str, bytes]) -> No
     while True:
         try:
             await publish(broker, message)
-        except mqtt.Disconnected:
+        except mqtt.DisconnectedError:
             continue
         return
 
@@ -332,14 +334,14 @@ async def test_readings_of_a_device_are_stored_in_the_order_sent(
     async def device(place: Place) -> None:
         topic = topics.telemetry(place, "temperature")
         name = f"d-{place.device_id}"
-        async with mqtt.connected(url, client_id=name, keep_session=False) as link:
+        async with mqtt.connected(url, client_id=name, persistent_session=False) as link:
             for value in range(60):
                 raw = reading(place, value=value)
                 while True:
                     await link.until_up()
                     try:
                         await link.publish(topic, raw)
-                    except mqtt.Disconnected:
+                    except mqtt.DisconnectedError:
                         continue
                     break
 
@@ -360,7 +362,7 @@ async def test_messages_of_qos_0_are_stored_while_ingress_listens(
     url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
     async with (
         gateway(settings_of(broker, edge_db)),
-        mqtt.connected(url, client_id="plain", keep_session=False) as link,
+        mqtt.connected(url, client_id="plain", persistent_session=False) as link,
     ):
         await link.until_up()
         for number, (topic, raw) in enumerate(readings(40)):
@@ -478,7 +480,7 @@ async def test_log_that_has_no_room_leaves_the_queue_as_it_was(
     async with gateway(session):
         async with nats.connected(broker.environment["FARMIQ_EDGE_BROKER_NATS_URL"]) as server:
             own = {"name": "OWN", "subjects": ["own.>"], "storage": "file", "max_bytes": 2 * 2**30}
-            await stream.ask(server, "STREAM.CREATE.OWN", own)
+            await stream.request(server, "STREAM.CREATE.OWN", own)
         async with httpx2.AsyncClient(trust_env=False) as web:
             streams = edge_broker.store(settings_of(broker, edge_db), web)
             assert streams is not None

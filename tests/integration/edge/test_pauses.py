@@ -38,7 +38,9 @@ async def switched_on(broker: stack.Stack, login: Credentials) -> AsyncIterator[
     host, port = mqtt.address(broker.environment["FARMIQ_EDGE_MQTT_URL"])
     user = login.device.broker_user.replace("/", "%2F")
     url = f"mqtt://{user}:{login.password}@{host}:{port}"
-    async with mqtt.connected(url, client_id=f"d-{ids.new().hex}", keep_session=False) as link:
+    async with mqtt.connected(
+        url, client_id=f"d-{ids.new().hex}", persistent_session=False
+    ) as link:
         yield link
 
 
@@ -48,7 +50,7 @@ async def send(link: mqtt.Client, place: Place) -> UUID:
     raw = message(event_id, device_id=place.device_id)
     while True:
         await link.until_up()
-        with contextlib.suppress(mqtt.Disconnected):
+        with contextlib.suppress(mqtt.DisconnectedError):
             await link.publish(topics.telemetry(place, "temperature"), raw)
             return event_id
 

@@ -112,7 +112,10 @@ class Gate:
 
     def connected(self, device: Device, **options: Any) -> Any:
         return mqtt.connected(
-            self.address(device), client_id=f"d-{ids.new().hex}", keep_session=False, **options
+            self.address(device),
+            client_id=f"d-{ids.new().hex}",
+            persistent_session=False,
+            **options,
         )
 
     def admit(self, people: list[Device]) -> None:
@@ -129,7 +132,7 @@ class Gate:
         async with mqtt.connected(
             self.broker.environment["FARMIQ_DEVICES_MQTT_URL"],
             client_id=f"mark-{mark.decode()}",
-            keep_session=False,
+            persistent_session=False,
         ) as link:
             await link.until_up()
             await link.publish("iot/telemetry/mark/f/b/d/x", mark)
@@ -158,7 +161,7 @@ async def gate(broker: stack.Stack, tasks: asyncio.TaskGroup) -> AsyncIterator[G
 
 async def _hear(gate: Gate) -> None:
     while True:
-        messages = await gate.listener.batch(most=500, linger_s=0.01)
+        messages = await gate.listener.batch(max_messages=500, linger_s=0.01)
         gate.heard += [(each.topic, each.payload) for each in messages]
         gate.listener.ack(messages)
 
@@ -205,13 +208,13 @@ async def test_no_subscription_brings_anything_but_ones_own(gate: Gate) -> None:
             answers = await _subscribe(link, wide)
             assert answers == [0x80], wide
         gateway = gate.broker.environment["FARMIQ_EDGE_MQTT_URL"]
-        async with mqtt.connected(gateway, client_id="gw", keep_session=False) as edge:
+        async with mqtt.connected(gateway, client_id="gw", persistent_session=False) as edge:
             await edge.until_up()
             for each in (other, PEOPLE[2], one):
                 for topic in down(each):
                     await edge.publish(topic, b"for you")
         while len(got) < len(down(one)):
-            got += [each.topic for each in await link.batch(most=10, linger_s=0.2)]
+            got += [each.topic for each in await link.batch(max_messages=10, linger_s=0.2)]
     assert sorted(got) == sorted(down(one))
 
 
@@ -250,11 +253,16 @@ async def test_a_retained_message_and_a_will_under_a_foreign_name_reach_nobody(g
     async def kept() -> list[bytes]:
         """What a newcomer is told; the broker may keep it a moment after it has passed it on."""
         async with mqtt.connected(
-            url, client_id=f"later-{ids.new().hex}", topics=["iot/status/#"], keep_session=False
+            url,
+            client_id=f"later-{ids.new().hex}",
+            topics=["iot/status/#"],
+            persistent_session=False,
         ) as later:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(5):
-                    return [each.payload for each in await later.batch(most=10, linger_s=0.5)]
+                    return [
+                        each.payload for each in await later.batch(max_messages=10, linger_s=0.5)
+                    ]
         return []
 
     assert await until(kept) == [b"own will"]
@@ -333,22 +341,22 @@ async def test_the_registry_is_written_to_the_broker_and_kept_there(
     file = tmp_path / "users.conf"
     async with db.pool(edge_db.url, name="test") as pool:
         users = users_of(pool, file, own=["GATEWAY"], pid_file=None)
-        assert (await users.keep())["users"]
-        assert (await users.keep()) == {"users": 0}
+        assert (await users.refresh())["users"]
+        assert (await users.refresh()) == {"users": 0}
         async with db.transaction(pool) as tx:
             await desk.add(tx, at(PEOPLE[0].where), actor="test")
-        assert (await users.keep())["users"]
+        assert (await users.refresh())["users"]
         assert '"t/d"' in file.read_text()
         file.write_text("somebody changed it")
-        await users.keep()
+        await users.refresh()
         assert '"t/d"' in file.read_text()
         assert users.problem is None
         lost = users_of(pool, file, own=["GATEWAY"], pid_file=tmp_path / "no.pid")
         file.unlink()
-        await lost.keep()
+        await lost.refresh()
         assert "names no running broker" in (lost.problem or "")
         nowhere = users_of(pool, tmp_path / "no" / "where.conf", own=["GATEWAY"], pid_file=None)
-        await nowhere.keep()
+        await nowhere.refresh()
         assert "No such file" in (nowhere.problem or "")
     assert broker.environment["FARMIQ_EDGE_BROKER_OWN_USERS"] == "GATEWAY,DEVICES,LOG,KEEPER"
 

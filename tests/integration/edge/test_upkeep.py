@@ -156,7 +156,7 @@ def test_any_order_and_split_gives_the_same_in_the_database(
         device_id = f"d-{ids.new()}"
         sent = [*seqs, *rng.choices(sorted(seqs), k=5)]
         rng.shuffle(sent)
-        async with db.pool(edge_db.url, name="test", most=1) as pool:
+        async with db.pool(edge_db.url, name="test", max_size=1) as pool:
             while sent:
                 cut = rng.randint(1, len(sent))
                 await note(pool, sent[:cut], device_id)

@@ -43,7 +43,7 @@ class Small:
         text = engine.configuration(
             name="small", store=self.folder / "store", mqtt_port=mqtt_port, nats_port=nats_port,
             monitor_port=monitor_port, sync="2m",
-            users=[(user, "pw") for user in (found.reader, found.writer, engine.KEEPER)],
+            users=[(user, "pw") for user in (found.reader, found.writer, engine.STORE_USER)],
         )  # fmt: skip
         text = text.replace(str(engine.STORE_LIMIT_BYTES), str(STORE_BYTES))
         files.write_private(self.folder / "nats.conf", text)
@@ -92,7 +92,7 @@ def device(small: Small, *, name: str = "") -> contextlib.AbstractAsyncContextMa
     return mqtt.connected(
         small.url("devices"),
         client_id=name or f"d-{ids.new().hex}",
-        keep_session=False,
+        persistent_session=False,
         backoff=Backoff(cap_s=0.5),
     )
 
@@ -104,11 +104,11 @@ async def retained(small: Small) -> set[str]:
         await link.publish("iot/status/t/f/b/d", b"here", retain=True)
     async with mqtt.connected(
         small.url("gateway"), client_id=f"later-{ids.new().hex}", topics=["iot/#"],
-        keep_session=False,
+        persistent_session=False,
     ) as later:  # fmt: skip
         found: set[str] = set()
         while "iot/status/t/f/b/d" not in found:
-            found |= {each.topic for each in await later.batch(most=500, linger_s=0.2)}
+            found |= {each.topic for each in await later.batch(max_messages=500, linger_s=0.2)}
         return found
 
 
@@ -143,7 +143,7 @@ async def test_broker_that_retained_messages_have_filled_lets_devices_in_again(
     """As a version before left it: nobody gets an answer to CONNECT."""
     async with device(small) as greedy:
         await greedy.until_up()
-        with contextlib.suppress(mqtt.Disconnected):
+        with contextlib.suppress(mqtt.DisconnectedError):
             for number in range(150):
                 await greedy.publish(f"iot/telemetry/t/f/b/d/m{number}", LONG, retain=True)
     async with device(small) as link:
@@ -168,7 +168,7 @@ async def test_full_queue_lets_clients_in_and_takes_messages_again_when_it_is_ta
         sending = asyncio.gather(
             *(sender.publish("iot/telemetry/t/f/b/d/m", LONG) for _ in range(150))
         )
-        with pytest.raises(mqtt.Disconnected):
+        with pytest.raises(mqtt.DisconnectedError):
             await sending
     await store.look()
     assert store.use is not None
@@ -180,7 +180,7 @@ async def test_full_queue_lets_clients_in_and_takes_messages_again_when_it_is_ta
             await sender.until_up()
 
             async def taken() -> bool:
-                with contextlib.suppress(mqtt.Disconnected):
+                with contextlib.suppress(mqtt.DisconnectedError):
                     await sender.until_up()
                     await sender.publish("iot/telemetry/t/f/b/d/m", LONG)
                     return True
@@ -192,4 +192,4 @@ async def test_full_queue_lets_clients_in_and_takes_messages_again_when_it_is_ta
 
 async def _take(gateway: mqtt.Client) -> None:
     while True:
-        gateway.ack(await gateway.batch(most=10, linger_s=0.01))
+        gateway.ack(await gateway.batch(max_messages=10, linger_s=0.01))

@@ -13,7 +13,7 @@ from farmiq.plumbing import amqp, consume
 from farmiq.plumbing import delivery as deliveries
 from farmiq.plumbing.amqp import BusDownError, Exchange, Publisher, Queue, Topology
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.consume import Consumer, Handle, Refused, Route
+from farmiq.plumbing.consume import Consumer, Handle, Rejection, Route
 from tests.integration.plumbing.relay import relay
 from tests.integration.plumbing.test_amqp import outgoing, read_one, waiting
 from tests.support.until import until
@@ -81,7 +81,7 @@ async def dead(url: str, count: int) -> bool:
 
 
 def taking(into: list[list[bytes]]) -> Handle:
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         into.append(bodies)
         return {}
 
@@ -93,7 +93,7 @@ async def test_what_is_confirmed_is_consumed_in_batches(publisher: Publisher, vh
     batches: list[list[bytes]] = []
 
     await publisher.publish(outgoing(*sent), timeout_s=60)
-    async with consuming(vhost, taking(batches), most=50, linger_s=60) as consumer:
+    async with consuming(vhost, taking(batches), max_messages=50, linger_s=60) as consumer:
         await until(lambda: consumer.settled == 150)
 
     assert [body for batch in batches for body in batch] == sent
@@ -109,9 +109,9 @@ async def test_what_can_never_be_taken_is_dead_at_once_byte_for_byte(
     odd = bytes(range(256)) * 3
     handled: list[bytes] = []
 
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         handled.extend(bodies)
-        return {index: Refused("no JSON") for index, body in enumerate(bodies) if body == odd}
+        return {index: Rejection("no JSON") for index, body in enumerate(bodies) if body == odd}
 
     await publisher.publish(outgoing(b"1", odd, b"2", b"3"), timeout_s=60)
     async with consuming(vhost, handle) as consumer:
@@ -131,8 +131,8 @@ async def test_what_can_never_be_taken_is_dead_at_once_byte_for_byte(
 
 
 async def test_all_of_a_batch_may_be_refused(publisher: Publisher, vhost: str) -> None:
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
-        return dict.fromkeys(range(len(bodies)), Refused("no"))
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
+        return dict.fromkeys(range(len(bodies)), Rejection("no"))
 
     await publisher.publish(outgoing(b"1", b"2", b"3"), timeout_s=60)
     async with consuming(vhost, handle) as consumer:
@@ -150,7 +150,7 @@ async def test_what_fails_is_tried_five_times_with_growing_gaps_and_then_dead(
     taken: list[bytes] = []
     loop = asyncio.get_running_loop()
 
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         if b"poison" in bodies:
             if len(bodies) == 1:
                 tried_at.append(loop.time())
@@ -183,9 +183,9 @@ async def test_a_failure_that_passes_costs_attempts_but_nothing_else(
 ) -> None:
     tries: list[bytes] = []
 
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         tries.extend(bodies)
-        return {0: Refused("not yet", final=False)} if len(tries) < 3 else {}
+        return {0: Rejection("not yet", final=False)} if len(tries) < 3 else {}
 
     await publisher.publish(outgoing(b"1"), timeout_s=60)
     async with consuming(vhost, handle) as consumer:
@@ -210,10 +210,10 @@ async def test_a_message_that_already_died_in_its_queue_survives_its_retries(
     assert letter.headers["x-death"]
     tries = 0
 
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         nonlocal tries
         tries += len(bodies)
-        return {0: Refused("not yet", final=False)} if tries < 4 else {}
+        return {0: Rejection("not yet", final=False)} if tries < 4 else {}
 
     async with amqp.connection(vhost, name="test") as opened:
         outbox = await consume.confirming(opened)
@@ -228,7 +228,7 @@ async def test_what_a_handler_could_not_do_now_it_is_asked_again(
 ) -> None:
     seen: list[list[bytes]] = []
 
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         seen.append(bodies)
         if len(seen) <= 2:
             raise AwayError("no connection")
@@ -251,7 +251,7 @@ async def test_an_outage_of_any_length_does_not_end_in_dead_letters(
     tries = 0
     taken: set[bytes] = set()
 
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         nonlocal tries
         tries += 1
         if tries <= 200:
@@ -274,7 +274,7 @@ async def test_an_outage_of_any_length_does_not_end_in_dead_letters(
 async def test_an_outage_is_a_problem_that_is_named_and_keeps_the_message(
     publisher: Publisher, vhost: str
 ) -> None:
-    async def handle(_: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(_: list[bytes]) -> Mapping[int, Rejection]:
         raise AwayError("no connection")
 
     async with consuming(vhost, handle) as consumer:
@@ -287,8 +287,8 @@ async def test_an_outage_is_a_problem_that_is_named_and_keeps_the_message(
 async def test_without_a_queue_for_the_dead_nothing_is_acknowledged(
     publisher: Publisher, vhost: str
 ) -> None:
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
-        return {index: Refused("no") for index, body in enumerate(bodies) if body == b"bad"}
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
+        return {index: Rejection("no") for index, body in enumerate(bodies) if body == b"bad"}
 
     await publisher.publish(outgoing(b"good"), timeout_s=60)  # it declares everything when it opens
     async with consuming(vhost, handle) as consumer:
@@ -309,7 +309,7 @@ async def test_a_broker_that_goes_and_comes_is_used_again(
 ) -> None:
     got: set[bytes] = set()
 
-    async def handle(bodies: list[bytes]) -> Mapping[int, Refused]:
+    async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         got.update(bodies)
         return {}
 

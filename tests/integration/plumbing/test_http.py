@@ -186,7 +186,7 @@ async def test_body_too_large_by_its_header_is_refused_before_it_comes(
     server: HttpServer, free_port: Callable[[], int], expect: bytes
 ) -> None:
     async def taken(request: Request) -> dict[str, int]:
-        return {"size": len(await http.body(request, what="a thing", most=1000))}
+        return {"size": len(await http.body(request, what="a thing", max_bytes=1000))}
 
     server.app.add_api_route("/taken", taken, methods=["POST"])
     port = free_port()

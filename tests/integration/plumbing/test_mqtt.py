@@ -20,7 +20,7 @@ import trustme
 
 from farmiq.plumbing import mqtt
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.mqtt import Client, Disconnected, Message, Will
+from farmiq.plumbing.mqtt import Client, DisconnectedError, Message, Will
 from farmiq.plumbing.tls import Tls
 from farmiq.stack import broker as engine
 from farmiq.stack import processes
@@ -42,7 +42,7 @@ class Broker:
         return connected(self.server.gateway_url, **{**usual, **options})
 
     def device(self, **options: Any) -> AbstractAsyncContextManager[Client]:
-        usual: dict[str, Any] = {"client_id": "device-1", "keep_session": False}
+        usual: dict[str, Any] = {"client_id": "device-1", "persistent_session": False}
         return connected(self.server.devices_url, **{**usual, **options})
 
     async def kill(self) -> None:
@@ -96,7 +96,7 @@ async def take(client: Client, count: int) -> list[Message]:
     taken: list[Message] = []
     async with asyncio.timeout(60):
         while len(taken) < count:
-            taken += await client.batch(most=count - len(taken), linger_s=0.0)
+            taken += await client.batch(max_messages=count - len(taken), linger_s=0.0)
     return taken
 
 
@@ -105,7 +105,7 @@ async def take_all(client: Client, *wanted: str) -> list[Message]:
     taken: list[Message] = []
     async with asyncio.timeout(60):
         while not set(wanted) <= set(names(taken)):
-            taken += await client.batch(most=1, linger_s=0.0)
+            taken += await client.batch(max_messages=1, linger_s=0.0)
     return taken
 
 
@@ -114,7 +114,7 @@ async def take_until(client: Client, *wanted: str) -> list[str]:
     seen: dict[str, None] = {}
     async with asyncio.timeout(60):
         while not set(wanted) <= set(seen):
-            messages = await client.batch(most=1, linger_s=0.0)
+            messages = await client.batch(max_messages=1, linger_s=0.0)
             seen |= dict.fromkeys(names(messages))
             client.ack(messages)
     return list(seen)
@@ -145,8 +145,8 @@ async def test_a_batch_waits_for_what_follows_and_is_bounded(own: Broker) -> Non
         await publish(device, *(str(number) for number in range(10)))
         await until(lambda: gateway.waiting == 10)
 
-        first = await gateway.batch(most=4, linger_s=5.0)
-        rest = await gateway.batch(most=100, linger_s=0.01)
+        first = await gateway.batch(max_messages=4, linger_s=5.0)
+        rest = await gateway.batch(max_messages=100, linger_s=0.01)
 
         assert names(first + rest) == [str(number) for number in range(10)]
         assert (len(first), len(rest), gateway.waiting) == (4, 6, 0)
@@ -204,7 +204,7 @@ async def test_a_killed_broker_is_found_again_and_nothing_acknowledged_is_lost(
         gateway.ack(await take(gateway, 1))
         await durable.kill()
         await until(lambda: device.problem() and gateway.problem())
-        with pytest.raises(Disconnected):
+        with pytest.raises(DisconnectedError):
             await device.publish(TOPIC, b"while it is away")
 
         await durable.restart()
@@ -220,7 +220,7 @@ async def test_a_batch_is_never_empty_even_if_the_connection_is_lost_meanwhile(
     async with impatient.gateway() as gateway, impatient.device() as device:
         await publish(device, "a")
         await until(lambda: gateway.waiting)
-        lingering = asyncio.create_task(gateway.batch(most=10, linger_s=1.0))
+        lingering = asyncio.create_task(gateway.batch(max_messages=10, linger_s=1.0))
         await impatient.restart()
 
         assert set(names(await lingering)) == {"a"}
@@ -233,7 +233,7 @@ async def test_a_publish_under_way_when_the_broker_dies_is_not_called_done(durab
         results = await asyncio.gather(*waiting, return_exceptions=True)
 
         unkndurable = [one for one in results if one is not None]
-        assert all(isinstance(one, Disconnected) for one in unkndurable)
+        assert all(isinstance(one, DisconnectedError) for one in unkndurable)
         acknowledged = len(results) - len(unkndurable)
         await durable.restart()
     async with durable.gateway() as gateway:
@@ -242,7 +242,7 @@ async def test_a_publish_under_way_when_the_broker_dies_is_not_called_done(durab
 
 async def test_more_than_may_wait_pauses_reading_and_loses_nothing(own: Broker) -> None:
     sent = [str(number) for number in range(80)]
-    async with own.gateway(most_waiting=5) as gateway, own.device() as device:
+    async with own.gateway(max_waiting=5) as gateway, own.device() as device:
         await publish(device, *sent)
         await until(lambda: gateway.waiting >= 5)
         most = 0
@@ -323,7 +323,7 @@ async def test_acknowledgements_leave_between_publishes_never_inside_of_one(own:
             for number in range(100)
         ]
         while len(taken) < 400:
-            batch = await gateway.batch(most=7, linger_s=0.0)
+            batch = await gateway.batch(max_messages=7, linger_s=0.0)
             gateway.ack(batch)
             taken += batch
         await asyncio.gather(*giving)
@@ -335,14 +335,14 @@ async def test_acknowledgements_leave_between_publishes_never_inside_of_one(own:
 async def test_large_messages_pause_reading_by_their_bytes(own: Broker) -> None:
     """However few they are: memory is bounded in bytes, and nothing is lost."""
     sent = [f"{number:02}" + "x" * 100_000 for number in range(20)]
-    async with own.gateway(most_waiting_bytes=250_000) as gateway, own.device() as device:
+    async with own.gateway(max_waiting_bytes=250_000) as gateway, own.device() as device:
         await publish(device, *sent)
         await until(lambda: gateway.waiting >= 3)
         assert gateway.waiting == 3
         taken: list[Message] = []
         async with asyncio.timeout(60):
             while len(taken) < len(sent):
-                batch = await gateway.batch(most=2, linger_s=0.0)
+                batch = await gateway.batch(max_messages=2, linger_s=0.0)
                 gateway.ack(batch)
                 taken += batch
 
@@ -360,7 +360,7 @@ async def test_a_publish_that_is_never_acknowledged_is_given_up(
         processes.send(silent, signal.SIGSTOP)
         try:
             await until(lambda: brokers.is_stopped(own.server.pid))
-            with pytest.raises(Disconnected, match="no acknowledgement within"):
+            with pytest.raises(DisconnectedError, match="no acknowledgement within"):
                 await device.publish(TOPIC, b"into the silence")
         finally:
             processes.send(silent, signal.SIGCONT)
@@ -374,7 +374,7 @@ async def test_a_wrong_password_is_said(own: Broker) -> None:
     async with mqtt.connected(url, client_id="gateway-1", topics=[UP]) as client:
         await until(lambda: "refused" in (client.problem() or ""))
         assert client.problem() == "broker: refused: Not authorized"
-        with pytest.raises(Disconnected, match="Not authorized"):
+        with pytest.raises(DisconnectedError, match="Not authorized"):
             await client.publish(TOPIC, b"x")
 
 
@@ -490,7 +490,7 @@ async def test_a_pause_over_tls_loses_nothing(secured: Secured) -> None:
     sent = [str(number) for number in range(60)]
     async with (
         connected(
-            secured.url, client_id="gateway-1", topics=[UP], tls=secured.tls, most_waiting=4
+            secured.url, client_id="gateway-1", topics=[UP], tls=secured.tls, max_waiting=4
         ) as gateway,
         connected(secured.url, client_id="device-1", tls=secured.tls) as device,
     ):
@@ -498,7 +498,7 @@ async def test_a_pause_over_tls_loses_nothing(secured: Secured) -> None:
         taken: list[Message] = []
         async with asyncio.timeout(60):
             while len(taken) < len(sent):
-                batch = await gateway.batch(most=2, linger_s=0.0)
+                batch = await gateway.batch(max_messages=2, linger_s=0.0)
                 gateway.ack(batch)
                 taken += batch
 

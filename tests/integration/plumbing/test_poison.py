@@ -10,7 +10,7 @@ import pytest
 from farmiq.plumbing import amqp, amqp_salvage, consume
 from farmiq.plumbing import delivery as deliveries
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.consume import Refused
+from farmiq.plumbing.consume import Rejection
 from farmiq.plumbing.delivery import Properties
 from tests.integration.plumbing.relay import relay
 from tests.integration.plumbing.test_amqp import read_one, waiting
@@ -107,8 +107,8 @@ async def test_what_cannot_be_decoded_is_dead_once_and_its_neighbours_are_taken(
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 async def test_what_cannot_be_written_again_is_left_out_and_named(vhost: str, name: str) -> None:
-    async def refuse(bodies: list[bytes]) -> Mapping[int, Refused]:
-        return dict.fromkeys(range(len(bodies)), Refused("no"))
+    async def refuse(bodies: list[bytes]) -> Mapping[int, Rejection]:
+        return dict.fromkeys(range(len(bodies)), Rejection("no"))
 
     await put(vhost, (b"1", Raw(UNWRITABLE[name])), (b"2", Properties()))
     async with consuming(vhost, refuse):
@@ -168,7 +168,7 @@ async def test_one_at_a_time_is_over_when_as_many_came_as_were_on_the_way(
     some = [(str(number).encode(), Properties()) for number in range(60)]
     async with relay(vhost, free_port()) as between:
         await between.up()
-        async with consuming(between.url, taking(batches), most=5, linger_s=1) as consumer:
+        async with consuming(between.url, taking(batches), max_messages=5, linger_s=1) as consumer:
             await between.down()
             await until(consumer.problem)
             await put(vhost, *some)

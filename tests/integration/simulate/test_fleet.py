@@ -16,7 +16,7 @@ from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata
 from farmiq.plumbing import mqtt
 from farmiq.simulate import camera, camera_account, camera_faults, fleet
 from farmiq.simulate.camera import Camera, Firmware
-from farmiq.simulate.fleet import Pace, SimulatedCamera
+from farmiq.simulate.fleet import SimulatedCamera, Timing
 from farmiq.simulate.journal import Journal
 
 FAULTS = replace(camera_faults.ALL, looping=0.0, deaths=0.2)
@@ -44,7 +44,7 @@ class Counterpart:
     async def listen(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                messages = await self.link.batch(most=100, linger_s=0.0)
+                messages = await self.link.batch(max_messages=100, linger_s=0.0)
                 self.link.ack(messages)
                 for message in messages:
                     place = wire.parse_topic(message.topic)
@@ -92,7 +92,7 @@ class Counterpart:
 async def counterpart(broker: stack.Stack) -> AsyncIterator[Counterpart]:
     url = broker.environment["FARMIQ_CLOUD_MQTT_URL"]
     async with mqtt.connected(
-        url, client_id="other-side", topics=dialects.UP, keep_session=False
+        url, client_id="other-side", topics=dialects.UP, persistent_session=False
     ) as link:
         await link.until_up()
         other = Counterpart(link)
@@ -112,7 +112,7 @@ def made(broker: stack.Stack, folder: Path, journal: Journal) -> list[SimulatedC
         folder / "cards",
         journal,
         faults=FAULTS,
-        pace=Pace(every_s=0.1),
+        timing=Timing(every_s=0.1),
         firmware=Firmware(answer_s=5),
     )
 
@@ -146,7 +146,7 @@ async def test_what_nobody_can_ask_for_ends_no_run(broker: stack.Stack, tmp_path
             if each.kit.speech.dialect == "esp32cam"
         )
         firmware = Firmware(volunteers=False, answer_s=0.1, listens_s=0.1)
-        strict.camera = camera.kept(Camera(firmware), await strict._capture())
+        strict.camera = camera.with_image(Camera(firmware), await strict._capture())
         await strict.deliver()
         assert (strict.waiting, strict.stranded) == (1, 1)
         await strict.live(wakes=1)

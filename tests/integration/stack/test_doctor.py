@@ -147,6 +147,6 @@ async def test_station_without_an_agent_is_told_how_to_start_it(
 def test_clock_that_is_far_off_is_bad() -> None:
     offsets_s = (2.0, -2.0, -31.0, 86_400.0)
 
-    found = [doctor.judge_clock("clock", each, "the cloud").healthy for each in offsets_s]
+    found = [doctor.check_clock("clock", each, "the cloud").healthy for each in offsets_s]
 
     assert found == [True, True, False, False]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from farmiq.messages import bus, catalogue, envelope, telemetry
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from tests.unit.messages import examples
 
 REQUIRED = (
@@ -22,7 +22,7 @@ REQUIRED = (
 
 
 def reasons(raw: bytes) -> list[str]:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         bus.read(raw)
     return refused.value.reasons
 

@@ -9,7 +9,7 @@ import pytest
 
 from farmiq.messages import bus, catalogue, mqtt, topics
 from farmiq.messages.catalogue import Direction
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from tests.unit.messages import samples
 
 ROUTING_KEYS = {
@@ -45,14 +45,14 @@ def encoded(value: Any) -> bytes:
 def reasons_on_mqtt(event_type: str, **payload: Any) -> list[str]:
     sample = samples.from_device(event_type)
     changed = {**sample.envelope, "payload": {**sample.envelope["payload"], **payload}}
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         mqtt.read(sample.topic, encoded(changed))
     return refused.value.reasons
 
 
 def reasons_on_the_bus(event_type: str, **payload: Any) -> list[str]:
     event = samples.on_the_bus(event_type)
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         bus.read(encoded({**event, "payload": {**event["payload"], **payload}}))
     return refused.value.reasons
 
@@ -124,7 +124,7 @@ def test_only_what_is_required_is_enough_and_absent_stays_absent(name: str) -> N
 def test_each_required_field_of_a_payload_is_missed(name: str) -> None:
     kind = catalogue.BUS[name].payload
     needed = [f.encode_name for f in msgspec.structs.fields(kind) if f.required]
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         bus.read(encoded({**samples.on_the_bus(name), "payload": {}}))
     assert refused.value.reasons == [
         f"missing required field `{field}` - at `$.payload`" for field in needed

@@ -1,4 +1,4 @@
-"""Reading JSON: a value, or Invalid with reasons; never anything else, whatever the bytes."""
+"""Reading JSON: a value, or InvalidError with reasons; never anything else, whatever the bytes."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from farmiq.messages import bus, check, envelope, telemetry
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.telemetry import Reading
 from tests.unit.messages import examples
 
@@ -24,7 +24,7 @@ def read(raw: bytes) -> Reading:
 
 
 def reasons(raw: bytes) -> list[str]:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         read(raw)
     assert refused.value.reasons
     return refused.value.reasons
@@ -129,7 +129,7 @@ def outcome(reader: Callable[[Any], Any], raw: bytes) -> tuple[Any, list[str] | 
     """(the value, None) or (None, why it was refused)."""
     try:
         return reader(raw), None
-    except Invalid as invalid:
+    except InvalidError as invalid:
         return None, invalid.reasons
 
 

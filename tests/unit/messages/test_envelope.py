@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from farmiq.messages import envelope
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from tests.unit.messages import examples
 
 FIELDS = (
@@ -16,7 +16,7 @@ FIELDS = (
 
 
 def reasons(raw: bytes) -> list[str]:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         envelope.read(raw)
     return refused.value.reasons
 

@@ -14,7 +14,7 @@ import pytest
 
 from farmiq.cloud.ingestion import batch
 from farmiq.messages import bus, catalogue, envelope, mqtt, topics
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.topics import Place, SessionTopic
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -99,7 +99,7 @@ def test_the_batch_that_is_wrong_on_purpose_gets_the_documented_words() -> None:
 
 
 def test_the_schematic_envelope_is_refused_for_its_placeholders() -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         bus.read(raw("001.envelope.schematic.json"))
 
     said = "; ".join(refused.value.reasons)

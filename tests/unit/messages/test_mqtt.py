@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from farmiq.messages import catalogue, mqtt
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.telemetry import Reading
 from farmiq.messages.topics import EventTopic, SessionTopic
 from tests.unit.messages import examples, samples
 
 
 def reasons(topic: str, raw: bytes) -> list[str]:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         mqtt.read(topic, raw)
     return refused.value.reasons
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from farmiq.messages import envelope, receipt
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from tests.unit.messages.examples import AT, EVENT_ID, PLACE
 
 STORED = (UUID(int=1), UUID(int=2))
@@ -36,5 +36,5 @@ def test_a_receipt_may_be_empty() -> None:
     [b"{}", b"[]", b'{"event_ids":["x"],"rejected":[]}', b'{"event_ids":[],"rejected":{}}'],
 )
 def test_an_odd_receipt_is_refused(payload: bytes) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         receipt.read(msgspec.Raw(payload))

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.messages import bus, mqtt
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from tests.support import bad_input
 from tests.support.bad_input import Draft
 
 
 def refused(read: Callable[..., Any], *given: Any) -> list[str]:
-    with pytest.raises(Invalid) as refusal:
+    with pytest.raises(InvalidError) as refusal:
         read(*given)
     return refusal.value.reasons
 

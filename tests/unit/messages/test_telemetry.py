@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from farmiq.messages import telemetry
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.telemetry import Reading
 
 
@@ -16,7 +16,7 @@ def read(payload: Any, metric_type: str = "temperature") -> Reading:
 
 
 def reasons(payload: Any, metric_type: str = "temperature") -> list[str]:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         read(payload, metric_type)
     return refused.value.reasons
 
@@ -64,5 +64,5 @@ def test_the_bus_carries_the_long_form_only() -> None:
     kept = telemetry.read_ingested(msgspec.Raw(msgspec.json.encode(READING)))
 
     assert kept == READING
-    with pytest.raises(Invalid, match="missing required field `metric_type`"):
+    with pytest.raises(InvalidError, match="missing required field `metric_type`"):
         telemetry.read_ingested(msgspec.Raw(b'{"value":21.5,"unit":"C"}'))

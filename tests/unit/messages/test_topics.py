@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.messages import topics
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.topics import (
     CameraTopic,
     CommandTopic,
@@ -66,13 +66,13 @@ def test_a_cameras_topics_are_parsed_back(mac: str) -> None:
     ],
 )
 def test_a_session_is_named_by_a_uuid(odd: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         topics.parse(f"iot/weighvision/t/f/b/s/session/{odd}/weighvision.weight.recorded")
     assert refused.value.reasons == [f"topic level sessionId is not a UUID: {odd!r}"]
 
 
 def test_a_camera_has_four_topics() -> None:
-    with pytest.raises(Invalid, match="channel is none of status, data, ack, cmd: 'more'"):
+    with pytest.raises(InvalidError, match="channel is none of status, data, ack, cmd: 'more'"):
         topics.parse("device/aa:bb:cc:dd:ee:ff/more")
 
 
@@ -103,13 +103,13 @@ def test_every_odd_level_is_refused_by_name(name: str, odd: str) -> None:
     levels = TOPIC.split("/")
     levels[2 + LEVELS.index(name)] = odd
 
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         topics.parse("/".join(levels))
     assert refused.value.reasons == [f"topic level {name} is not an id: {odd!r}"]
 
 
 def test_all_odd_levels_are_listed_at_once() -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         topics.parse("iot/telemetry/ /ok/+/ok/#")
     assert len(refused.value.reasons) == 3
 
@@ -147,21 +147,21 @@ def test_a_level_of_128_characters_is_still_an_id() -> None:
     ],
 )
 def test_a_topic_outside_the_map_is_refused(topic: str) -> None:
-    with pytest.raises(Invalid, match="not in the topic map"):
+    with pytest.raises(InvalidError, match="not in the topic map"):
         topics.parse(topic)
 
 
 def test_a_trailing_newline_is_refused() -> None:
-    with pytest.raises(Invalid, match="metricType is not an id"):
+    with pytest.raises(InvalidError, match="metricType is not an id"):
         topics.parse(f"{TOPIC}\n")
 
 
 def test_length_is_counted_in_bytes() -> None:
     fits = "ä" * (topics.MAX_TOPIC_BYTES // 2)
 
-    with pytest.raises(Invalid, match="not in the topic map"):
+    with pytest.raises(InvalidError, match="not in the topic map"):
         topics.parse(fits)
-    with pytest.raises(Invalid, match="longer than 512 bytes"):
+    with pytest.raises(InvalidError, match="longer than 512 bytes"):
         topics.parse(f"{fits}x")
 
 
@@ -176,7 +176,7 @@ def outcome(topic: str) -> tuple[Topic | None, list[str]]:
     """(what it says, []) or (None, why it was refused)."""
     try:
         return topics.parse(topic), []
-    except Invalid as refused:
+    except InvalidError as refused:
         return None, refused.reasons
 
 

@@ -7,7 +7,7 @@ import bcrypt
 
 from farmiq.nats_users import Account
 from farmiq.plumbing import nats_jwt
-from farmiq.plumbing.broker_callout import CLIENT_ID, MAX_CHECKS, MAX_REFUSALS, Callout
+from farmiq.plumbing.broker_callout import CLIENT_ID, MAX_CHECKS, MAX_REJECTIONS, Callout
 from farmiq.plumbing.broker_log import LOGIN
 
 
@@ -46,8 +46,8 @@ async def test_crowd_of_invented_logins_hides_no_login_that_was_right() -> None:
     for number in range(1000):
         asked._note(LOGIN, f"invented-{number}", "10.0.0.9", "no such login")
     asked._note(CLIENT_ID, "t/d", "10.0.0.7", "not its own")
-    found = asked.refusals()
-    assert len(found) == MAX_REFUSALS + 2
+    found = asked.rejections()
+    assert len(found) == MAX_REJECTIONS + 2
     assert found.total() == 1001
     assert {one.host for one in found if one.user == "t/d"} == {"10.0.0.7"}
-    assert not asked.refusals()
+    assert not asked.rejections()

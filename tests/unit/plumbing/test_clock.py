@@ -47,11 +47,11 @@ def test_a_clock_that_jumps_again_has_to_be_steady_for_a_day_from_then() -> None
 def test_a_clock_far_ahead_after_a_start_is_not_believed_until_it_is_steady_or_confirmed() -> None:
     after_a_start = Steadiness()
     ahead = START + timedelta(days=3)
-    assert after_a_start.jump_s(ahead, mono_s=10.0, kept=START) == DAYS_S
-    assert after_a_start.jump_s(ahead, mono_s=11.0, kept=ahead) == 0.0
-    assert Steadiness().jump_s(START + timedelta(minutes=5), mono_s=10.0, kept=START) == 0.0
+    assert after_a_start.jump_s(ahead, mono_s=10.0, believed_at=START) == DAYS_S
+    assert after_a_start.jump_s(ahead, mono_s=11.0, believed_at=ahead) == 0.0
+    assert Steadiness().jump_s(START + timedelta(minutes=5), mono_s=10.0, believed_at=START) == 0.0
 
     alone = Steadiness()
-    assert alone.jump_s(ahead, mono_s=10.0, kept=START) == DAYS_S
+    assert alone.jump_s(ahead, mono_s=10.0, believed_at=START) == DAYS_S
     later = ahead + timedelta(seconds=BELIEVED_AFTER_S)
-    assert alone.jump_s(later, mono_s=10.0 + BELIEVED_AFTER_S, kept=START) == 0.0
+    assert alone.jump_s(later, mono_s=10.0 + BELIEVED_AFTER_S, believed_at=START) == 0.0

@@ -199,7 +199,7 @@ async def test_a_check_that_cannot_even_be_given_up_keeps_nobody_waiting(
         assert said["problems"] == {"frozen": "the check did not end within 0.05 s"}
     assert asked == 1  # a probe that comes every second must not pile them up
     thawed.set()
-    await until(lambda: all(one.task.done() for one in server._asking.values()))
+    await until(lambda: all(one.task.done() for one in server._open_checks.values()))
 
 
 async def test_readiness_is_told_while_services_come_and_go(
@@ -341,10 +341,10 @@ async def test_an_engine_is_not_asked_again_for_each_request(
 @pytest.fixture
 def taking(server: HttpServer) -> HttpServer:
     async def take(request: Request) -> dict[str, int]:
-        return {"size": len(await http.body(request, what="a thing", most=10))}
+        return {"size": len(await http.body(request, what="a thing", max_bytes=10))}
 
     async def take_any(request: Request) -> dict[str, int]:
-        return {"size": len(await http.body(request, what="a thing", most=10, kind=None))}
+        return {"size": len(await http.body(request, what="a thing", max_bytes=10, kind=None))}
 
     server.app.add_api_route("/take", take, methods=["POST"])
     server.app.add_api_route("/take-any", take_any, methods=["POST"])

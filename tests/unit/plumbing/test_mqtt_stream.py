@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.plumbing import mqtt_stream
-from farmiq.plumbing.mqtt_stream import Malformed, Message, Stream
+from farmiq.plumbing.mqtt_stream import MalformedPacketError, Message, Stream
 
-ALL = {"most": 10**9, "most_bytes": 10**9}
+ALL = {"max_messages": 10**9, "max_bytes": 10**9}
 PINGRESP, SUBACK, PUBACK = b"\xd0\x00", b"\x90\x03\x00\x01\x01", b"\x40\x02\x00\x07"
 
 
@@ -43,7 +43,7 @@ packets = st.one_of(messages, st.sampled_from([PINGRESP, SUBACK, PUBACK]))
 
 
 def run(data: bytes, cuts: list[int], **limits: int) -> tuple[list[Message], bytes]:
-    stream = Stream(connection=3, longest=2**20)
+    stream = Stream(connection=3, max_packet_bytes=2**20)
     taken: list[Message] = []
     rest = b""
     for start, stop in pairwise(sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})):
@@ -59,14 +59,14 @@ def run(data: bytes, cuts: list[int], **limits: int) -> tuple[list[Message], byt
 
 @given(st.lists(packets), st.lists(st.integers(0, 10**6)), st.integers(1, 5))
 def test_wherever_the_bytes_are_cut_the_same_packets_come_out(
-    sent: list[bytes], cuts: list[int], most: int
+    sent: list[bytes], cuts: list[int], limit: int
 ) -> None:
     data = b"".join(sent)
     taken, rest = run(data, cuts)
 
     assert rest == b"".join(packet for packet in sent if packet[0] & 0xF0 != 0x30)
     assert len(taken) == sum(packet[0] & 0xF0 == 0x30 for packet in sent)
-    assert run(data, []) == (taken, rest) == run(data, cuts, most=most)
+    assert run(data, []) == (taken, rest) == run(data, cuts, max_messages=limit)
 
 
 def test_a_message_says_what_the_packet_said() -> None:
@@ -78,12 +78,12 @@ def test_a_message_says_what_the_packet_said() -> None:
 
 
 def test_taking_stops_at_the_message_that_fills_the_room() -> None:
-    stream = Stream(connection=1, longest=1000)
+    stream = Stream(connection=1, max_packet_bytes=1000)
     stream.feed(publish(b"t", b"x" * 10) * 5)
 
-    assert len(stream.take(most=2, most_bytes=1000)[0]) == 2
-    assert len(stream.take(most=9, most_bytes=15)[0]) == 2
-    assert len(stream.take(most=9, most_bytes=1000)[0]) == 1
+    assert len(stream.take(max_messages=2, max_bytes=1000)[0]) == 2
+    assert len(stream.take(max_messages=9, max_bytes=15)[0]) == 2
+    assert len(stream.take(max_messages=9, max_bytes=1000)[0]) == 1
     assert stream.take(**ALL) == ([], b"")
 
 
@@ -92,7 +92,7 @@ def test_a_message_longer_than_may_be_is_cut_and_what_follows_is_not(
     size: int, cuts: list[int]
 ) -> None:
     data = publish(b"t", b"x" * size) + PINGRESP + publish(b"t", b"next")
-    stream = Stream(connection=1, longest=64)
+    stream = Stream(connection=1, max_packet_bytes=64)
     taken: list[Message] = []
     rest = b""
     for start, stop in pairwise(sorted({0, len(data), *(cut % len(data) for cut in cuts)})):
@@ -123,13 +123,13 @@ def test_what_is_no_message_of_ours_goes_to_the_library_as_it_came(packet: bytes
 
 
 def test_what_is_not_mqtt_is_said() -> None:
-    stream = Stream(connection=1, longest=64)
+    stream = Stream(connection=1, max_packet_bytes=64)
     stream.feed(b"\x32\xff\xff\xff\xff\x01")
-    with pytest.raises(Malformed, match="length does not end"):
+    with pytest.raises(MalformedPacketError, match="length does not end"):
         stream.take(**ALL)
-    stream = Stream(connection=1, longest=64)
+    stream = Stream(connection=1, max_packet_bytes=64)
     stream.feed(b"\x90\xff\x7f")
-    with pytest.raises(Malformed, match="no message"):
+    with pytest.raises(MalformedPacketError, match="no message"):
         stream.take(**ALL)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from farmiq.plumbing import pictures
-from farmiq.plumbing.pictures import Unreadable
+from farmiq.plumbing.pictures import UnreadableError
 
 FORMS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
 SECRET = b"52.5200 north"
@@ -48,7 +48,7 @@ def test_it_is_known_by_its_first_bytes(form: str) -> None:
 def test_what_is_none_of_ours_is_said(data: bytes) -> None:
     assert pictures.kind(data) is None
     for use in (pictures.look, pictures.bare, pictures.thumbnail):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableError):
             use(data)
 
 
@@ -84,22 +84,22 @@ def test_a_second_picture_behind_the_first_goes_with_its_place() -> None:
     assert SECRET not in pictures.bare(data)
 
 
-@pytest.mark.parametrize("turn", range(1, 9))
-def test_how_to_turn_it_stays(leader: int) -> None:
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_how_to_turn_it_stays(orientation: int) -> None:
     exif = told()
-    exif[0x0112] = leader
+    exif[0x0112] = orientation
     data = made("JPEG", exif=exif.tobytes())
     with Image.open(io.BytesIO(pictures.bare(data))) as opened:
-        assert opened.getexif().get(0x0112, 1) == leader
+        assert opened.getexif().get(0x0112, 1) == orientation
         assert 0x010E not in opened.getexif()
     with Image.open(io.BytesIO(pictures.thumbnail(data))) as small:
-        assert small.size == ((30, 40) if leader >= 5 else (40, 30))
+        assert small.size == ((30, 40) if orientation >= 5 else (40, 30))
 
 
 @pytest.mark.parametrize("data", SAMPLES)
 def test_whatever_is_cut_off_is_found(data: bytes) -> None:
     for end in range(0, len(data), max(1, len(data) // 50)):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableError):
             pictures.look(data[:end])
 
 
@@ -107,7 +107,7 @@ def test_a_bomb_is_not_unpacked() -> None:
     out = io.BytesIO()
     Image.new("1", (9000, 9000)).save(out, "PNG")
     for use in (pictures.look, pictures.thumbnail):
-        with pytest.raises(Unreadable, match="pixels"):
+        with pytest.raises(UnreadableError, match="pixels"):
             use(out.getvalue())
 
 
@@ -117,12 +117,12 @@ def test_damage_is_a_verdict_and_never_an_accident(data: bytes, draw: st.DataObj
     for _ in range(draw.draw(st.integers(1, 6))):
         damaged[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
     for use in (pictures.look, pictures.bare, pictures.thumbnail):
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(UnreadableError):
             use(bytes(damaged))
 
 
 @given(st.sampled_from([b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF\x10\0\0\0WEBP"]), st.binary())
 def test_anything_after_a_right_beginning_is_answered(head: bytes, rest: bytes) -> None:
     for use in (pictures.look, pictures.bare, pictures.thumbnail):
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(UnreadableError):
             use(head + rest)

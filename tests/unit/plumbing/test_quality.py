@@ -37,8 +37,8 @@ def lit(factor: float) -> Change:
 
 
 def verdicts(change: Change | None = None) -> set[str]:
-    found = (quality.judge(changed(each, change) if change else each)[0] for each in SHARP)
-    return {each.verdict for each in found}
+    found = (quality.assess(changed(each, change) if change else each)[0] for each in SHARP)
+    return {each.grade for each in found}
 
 
 def test_pictures_as_they_should_be_are_ok() -> None:
@@ -61,7 +61,7 @@ def test_a_dim_picture_is_not_called_blurred() -> None:
 
 def test_size_bytes_and_a_small_copy_are_known() -> None:
     data = changed(SHARP[0], lambda picture: picture.resize((1600, 1200)))
-    found, small = quality.judge(data)
+    found, small = quality.assess(data)
     assert (found.size_bytes, found.measures and found.measures.width_px) == (len(data), 1600)
     assert small is not None
     assert pictures.look(small).width_px == pictures.THUMBNAIL_PX
@@ -97,7 +97,7 @@ def drawn_over_and_over() -> bytes:
     ids=["empty", "bare", "cut", "text", "bomb", "large", "scans"],
 )
 def test_what_nobody_can_read_is_not_decoded_and_says_why(data: bytes, why: str) -> None:
-    found, small = quality.judge(data)
-    assert (found.verdict, found.measures, small) == ("unreadable", None, None)
+    found, small = quality.assess(data)
+    assert (found.grade, found.measures, small) == ("unreadable", None, None)
     assert found.size_bytes == len(data)
     assert why in str(found.reason)

@@ -12,8 +12,8 @@ from farmiq.edge.media.cloud_upload import IMAGE_RETRY, MAX_DELAY_S, outage_retr
 from farmiq.edge.media.cloud_upload import POLICY as EDGE
 from farmiq.plumbing import upload_rules
 from farmiq.plumbing.upload_rules import (
-    Asking,
     Policy,
+    Presigning,
     Putting,
     Rejected,
     Response,
@@ -31,7 +31,9 @@ def presign(
     status: int | None, body: Any = None, *, policy: Policy = EDGE, puts: int = 1, **more: Any
 ) -> State:
     response = Response(status, body, **more)
-    return upload_rules.after_presign(Asking(puts), response, policy, object_id="i-1", sha256=SHA)
+    return upload_rules.after_presign(
+        Presigning(puts), response, policy, object_id="i-1", sha256=SHA
+    )
 
 
 def put(status: int | None, *, policy: Policy = EDGE, left: int = 0) -> State:
@@ -47,10 +49,10 @@ def put(status: int | None, *, policy: Policy = EDGE, left: int = 0) -> State:
         (204, Putting, Stored),
         (400, Rejected, Rejected),
         (401, "unauthorized", Rejected),
-        (403, "unauthorized", Asking),
+        (403, "unauthorized", Presigning),
         (404, "unauthorized", Rejected),
         (408, Unavailable, Unavailable),
-        (412, Rejected, Asking),
+        (412, Rejected, Presigning),
         (413, Rejected, Rejected),
         (422, Rejected, Rejected),
         (429, Unavailable, Unavailable),
@@ -88,7 +90,7 @@ def test_only_what_the_receiver_read_back_counts_as_stored() -> None:
 
 def test_an_upload_that_is_not_found_afterwards_is_rejected() -> None:
     asking = put(200)
-    assert asking == Asking(0)
+    assert asking == Presigning(0)
     assert isinstance(presign(200, ADDRESS, puts=0), Rejected)
 
 
@@ -104,9 +106,9 @@ def test_an_outage_counts_against_no_image() -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (200, Asking),
-        (204, Asking),
-        (412, Asking),
+        (200, Presigning),
+        (204, Presigning),
+        (412, Presigning),
         (403, Rejected),
         (400, Rejected),
         (503, Unavailable),

@@ -23,9 +23,9 @@ from farmiq.simulate.camera import (
     Captured,
     CaptureImage,
     Chunk,
+    Delete,
     Event,
     Firmware,
-    Forget,
     Frame,
     Hello,
     Image,
@@ -97,7 +97,7 @@ def wake(
         if state.phase == "waiting":
             event = other.say()
         state, acts = camera.step(state, event, at=at)
-        gone += [act.image for act in acts if isinstance(act, Forget)]
+        gone += [act.image for act in acts if isinstance(act, Delete)]
     return state, gone
 
 
@@ -154,7 +154,7 @@ def test_an_answer_that_comes_twice_does_not_count_for_the_next_image_of_that_na
     state, _ = camera.step(Camera(card=(older,)), Woke(newer), at=0)
     state, _ = camera.step(state, Sent(), at=0)
     state, acts = camera.step(state, AckOk("IMG_001.jpg", None), at=1)
-    assert acts == (Forget(newer),)
+    assert acts == (Delete(newer),)
     state, acts = camera.step(state, AckOk("IMG_001.jpg", None), at=1.1)
     assert (acts, state.card) == ((), (older,))
 
@@ -166,7 +166,7 @@ def test_only_an_acknowledgement_of_what_was_sent_deletes(events: list[Event]) -
     for at, event in enumerate(events, start=1):
         before = state
         state, acts = camera.step(state, event, at=at)
-        gone = [act.image for act in acts if isinstance(act, Forget)]
+        gone = [act.image for act in acts if isinstance(act, Delete)]
         assert set(before.card) - set(state.card) == set(gone)
         assert not gone or (
             isinstance(event, AckOk) and before.phase == "waiting" and gone == [before.current]

@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 
 from farmiq.simulate import camera_account, captures
-from farmiq.simulate.captures import Account, Act, Line, Stored
+from farmiq.simulate.captures import Account, Act, Entry, Stored
 
 AT = datetime(2026, 11, 15, 7, tzinfo=UTC)
 
 
-def line(act: Act, number: int) -> Line:
+def line(act: Act, number: int) -> Entry:
     at = AT + timedelta(seconds=number)
-    return Line(
+    return Entry(
         act=act, mac="02AA", at=at, number=number, name="IMG_001.jpg", captured_at=at,
         sha256=f"hash {number}", size=9,
     )  # fmt: skip
@@ -27,7 +27,7 @@ def row(number: int) -> Stored:
     )  # fmt: skip
 
 
-def account(*lines: Line) -> Account:
+def account(*lines: Entry) -> Account:
     made = Account()
     for each in lines:
         made.take(each)

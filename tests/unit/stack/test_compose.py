@@ -43,7 +43,7 @@ def test_brokers_file_in_deploy_is_what_a_local_stack_writes(one: Broker) -> Non
         users=[
             (one.reader, "$GATEWAY_PASSWORD"),
             (one.log_reader, "$LOG_PASSWORD"),
-            (broker.KEEPER, "$KEEPER_PASSWORD"),
+            (broker.STORE_USER, "$KEEPER_PASSWORD"),
         ],
         callout=("$CALLOUT_ISSUER", "$CALLOUT_PASSWORD"),
         sync="always" if one.is_relied_on else broker.RELAXED_SYNC,

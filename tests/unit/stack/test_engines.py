@@ -163,6 +163,6 @@ def test_the_pid_file_of_a_crashed_server_is_removed_when_a_stranger_has_the_pid
 ) -> None:
     (tmp_path / "postmaster.pid").write_text("1\n/some/where\n")
 
-    postgres.forget_stale_pid_file(tmp_path)
+    postgres.remove_stale_pid_file(tmp_path)
 
     assert not (tmp_path / "postmaster.pid").exists()

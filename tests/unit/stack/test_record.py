@@ -97,7 +97,7 @@ def test_only_running_stack_is_found_whatever_its_name(elsewhere: Path) -> None:
 
 def test_stack_that_ended_is_not_found_and_its_note_is_removed(elsewhere: Path) -> None:
     root = _running(elsewhere / "a" / "stacks" / "demo")
-    record.forget_run(root)
+    record.remove_run(root)
 
     assert find() is None
     assert list((elsewhere / "running").iterdir()) == []

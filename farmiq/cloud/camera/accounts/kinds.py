@@ -142,17 +142,17 @@ class AlertFilter(DatedFilter):
 class CommandFilter(CameraFilter):
     device: UUID | None = None
     name: Annotated[
-        str | None, api.any_case(wire.COMMAND_NAMES), api.choice(wire.COMMAND_NAMES)
+        str | None, api.any_case(wire.COMMAND_NAMES), api.one_of(wire.COMMAND_NAMES)
     ] = None
     state: Annotated[
-        str | None, api.any_case(wire.COMMAND_STATES), api.choice(wire.COMMAND_STATES)
+        str | None, api.any_case(wire.COMMAND_STATES), api.one_of(wire.COMMAND_STATES)
     ] = None
 
 
 class QuarantineFilter(CameraFilter):
     device: UUID | None = None
     kind: Annotated[
-        str | None, api.any_case(wire.REJECTION_KINDS), api.choice(wire.REJECTION_KINDS)
+        str | None, api.any_case(wire.REJECTION_KINDS), api.one_of(wire.REJECTION_KINDS)
     ] = None
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from farmiq import api
 from farmiq.api import At
 from farmiq.cloud.completeness import Band
-from farmiq.plumbing.quality import Verdict
+from farmiq.plumbing.quality import Grade
 
 # --- bodies
 
@@ -321,7 +321,7 @@ class CameraImage(api.Model):
     observation_id: UUID | None
     created_at: At
     slot_index: int | None
-    quality: Verdict | None
+    quality: Grade | None
     quality_reason: str | None
     size_bytes: int | None
     sha256: str | None

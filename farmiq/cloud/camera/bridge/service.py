@@ -25,7 +25,7 @@ from farmiq.cloud.camera.bridge import events
 from farmiq.cloud.camera.bridge.events import Wake
 from farmiq.config import CloudSettings
 from farmiq.messages.text import storable
-from farmiq.plumbing import asking, db, http, log, schedule, tokens
+from farmiq.plumbing import db, http, http_client, log, schedule, tokens
 
 NAME = "cloud-camera-bridge"
 ROUTE = "/api/v1/ingestion/batch"
@@ -50,7 +50,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         return
     read_key(key_file)
     async with (
-        db.pool(settings.db_url.get_secret_value(), name=NAME, least=0, most=2) as pool,
+        db.pool(settings.db_url.get_secret_value(), name=NAME, min_size=0, max_size=2) as pool,
         httpx2.AsyncClient(timeout=TIMEOUT_S, verify=settings.tls.client()) as client,
     ):
         bridge = Bridge(settings, pool, client, url.rstrip("/") + ROUTE, key_file)
@@ -97,11 +97,11 @@ class Bridge:
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
             body = msgspec.json.encode({"events": batch})
             try:
-                response = await asking.ask(
+                response = await http_client.send(
                     self.client, "POST", self.url, content=body, headers=headers
                 )
-            except asking.FAILED as error:
-                return f"{self.url} was not reached: {asking.why(error)}"[:300]
+            except http_client.FAILED as error:
+                return f"{self.url} was not reached: {http_client.why(error)}"[:300]
             if response.status in REJECTED:
                 return await self._isolate_rejected(token, wakes, response)
             if not _is_accepted(response):
@@ -111,7 +111,7 @@ class Bridge:
         return None
 
     async def _isolate_rejected(
-        self, token: str, wakes: Sequence[Wake], response: asking.Said
+        self, token: str, wakes: Sequence[Wake], response: http_client.Answer
     ) -> str | None:
         """Find the rejected wake by sending them one by one; it is marked and holds up nobody."""
         if len(wakes) == 1:
@@ -192,7 +192,7 @@ async def pending_wakes(pool: db.Pool, *, limit: int, without: Collection[str]) 
         return await cursor.fetchall()
 
 
-def _is_accepted(response: asking.Said) -> bool:
+def _is_accepted(response: http_client.Answer) -> bool:
     body = response.json()
     return response.status == ACCEPTED and isinstance(body, dict) and body.get("accepted") is True
 

@@ -70,7 +70,7 @@ class CalendarClock:
             )
             is_recent = seen_at is not None and abs(now - seen_at) <= RECENT
             jump_s = self._steadiness.jump_s(
-                now, mono_s=self._mono_s(), kept=now - seen_ahead if is_recent else None
+                now, mono_s=self._mono_s(), believed_at=now - seen_ahead if is_recent else None
             )
             if jump_s and await edges_agree(tx):
                 self._steadiness.believe(now, mono_s=self._mono_s())

@@ -60,7 +60,7 @@ ZONES = prometheus_client.Gauge(
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     async with (
-        db.pool(settings.db_url.get_secret_value(), name=NAME, least=0) as pool,
+        db.pool(settings.db_url.get_secret_value(), name=NAME, min_size=0) as pool,
         asyncio.TaskGroup() as group,
     ):
         server.ready("calendar.database", lambda: db.problem(pool))

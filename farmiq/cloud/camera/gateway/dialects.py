@@ -173,7 +173,7 @@ class _Fields:
 def _object(raw: bytes) -> _Fields:
     """An object that can be stored as it is. Raises RejectedMessageError."""
     if reasons := check.keepable(raw):
-        raise RejectedMessageError(check.Invalid(reasons).reasons)
+        raise RejectedMessageError(check.InvalidError(reasons).reasons)
     values = _json.decode(raw)
     if not isinstance(values, dict):
         raise RejectedMessageError(["not a JSON object"])

@@ -63,7 +63,7 @@ def periodic_jobs(
 ) -> list[Job]:
     """Jobs that need no stream; of two gateways the active one does them."""
     round_s, days = settings.camera_round_s, settings.camera_days
-    purge_all = AgeGuard(pool, "camera.forget").keep(
+    purge_all = AgeGuard(pool, "camera.forget").guard(
         partial(purge, pool, days=days), otherwise=partial(purge, pool, days=NO_AGE_DAYS)
     )
     follower = Follower(settings.broker_log_file) if settings.broker_log_file else None
@@ -98,7 +98,7 @@ def periodic_jobs(
     if callout is not None:
         server.ready("camera.callout", lambda: callout.problem)
         # Of two gateways both answer the broker.
-        jobs.append(Job("camera.logins", 1.0, callout.keep))
+        jobs.append(Job("camera.logins", 1.0, callout.refresh))
     return jobs
 
 
@@ -108,7 +108,7 @@ async def _if_active(is_active: Callable[[], bool], job: Job) -> dict[str, objec
 
 async def _write_users(users: Users) -> dict[str, object]:
     before = users.problem
-    done = await users.keep()
+    done = await users.refresh()
     if users.problem is not None and users.problem != before:
         log.get(NAME).error("camera.users_not_kept", error=users.problem)
     return {} if "problem" in done else done
@@ -348,7 +348,7 @@ async def hold_back(pool: db.Pool, mac: str, flow: Flow, *, may_pause: bool) -> 
             # A login that many cameras share is paused for none of them.
             SHARED.inc()
             log.get(NAME).warning("camera.flood", name=mac, reason="not paused")
-        await tx.execute(_RAISE_FLOOD, {"mac": mac, "message": flood.told(flow, pause)})
+        await tx.execute(_RAISE_FLOOD, {"mac": mac, "message": flood.describe(flow, pause)})
     return wait_s
 
 
@@ -441,5 +441,5 @@ def _own_rejections(callout: Callout) -> list[broker_log.Refusal]:
             f"login {own.user!r} from {own.host}: {own.reason}",
             own.user,
         )
-        for own in callout.refusals().elements()
+        for own in callout.rejections().elements()
     ]

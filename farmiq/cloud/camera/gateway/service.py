@@ -87,8 +87,8 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     bucket = objects.Bucket(s3_url.get_secret_value(), tls=settings.tls)
     db_url = conninfo.make_conninfo(settings.db_url.get_secret_value(), options=_IMPATIENT)
     async with (
-        db.pool(db_url, name=NAME, most=6, check_after_s=10.0) as pool,
-        db.pool(db_url, name=f"{NAME}-desk", most=2) as desk,
+        db.pool(db_url, name=NAME, max_size=6, check_after_s=10.0) as pool,
+        db.pool(db_url, name=f"{NAME}-desk", max_size=2) as desk,
         httpx2.AsyncClient(trust_env=False) as web,
         asyncio.TaskGroup() as group,
     ):

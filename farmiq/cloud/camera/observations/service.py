@@ -57,7 +57,9 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         await asyncio.Event().wait()
         return
     bucket = objects.Bucket(settings.s3_url.get_secret_value(), tls=settings.tls)
-    async with db.pool(settings.db_url.get_secret_value(), name=NAME, least=0, most=2) as pool:
+    async with db.pool(
+        settings.db_url.get_secret_value(), name=NAME, min_size=0, max_size=2
+    ) as pool:
         server.ready("observations.database", lambda: db.problem(pool))
         server.ready("observations.store", bucket.problem)
         judging = partial(judge_all, pool, bucket)
@@ -83,7 +85,7 @@ async def judge_all(pool: db.Pool, bucket: objects.Bucket) -> dict[str, object]:
             break
         crash.here("observations.after_put")
         await _store(pool, observation, quality, thumbnail_url)
-        JUDGED.labels(verdict=quality.verdict).inc()
+        JUDGED.labels(verdict=quality.grade).inc()
         count += 1
     return {"count": count}
 
@@ -91,16 +93,16 @@ async def judge_all(pool: db.Pool, bucket: objects.Bucket) -> dict[str, object]:
 async def judge(bucket: objects.Bucket, observation: Observation) -> tuple[Quality, str | None]:
     """The quality of an image, and the address of its thumbnail. Raises DecoderGoneError."""
     if observation.judge_attempts > MAX_ATTEMPTS:
-        return Quality(verdict="unreadable", reason=GIVEN_UP), None
+        return Quality(grade="unreadable", reason=GIVEN_UP), None
     data = await bucket.find(observation.image_url) if observation.is_ours else None
     if data is None:
-        return Quality(verdict="missing", reason=NOT_HERE), None
+        return Quality(grade="missing", reason=NOT_HERE), None
     try:
-        decoded = await asyncio.to_thread(decoding.decode, "judge", data, limits=gallery.LIMITS)
+        decoded = await asyncio.to_thread(decoding.decode, "assess", data, limits=gallery.LIMITS)
     except DecodeError as error:
         sha256 = hashlib.sha256(data).hexdigest()
         quality = Quality(
-            verdict="unreadable", reason=str(error), size_bytes=len(data), sha256=sha256
+            grade="unreadable", reason=str(error), size_bytes=len(data), sha256=sha256
         )
         return quality, None
     key = gallery.small_key(observation.image_url) if decoded.data else None
@@ -158,7 +160,7 @@ async def _store(
         await tx.execute(
             """
             update petri_observations
-            set quality = %(verdict)s, quality_reason = %(reason)s, size_bytes = %(size_bytes)s,
+            set quality = %(grade)s, quality_reason = %(reason)s, size_bytes = %(size_bytes)s,
               sha256 = %(sha256)s, width_px = %(width_px)s, height_px = %(height_px)s,
               sharpness = %(sharpness)s, brightness = %(brightness)s, dark_share = %(dark_share)s,
               bright_share = %(bright_share)s, thumbnail_url = %(thumbnail_url)s,

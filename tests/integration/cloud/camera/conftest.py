@@ -87,7 +87,7 @@ async def accounts(cloud_db: Database, engines: dict[str, str]) -> AsyncIterator
         }
     server = http.HttpServer(title="cloud", version="0", actions_per_minute=100_000)
     async with (
-        db.pool(cloud_db.url, name="test", most=6) as pool,
+        db.pool(cloud_db.url, name="test", max_size=6) as pool,
         httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=server.app), base_url="http://cloud.test"
         ) as client,

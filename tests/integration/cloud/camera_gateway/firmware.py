@@ -96,7 +96,7 @@ class Camera:
     async def listen(self) -> tuple[str, dict[str, Any]]:
         """The next thing this camera is told: (channel, body)."""
         async with asyncio.timeout(self.patience_s):
-            (message,) = await self.link.batch(most=1, linger_s=0)
+            (message,) = await self.link.batch(max_messages=1, linger_s=0)
         self.link.ack([message])
         found = message.topic.rpartition("/")[2], json.loads(message.payload)
         self.heard.append(found)
@@ -130,6 +130,8 @@ async def switched_on(url: str, mac: str, device_id: UUID, **options: Any) -> As
     root = "ESP32CAM" if options.get("dialect") == "esp32cam" else "device"
     topics = [f"{root}/{mac}/ack", f"{root}/{mac}/cmd"]
     client_id = f"camera-{mac}-{len(options)}"
-    async with mqtt.connected(url, client_id=client_id, topics=topics, keep_session=False) as link:
+    async with mqtt.connected(
+        url, client_id=client_id, topics=topics, persistent_session=False
+    ) as link:
         await link.until_up()
         yield Camera(link, mac, device_id, **options)

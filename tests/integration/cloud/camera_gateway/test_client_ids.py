@@ -25,7 +25,7 @@ def camera_broker(tmp_path: Path) -> Iterator[stack.Stack]:
 async def connects(url: str, client_id: str) -> bool:
     """Whether the broker lets this login in under this client id."""
     async with mqtt.connected(
-        url, client_id=client_id, keep_session=False, backoff=Backoff(cap_s=0.2)
+        url, client_id=client_id, persistent_session=False, backoff=Backoff(cap_s=0.2)
     ) as link:
 
         async def answered() -> bool:

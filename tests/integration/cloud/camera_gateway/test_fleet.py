@@ -31,7 +31,9 @@ async def login(pool: db.Pool, site: Site, mac: str) -> str:
 
 async def connects(url: str, topics: list[str]) -> bool:
     """Whether the broker lets this login in and to these topics."""
-    async with mqtt.connected(url, client_id="try", topics=topics, keep_session=False) as link:
+    async with mqtt.connected(
+        url, client_id="try", topics=topics, persistent_session=False
+    ) as link:
 
         async def answered() -> bool:
             return link.problem() is None or "refused" in str(link.problem())
@@ -57,7 +59,7 @@ async def test_a_camera_speaks_and_hears_under_its_own_address_alone(
     await until(admitted)
     for foreign in (f"device/{other}/ack", "device/+/ack", "#", f"device/{mine}/data"):
         assert not await connects(url, [foreign])
-    async with mqtt.connected(url, client_id="c", keep_session=False) as link:
+    async with mqtt.connected(url, client_id="c", persistent_session=False) as link:
         await link.until_up()
         # The broker takes what a camera may not say, and hands it to nobody.
         await link.publish(f"device/{other}/status", b'{"alive":1,"pending_count":77}')

@@ -41,7 +41,7 @@ async def flooding(camera: Camera) -> AsyncIterator[None]:
     async def send() -> None:
         while True:
             await camera.link.until_up()
-            with contextlib.suppress(mqtt.Disconnected):
+            with contextlib.suppress(mqtt.DisconnectedError):
                 await asyncio.gather(*(camera.send(IMAGE, "LOOP.jpg") for _ in range(5)))
 
     await camera.announce(IMAGE, "LOOP.jpg", AT)

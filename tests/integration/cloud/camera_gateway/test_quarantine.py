@@ -37,7 +37,7 @@ def heard(farm: Farm, *sent: tuple[str, Any]) -> None:
     """As the gateway takes it."""
 
     async def take() -> None:
-        async with db.pool(farm.database.url, name="test", most=2) as pool:
+        async with db.pool(farm.database.url, name="test", max_size=2) as pool:
             raw = [wire.Sent(topic, json.dumps(body).encode()) for topic, body in sent]
             await handlers.commit_bisecting(pool, raw, Pace())
 
@@ -144,7 +144,7 @@ def test_a_thousand_invented_cameras_are_one_alert_and_few_rows(
     heard(farm, *((f"device/{n:012X}/status", {"alive": 1}) for n in range(1000)))
 
     async def look() -> None:
-        async with db.pool(farm.database.url, name="test", most=2) as pool:
+        async with db.pool(farm.database.url, name="test", max_size=2) as pool:
             await jobs.BrokerWatch().check_unknown(pool)
             await jobs.purge(pool, days=1)
 

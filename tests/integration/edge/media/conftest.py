@@ -66,7 +66,7 @@ def later(database: Database, interval: str) -> None:
 
 @pytest.fixture
 async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
-    async with db.pool(edge_db.url, name="test", most=8) as opened:
+    async with db.pool(edge_db.url, name="test", max_size=8) as opened:
         yield opened
 
 

@@ -12,7 +12,7 @@ from tests.conftest import Database
 
 @pytest.fixture
 async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
-    async with db.pool(edge_db.url, name="test", most=10) as opened:
+    async with db.pool(edge_db.url, name="test", max_size=10) as opened:
         yield opened
 
 

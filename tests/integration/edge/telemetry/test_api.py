@@ -423,7 +423,7 @@ async def test_what_a_plain_client_publishes_is_seen_through_the_api(
     await until(ready)
     url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
     async with (
-        mqtt.connected(url, client_id="plain", keep_session=False) as plain,
+        mqtt.connected(url, client_id="plain", persistent_session=False) as plain,
         client_of(server, add_key(edge_db)) as client,
     ):
         await plain.until_up()

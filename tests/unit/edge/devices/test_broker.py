@@ -12,14 +12,14 @@ from farmiq.plumbing.follow import Follower
 
 def test_only_a_running_broker_is_ever_signalled(tmp_path: Path) -> None:
     pid_file = tmp_path / "nats.pid"
-    with pytest.raises(broker.NotReloaded, match="names no running broker"):
+    with pytest.raises(broker.NotReloadedError, match="names no running broker"):
         broker.reload(pid_file)
     for text in ("", "soon", "999999999", "-1"):
         pid_file.write_text(text)
-        with pytest.raises(broker.NotReloaded, match="names no running broker"):
+        with pytest.raises(broker.NotReloadedError, match="names no running broker"):
             broker.reload(pid_file)
     pid_file.write_text(str(os.getpid()))
-    with pytest.raises(broker.NotReloaded, match="and no broker"):
+    with pytest.raises(broker.NotReloadedError, match="and no broker"):
         broker.reload(pid_file)
 
 

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.devices import roster
-from farmiq.roster import Unusable
+from farmiq.roster import RosterError
 
 HEADER = "tenant_id,farm_id,barn_id,device_id,station_id,kind,wants_receipts,heartbeat_s\n"
 
 
 def problems(text: str) -> list[tuple[int, str]]:
-    with pytest.raises(Unusable) as raised:
+    with pytest.raises(RosterError) as raised:
         roster.read(text)
     return [(each.line, each.field) for each in raised.value.problems]
 
@@ -55,6 +55,6 @@ def test_any_text_is_a_list_or_a_list_of_problems(text: str) -> None:
     found: list[object] = []
     try:
         found += roster.read(HEADER + text)
-    except Unusable as unusable:
+    except RosterError as unusable:
         found += unusable.problems
     assert found

@@ -14,14 +14,14 @@ from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress.accept import accept, sender_and_id
 from farmiq.messages import bus, catalogue, topics
 from farmiq.messages.catalogue import Direction
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.topics import Place
 from tests.unit.messages import examples, samples
 from tests.unit.messages.examples import AT, PLACE, TOPIC
 
 
 def reasons(topic: str, raw: bytes) -> list[str]:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         accept(topic, raw, now=AT)
     return refused.value.reasons
 
@@ -152,7 +152,7 @@ def test_a_moment_that_utc_cannot_name_does_not_stop_the_door(ts: str) -> None:
 def test_any_message_is_accepted_or_refused(topic: str, raw: bytes) -> None:
     try:
         found: Arrival | list[str] = accept(topic, raw, now=AT)
-    except Invalid as invalid:
+    except InvalidError as invalid:
         found = invalid.reasons
     assert found
     sender_and_id(topic, raw)

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from farmiq.edge.ingress.accept import accept, sender_and_id
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from tests.support import bad_input
 from tests.support.bad_input import Sent
 from tests.unit.messages.examples import AT
@@ -18,7 +18,7 @@ def verdict(sent: Sent) -> list[str]:
     """Why it was refused; empty if it was accepted. Anything else that is raised is a failure."""
     try:
         accept(sent.topic, sent.raw, now=AT)
-    except Invalid as invalid:
+    except InvalidError as invalid:
         return invalid.reasons
     return []
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress import accept, quick
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from tests.support import bad_input
 from tests.unit.messages import examples
 from tests.unit.messages.examples import AT, TOPIC
@@ -93,5 +93,5 @@ def test_what_is_out_of_the_ordinary_is_looked_at(raw: bytes) -> None:
 
 def test_the_door_takes_either_way() -> None:
     assert accept.accept(TOPIC, message(), now=AT) == quickly(TOPIC, message())
-    with pytest.raises(Invalid, match="more than once"):
+    with pytest.raises(InvalidError, match="more than once"):
         accept.accept(TOPIC, message().replace(b'"unit"', b'"unit":"C","unit"'), now=AT)

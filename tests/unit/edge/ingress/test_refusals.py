@@ -8,7 +8,7 @@ import pytest
 from farmiq.edge.ingress import refusals
 from farmiq.edge.ingress.accept import accept
 from farmiq.messages import topics
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.topics import Place
 from tests.support import bad_input
 from tests.unit.messages import examples
@@ -16,7 +16,7 @@ from tests.unit.messages.examples import AT, PLACE, TOPIC
 
 
 def reasons(topic: str, raw: bytes) -> list[str]:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         accept(topic, raw, now=AT)
     return refused.value.reasons
 

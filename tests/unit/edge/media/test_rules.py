@@ -16,7 +16,7 @@ from farmiq.edge.media import rules
 from farmiq.edge.media.api import ImageFilter
 from farmiq.edge.media.rules import Aged, Claim, Declared, StoredObject
 from farmiq.messages import media
-from farmiq.messages.check import Invalid
+from farmiq.messages.check import InvalidError
 from farmiq.messages.media import MediaStored
 from farmiq.messages.topics import Place
 
@@ -73,9 +73,9 @@ def test_too_large_is_an_answer_of_its_own() -> None:
         read(contentLength=1001)
     with pytest.raises(rules.TooLargeError):
         read(contentLength=2**60, tenantId="../")
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         read(contentLength=True)
-    with pytest.raises(Invalid, match="UUIDv7"):
+    with pytest.raises(InvalidError, match="UUIDv7"):
         read(mediaId="018f1a84-bb0e-4d3f-b2e4-9e8b5f8e0601")
 
 

@@ -1,4 +1,4 @@
-"""Asking over HTTP: the answer, or an end to waiting for it; over a real socket."""
+"""Requests over HTTP: the answer, or an end to waiting for it; over a real socket."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx2
 import pytest
 
-from farmiq.plumbing import asking
+from farmiq.plumbing import http_client
 
 Serve = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -52,9 +52,9 @@ async def dripping(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.02)
 
 
-async def ask(url: str) -> asking.Said:
+async def ask(url: str) -> http_client.Answer:
     async with httpx2.AsyncClient(timeout=60) as client:
-        return await asking.ask(client, "PUT", url, content=b"x", headers={})
+        return await http_client.send(client, "PUT", url, content=b"x", headers={})
 
 
 @pytest.mark.parametrize(
@@ -67,20 +67,20 @@ async def test_the_answer_as_it_came(raw: bytes, value: object) -> None:
 
 
 async def test_an_answer_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "PARTS", 0.01)
+    monkeypatch.setattr(http_client, "PARTS", 0.01)
     async with served(dripping) as url:
         with pytest.raises(TimeoutError):
             await ask(url)
 
 
 async def test_an_answer_longer_than_any_of_ours_has_no_body() -> None:
-    async with served(saying(b" " * (asking.MAX_ANSWER + 1))) as url:
+    async with served(saying(b" " * (http_client.MAX_ANSWER + 1))) as url:
         assert (await ask(url)).body == b""
 
 
 def test_a_failure_that_says_nothing_is_told_by_its_kind_alone() -> None:
     errors = (httpx2.ReadError(""), httpx2.ConnectError("no route"), TimeoutError())
 
-    assert [asking.why(error) for error in errors] == [
+    assert [http_client.why(error) for error in errors] == [
         "ReadError", "ConnectError: no route", "TimeoutError",
     ]  # fmt: skip

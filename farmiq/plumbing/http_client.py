@@ -1,6 +1,6 @@
-"""Asking over HTTP with an end: an answer that drips, or never stops, is none.
+"""HTTP requests with a deadline: an answer that drips, or never stops, counts as none.
 
-httpx waits its timeout for every part of an exchange; here the whole has a most as well.
+httpx applies its timeout to each part of an exchange; here the whole exchange has one too.
 """
 
 import asyncio
@@ -11,54 +11,54 @@ from typing import Any
 
 import httpx2
 
-# Connecting, waiting for the answer and reading it, each as long as the client waits for a part.
+# Connecting, waiting for the answer and reading it: each may take the client's timeout.
 PARTS = 3
 DEFAULT_PART_S = 30.0
-# A link slower than this is none; what is sent has that much time beside.
+# The time for the bytes that are sent is added at this rate; a slower link does not count.
 SLOWEST_BYTES_PER_S = 10_000
 MAX_ANSWER = 2 * 1024 * 1024
-# Whatever a question can end in that got no answer; an address or a header that somebody else
-# gave us may be none.
+# What a request without an answer can raise; an address or a header that comes from somebody else
+# may be invalid.
 FAILED = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, TimeoutError)
 
 
 def why(error: Exception) -> str:
-    """What a question ended in, for people: its kind, and what it says, if it says something."""
+    """Return the kind and the text of an error, for people."""
     return ": ".join(filter(None, (type(error).__name__, str(error))))
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """An answer; without a body if that was longer than any we expect."""
+class Answer:
+    """An answer; its body is empty if it was longer than MAX_ANSWER."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """What the body says as JSON; None if it does not."""
+        """Return the body as JSON, or None if it is not JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
             return None
 
 
-async def ask(
+async def send(
     client: httpx2.AsyncClient,
     method: str,
     url: str,
     *,
     content: bytes,
     headers: Mapping[str, str],
-) -> Said:
+) -> Answer:
     """Raises one of FAILED, of which TimeoutError if the whole takes too long."""
     part_s = client.timeout.read or DEFAULT_PART_S
-    most_s = part_s * PARTS + len(content) / SLOWEST_BYTES_PER_S
+    timeout_s = part_s * PARTS + len(content) / SLOWEST_BYTES_PER_S
     async with (
-        asyncio.timeout(most_s),
+        asyncio.timeout(timeout_s),
         client.stream(method, url, content=content, headers=dict(headers)) as response,
     ):
-        return Said(response.status_code, response.headers, await _read(response))
+        return Answer(response.status_code, response.headers, await _read(response))
 
 
 async def _read(response: httpx2.Response) -> bytes:
