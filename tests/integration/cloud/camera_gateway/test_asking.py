@@ -10,7 +10,7 @@ import pytest
 
 from farmiq.cloud.camera import command_queue
 from farmiq.cloud.camera.gateway import commands, handlers, wire
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.cloud.camera.gateway.wire import SendImage
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
@@ -29,8 +29,8 @@ class Asked:
     began_at: datetime = field(default_factory=now)
 
     async def say(self, channel: str, **body: Any) -> None:
-        sent = wire.Sent(f"device/{self.camera.mac}/{channel}", json.dumps(body).encode())
-        assert (await handlers.commit(self.pool, [sent], Pace())).rejected == ()
+        sent = wire.RawMessage(f"device/{self.camera.mac}/{channel}", json.dumps(body).encode())
+        assert (await handlers.commit(self.pool, [sent], Timing())).rejected == ()
 
     async def failed(self, *names: str) -> None:
         """Images that did not come whole, each a minute younger than the one before."""

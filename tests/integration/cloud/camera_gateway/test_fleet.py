@@ -45,7 +45,7 @@ async def test_a_camera_speaks_and_hears_under_its_own_address_alone(
     site: Site, pool: db.Pool
 ) -> None:
     await site.gateway()
-    told = jobs.BROKER_REFUSED.labels(kind=broker_log.PERMISSION)
+    told = jobs.BROKER_REJECTED.labels(kind=broker_log.PERMISSION)
     before = told._value.get()
     mine, other = (await site.camera()).mac, (await site.camera()).mac
     url = await login(pool, site, mine)

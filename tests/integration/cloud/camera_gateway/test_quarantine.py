@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from farmiq.cli import app
 from farmiq.cloud.camera.gateway import handlers, jobs, wire
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
@@ -38,8 +38,8 @@ def heard(farm: Farm, *sent: tuple[str, Any]) -> None:
 
     async def take() -> None:
         async with db.pool(farm.database.url, name="test", most=2) as pool:
-            raw = [wire.Sent(topic, json.dumps(body).encode()) for topic, body in sent]
-            await handlers.commit_bisecting(pool, raw, Pace())
+            raw = [wire.RawMessage(topic, json.dumps(body).encode()) for topic, body in sent]
+            await handlers.commit_bisecting(pool, raw, Timing())
 
     asyncio.run(take())
 

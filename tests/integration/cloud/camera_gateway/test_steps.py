@@ -11,12 +11,12 @@ import pytest
 
 from farmiq.cloud.camera.gateway import handlers, jobs, wire
 from farmiq.cloud.camera.gateway.answers import Answers, LogPosition
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.plumbing import db, objects, stream
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
 
-NAME, PACE = "IMG_001.jpg", Pace(round_s=0.2)
+NAME, TIMING = "IMG_001.jpg", Timing(round_s=0.2)
 STATES = "select state from camera_transfers order by transfer_id"
 
 
@@ -53,12 +53,12 @@ def answers_of(
     pool: db.Pool,
     told: Told,
     bucket: objects.Bucket,
-    pace: Pace,
+    timing: Timing,
     *,
     position: Position | None = None,
 ) -> Answers:
     return Answers(
-        pool, cast("stream.Reader", told), bucket, pace,
+        pool, cast("stream.Reader", told), bucket, timing,
         position=cast("LogPosition", position or Position()), writing=asyncio.Lock(),
     )  # fmt: skip
 
@@ -72,11 +72,11 @@ class Bench:
     def __post_init__(self) -> None:
         self.told = Told(lambda: self.site.rows(STATES))
         self.answers = answers_of(
-            self.pool, self.told, self.site.bucket, PACE, position=self.position
+            self.pool, self.told, self.site.bucket, TIMING, position=self.position
         )
 
-    async def take(self, *sent: wire.Sent) -> None:
-        assert (await handlers.commit(self.pool, sent, PACE)).rejected == ()
+    async def take(self, *sent: wire.RawMessage) -> None:
+        assert (await handlers.commit(self.pool, sent, TIMING)).rejected == ()
 
     async def until_nothing_is_due(self) -> None:
         while await self.answers.assemble_round() or await self.answers.answer_round():
@@ -89,7 +89,7 @@ async def bench(site: Site) -> AsyncIterator[Bench]:
         yield Bench(site, pool)
 
 
-def messages(mac: str, seed: int, size: int = 1500) -> list[wire.Sent]:
+def messages(mac: str, seed: int, size: int = 1500) -> list[wire.RawMessage]:
     """An image as its camera sends it."""
     image, at = picture(size, seed), (now() - timedelta(seconds=60 - seed)).isoformat()
     parts = [image[start : start + 1000] for start in range(0, size, 1000)]
@@ -97,7 +97,7 @@ def messages(mac: str, seed: int, size: int = 1500) -> list[wire.Sent]:
         {"image_name": NAME, "chunk_id": number, "payload": list(part)}
         for number, part in enumerate(parts)
     ]
-    return [wire.Sent(f"device/{mac}/data", json.dumps(each).encode()) for each in said]
+    return [wire.RawMessage(f"device/{mac}/data", json.dumps(each).encode()) for each in said]
 
 
 @pytest.mark.req("DB2-14")
@@ -124,7 +124,7 @@ async def test_a_gateway_frozen_after_it_decided_does_not_answer_before_it_looke
     bench.position.holding = [False]
     assert await bench.answers.answer_round()
     assert (bench.site.rows(STATES), bench.told.sent) == ([("complete",)], [])
-    await asyncio.sleep(2 * PACE.round_s)
+    await asyncio.sleep(2 * TIMING.round_s)
     await bench.until_nothing_is_due()
     assert len(bench.told.sent) == 1
 
@@ -186,7 +186,7 @@ async def test_a_camera_hears_nothing_of_images_of_whoever_had_its_address(
     await bench.take(*messages(camera.mac, 1)[:here])
     farm.owner.execute("update devices set is_active = false")
     farm.device(bench.site.site_id, mac=camera.mac)
-    await asyncio.sleep(2 * PACE.round_s)
+    await asyncio.sleep(2 * TIMING.round_s)
     await bench.until_nothing_is_due()
     assert bench.site.rows(STATES) == [(state,)]
     assert bench.told.sent == []
@@ -220,7 +220,7 @@ async def test_each_command_is_sent_only_after_the_log_is_read_to_its_end(bench:
     cameras = [await bench.site.camera() for _ in range(3)]
     hello = json.dumps({"alive": 1, "pending_count": 1}).encode()
     for camera in cameras:
-        await bench.take(wire.Sent(f"device/{camera.mac}/status", hello))
+        await bench.take(wire.RawMessage(f"device/{camera.mac}/status", hello))
 
     async def catch_up() -> int:
         bench.position.caught_up += 1

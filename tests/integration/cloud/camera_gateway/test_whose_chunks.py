@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from farmiq.cloud.camera.gateway import handlers, wire
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.cloud.camera.gateway.quarantine import CameraQuarantine, redrive
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
@@ -32,10 +32,10 @@ class Nameless:
     mac: str
     began_at: datetime = field(default_factory=now)
     refused: list[str] = field(default_factory=list)
-    together: list[wire.Sent] | None = None
+    together: list[wire.RawMessage] | None = None
 
     async def say(self, channel: str, **body: Any) -> None:
-        sent = wire.Sent(f"device/{self.mac}/{channel}", json.dumps(body).encode())
+        sent = wire.RawMessage(f"device/{self.mac}/{channel}", json.dumps(body).encode())
         if self.together is None:
             await self.taken(sent)
         else:
@@ -47,8 +47,8 @@ class Nameless:
         said, self.together = self.together, []
         await self.taken(*said)
 
-    async def taken(self, *sent: wire.Sent) -> None:
-        outcome = await handlers.commit(self.pool, sent, Pace())
+    async def taken(self, *sent: wire.RawMessage) -> None:
+        outcome = await handlers.commit(self.pool, sent, Timing())
         self.refused += [one.kind for one in outcome.rejected]
 
     async def hello(self) -> None:
@@ -74,7 +74,7 @@ class Nameless:
             "asked_at = asked_at - interval '10 seconds' where state = 'receiving'"
         )
         told = Told(list)
-        answers = answers_of(self.pool, told, self.site.bucket, Pace())
+        answers = answers_of(self.pool, told, self.site.bucket, Timing())
         while await answers.answer_round():
             pass
         missing = [body for body, _ in told.sent if "missing_chunks" in body]
@@ -92,7 +92,7 @@ class Nameless:
 
     async def redriven(self) -> tuple[int, int]:
         """(messages in quarantine, those of them that were taken)."""
-        done = await redrive(self.pool, CameraQuarantine(Pace(), "t"), {}, limit=10)
+        done = await redrive(self.pool, CameraQuarantine(Timing(), "t"), {}, limit=10)
         return done.chosen, done.accepted
 
     async def begins_two(self) -> None:
@@ -244,9 +244,9 @@ async def test_those_of_an_image_whose_announcement_broke_the_door_are_of_no_oth
     await camera.send(1, 0)
     said = json.dumps({"image_name": "2.jpg", "total_chunks": CHUNKS}).encode()
     with monkeypatch.context() as patched:
-        patched.setattr(handlers.BatchHandler, "_on_metadata", broken)
-        sent = wire.Sent(f"device/{camera.mac}/data", said)
-        outcome = await handlers.commit_bisecting(camera.pool, [sent], Pace())
+        patched.setattr(handlers.BatchHandler, "_on_announcement", broken)
+        sent = wire.RawMessage(f"device/{camera.mac}/data", said)
+        outcome = await handlers.commit_bisecting(camera.pool, [sent], Timing())
     assert [one.kind for one in outcome.rejected] == ["database"]
     await camera.send(2)
     assert camera.here() == {"1.jpg": 1}
