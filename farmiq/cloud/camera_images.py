@@ -1,6 +1,6 @@
-"""The bytes of one camera image, for people of its company: the console and the API alike."""
+"""The bytes of a camera image, for people of its company, in the console and the API."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from farmiq.config import CloudSettings
@@ -8,27 +8,26 @@ from farmiq.plumbing import db, objects
 from farmiq.plumbing.gallery import Gallery
 from farmiq.plumbing.http import HttpError
 
-# What the cameras' gateway stores lies below this in the bucket, a folder per company.
+# The gateway's folder in the bucket, with a folder per company.
 FOLDER = "camera/"
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Where the bytes of an image are, and what says that they are still the same."""
+class Stored(NamedTuple):
+    """Object key and ETag of an image."""
 
     key: str
     tag: str
 
 
 def gallery(settings: CloudSettings) -> Gallery | None:
-    """Whether the store answers, cloud-media-store says."""
+    """None if this cloud has no object store."""
     if settings.s3_url is None:
         return None
     return Gallery(objects.Bucket(settings.s3_url.get_secret_value(), tls=settings.tls))
 
 
 async def stored(connection: db.Connection, image_id: UUID) -> Stored:
-    """As the person who asks. Raises HttpError 404 if their company has no bytes of it."""
+    """As the person. Raises HttpError 404 if their company has no such stored image."""
     rows = await db.fetch_all(
         connection,
         """
@@ -40,16 +39,16 @@ async def stored(connection: db.Connection, image_id: UUID) -> Stored:
     if not rows:
         raise HttpError(404, "there is no such image")
     company_id, key, received = rows[0]
-    # An address that somebody made up must not open what else is in the bucket.
+    # An invented address must not open other objects of the bucket.
     if not key.startswith(f"{FOLDER}{company_id}/"):
         raise HttpError(404, "this image is not kept in the store of this cloud")
     return Stored(key, f"{image_id}-{received}")
 
 
-def opened(found: Gallery | None) -> Gallery:
+def opened(gallery: Gallery | None) -> Gallery:
     """Raises HttpError 503 if this cloud has no object store."""
-    if found is None:
+    if gallery is None:
         raise HttpError(
             503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
         )
-    return found
+    return gallery

@@ -1,4 +1,4 @@
-"""Accounts: what is registered of cameras, what became of their wakes, and the figures of both.
+"""Accounts: programs, sites and cameras, their wakes and figures, for people and programs.
 
 programs, sites, devices, site_device_sessions, device_wake_payloads, device_images, device_alerts
 --as the person who asks--> [accounts] --JSON--> pages, programs
@@ -19,7 +19,7 @@ NAME = "cloud-camera-accounts"
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, least=0, timeout_s=3.0) as pool:
-        desk = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        Api(pool, desk, camera_images.gallery(settings)).add_to(server.app)
+        sign_ins = Desk(pool, lasts=timedelta(hours=settings.sign_in_hours))
+        Api(pool, sign_ins, camera_images.gallery(settings)).add_to(server.app)
         server.ready("camera.accounts", lambda: db.problem(pool))
         await server.stopping.wait()
