@@ -45,7 +45,7 @@ def abort_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("piped", [True, False])
-async def test_a_refusal_between_announcements_undoes_itself_alone(
+async def test_rejection_between_announcements_rolls_back_only_itself(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch, *, piped: bool
 ) -> None:
     if not piped:
@@ -80,7 +80,7 @@ async def test_chunks_before_their_announcement_count_in_the_same_transaction(
     assert site.rows("select count(*) from camera_chunks") == [(2,)]
 
 
-async def test_an_announcement_that_is_refused_changes_nothing(site: Site, pool: db.Pool) -> None:
+async def test_rejected_announcement_changes_nothing(site: Site, pool: db.Pool) -> None:
     mac, at = (await site.camera()).mac, now().isoformat()
     first, other = (
         said(mac, image_name="1.jpg", captured_at=at, total_chunks=total, image_size=total * 9)
@@ -93,7 +93,7 @@ async def test_an_announcement_that_is_refused_changes_nothing(site: Site, pool:
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(1, 2)]
 
 
-async def test_what_is_prepared_after_a_refusal_was_undone_is_known_to_the_server(
+async def test_statement_prepared_after_a_rollback_is_known_to_the_server(
     pool: db.Pool,
 ) -> None:
     async with db.transaction(pool) as tx:
@@ -105,7 +105,7 @@ async def test_what_is_prepared_after_a_refusal_was_undone_is_known_to_the_serve
             await tx.cursor().executemany("select %s::int", [(1,), (2,)])
 
 
-async def test_a_chunk_that_contradicts_another_is_kept_as_it_was_said(
+async def test_chunk_that_contradicts_another_is_quarantined_with_its_bytes(
     site: Site, pool: db.Pool
 ) -> None:
     """Or nobody could look at it, or try it again."""
@@ -118,9 +118,7 @@ async def test_a_chunk_that_contradicts_another_is_kept_as_it_was_said(
     ]
 
 
-async def test_answers_follow_a_camera_that_writes_its_address_otherwise(
-    site: Site, pool: db.Pool
-) -> None:
+async def test_answers_use_the_last_spelling_of_the_address(site: Site, pool: db.Pool) -> None:
     mac = (await site.camera()).mac
     sent = announced(mac, 1)
     await handlers.commit(pool, [sent], Timing())
@@ -132,7 +130,7 @@ async def test_answers_follow_a_camera_that_writes_its_address_otherwise(
     ]
 
 
-async def test_of_images_that_wait_whole_to_be_stored_the_newest_are_kept(
+async def test_complete_images_that_wait_for_the_bucket_only_the_newest_stay(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "MAX_WHOLE", 3)
@@ -144,7 +142,7 @@ async def test_of_images_that_wait_whole_to_be_stored_the_newest_are_kept(
     assert site.rows("select count(*) from device_images where status = 'failed'") == [(2,)]
 
 
-async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement(
+async def test_error_of_an_earlier_statement_is_not_a_rejection_of_the_announcement(
     site: Site, pool: db.Pool
 ) -> None:
     mac = (await site.camera()).mac
@@ -162,7 +160,7 @@ async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement
     assert site.rows("select count(*) from device_images") == [(0,)]
 
 
-async def test_what_only_an_aborted_pipeline_tells_is_taken_one_by_one(
+async def test_aborted_pipeline_is_repeated_without_a_pipeline(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would look like a database that is away, and be tried for ever."""

@@ -101,7 +101,7 @@ def messages(mac: str, seed: int, size: int = 1500) -> list[wire.RawMessage]:
 
 
 @pytest.mark.req("DB2-14")
-async def test_of_two_images_taken_together_none_is_acknowledged_before_both_are_stored(
+async def test_two_images_of_one_transaction_are_acknowledged_after_both_are_stored(
     bench: Bench,
 ) -> None:
     """They have one name: the camera takes the answer for the image that it sent last."""
@@ -114,7 +114,7 @@ async def test_of_two_images_taken_together_none_is_acknowledged_before_both_are
 
 
 @pytest.mark.req("DB2-14")
-async def test_a_gateway_frozen_after_it_decided_does_not_answer_before_it_looked_again(
+async def test_gateway_frozen_after_a_decision_decides_again_before_it_answers(
     bench: Bench,
 ) -> None:
     mac = (await bench.site.camera()).mac
@@ -130,7 +130,7 @@ async def test_a_gateway_frozen_after_it_decided_does_not_answer_before_it_looke
 
 
 @pytest.mark.req("DB2-14")
-async def test_answers_wait_until_all_of_the_log_is_stored_and_images_do_not(
+async def test_answers_wait_for_the_end_of_the_log_and_images_do_not(
     bench: Bench,
 ) -> None:
     mac = (await bench.site.camera()).mac
@@ -158,7 +158,7 @@ async def _until_answered(bench: Bench) -> None:
 
 
 @pytest.mark.req("DB2-13")
-async def test_no_chunk_is_asked_for_that_lies_in_the_unread_part_of_the_log(bench: Bench) -> None:
+async def test_chunk_in_the_unread_part_of_the_log_is_not_requested(bench: Bench) -> None:
     mac = (await bench.site.camera()).mac
     first, *rest = messages(mac, 1)
     await bench.take(first)
@@ -178,7 +178,7 @@ async def test_no_chunk_is_asked_for_that_lies_in_the_unread_part_of_the_log(ben
 
 @pytest.mark.req("DB2-14")
 @pytest.mark.parametrize(("here", "state"), [(3, "complete"), (2, "receiving")])
-async def test_a_camera_hears_nothing_of_images_of_whoever_had_its_address(
+async def test_camera_gets_no_answers_for_images_of_the_address_before(
     bench: Bench, here: int, state: str
 ) -> None:
     """It was given away in mid-image: by name it would take them for its own."""
@@ -193,7 +193,7 @@ async def test_a_camera_hears_nothing_of_images_of_whoever_had_its_address(
 
 
 @pytest.mark.req("DB2-14")
-async def test_an_image_that_changed_while_it_was_uploaded_is_uploaded_again(bench: Bench) -> None:
+async def test_image_that_changed_during_its_upload_is_uploaded_again(bench: Bench) -> None:
     """It was announced anew and is whole again: what is in the bucket may be other bytes."""
     image = messages((await bench.site.camera()).mac, 1)
     await bench.take(*image)
@@ -216,7 +216,7 @@ async def test_an_image_that_changed_while_it_was_uploaded_is_uploaded_again(ben
 
 
 @pytest.mark.req("DB2-13")
-async def test_each_command_is_sent_only_after_the_log_is_read_to_its_end(bench: Bench) -> None:
+async def test_command_is_sent_after_the_log_is_read_to_its_end(bench: Bench) -> None:
     cameras = [await bench.site.camera() for _ in range(3)]
     hello = json.dumps({"alive": 1, "pending_count": 1}).encode()
     for camera in cameras:
