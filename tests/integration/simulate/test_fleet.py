@@ -60,7 +60,7 @@ class Counterpart:
 
     def hear(self, place: wire.CameraTopic, raw: bytes) -> None:
         mac = place.spelling
-        match dialects.READ[dialects.dialect_of(place)](place, raw):
+        match dialects.parse(dialects.dialect_of(place), place, raw):
             case Hello() as hello:
                 self.hellos.append(hello.pending_count)
             case Announcement() as said:
@@ -83,7 +83,7 @@ class Counterpart:
             self.stored.append(hashlib.sha256(data).hexdigest())
             told = wire.Stored(said.image_name, datetime.now(UTC), "Asia/Bangkok")
             del self.announced[mac]
-        spoken = dialects.ANSWER[dialects.dialect_of(place)](mac, told)
+        spoken = dialects.encode(dialects.dialect_of(place), mac, told)
         assert spoken is not None
         await self.link.publish(*spoken)
 

@@ -25,16 +25,13 @@ from farmiq import crash, nats_users
 from farmiq.cloud.camera import waking
 from farmiq.cloud.camera.gateway import chunks, commands, dialects, store
 from farmiq.cloud.camera.gateway.chunks import (
-    Acknowledge,
+    Action,
     CameraState,
-    Compare,
-    Expire,
     Fail,
     RequestChunks,
     Timing,
     Transfer,
     Wait,
-    Withhold,
 )
 from farmiq.cloud.camera.gateway.store import Row
 from farmiq.cloud.camera.gateway.wire import Answer, Greeting, Missing, SendImage, Stored
@@ -295,11 +292,11 @@ class Answers:
                 plan.save(row, transfer, due_at=step.until)
             case Fail():
                 await self._fail(tx, plan, row, step)
-            case Expire():
+            case Action.EXPIRE:
                 await self._expire(tx, plan, row)
-            case Compare():
+            case Action.COMPARE:
                 plan.compares.append(row)
-            case Acknowledge():
+            case Action.ACKNOWLEDGE:
                 self._decide_ack(plan, row, camera)
 
     def _decide_request(self, plan: _Plan, row: Row, camera: CameraState) -> None:
@@ -318,10 +315,10 @@ class Answers:
         match chunks.acknowledgement(camera, now=plan.now, timing=self._timing):
             case Wait() as wait:
                 plan.save(row, row.transfer, due_at=wait.until)
-            case Withhold():
+            case Action.WITHHOLD:
                 WITHHELD.inc()
                 plan.save(row, row.transfer, due_at=None)
-            case Acknowledge():
+            case Action.ACKNOWLEDGE:
                 plan.acks.append(row)
 
     def _send(self, plan: _Plan, next_wakes: dict[UUID, tuple[datetime | None, str]]) -> None:
@@ -376,7 +373,7 @@ class Answers:
             return await waking.next_wakes(tx, device_ids, waking=self._waking)
 
     def _publish(self, dialect: str, spelling: str, answer: Answer) -> None:
-        encoded = dialects.ANSWER[dialect](spelling, answer)
+        encoded = dialects.encode(dialect, spelling, answer)
         if encoded is not None:
             topic, payload = encoded
             self._reader.publish(nats_users.subject(topic), payload)

@@ -12,7 +12,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from enum import Enum
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from farmiq.cloud.camera.gateway.wire import (
@@ -124,37 +125,37 @@ class Transfer:
         return self.received_count == self.total_chunks
 
 
-@dataclass(frozen=True, slots=True)
-class Assemble:
-    """All chunks are received."""
+class Action(Enum):
+    """A step without parameters."""
+
+    # All chunks are received.
+    ASSEMBLE = "assemble"
+    # The image is stored: send ACK_OK, again if necessary.
+    ACKNOWLEDGE = "acknowledge"
+    # No ACK_OK: the camera sends another image now and would take it for that, or is retired.
+    WITHHOLD = "withhold"
+    # Chunks without an announcement: perhaps they belong to an image that is stored.
+    COMPARE = "compare"
+    # The chunks are not needed any more.
+    EXPIRE = "expire"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestChunks:
+class RequestChunks(NamedTuple):
     """Request these chunks, numbered as the camera counts."""
 
     numbers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     until: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(NamedTuple):
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
-    """The image is stored: send ACK_OK, again if necessary."""
-
-
-@dataclass(frozen=True, slots=True)
-class Withhold:
-    """No ACK_OK: the camera sends another image now and would take it for that, or is retired."""
+Step = Action | RequestChunks | Wait | Fail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,34 +178,23 @@ class CameraState:
     is_overtaken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """These chunks have no announcement: perhaps they belong to an image that is stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expire:
-    """The chunks are not needed any more."""
-
-
-Step = Assemble | RequestChunks | Wait | Fail | Acknowledge | Compare | Expire
-
-
 def next_step(transfer: Transfer, *, now: datetime, timing: Timing, gap_s: float = 0.0) -> Step:
     """What is due for a transfer; `gap_s` is the gap between its chunks, if known."""
     if transfer.state == "complete":
-        return Acknowledge()
+        return Action.ACKNOWLEDGE
     if transfer.state == "failed":
         until = transfer.heard_at + timedelta(days=timing.resume_days)
-        return Expire() if now >= until else Wait(until)
+        return Action.EXPIRE if now >= until else Wait(until)
     if not transfer.is_announced:
         return _unannounced(transfer, now=now, timing=timing)
-    return Assemble() if transfer.is_whole else _gaps(transfer, now=now, timing=timing, gap_s=gap_s)
+    return (
+        Action.ASSEMBLE
+        if transfer.is_whole
+        else _gaps(transfer, now=now, timing=timing, gap_s=gap_s)
+    )
 
 
-def acknowledgement(
-    camera: CameraState, *, now: datetime, timing: Timing
-) -> Acknowledge | Wait | Withhold:
+def acknowledgement(camera: CameraState, *, now: datetime, timing: Timing) -> Action | Wait:
     """Whether ACK_OK may be sent now. It has only a name, and the camera deletes that image.
 
     All messages of the camera until now are stored. A repeated ACK_OK is only sent to a camera that
@@ -212,11 +202,13 @@ def acknowledgement(
     """
     moved_on = (camera.greeted_at, camera.other_announced_at)
     if any(at is not None and at > camera.heard_at for at in moved_on):
-        return Withhold()
+        return Action.WITHHOLD
     if camera.other_is_open or camera.is_retired:
-        return Withhold()
+        return Action.WITHHOLD
     quiet_at = camera.camera_heard_at + timing.round
-    return Acknowledge() if camera.acknowledged_count == 0 or now >= quiet_at else Wait(quiet_at)
+    return (
+        Action.ACKNOWLEDGE if camera.acknowledged_count == 0 or now >= quiet_at else Wait(quiet_at)
+    )
 
 
 def acknowledgement_due(acknowledged_count: int, *, now: datetime, timing: Timing) -> datetime:
@@ -256,10 +248,10 @@ def _unannounced(transfer: Transfer, *, now: datetime, timing: Timing) -> Step:
     """Compare after a pause without chunks; `asked_at` is when that was done."""
     until, round_at = transfer.heard_at + timing.timeout, transfer.heard_at + timing.round
     if now >= until:
-        return Expire()
+        return Action.EXPIRE
     if transfer.asked_at is not None and transfer.asked_at >= transfer.heard_at:
         return Wait(until)
-    return Compare() if now >= round_at else Wait(round_at)
+    return Action.COMPARE if now >= round_at else Wait(round_at)
 
 
 def after_announcement(
@@ -307,13 +299,8 @@ def starts_over(transfer: Transfer, announcement: Announcement) -> bool:
 def _differences(transfer: Transfer, announcement: Announcement) -> list[str]:
     if not transfer.is_announced:
         return []
-    pairs = (
-        ("total_chunks", transfer.total_chunks, announcement.total_chunks),
-        ("image_size", transfer.image_size, announcement.image_size),
-        ("chunk_size", transfer.chunk_size, announcement.chunk_size),
-        ("sha256", transfer.sha256, announcement.sha256),
-        ("first_chunk_id", transfer.first_chunk_id, announcement.first_chunk_id),
-    )
+    names = ("total_chunks", "image_size", "chunk_size", "sha256", "first_chunk_id")
+    pairs = [(name, getattr(transfer, name), getattr(announcement, name)) for name in names]
     return [
         f"{name} of this image was {_text(before)} and is {_text(now)} now"
         for name, before, now in pairs

@@ -13,9 +13,8 @@ import base64
 import contextlib
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -98,7 +97,7 @@ def topics(mac: str, channels: tuple[str, ...]) -> list[str]:
 # --- messages
 
 
-def _parse(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Message:
+def parse(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Message:
     """Raises RejectedMessageError with every reason."""
     if topic.channel == "status":
         return _hello(dialect, topic, raw)
@@ -401,7 +400,7 @@ def _short(value: Any, *, length: int = 40) -> str:
 # --- answers
 
 
-def _encode(dialect: str, spelling: str, answer: wire.Answer) -> tuple[str, bytes] | None:
+def encode(dialect: str, spelling: str, answer: wire.Answer) -> tuple[str, bytes] | None:
     """(topic, bytes), or None if the dialect has no such answer."""
     is_standard = dialect == STANDARD
     channel = "cmd"
@@ -435,11 +434,3 @@ def _wake_time(dialect: str, at: datetime, timezone: str) -> str:
     if dialect == STANDARD:
         return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{at.astimezone(ZoneInfo(timezone)):%I:%M%p}".lstrip("0")
-
-
-READ: dict[str, Callable[[CameraTopic, bytes], wire.Message]] = {
-    dialect: partial(_parse, dialect) for dialect in _ROOT_OF
-}
-ANSWER: dict[str, Callable[[str, wire.Answer], tuple[str, bytes] | None]] = {
-    dialect: partial(_encode, dialect) for dialect in _ROOT_OF
-}

@@ -234,7 +234,7 @@ def _parse(camera: Camera, topic: CameraTopic, message: RawMessage) -> Parsed:
     content: wire.Message | RejectedMessageError
     try:
         dialect = dialects.dialect_of(topic)
-        content = dialects.READ[dialect](topic, message.raw)
+        content = dialects.parse(dialect, topic, message.raw)
     except RejectedMessageError as error:
         content, dialect = error, camera.dialect
     if dialect != camera.dialect:

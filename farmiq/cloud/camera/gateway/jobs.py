@@ -216,7 +216,7 @@ async def send_commands(
                 command = await commands.next_to_send(tx, awake_s=awake_s)
                 if command is None or not position.holds(mark):
                     break
-                encoded = dialects.ANSWER[command.dialect](command.spelling, command.answer)
+                encoded = dialects.encode(command.dialect, command.spelling, command.answer)
                 if encoded is not None:
                     reader.publish(nats_users.subject(encoded[0]), encoded[1])
                 await commands.mark_sent(tx, command.command_id, unanswerable=encoded is None)

@@ -110,7 +110,16 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         if callout is not None:
             group.create_task(callout.answer())
             group.create_task(callout.end_sessions())
-        store = store_of(settings, web)
+        store = (
+            Store(
+                web,
+                nats_url=secret(settings.broker_nats_url),
+                monitor_url=monitor,
+                bounds=logins.BOUNDS,
+            )
+            if monitor
+            else None
+        )
         if store is None or settings.broker_nats_url is None:
             server.note("camera.log", lambda: _NO_STREAM)
         for job in jobs.periodic_jobs(
@@ -135,7 +144,11 @@ async def _listen(  # noqa: PLR0917 - its dependencies
     store: Store | None,
 ) -> None:
     """As the leader: store what cameras send, and answer."""
-    timing = timing_of(settings)
+    timing = Timing(
+        round_s=settings.camera_missing_s,
+        timeout_s=settings.camera_timeout_s,
+        resume_days=settings.camera_resume_days,
+    )
     if store is not None:
         # Creates the log if it is missing.
         await store.look()
@@ -176,25 +189,6 @@ async def _listen(  # noqa: PLR0917 - its dependencies
 
 async def _last_seq(reader: Reader) -> int:
     return (await reader.info()).last_seq
-
-
-def store_of(settings: CloudSettings, web: httpx2.AsyncClient) -> Store | None:
-    if settings.broker_monitor_url is None:
-        return None
-    return Store(
-        web,
-        nats_url=secret(settings.broker_nats_url),
-        monitor_url=settings.broker_monitor_url,
-        bounds=logins.BOUNDS,
-    )
-
-
-def timing_of(settings: CloudSettings) -> Timing:
-    return Timing(
-        round_s=settings.camera_missing_s,
-        timeout_s=settings.camera_timeout_s,
-        resume_days=settings.camera_resume_days,
-    )
 
 
 class Ingest:

@@ -50,7 +50,7 @@ class Wake(NamedTuple):
     has_transfer: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Row:
     """A row of camera_transfers; `transfer` is replaced when it changes.
 
@@ -61,14 +61,14 @@ class Row:
     transfer_id: UUID
     company_id: UUID
     device_id: UUID
-    image_id: UUID | None
+    image_id: UUID | None = None
     image_name: str
     dialect: str
     spelling: str
-    announced_at: datetime | None
-    ended_at: datetime | None
-    due_at: datetime | None
-    reason: str | None
+    announced_at: datetime | None = None
+    ended_at: datetime | None = None
+    due_at: datetime | None = None
+    reason: str | None = None
     transfer: Transfer
     acknowledged_count: int = 0
     digests: bytes = b""
@@ -649,14 +649,9 @@ def new_row(camera: Camera, *, name: str, spelling: str, at: datetime) -> Row:
         transfer_id=ids.new(),
         company_id=camera.company_id,
         device_id=camera.device_id,
-        image_id=None,
         image_name=name,
         dialect=camera.dialect,
         spelling=spelling,
-        announced_at=None,
-        ended_at=None,
-        due_at=None,
-        reason=None,
         transfer=Transfer(heard_at=at),
         is_new=True,
         is_changed=True,

@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.camera.gateway import chunks, wire
 from farmiq.cloud.camera.gateway.chunks import (
-    Acknowledge,
-    Assemble,
+    Action,
     CameraState,
-    Compare,
-    Expire,
     Fail,
     RequestChunks,
     Timing,
     Transfer,
     Wait,
-    Withhold,
 )
 from farmiq.cloud.camera.gateway.wire import Announcement, RejectedMessageError
 
@@ -75,7 +71,7 @@ def test_any_order_with_repeats_and_losses_gives_the_same_bytes(
     whole = b"".join(kept[number] for number in sorted(kept))
     assert whole == image
     assert chunks.problems(transfer, whole) == []
-    assert chunks.next_step(transfer, now=NOW, timing=TIMING) == Assemble()
+    assert chunks.next_step(transfer, now=NOW, timing=TIMING) == Action.ASSEMBLE
 
 
 @pytest.mark.req("DB2-13")
@@ -163,7 +159,7 @@ def test_a_failed_image_goes_on_where_it_stopped_unless_it_is_another() -> None:
     assert (other.state, other.received_count, other.total_chunks) == ("receiving", 0, 4)
     assert chunks.starts_over(failed, metadata(4, image_size=40))
     gone = NOW + timedelta(days=7)
-    assert chunks.next_step(failed, now=gone, timing=TIMING) == Expire()
+    assert chunks.next_step(failed, now=gone, timing=TIMING) == Action.EXPIRE
 
 
 def test_an_announcement_that_contradicts_an_open_image_is_refused_with_every_reason() -> None:
@@ -224,12 +220,12 @@ def test_what_nobody_announced_is_bounded_too() -> None:
     with pytest.raises(RejectedMessageError, match="larger than"):
         chunks.after_chunk(orphan, 0, wire.MAX_IMAGE_BYTES + 1, now=NOW)
     assert chunks.next_step(orphan, now=NOW, timing=TIMING) == Wait(NOW + TIMING.round)
-    assert chunks.next_step(orphan, now=NOW + TIMING.round, timing=TIMING) == Compare()
+    assert chunks.next_step(orphan, now=NOW + TIMING.round, timing=TIMING) == Action.COMPARE
     compared = replace(orphan, asked_at=NOW + TIMING.round)
     assert chunks.next_step(compared, now=NOW + TIMING.round, timing=TIMING) == Wait(
         NOW + TIMING.timeout
     )
-    assert chunks.next_step(compared, now=NOW + TIMING.timeout, timing=TIMING) == Expire()
+    assert chunks.next_step(compared, now=NOW + TIMING.timeout, timing=TIMING) == Action.EXPIRE
 
 
 @pytest.mark.parametrize(
@@ -313,9 +309,9 @@ LATER = NOW + timedelta(seconds=1)
 
 @pytest.mark.req("DB2-14")
 def test_the_first_ack_ok_is_sent_at_once_and_a_repeat_to_a_camera_that_is_quiet() -> None:
-    assert answered(0, acknowledged_count=0) == Acknowledge()
+    assert answered(0, acknowledged_count=0) == Action.ACKNOWLEDGE
     assert answered(4) == Wait(NOW + TIMING.round)
-    assert answered(5) == Acknowledge()
+    assert answered(5) == Action.ACKNOWLEDGE
     assert answered(5, camera_heard_at=LATER) == Wait(LATER + TIMING.round)
 
 
@@ -327,11 +323,11 @@ def test_the_first_ack_ok_is_sent_at_once_and_a_repeat_to_a_camera_that_is_quiet
 def test_a_camera_at_another_image_of_that_name_or_woken_anew_hears_nothing(
     acknowledged_count: int, since: dict[str, object]
 ) -> None:
-    assert answered(60, acknowledged_count=acknowledged_count, **since) == Withhold()
+    assert answered(60, acknowledged_count=acknowledged_count, **since) == Action.WITHHOLD
 
 
 def test_what_was_before_the_last_sign_of_the_image_does_not_count() -> None:
-    assert answered(5, greeted_at=NOW, other_announced_at=NOW) == Acknowledge()
+    assert answered(5, greeted_at=NOW, other_announced_at=NOW) == Action.ACKNOWLEDGE
 
 
 def test_a_repeat_is_looked_at_when_a_camera_may_be_quiet() -> None:

@@ -32,7 +32,7 @@ AT = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 def read(topic: str, body: Any) -> Message:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     parsed = wire.parse_topic(topic)
-    return dialects.READ[dialects.dialect_of(parsed)](parsed, raw)
+    return dialects.parse(dialects.dialect_of(parsed), parsed, raw)
 
 
 def standard(channel: str, body: Any) -> Message:
@@ -78,7 +78,7 @@ def test_esp32cam_dialect_computes_the_chunk_count_from_the_size() -> None:
 @pytest.mark.req("DB2-10", "XC-06")
 def test_answers_are_encoded_as_each_dialect_writes_them() -> None:
     def encoded(dialect: str, answer: wire.Answer) -> tuple[str, Any]:
-        made = dialects.ANSWER[dialect]("aabb", answer)
+        made = dialects.encode(dialect, "aabb", answer)
         assert made is not None
         return made[0], json.loads(made[1])
 
@@ -290,9 +290,9 @@ def test_body_that_names_another_camera_is_a_security_matter(
     topic = wire.parse_topic(f"ESP32CAM/AABBCCDDEEFF/{channel}")
     foreign = json.dumps({**said, "device_id": "112233445566"}).encode()
     with pytest.raises(RejectedMessageError) as rejected:
-        dialects.READ["esp32cam"](topic, foreign)
+        dialects.parse("esp32cam", topic, foreign)
     assert rejected.value.kind == "security"
     odd = json.dumps({**said, "device_id": 7, "image_size": "x", "status": "dead"}).encode()
     with pytest.raises(RejectedMessageError) as rejected:
-        dialects.READ["esp32cam"](topic, odd)
+        dialects.parse("esp32cam", topic, odd)
     assert rejected.value.kind == "format"
