@@ -1,4 +1,4 @@
-"""What there is to list and to show: of each kind its filter, columns and order in SQL."""
+"""The kinds of rows of the API: filter, columns and order in SQL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ MAX_DAYS = 366
 DAYS = 30
 Level = Literal["payload", "device", "session", "site", "program", "company"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-# Who asks for another level is told so after it is known who asks.
+# Another level is rejected after the sign-in was checked.
 PathLevel = Annotated[str, WithJsonSchema({"type": "string", "enum": [*LEVELS]})]
-# A camera has its share of a day; what is above a day is not a camera's.
+# Levels that can be filtered by camera.
 OF_A_CAMERA = ("payload", "device")
 
 Company = Annotated[
