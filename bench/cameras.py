@@ -1,9 +1,9 @@
-"""Battery cameras: the gateway's memory and CPU when many send at once (P12), and how fast (P13).
+"""Battery cameras: memory and CPU of the gateway when many send at once (P12), and speed (P13).
 
-Twenty cameras before one gateway, then two hundred before another, each with an image of its own
-and a third of its chunks lost on the way; every image has to be here, byte for byte. P13 is two
-hundred without loss, beside the least that their bytes cost: COPY of all chunks as plain rows, and
-one PUT for each image. Then the same two hundred while two thousand are connected.
+Twenty cameras with one gateway, then two hundred with another. Each has its own image and loses a
+third of its chunks; every image has to be stored byte for byte. P13 compares two hundred cameras
+without loss with COPY of all chunks as plain rows and one PUT for each image; then the same two
+hundred while two thousand are connected.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ GATEWAY = "cloud-camera-gateway"
 TENANT = "bench"
 MAX_MORE_MB = 64
 PROGRESS_S = 10.0
-# A whole fleet on a few cores: its cameras wait for their answers, and do not send all again.
+# A whole fleet on a few cores: its cameras wait longer for answers before they repeat an image.
 PATIENT = Firmware(answer_s=40.0, awake_s=1200.0)
 Say = Callable[[str], None]
 
@@ -55,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What one fleet cost: the gateway's most memory, and CPU per chunk by process."""
+    """What a fleet needed: maximum memory of the gateway, and CPU per chunk by process."""
 
     cameras: int
     resident_mb: float
@@ -69,7 +69,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The least that a fleet's bytes cost: COPY of its chunks and one PUT for each image."""
+    """The baseline: COPY of a fleet's chunks and one PUT for each image."""
 
     took_s: float
     us_per_chunk: dict[str, float]
@@ -99,14 +99,13 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
                 beside = await _fleet(engines, plain, count=plan.many, seed=4 * number + 3, say=say)
             crowded.append((fast, beside))
     stack.remove(root)
-    found = [result(plan, rounds), speed(plan, lossless), beside_connected(plan, crowded)]
-    results.save(found, machine=here)
-    return found
+    measured = [result(plan, rounds), speed(plan, lossless), beside_connected(plan, crowded)]
+    results.save(measured, machine=here)
+    return measured
 
 
 async def _floor(engines: Stack, fleet: Fleet, say: Say) -> Floor:
-    """What a fleet's bytes cost as rows by COPY and as one PUT for each image."""
-    each_chunk = b"x" * (fleet.bytes_each * fleet.cameras // fleet.chunks)
+    chunk = b"x" * (fleet.bytes_each * fleet.cameras // fleet.chunks)
     image = b"x" * fleet.bytes_each
     bucket = Bucket(engines.environment["FARMIQ_CLOUD_S3_URL"])
     url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
@@ -120,7 +119,7 @@ async def _floor(engines: Stack, fleet: Fleet, say: Say) -> Floor:
             cursor.copy("copy plain from stdin") as copy,
         ):
             for number in range(fleet.chunks):
-                await copy.write_row((number % fleet.cameras, number, each_chunk))
+                await copy.write_row((number % fleet.cameras, number, chunk))
         await connection.commit()
         for number in range(fleet.cameras):
             await bucket.put(f"bench/{began}/{number}", image, content_type="image/jpeg")
@@ -139,30 +138,30 @@ def _cpu_of_floor(engines: Stack) -> dict[str, float]:
 
 def speed(plan: Plan, lossless: Sequence[tuple[Fleet, Floor]]) -> Result:
     fleets, floors = [fleet for fleet, _ in lossless], [floor for _, floor in lossless]
-    found = results.of_runs(
+    measured = results.of_runs(
         "P13",
         f"images/s of {plan.many} cameras at once / COPY of their chunks and one PUT per image",
         [fleet.images_per_s * floor.took_s / fleet.cameras for fleet, floor in lossless],
         target=">= 0.4",
         detail={
-            "images/s": round(statistics.median(each.images_per_s for each in fleets), 1),
+            "images/s": round(statistics.median(fleet.images_per_s for fleet in fleets), 1),
             "by COPY and PUT, images/s": round(
                 statistics.median(fleet.cameras / floor.took_s for fleet, floor in lossless), 1),
             "CPU, µs per chunk": {
-                name: round(statistics.median(each.us_per_chunk[name] for each in fleets))
+                name: round(statistics.median(fleet.us_per_chunk[name] for fleet in fleets))
                 for name in fleets[0].us_per_chunk
             },
             "CPU by COPY and PUT, µs per chunk": {
-                name: round(statistics.median(each.us_per_chunk[name] for each in floors))
+                name: round(statistics.median(floor.us_per_chunk[name] for floor in floors))
                 for name in floors[0].us_per_chunk
             },
         },
     )  # fmt: skip
-    return replace(found, sound=all(each.complete for each in fleets))
+    return replace(measured, sound=all(fleet.complete for fleet in fleets))
 
 
 def beside_connected(plan: Plan, crowded: Sequence[tuple[Fleet, Fleet]]) -> Result:
-    found = results.of_runs(
+    measured = results.of_runs(
         "P13 connected",
         f"images/s of {plan.many} cameras with {plan.connected} connected / with {plan.many}",
         [beside.images_per_s / alone.images_per_s for alone, beside in crowded],
@@ -176,12 +175,12 @@ def beside_connected(plan: Plan, crowded: Sequence[tuple[Fleet, Fleet]]) -> Resu
             },
         },
     )  # fmt: skip
-    return replace(found, sound=all(each.complete for pair in crowded for each in pair))
+    return replace(measured, sound=all(fleet.complete for pair in crowded for fleet in pair))
 
 
 @contextlib.asynccontextmanager
 async def _connected(engines: Stack, count: int, *, seed: int) -> AsyncIterator[None]:
-    """So many more cameras that are connected, listen to their topics and say nothing."""
+    """More cameras that are connected, subscribe to their topics and send nothing."""
     url = urlsplit(engines.environment["FARMIQ_CAMERAS_MQTT_URL"])
     kits = camera_faults.fleet(count, faults=Faults(seed=1_000_000 + seed))
     links = []
@@ -192,9 +191,9 @@ async def _connected(engines: Stack, count: int, *, seed: int) -> AsyncIterator[
             writer.write(_mqtt_connect(f"camera-{kit.mac}", url))
             for topic in camera_wire.listens(kit.speech):
                 writer.write(_mqtt_packet(0x82, b"\0\1" + _mqtt_text(topic) + b"\1"))
-            # CONNACK; refused, it would not say 0 at its end.
+            # The last byte of CONNACK is 0 unless the connection is rejected.
             if not (await reader.readexactly(4)).endswith(b"\0"):
-                raise RuntimeError(f"the broker refuses camera {kit.mac}")
+                raise RuntimeError(f"the broker rejects camera {kit.mac}")
         yield
     finally:
         for _, writer in links:
@@ -217,53 +216,53 @@ def _mqtt_text(value: str) -> bytes:
 
 
 def result(plan: Plan, rounds: Sequence[tuple[Fleet, Fleet]]) -> Result:
-    """However little memory it took: unless every image is here it counts for nothing."""
-    many = [each for _, each in rounds]
-    complete = all(each.complete for pair in rounds for each in pair)
-    found = results.of_runs(
+    """Not sound unless every image is stored."""
+    many = [large for _, large in rounds]
+    complete = all(fleet.complete for pair in rounds for fleet in pair)
+    measured = results.of_runs(
         "P12",
         f"camera gateway's resident memory at {plan.many} cameras above that at {plan.few}, MB",
-        [each.resident_mb - few.resident_mb for few, each in rounds],
+        [large.resident_mb - few.resident_mb for few, large in rounds],
         target=f"<= {MAX_MORE_MB}",
         detail={
             f"images of {plan.few} and {plan.many} cameras at once, {plan.loss:.0%} of chunks lost":
                 "all complete and byte for byte" if complete else "NOT all complete",
             "resident at its most, MB": {
                 f"at {plan.few}": statistics.median(few.resident_mb for few, _ in rounds),
-                f"at {plan.many}": statistics.median(each.resident_mb for each in many),
+                f"at {plan.many}": statistics.median(large.resident_mb for large in many),
             },
             f"images/s of {plan.many} at once": round(
-                statistics.median(each.images_per_s for each in many), 2),
+                statistics.median(large.images_per_s for large in many), 2),
             "an image": f"{many[0].bytes_each // 1000} kB in "
                 f"{many[0].chunks / many[0].cameras:.0f} chunks, on average",
             "awake, median s": {
                 f"at {plan.few}": round(statistics.median(few.awake_s for few, _ in rounds), 1),
-                f"at {plan.many}": round(statistics.median(each.awake_s for each in many), 1),
+                f"at {plan.many}": round(statistics.median(large.awake_s for large in many), 1),
             },
             "CPU, µs per chunk": {
-                name: round(statistics.median(each.us_per_chunk[name] for each in many))
+                name: round(statistics.median(large.us_per_chunk[name] for large in many))
                 for name in many[0].us_per_chunk
             },
         },
     )  # fmt: skip
-    return replace(found, sound=complete)
+    return replace(measured, sound=complete)
 
 
 async def _fleet(engines: Stack, plan: Plan, *, count: int, seed: int, say: Say) -> Fleet:
     folder = engines.root / "fleets" / f"{seed}"
-    with _cameras(engines, plan, count, seed, folder) as made:
+    with _cameras(engines, plan, count, seed, folder) as cameras:
         async with _gateway(engines) as running:
-            await asyncio.gather(*(each.prepare() for each in made))
+            await asyncio.gather(*(camera.prepare() for camera in cameras))
             pids = {"gateway": running.pid} | {name: engines.pid(name) for name in ENGINES}
             before = {name: machine.cpu_s(pid) for name, pid in pids.items()} | _own_cpu()
             began = time.perf_counter()
-            awake_s = await _all_wake(made, running, say)
+            awake_s = await _all_wake(cameras, running, say)
             took_s = time.perf_counter() - began
             after = {name: machine.cpu_s(pid) for name, pid in pids.items()} | _own_cpu()
-            resident_mb = most_resident_mb(running.pid)
+            resident_mb = max_resident_mb(running.pid)
     verdict = await _cloud(engines).report(folder / "captures.jsonl")
-    chunks, size = _sent(engines, [each.kit.mac for each in made])
-    found = Fleet(
+    chunks, size = _sent(engines, [camera.kit.mac for camera in cameras])
+    measured = Fleet(
         cameras=count,
         resident_mb=resident_mb,
         images_per_s=count / took_s,
@@ -273,13 +272,13 @@ async def _fleet(engines: Stack, plan: Plan, *, count: int, seed: int, say: Say)
         awake_s=awake_s,
         complete=verdict.clean and verdict.waiting == 0 and verdict.findings.stored == count,
     )
-    said = "all complete, byte for byte" if found.complete else json.dumps(verdict.as_json())
+    text = "all complete, byte for byte" if measured.complete else json.dumps(verdict.as_json())
     say(
-        f"cameras         {count:>4} at once: {said}; {resident_mb:.0f} MB, "
-        f"{found.images_per_s:.1f} images/s, awake {awake_s:.1f} s, "
-        f"{found.us_per_chunk['gateway']:.0f} µs per chunk"
+        f"cameras         {count:>4} at once: {text}; {resident_mb:.0f} MB, "
+        f"{measured.images_per_s:.1f} images/s, awake {awake_s:.1f} s, "
+        f"{measured.us_per_chunk['gateway']:.0f} µs per chunk"
     )
-    return found
+    return measured
 
 
 @contextlib.asynccontextmanager
@@ -288,7 +287,7 @@ async def _gateway(engines: Stack) -> AsyncIterator[ingest.Running]:
     environment = {
         **engines.environment,
         "FARMIQ_CLOUD_HTTP_PORT": f"{port}",
-        # Asked for by the settings of the cloud; the gateway alone needs no bus.
+        # The settings need it; the gateway has no bus.
         "FARMIQ_AMQP_URL": "amqp://unused",
     }
     async with ingest.service(engines.root, GATEWAY, environment) as running:
@@ -316,32 +315,32 @@ def _cameras(
         )
 
 
-async def _all_wake(made: list[SimulatedCamera], running: ingest.Running, say: Say) -> float:
-    """The median of how long a camera is awake, from its first packet to its last."""
+async def _all_wake(cameras: list[SimulatedCamera], running: ingest.Running, say: Say) -> float:
+    """The median time that a camera is awake, from its first packet to its last."""
 
-    async def live(each: SimulatedCamera) -> float:
+    async def live(camera: SimulatedCamera) -> float:
         began = time.perf_counter()
-        await each.live(wakes=1)
-        await each.deliver()
+        await camera.live(wakes=1)
+        await camera.deliver()
         return time.perf_counter() - began
 
-    living = asyncio.gather(*(live(each) for each in made))
+    living = asyncio.gather(*(live(camera) for camera in cameras))
     while not living.done():
         await asyncio.wait([living], timeout=PROGRESS_S)
         running.check()
-        awake = sum(each.is_awake for each in made)
+        awake = sum(camera.is_awake for camera in cameras)
         if awake:
-            say(f"cameras         {awake} of {len(made)} still send")
+            say(f"cameras         {awake} of {len(cameras)} still send")
     return statistics.median(await living)
 
 
 def _own_cpu() -> dict[str, float]:
-    """Of the cameras: they are simulated in this process."""
+    """The cameras are simulated in this process."""
     return {"cameras": time.process_time()}
 
 
-def most_resident_mb(pid: int) -> float:
-    """The most that a process ever had in memory, by the kernel's own count."""
+def max_resident_mb(pid: int) -> float:
+    """Maximum memory of a process, from the kernel."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmHWM:"):
             return round(int(line.split()[1]) / 1024, 1)
@@ -349,9 +348,9 @@ def most_resident_mb(pid: int) -> float:
 
 
 def _cloud(engines: Stack) -> Cloud:
-    given = engines.environment
+    environment = engines.environment
     return camera_account.Cloud(
-        given["FARMIQ_CLOUD_DB_ADMIN_URL"], Bucket(given["FARMIQ_CLOUD_S3_URL"])
+        environment["FARMIQ_CLOUD_DB_ADMIN_URL"], Bucket(environment["FARMIQ_CLOUD_S3_URL"])
     )
 
 

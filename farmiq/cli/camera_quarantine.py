@@ -59,10 +59,10 @@ def _table() -> "Table":
 
 
 def _by(actor: str) -> "Quarantine":
-    from farmiq.cloud.camera.gateway.chunks import Pace
+    from farmiq.cloud.camera.gateway.chunks import Timing
     from farmiq.cloud.camera.gateway.quarantine import CameraQuarantine
 
-    return CameraQuarantine(Pace(), actor)
+    return CameraQuarantine(Timing(), actor)
 
 
 async def _redrive(*arguments: Any, **options: Any) -> "Result":

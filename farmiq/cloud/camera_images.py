@@ -1,6 +1,6 @@
 """The bytes of one camera image, for people of its company; the console and the API use it."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from farmiq.config import CloudSettings
@@ -8,13 +8,12 @@ from farmiq.plumbing import db, objects
 from farmiq.plumbing.gallery import Gallery
 from farmiq.plumbing.http import HttpError
 
-# What the cameras' gateway stores lies below this in the bucket, a folder per company.
+# The gateway's folder in the bucket, with a folder per company.
 FOLDER = "camera/"
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Where the bytes of an image are, and a tag that changes when they do."""
+class Stored(NamedTuple):
+    """Object key and ETag of an image."""
 
     key: str
     tag: str

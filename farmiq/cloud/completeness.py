@@ -10,7 +10,7 @@ from typing import Literal
 Band = Literal["complete", "acceptable", "warning", "alert", "n/a"]
 
 WIDTH = 23
-# From so many percent on; what is below the last is an alert.
+# From this percentage on; below the last one it is an alert.
 BANDS: tuple[tuple[int, Band], ...] = ((100, "complete"), (80, "acceptable"), (50, "warning"))
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -19,19 +19,19 @@ def band(completed: int, expected: int) -> Band:
     """By the exact share: 99.5 % is not complete. A day that expects nothing is `n/a`."""
     if expected == 0:
         return "n/a"
-    for least, name in BANDS:
-        if completed * 100 >= least * expected:
+    for minimum, name in BANDS:
+        if completed * 100 >= minimum * expected:
             return name
     return "alert"
 
 
 def percent(completed: int, expected: int) -> float | None:
-    """As it is, also above 100; None if nothing was expected."""
+    """Exact, also above 100; None if nothing was expected."""
     return round(completed * 100 / expected, 2) if expected else None
 
 
 def shown(completed: int, expected: int) -> int | None:
-    """Whole percent for people, at most 100. Rounded down, or 99.5 % would read as all."""
+    """Whole percent, at most 100. Rounded down, so that 99.5 % is not shown as 100."""
     return min(100, completed * 100 // expected) if expected else None
 
 
@@ -43,8 +43,8 @@ def bar(completed: int, expected: int, *, width: int = WIDTH) -> str:
 
 
 def words(completed: int, expected: int) -> str:
-    whole = shown(completed, expected)
-    return "n/a" if whole is None else f"{whole}% Complete"
+    share = shown(completed, expected)
+    return "n/a" if share is None else f"{share}% Complete"
 
 
 def day(at: date) -> str:

@@ -150,8 +150,8 @@ async def test_steps_and_pauses_of_cameras_put_off_by_a_clock_ahead_are_due_now(
                 (ids.new(), company, camera, name, wait),
             )
     async with db.pool(cloud_db.url, name="test") as pool:
-        assert await camera_jobs.reset_far_future(pool, longest_s=600) == {"count": 2}
-        assert await camera_jobs.reset_far_future(pool, longest_s=600) == {"count": 0}
+        assert await camera_jobs.reset_far_future(pool, max_ahead_s=600) == {"count": 2}
+        assert await camera_jobs.reset_far_future(pool, max_ahead_s=600) == {"count": 0}
     with psycopg.connect(cloud_db.admin_url) as owner:
         waiting = owner.execute(
             "select image_name from camera_transfers where due_at > fn_now() union all "

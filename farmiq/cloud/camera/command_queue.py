@@ -10,12 +10,12 @@ from farmiq.plumbing import db
 GATEWAY = "gateway"
 MAX_QUEUED = 100
 MAX_AHEAD = timedelta(days=31)
-# The dialect esp32cam sends a time of day: a wake further off would be another one.
+# The dialect esp32cam sends a time of day only.
 MAX_AHEAD_BY_HOUR = timedelta(days=1)
 
 
 class NotQueuedError(Exception):
-    """The command cannot wait for this camera; the text says why."""
+    """The text says why the command cannot be queued."""
 
 
 def problems(
@@ -26,25 +26,25 @@ def problems(
     dialect: str,
     now: datetime,
 ) -> list[tuple[str, str]]:
-    """What is wrong with a command: (field, reason) each."""
+    """What is wrong with a command: (field, reason)."""
     by_hour = dialect == dialects.ESP32CAM
-    wrong = []
+    reasons = []
     if name != "send_image" and image_name is not None:
-        wrong.append(("image_name", "is for send_image"))
+        reasons.append(("image_name", "is for send_image"))
     elif image_name is not None:
-        wrong += [("image_name", reason) for reason in wire.name_problems(image_name)]
+        reasons += [("image_name", reason) for reason in wire.name_problems(image_name)]
     elif name == "send_image" and by_hour:
-        wrong.append(("image_name", "is missing: this camera's dialect asks for images by name"))
-    most = MAX_AHEAD_BY_HOUR if by_hour else MAX_AHEAD
+        reasons.append(("image_name", "is missing: this camera's dialect asks for images by name"))
+    max_ahead = MAX_AHEAD_BY_HOUR if by_hour else MAX_AHEAD
     if name != "next_wake" and wake_at is not None:
-        wrong.append(("wake_at", "is for next_wake"))
+        reasons.append(("wake_at", "is for next_wake"))
     elif name == "next_wake" and wake_at is None:
-        wrong.append(("wake_at", "is missing: next_wake says when"))
-    elif wake_at is not None and not now < wake_at <= now + most:
-        hours = most // timedelta(hours=1)
+        reasons.append(("wake_at", "is missing: next_wake says when"))
+    elif wake_at is not None and not now < wake_at <= now + max_ahead:
+        hours = max_ahead // timedelta(hours=1)
         reason = f"has to be in the next {hours} hours: this camera understands no other"
-        wrong.append(("wake_at", reason))
-    return wrong
+        reasons.append(("wake_at", reason))
+    return reasons
 
 
 async def queue(

@@ -1,7 +1,7 @@
-"""Cameras and their logins: made one by one, or from a CSV file, all of it or nothing.
+"""Register cameras and make their logins, one by one or all of a CSV file.
 
-A camera's secret is printed once and stored as a hash. It has 192 random bits, so nobody guesses it
-and the hash may be cheap: after a restart of the broker a whole fleet logs in within seconds.
+A camera's secret is printed once and stored as a hash. It has 192 random bits, so a cheap hash is
+enough: after a restart of the broker a whole fleet logs in within seconds.
 """
 
 import secrets
@@ -191,15 +191,15 @@ def read(text: str) -> list[Camera]:
     cameras: list[Camera] = []
     first: dict[tuple[str, ...], int] = {}
     for line, cells in rows:
-        values, wrong = _values(cells)
-        if not wrong:
+        values, reasons = _values(cells)
+        if not reasons:
             camera = Camera(line=line, **values)
             cameras.append(camera)
             # One company registers an address, and a name, once.
             for field, value in (("mac", camera.mac), ("device_name", camera.device_name.lower())):
                 before = first.setdefault((camera.tenant_id, field, value), line)
-                wrong += [(field, f"stands in line {before} already")] if before != line else []
-        problems += [Problem(line, *each) for each in wrong]
+                reasons += [(field, f"stands in line {before} already")] if before != line else []
+        problems += [Problem(line, field, reason) for field, reason in reasons]
     if problems:
         raise RosterError(problems)
     return cameras
@@ -207,7 +207,7 @@ def read(text: str) -> list[Camera]:
 
 def _values(cells: Mapping[str, str]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     values: dict[str, Any] = {}
-    wrong = [(name, "is missing") for name in _NEEDED if not cells[name]]
+    reasons = [(name, "is missing") for name in _NEEDED if not cells[name]]
     for name, cell in cells.items():
         if not cell:
             continue
@@ -216,10 +216,10 @@ def _values(cells: Mapping[str, str]) -> tuple[dict[str, Any], list[tuple[str, s
             if name == "mac":
                 values[name] = mac.normal(cell)
         except msgspec.ValidationError as error:
-            wrong.append((name, f"{cell[:40]!r} is not possible: {error}"))
+            reasons.append((name, f"{cell[:40]!r} is not possible: {error}"))
         except ValueError as error:
-            wrong.append((name, f"{cell[:40]!r} {error}"))
-    return values, wrong
+            reasons.append((name, f"{cell[:40]!r} {error}"))
+    return values, reasons
 
 
 async def problems(tx: db.Connection, cameras: Sequence[Camera]) -> list[Problem]:

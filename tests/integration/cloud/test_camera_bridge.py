@@ -122,7 +122,7 @@ async def test_a_wake_is_in_its_farm_once_though_the_bridge_died_and_sent_it_twi
     said = {"temperature": 21.5, "battery_voltage": "3.91", "probe": 7, "image_size": 900, "x": "y"}
     image_id, _ = await complete(farm, cloud.bucket, DISH, device, **said)
     assert await cloud.bridge() == {"count": 0, "problem": None}, "nobody has looked at it yet"
-    await observations.judge_all(cloud.pool, cloud.bucket)
+    await observations.assess_images(cloud.pool, cloud.bucket)
     waits = await cloud.bridge()
     assert (waits["count"], "was not reached" in str(waits["problem"])) == (0, True)
     await cloud.serve()
@@ -177,7 +177,7 @@ async def test_what_ingestion_refuses_holds_up_nobody_else(cloud: Cloud) -> None
         device = each.device(each.site())
         for number, said in enumerate(numbers):
             await complete(each, cloud.bucket, DISH, device, **said, number=str(number))
-    await observations.judge_all(cloud.pool, cloud.bucket)
+    await observations.assess_images(cloud.pool, cloud.bucket)
     server = http.HttpServer(title="cloud", version="0")
 
     async def answer(request: Request) -> JSONResponse:

@@ -60,7 +60,7 @@ async def test_every_image_gets_a_verdict_once_and_a_small_copy_if_it_shows_anyt
     device = farm.device(farm.site(), "0 * * * *")
     kinds = [DISH, b"\xff\xd8 no picture \xff\xd9", None]
     made = [await complete(farm, bucket, each, device, number=n) for n, each in enumerate(kinds)]
-    assert await service.judge_all(pool, bucket) == {"count": 3}
+    assert await service.assess_images(pool, bucket) == {"count": 3}
     found = farm.rows(
         "select quality, size_bytes, width_px, thumbnail_url, quality_reason is null"
         " from petri_observations order by created_at"
@@ -71,7 +71,7 @@ async def test_every_image_gets_a_verdict_once_and_a_small_copy_if_it_shows_anyt
         ("unreadable", 16, None, None, False), ("missing", None, None, None, False),
     ]  # fmt: skip
     assert pictures.look(await bucket.get(small)).mime_type == pictures.JPEG
-    assert await service.judge_all(pool, bucket) == {"count": 0}
+    assert await service.assess_images(pool, bucket) == {"count": 0}
     assert farm.value("select count(*) from device_images where status = 'complete'") == 3
 
 
@@ -80,10 +80,10 @@ async def test_a_store_that_is_away_delays_and_counts_against_no_image(
 ) -> None:
     await complete(farm, bucket, DISH, farm.device(farm.site()))
     away = objects.Bucket(f"http://key:secret@127.0.0.1:{free_port()}/b")
-    assert await service.judge_all(pool, away) == {"count": 0}
+    assert await service.assess_images(pool, away) == {"count": 0}
     assert farm.value("select judge_attempts, quality from petri_observations") == (0, None)
     farm.at(farm.now() + timedelta(minutes=1))
-    assert await service.judge_all(pool, bucket) == {"count": 1}
+    assert await service.assess_images(pool, bucket) == {"count": 1}
 
 
 async def test_an_image_that_kills_whoever_looks_at_it_is_given_up(
@@ -94,7 +94,7 @@ async def test_an_image_that_kills_whoever_looks_at_it_is_given_up(
         await service.claim(pool)
         assert await service.claim(pool) is None, "one at a time"
         farm.at(farm.now() + timedelta(minutes=2))
-    assert await service.judge_all(pool, bucket) == {"count": 1}
+    assert await service.assess_images(pool, bucket) == {"count": 1}
     verdict = "select quality, quality_reason from petri_observations"
     assert farm.value(verdict) == ("unreadable", service.GIVEN_UP)
 
@@ -110,7 +110,7 @@ async def test_killed_at_every_point_each_image_is_judged_once(
         assert dying.returncode == -signal.SIGKILL, point
         assert farm.value("select quality from petri_observations") is None
         farm.at(farm.now() + timedelta(minutes=2))
-    assert await service.judge_all(pool, bucket) == {"count": 1}
+    assert await service.assess_images(pool, bucket) == {"count": 1}
     assert farm.value("select quality, judge_attempts from petri_observations") == ("ok", 3)
 
 
@@ -140,9 +140,9 @@ async def test_image_whose_decoder_was_ended_is_judged_later(
     await complete(farm, bucket, DISH, farm.device(farm.site(), "0 * * * *"))
     with monkeypatch.context() as short_of_memory:
         short_of_memory.setattr(decoding, "decode", ended)
-        assert await service.judge_all(pool, bucket) == {"count": 0}
+        assert await service.assess_images(pool, bucket) == {"count": 0}
     quality = "select quality, judge_attempts from petri_observations"
     assert farm.rows(quality) == [(None, 1)]
     farm.owner.execute("update petri_observations set judging_until = null")
-    assert await service.judge_all(pool, bucket) == {"count": 1}
+    assert await service.assess_images(pool, bucket) == {"count": 1}
     assert farm.rows(quality) == [("ok", 2)]

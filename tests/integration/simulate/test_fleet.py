@@ -12,7 +12,7 @@ import pytest
 
 from farmiq import stack
 from farmiq.cloud.camera.gateway import dialects, wire
-from farmiq.cloud.camera.gateway.wire import Chunk, Hello, Metadata
+from farmiq.cloud.camera.gateway.wire import Announcement, Chunk, Hello
 from farmiq.plumbing import mqtt
 from farmiq.simulate import camera, camera_account, camera_faults, fleet
 from farmiq.simulate.camera import Camera, Firmware
@@ -35,7 +35,7 @@ class Counterpart:
     """Asks for what is missing a moment after the last chunk, acknowledges what is whole."""
 
     link: mqtt.Client
-    announced: dict[str, Metadata] = field(default_factory=dict)
+    announced: dict[str, Announcement] = field(default_factory=dict)
     parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
     hellos: list[int] = field(default_factory=list)
     stored: list[str] = field(default_factory=list)
@@ -60,10 +60,10 @@ class Counterpart:
 
     def hear(self, place: wire.CameraTopic, raw: bytes) -> None:
         mac = place.spelling
-        match dialects.READ[dialects.dialect_of(place)](place, raw):
+        match dialects.parse(dialects.dialect_of(place), place, raw):
             case Hello() as hello:
                 self.hellos.append(hello.pending_count)
-            case Metadata() as said:
+            case Announcement() as said:
                 if self.announced.get(mac) != said:
                     self.parts[mac] = {}
                 self.announced[mac] = said
@@ -83,7 +83,7 @@ class Counterpart:
             self.stored.append(hashlib.sha256(data).hexdigest())
             told = wire.Stored(said.image_name, datetime.now(UTC), "Asia/Bangkok")
             del self.announced[mac]
-        spoken = dialects.ANSWER[dialects.dialect_of(place)](mac, told)
+        spoken = dialects.encode(dialects.dialect_of(place), mac, told)
         assert spoken is not None
         await self.link.publish(*spoken)
 

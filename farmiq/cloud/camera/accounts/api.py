@@ -1,7 +1,7 @@
 """The routes of cameras for people and programs, under /api/v1/camera.
 
-A handler reads the body before it opens a transaction: who sends slowly holds nothing but their
-connection. It decodes the body inside, when it is known who calls and what they may.
+A handler reads the body before it opens a transaction, so a slow sender does not hold one. It
+decodes the body inside, when the caller and their role are known.
 """
 
 from base64 import b64encode
@@ -32,7 +32,7 @@ from farmiq.cloud.camera.accounts.kinds import (
     CompanyFilter,
     Kind,
 )
-from farmiq.cloud.camera.accounts.people import Caller, People, again
+from farmiq.cloud.camera.accounts.people import Caller, People, with_retries
 from farmiq.cloud.camera.accounts.store import Row
 from farmiq.cloud.identity import sign_in
 from farmiq.plumbing import db, http, pictures
@@ -41,7 +41,7 @@ from farmiq.plumbing.http import HttpError
 
 ROOT = "/api/v1/camera"
 MAX_BYTES = 16 * 1024
-# Who may; each may also what those before it may.
+# Roles; each may also do what the ones after it may.
 PLANS, CAMERA_WORK, CARE = "admin", "technician", "operator"
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -194,15 +194,15 @@ class Api:
 
     async def _ls(self, request: Request, kind: Kind, query: kinds.CameraFilter) -> Row:
         async with self.people.caller(request, query.company) as caller:
-            found = await store.page(caller.connection, kind, query)
-        rows, following = api.cut(found, query.limit, at=kind.at, key=kind.key)
-        return {kind.many: [_shown(kind, row) for row in rows], "next_cursor": following}
+            page = await store.page(caller.connection, kind, query)
+        rows, next_cursor = api.cut(page, query.limit, at=kind.at, key=kind.key)
+        return {kind.plural: [_shown(kind, row) for row in rows], "next_cursor": next_cursor}
 
     async def _show(
         self, request: Request, kind: Kind, key: UUID, query: CompanyFilter
     ) -> Mapping[str, Any]:
         async with self.people.caller(request, query.company) as caller:
-            return _shown(kind, await _there(caller, kind, key))
+            return _shown(kind, await _find(caller, kind, key))
 
     async def _add(
         self,
@@ -218,7 +218,7 @@ class Api:
             values = await _checked(caller, models.given(body.decode(raw)))
             service = await caller.become_service()
             key = await store.add(service, kind, caller.company_id, values)
-            return await _there(caller, kind, key)
+            return await _find(caller, kind, key)
 
     async def _change(
         self,
@@ -234,16 +234,16 @@ class Api:
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=least) as caller:
             values = models.given(body.decode(raw)) | (more or {})
-            await _there(caller, kind, key)
+            await _find(caller, kind, key)
             values = await _checked(caller, values)
             if kind is CAMERAS and values.get("is_active") is False:
-                # Whoever uses it next has to be heard first, also if that is this company again.
+                # The next registration has to be proven, also one of this company.
                 values["proven_at"] = None
             service = await caller.become_service()
             await store.change(service, kind, caller.company_id, key, values)
-            return await _there(caller, kind, key)
+            return await _find(caller, kind, key)
 
-    # --- schedule changes: look first, ask, take back. They count from the site's midnight.
+    # --- schedule changes: preview, request, cancel. They start at the site's midnight.
 
     def _add_schedules(self, to: "_Routes") -> None:
         changes = "devices/{device_id}/schedule-changes"
@@ -280,10 +280,10 @@ class Api:
         query: Annotated[kinds.ChangeFilter, Query()],
     ) -> Any:
         async with self.people.caller(request, query.company) as caller:
-            await _there(caller, CAMERAS, device_id)
-            found = await store.page(caller.connection, CHANGES, query, {"device": device_id})
-        rows, following = api.cut(found, query.limit, at=CHANGES.at, key=CHANGES.key)
-        return {"changes": rows, "next_cursor": following}
+            await _find(caller, CAMERAS, device_id)
+            page = await store.page(caller.connection, CHANGES, query, {"device": device_id})
+        rows, next_cursor = api.cut(page, query.limit, at=CHANGES.at, key=CHANGES.key)
+        return {"changes": rows, "next_cursor": next_cursor}
 
     async def preview(
         self,
@@ -307,9 +307,9 @@ class Api:
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=CAMERA_WORK) as caller:
             cron = await _schedule(caller, device_id, body.decode(raw))
-            made = await store.request_change(caller.connection, device_id, cron)
-            row = await _there(caller, CHANGES, UUID(made["change_id"]))
-            return {**row, "text": made["text"]}
+            change = await store.request_change(caller.connection, device_id, cron)
+            row = await _find(caller, CHANGES, UUID(change["change_id"]))
+            return {**row, "text": change["text"]}
 
     async def cancel_change(
         self,
@@ -321,11 +321,11 @@ class Api:
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=CAMERA_WORK) as caller:
             body.decode(raw)
-            await _there(caller, CHANGES, change_id)
+            await _find(caller, CHANGES, change_id)
             await store.cancel_change(caller.connection, change_id)
-            return await _there(caller, CHANGES, change_id)
+            return await _find(caller, CHANGES, change_id)
 
-    # --- what happened: days of sites, wakes, images, alerts, and figures of them
+    # --- days of sites, wakes, images, alerts, and their figures
 
     def _add_days(self, to: "_Routes") -> None:
         to.get("sessions", self.sessions, "Days of sites, newest first", models.CameraSessions)
@@ -386,7 +386,7 @@ class Api:
     async def session(self, request: Request, session_id: PathId, query: Company) -> Any:
         """With each camera's share, and both as a person reads them."""
         async with self.people.caller(request, query.company) as caller:
-            row = await _there(caller, SESSIONS, session_id)
+            row = await _find(caller, SESSIONS, session_id)
             shares = await rollups.of_session(caller.connection, row["session_id"])
         text = completeness.session(
             row["session_date"],
@@ -395,7 +395,8 @@ class Api:
             failed=row["failed_wake_count"],
             extra=row["extra_wake_count"],
         )
-        return {**_shown(SESSIONS, row), "text": text, "devices": [_share(each) for each in shares]}
+        devices = [_share(share) for share in shares]
+        return {**_shown(SESSIONS, row), "text": text, "devices": devices}
 
     async def wakes(self, request: Request, query: Annotated[kinds.WakeFilter, Query()]) -> Any:
         return await self._ls(request, WAKES, query)
@@ -403,10 +404,10 @@ class Api:
     async def wake(self, request: Request, payload_id: PathId, query: Company) -> Any:
         """What the camera sent goes out as it stands: its numbers may be beyond Python's."""
         async with self.people.caller(request, query.company) as caller:
-            row = await _there(caller, WAKES, payload_id)
-            sent = await store.telemetry(caller.connection, row["payload_id"])
-        known = models.CameraWake(**row).model_dump(mode="json")
-        content = msgspec.json.encode({**known, "telemetry_data": sent})
+            row = await _find(caller, WAKES, payload_id)
+            telemetry = await store.telemetry(caller.connection, row["payload_id"])
+        fields = models.CameraWake(**row).model_dump(mode="json")
+        content = msgspec.json.encode({**fields, "telemetry_data": telemetry})
         return Response(content, media_type=http.JSON, headers=api.NO_STORE)
 
     async def images(self, request: Request, query: Annotated[kinds.ImageFilter, Query()]) -> Any:
@@ -418,9 +419,9 @@ class Api:
     async def content(self, request: Request, image_id: PathId, query: Company) -> Response:
         """The JPEG, without what a camera wrote of its place."""
         async with self.people.caller(request, query.company) as caller:
-            found = await camera_images.stored(caller.connection, image_id)
+            image = await camera_images.stored(caller.connection, image_id)
         gallery = camera_images.require(self.gallery)
-        return await gallery.whole(request, found.key, found.tag, pictures.JPEG)
+        return await gallery.whole(request, image.key, image.tag, pictures.JPEG)
 
     async def resend(
         self,
@@ -433,9 +434,9 @@ class Api:
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=CARE) as caller:
             body.decode(raw)
-            await _there(caller, IMAGES, image_id)
+            await _find(caller, IMAGES, image_id)
             await store.resend(caller.connection, image_id)
-            return await _there(caller, IMAGES, image_id)
+            return await _find(caller, IMAGES, image_id)
 
     async def alerts(self, request: Request, query: Annotated[kinds.AlertFilter, Query()]) -> Any:
         return await self._ls(request, ALERTS, query)
@@ -450,10 +451,10 @@ class Api:
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=CARE) as caller:
             body.decode(raw)
-            await _there(caller, ALERTS, alert_id)
+            await _find(caller, ALERTS, alert_id)
             service = await caller.become_service()
             await store.resolve(service, caller.company_id, alert_id)
-            return await _there(caller, ALERTS, alert_id)
+            return await _find(caller, ALERTS, alert_id)
 
     async def rollup(
         self,
@@ -465,11 +466,11 @@ class Api:
             raise api.invalid(("device", f"is not known at the level {level}"[:64]))
         async with self.people.caller(request, query.company) as caller:
             if level not in kinds.LEVELS:
-                known = ", ".join(kinds.LEVELS)
-                raise HttpError(404, f"there is no such level; there are: {known}")
-            found = await rollups.page(caller.connection, level, query)
+                levels = ", ".join(kinds.LEVELS)
+                raise HttpError(404, f"there is no such level; there are: {levels}")
+            page = await rollups.page(caller.connection, level, query)
             totals = await rollups.totals(caller.connection, query)
-        rows, following = api.cut(found, query.limit, at="at", key="id")
+        rows, next_cursor = api.cut(page, query.limit, at="at", key="id")
         return {
             "level": level,
             **query.span(),
@@ -477,46 +478,46 @@ class Api:
             "rows": [
                 {name: row[name] for name in ("id", "name", "day")} | _figures(row) for row in rows
             ],
-            "next_cursor": following,
+            "next_cursor": next_cursor,
         }
 
     async def trend(
         self, request: Request, device_id: PathId, query: Annotated[kinds.DaysFilter, Query()]
     ) -> Any:
         async with self.people.caller(request, query.company) as caller:
-            await _there(caller, CAMERAS, device_id)
-            found = await store.trend(caller.connection, device_id, query.days)
-        return {"device_id": device_id, "days": found}
+            await _find(caller, CAMERAS, device_id)
+            days = await store.trend(caller.connection, device_id, query.days)
+        return {"device_id": device_id, "days": days}
 
     async def summary(
         self, request: Request, site_id: PathId, query: Annotated[kinds.DaysFilter, Query()]
     ) -> Any:
         async with self.people.caller(request, query.company) as caller:
-            await _there(caller, SITES, site_id)
-            found = await store.summary(caller.connection, site_id, query.days)
-        days = [{**row, "band": completeness.band(*_counts(row))} for row in found]
+            await _find(caller, SITES, site_id)
+            rows = await store.summary(caller.connection, site_id, query.days)
+        days = [{**row, "band": completeness.band(*_counts(row))} for row in rows]
         return {"site_id": site_id, "days": days}
 
     async def comparison(
         self, request: Request, query: Annotated[kinds.DaysFilter, Query()]
     ) -> Any:
         async with self.people.caller(request, query.company) as caller:
-            found = await store.comparison(caller.connection, caller.company_id, query.days)
-        return {"programs": [{**row, "completeness": _complete(*_counts(row))} for row in found]}
+            rows = await store.comparison(caller.connection, caller.company_id, query.days)
+        return {"programs": [{**row, "completeness": _complete(*_counts(row))} for row in rows]}
 
     async def overage(
         self, request: Request, query: Annotated[kinds.FiguresFilter, Query()]
     ) -> Any:
         async with self.people.caller(request, query.company) as caller:
-            found = await rollups.overage(caller.connection, query)
-        rows, following = api.cut(found, query.limit, at="session_date", key="id")
+            page = await rollups.overage(caller.connection, query)
+        rows, next_cursor = api.cut(page, query.limit, at="session_date", key="id")
         days = [
             {**{name: value for name, value in row.items() if name != "id"}, "text": _text(row)}
             for row in rows
         ]
-        return {"overage": days, "next_cursor": following}
+        return {"overage": days, "next_cursor": next_cursor}
 
-    # --- what goes over the wire: commands to cameras, and what they sent that was rejected
+    # --- commands to cameras, and their rejected messages
 
     def _add_wire(self, to: "_Routes") -> None:
         to.get(
@@ -530,7 +531,7 @@ class Api:
         )
         to.add(
             "devices/{device_id}/commands",
-            self.tell,
+            self.queue_command,
             "Tell a camera something when it is awake (operators)",
             models.CameraCommand,
         )
@@ -562,7 +563,7 @@ class Api:
     async def command(self, request: Request, command_id: PathId, query: Company) -> Any:
         return await self._show(request, COMMANDS, command_id, query)
 
-    async def tell(
+    async def queue_command(
         self,
         request: Request,
         device_id: PathId,
@@ -573,18 +574,18 @@ class Api:
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=CARE) as caller:
             order = body.decode(raw)
-            camera = await _there(caller, CAMERAS, device_id)
-            wrong = command_queue.problems(
+            camera = await _find(caller, CAMERAS, device_id)
+            problems = command_queue.problems(
                 order.name,
                 image_name=order.image_name,
                 wake_at=order.wake_at,
                 dialect=camera["dialect"],
                 now=await store.now(caller.connection),
             )
-            if wrong:
-                raise api.invalid(*wrong)
-            made = await _queue(caller, camera["device_id"], order)
-            return await _there(caller, COMMANDS, made)
+            if problems:
+                raise api.invalid(*problems)
+            command_id = await _queue(caller, camera["device_id"], order)
+            return await _find(caller, COMMANDS, command_id)
 
     async def quarantine(
         self, request: Request, query: Annotated[kinds.QuarantineFilter, Query()]
@@ -594,7 +595,7 @@ class Api:
     async def message(self, request: Request, quarantine_id: PathId, query: Company) -> Any:
         """With its bytes, or the first of them."""
         async with self.people.caller(request, query.company) as caller:
-            row = await _there(caller, QUARANTINE, quarantine_id)
+            row = await _find(caller, QUARANTINE, quarantine_id)
             raw = await store.raw(caller.connection, row["quarantine_id"])
         return {**row, "raw_base64": b64encode(raw).decode()}
 
@@ -608,7 +609,7 @@ class Api:
 
 @dataclass(frozen=True)
 class _Routes:
-    """Adds routes, all of which are for people who are signed in."""
+    """Adds routes for people who are signed in."""
 
     app: FastAPI
 
@@ -629,7 +630,7 @@ class _Routes:
     def picture(self, path: str, endpoint: Any, summary: str) -> None:
         self.app.add_api_route(
             f"{ROOT}/{path}",
-            again(endpoint),
+            with_retries(endpoint),
             summary=summary,
             dependencies=[sign_in.SIGN_IN],
             **Gallery.document(),
@@ -649,7 +650,7 @@ class _Routes:
         missing = "NOT_FOUND: there is none, or not in the company that is looked at."
         self.app.add_api_route(
             f"{ROOT}/{path}",
-            again(endpoint),
+            with_retries(endpoint),
             methods=[method],
             summary=summary,
             response_model=model,
@@ -674,17 +675,17 @@ async def _no_store(response: Response) -> None:
 _NO_STORE = Depends(_no_store)
 
 
-async def _there(caller: Caller, kind: Kind, key: UUID) -> Row:
-    """Raises HttpError 404, also for what another company has."""
-    row = await store.one(caller.connection, kind, key)
+async def _find(caller: Caller, kind: Kind, key: UUID) -> Row:
+    """Raises HttpError 404, also for rows of other companies."""
+    row = await store.find(caller.connection, kind, key)
     if row is None:
-        raise HttpError(404, f"there is no such {kind.one}")
+        raise HttpError(404, f"there is no such {kind.singular}")
     return row
 
 
 async def _schedule(caller: Caller, device_id: UUID, order: models.ScheduleRequest) -> str:
-    """The schedule, if it is one. Raises HttpError 400 or 404."""
-    await _there(caller, CAMERAS, device_id)
+    """Raises HttpError 400 for an invalid schedule, or 404."""
+    await _find(caller, CAMERAS, device_id)
     if problem := await store.cron_problem(caller.connection, order.new_wake_schedule_cron):
         raise api.invalid(("new_wake_schedule_cron", problem))
     return order.new_wake_schedule_cron
@@ -701,30 +702,27 @@ async def _queue(caller: Caller, device_id: UUID, order: models.NewCommand) -> U
             image_name=order.image_name,
             wake_at=order.wake_at,
         )
-    except command_queue.NotQueuedError as why:
-        raise HttpError(409, str(why)) from None
+    except command_queue.NotQueuedError as error:
+        raise HttpError(409, str(error)) from None
 
 
 async def _checked(caller: Caller, values: dict[str, Any]) -> dict[str, Any]:
-    """As the person: what the order refers to is there, and is what it says.
-
-    Raises HttpError 400 with all that is wrong.
-    """
-    wrong: list[tuple[str, str]] = []
+    """Check references, schedule and MAC address. Raises HttpError 400 with every problem."""
+    problems: list[tuple[str, str]] = []
     for name, kind in (("program_id", PROGRAMS), ("site_id", SITES)):
-        other: UUID | None = values.get(name)
-        if other is not None and await store.one(caller.connection, kind, other) is None:
-            wrong.append((name, f"there is no such {kind.one}"))
+        key: UUID | None = values.get(name)
+        if key is not None and await store.find(caller.connection, kind, key) is None:
+            problems.append((name, f"there is no such {kind.singular}"))
     if cron := values.get("wake_schedule_cron"):
         problem = await store.cron_problem(caller.connection, cron)
-        wrong += [("wake_schedule_cron", problem)] if problem else []
+        problems += [("wake_schedule_cron", problem)] if problem else []
     if "mac" in values:
         try:
             values = {**values, "mac": mac.normal(values["mac"])}
         except ValueError as error:
-            wrong.append(("mac", str(error)))
-    if wrong:
-        raise api.invalid(*wrong)
+            problems.append(("mac", str(error)))
+    if problems:
+        raise api.invalid(*problems)
     return values
 
 

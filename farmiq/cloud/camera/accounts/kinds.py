@@ -1,4 +1,4 @@
-"""What there is to list and to show: of each kind its filter, columns and order in SQL."""
+"""The kinds of rows of the API: filter, columns and order in SQL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ MAX_DAYS = 366
 DAYS = 30
 Level = Literal["payload", "device", "session", "site", "program", "company"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-# Who asks for another level is told so after it is known who asks.
+# Another level is rejected after the sign-in was checked.
 PathLevel = Annotated[str, WithJsonSchema({"type": "string", "enum": [*LEVELS]})]
-# A camera has its share of a day; what is above a day is not a camera's.
+# Levels that can be filtered by camera.
 OF_A_CAMERA = ("payload", "device")
 
 Company = Annotated[
@@ -190,8 +190,8 @@ class FiguresFilter(DatedFilter):
 class Kind:
     """Newest first by the column `at`, then by `key`. `where` has a condition per filter."""
 
-    many: str
-    one: str
+    plural: str
+    singular: str
     select: str
     alias: str
     at: str
@@ -217,8 +217,8 @@ class Kind:
 _OF_DAY = "(%(after_at)s::timestamptz at time zone 'UTC')::date"
 
 PROGRAMS = Kind(
-    many="programs",
-    one="program",
+    plural="programs",
+    singular="program",
     select="""
       select p.program_id, p.program_name, p.program_type, p.is_active, p.created_at
       from pilot_programs p""",
@@ -228,8 +228,8 @@ PROGRAMS = Kind(
     where={"type": "p.program_type = %(type)s", "active": "p.is_active = %(active)s"},
 )
 SITES = Kind(
-    many="sites",
-    one="site",
+    plural="sites",
+    singular="site",
     select="""
       select s.site_id, s.program_id, p.program_name, s.site_name, s.timezone,
         s.early_wake_snap_seconds, s.is_active, s.created_at
@@ -240,8 +240,8 @@ SITES = Kind(
     where={"program": "s.program_id = %(program)s", "active": "s.is_active = %(active)s"},
 )
 CAMERAS = Kind(
-    many="devices",
-    one="camera",
+    plural="devices",
+    singular="camera",
     select="""
       select d.device_id, d.site_id, s.site_name, d.mac, d.device_name, d.dialect,
         d.wake_schedule_cron, d.slot_index, d.x_position, d.y_position, d.firmware, d.is_active,
@@ -257,8 +257,8 @@ CAMERAS = Kind(
     },
 )
 SESSIONS = Kind(
-    many="sessions",
-    one="session",
+    plural="sessions",
+    singular="session",
     select="""
       select s.session_id, s.program_id, s.site_id, w.site_name, s.session_date, s.timezone,
         s.expected_wake_count, s.completed_wake_count, s.failed_wake_count, s.extra_wake_count,
@@ -277,8 +277,8 @@ SESSIONS = Kind(
     after=_OF_DAY,
 )
 WAKES = Kind(
-    many="wakes",
-    one="wake",
+    plural="wakes",
+    singular="wake",
     select="""
       select p.payload_id, p.program_id, p.site_id, p.site_device_session_id as session_id,
         s.session_date, p.device_id, d.device_name, p.image_id, p.captured_at, p.received_at,
@@ -302,8 +302,8 @@ WAKES = Kind(
     },
 )
 IMAGES = Kind(
-    many="images",
-    one="image",
+    plural="images",
+    singular="image",
     select="""
       select i.image_id, i.device_id, d.device_name, i.image_name, i.captured_at,
         i.original_capture_date, i.status, i.image_url, i.image_size, i.total_chunks,
@@ -325,8 +325,8 @@ IMAGES = Kind(
     },
 )
 CHANGES = Kind(
-    many="changes",
-    one="schedule change",
+    plural="changes",
+    singular="schedule change",
     select="""
       select c.change_id, c.device_id, c.new_wake_schedule_cron, c.previous_wake_schedule_cron,
         c.requested_at, c.effective_date, c.state, c.applied_at, c.applied_by_function,
@@ -342,8 +342,8 @@ CHANGES = Kind(
     where={"state": "c.state = %(state)s", "device": "c.device_id = %(device)s"},
 )
 COMMANDS = Kind(
-    many="commands",
-    one="command",
+    plural="commands",
+    singular="command",
     select="""
       select c.command_id, c.device_id, d.device_name, c.name, c.image_id, c.image_name, c.wake_at,
         c.state, c.created_by, c.created_at, c.sent_at, c.ended_at
@@ -358,8 +358,8 @@ COMMANDS = Kind(
     },
 )
 QUARANTINE = Kind(
-    many="messages",
-    one="message in quarantine",
+    plural="messages",
+    singular="message in quarantine",
     select="""
       select q.quarantine_id, q.device_id, d.device_name, q.mac, q.topic, q.kind, q.reasons,
         q.raw_size_bytes, q.raw_size_bytes > octet_length(q.raw) as truncated, q.received_count,
@@ -371,8 +371,8 @@ QUARANTINE = Kind(
     where={"device": "q.device_id = %(device)s", "kind": "q.kind = %(kind)s"},
 )
 ALERTS = Kind(
-    many="alerts",
-    one="alert",
+    plural="alerts",
+    singular="alert",
     select="""
       select a.alert_id, a.site_id, a.device_id, a.session_id, a.image_id, a.alert_type,
         a.alert_date, a.message, a.details, a.created_at, a.resolved_at

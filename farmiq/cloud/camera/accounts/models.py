@@ -118,8 +118,8 @@ class Empty(Order, kw_only=True, forbid_unknown_fields=True):
 
 def given(order: msgspec.Struct) -> dict[str, object]:
     """The fields that were sent."""
-    found = msgspec.structs.asdict(order)
-    return {name: value for name, value in found.items() if value is not UNSET}
+    fields = msgspec.structs.asdict(order)
+    return {name: value for name, value in fields.items() if value is not UNSET}
 
 
 # --- responses

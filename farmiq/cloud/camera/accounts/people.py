@@ -1,7 +1,7 @@
-"""Who calls and what they may: a sign-in of the console, its cookie or `Authorization: Bearer …`.
+"""Who calls, by a sign-in of the console: its cookie or `Authorization: Bearer …`.
 
-What people read, row level security decides. What they write is checked in the same transaction,
-and then written as the service into the company that the database says they look at.
+Row level security decides what people read. What they write is checked in the same transaction,
+and then written as the service into their active company.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,14 +21,14 @@ from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
 
-TRIES = 5
-# What the database says of an order that it does not carry out, and what we answer.
-_MET = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-_NOT_THERE = (psycopg.errors.NoDataFound, psycopg.errors.InsufficientPrivilege)
-_NOT_NOW = (psycopg.errors.UniqueViolation, psycopg.errors.ObjectNotInPrerequisiteState)
-_WRONG = (psycopg.errors.ForeignKeyViolation, psycopg.errors.CheckViolation, psycopg.DataError)
-# Two who want the same are told by the name of what they would have twice.
-_TAKEN = {
+ATTEMPTS = 5
+# Errors of the database, by the answer to them.
+_CONFLICT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+_NOT_FOUND = (psycopg.errors.NoDataFound, psycopg.errors.InsufficientPrivilege)
+_NOT_POSSIBLE = (psycopg.errors.UniqueViolation, psycopg.errors.ObjectNotInPrerequisiteState)
+_INVALID = (psycopg.errors.ForeignKeyViolation, psycopg.errors.CheckViolation, psycopg.DataError)
+# Messages by unique constraint.
+_NOT_UNIQUE = {
     "pilot_programs_name_idx": "a program of this company has that name",
     "sites_name_idx": "a site of this company has that name",
     "devices_name_idx": "a camera of this company has that name",
@@ -36,31 +36,31 @@ _TAKEN = {
 }
 
 
-class Met(Exception):  # noqa: N818 - an answer, not a mistake
-    """Two transactions wanted the same, and the database ended this one; nothing is written."""
+class ConcurrentChangeError(Exception):
+    """The database ended this transaction because of another one; nothing is written."""
 
 
 Endpoint = Callable[..., Awaitable[Any]]
 
 
-def again(endpoint: Endpoint) -> Endpoint:
-    """Tries once more, some times, what met another transaction."""
+def with_retries(endpoint: Endpoint) -> Endpoint:
+    """Repeats a request that met a concurrent change."""
 
     @wraps(endpoint)
-    async def tried(**named: Any) -> Any:
-        for _ in range(TRIES):
+    async def repeated(**arguments: Any) -> Any:
+        for _ in range(ATTEMPTS):
             try:
-                return await endpoint(**named)
-            except Met:
+                return await endpoint(**arguments)
+            except ConcurrentChangeError:
                 continue
         raise HttpError(503, "others change the same; try again", retry_after_s=1)
 
-    return tried
+    return repeated
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A transaction in a person's name; `company_id` is the one they look at."""
+    """A transaction as a person, with their active company."""
 
     connection: db.Connection
     company_id: UUID
@@ -68,7 +68,7 @@ class Caller:
     is_super_admin: bool
 
     async def become_service(self) -> db.Connection:
-        """For what the database does not let people write themselves."""
+        """For writes that the database does not allow to people."""
         await self.connection.execute("reset role")
         return self.connection
 
@@ -82,50 +82,50 @@ class People:
     async def caller(
         self, request: Request, company: UUID | None, *, least: str = "viewer"
     ) -> AsyncIterator[Caller]:
-        """Raises HttpError 401, 403, 404, 503, and 429 for who acts too often; or Met."""
+        """Raises HttpError 401, 403, 404, 429 or 503, or ConcurrentChangeError."""
         try:
-            found = await self.sign_ins.signed_in(request)
-            if found is None:
+            person = await self.sign_ins.signed_in(request)
+            if person is None:
                 raise HttpError(401, "sign in first")
             if least != "viewer":
-                http.allow(request, found.email)
-            async with session.as_person(self.pool, found.token, company_id=company) as connection:
+                http.allow(request, person.email)
+            async with session.as_person(self.pool, person.token, company_id=company) as connection:
                 company_id = await store.company(connection)
                 if least != "viewer":
-                    await _check_role(connection, found.user_id, company_id, least=least)
-                yield Caller(connection, company_id, found.email, found.is_super_admin)
+                    await _check_role(connection, person.user_id, company_id, least=least)
+                yield Caller(connection, company_id, person.email, person.is_super_admin)
         except session.SignedOutError:
             raise HttpError(401, "sign in first") from None
         except (session.NotYourCompanyError, session.NoSuchCompanyError):
             raise HttpError(404, "there is no such company") from None
         except (*db.UNAVAILABLE, psycopg.Error) as error:
-            raise _refusal(error) from error
+            raise _error_response(error) from error
 
 
 async def _check_role(
     connection: db.Connection, user_id: UUID, company_id: UUID, *, least: str
 ) -> None:
-    """A super admin may all, in whichever company; their own membership is in one of them."""
+    """A super admin may do everything in every company."""
     await connection.execute("reset role")
     role = await store.role(connection, user_id, company_id)
     await connection.execute("set local role authenticated")
     if role is None or ROLES.index(role) < ROLES.index(least):
-        above = " or ".join(ROLES[ROLES.index(least) :])
-        raise HttpError(403, f"this is for people whose role is {above}")
+        roles = " or ".join(ROLES[ROLES.index(least) :])
+        raise HttpError(403, f"this is for people whose role is {roles}")
 
 
-def _refusal(error: Exception) -> Exception:
-    """What comes too late goes first: to psycopg it is as operational as a database away."""
-    said = db.first_line(error)
-    if isinstance(error, _MET):
-        return Met(said)
-    if isinstance(error, _NOT_THERE):
-        return HttpError(404, said)
-    if isinstance(error, _NOT_NOW):
-        return HttpError(409, _TAKEN.get(error.diag.constraint_name or "", said))
-    if isinstance(error, _WRONG):
-        wrong = [{"field": "body", "reason": said}]
-        return HttpError(400, "the request is not valid", details=wrong)
+def _error_response(error: Exception) -> Exception:
+    """Conflicts come first: psycopg's class of them is also one of unavailable databases."""
+    reason = db.first_line(error)
+    if isinstance(error, _CONFLICT):
+        return ConcurrentChangeError(reason)
+    if isinstance(error, _NOT_FOUND):
+        return HttpError(404, reason)
+    if isinstance(error, _NOT_POSSIBLE):
+        return HttpError(409, _NOT_UNIQUE.get(error.diag.constraint_name or "", reason))
+    if isinstance(error, _INVALID):
+        details = [{"field": "body", "reason": reason}]
+        return HttpError(400, "the request is not valid", details=details)
     if isinstance(error, db.UNAVAILABLE):
         return HttpError(503, "the database is away; try again", retry_after_s=5)
     return error

@@ -153,28 +153,28 @@ LEVELS = {
 }
 
 
-def _args(question: FiguresFilter, **more: Any) -> dict[str, Any]:
+def _args(query: FiguresFilter, **more: Any) -> dict[str, Any]:
     names = ("session", "program", "site", "device")
     return {
-        **{name: question.filters.get(name) for name in names},
-        **question.span(),
-        "after_at": question.after_at,
-        "after_id": question.after_id,
-        "limit": question.limit + 1,
+        **{name: query.filters.get(name) for name in names},
+        **query.span(),
+        "after_at": query.after_at,
+        "after_id": query.after_id,
+        "limit": query.limit + 1,
         **more,
     }
 
 
-async def page(connection: db.Connection, level: str, question: FiguresFilter) -> list[Row]:
-    """One more than asked for says whether there is a next page."""
-    return await store.rows(connection, LEVELS[level].query, _args(question))
+async def page(connection: db.Connection, level: str, query: FiguresFilter) -> list[Row]:
+    """One row more than the limit, if there is a next page."""
+    return await store.rows(connection, LEVELS[level].query, _args(query))
 
 
-async def totals(connection: db.Connection, question: FiguresFilter) -> Row:
-    """Of all that fits the question, the same at every level."""
-    cells = _OF_CAMERAS if "device" in question.filters else _OF_SITES
-    query = f"{cells} select {_FIGURES} from cells c"  # noqa: S608 - our own words
-    return (await store.rows(connection, query, _args(question)))[0]
+async def totals(connection: db.Connection, query: FiguresFilter) -> Row:
+    """Totals of all matching rows, the same at every level."""
+    cells = _OF_CAMERAS if "device" in query.filters else _OF_SITES
+    statement = f"{cells} select {_FIGURES} from cells c"  # noqa: S608 - our own words
+    return (await store.rows(connection, statement, _args(query)))[0]
 
 
 async def of_session(connection: db.Connection, session_id: UUID) -> list[Row]:
@@ -186,9 +186,9 @@ async def of_session(connection: db.Connection, session_id: UUID) -> list[Row]:
     return await store.rows(connection, query, _args(FiguresFilter(), session=session_id))
 
 
-async def overage(connection: db.Connection, question: FiguresFilter) -> list[Row]:
-    """Cameras that woke when nobody expected it, by day; newest day first."""
-    query = f"""{_OF_CAMERAS}
+async def overage(connection: db.Connection, query: FiguresFilter) -> list[Row]:
+    """Cameras with extra wakes, by day; newest day first."""
+    statement = f"""{_OF_CAMERAS}
       select d.session_date, k.id, d.session_id, d.site_id, c.device_id, t.device_name,
         coalesce(c.expected, 0) as expected, c.received, c.extra
       from cells c join days d on d.session_id = c.session_id
@@ -198,4 +198,4 @@ async def overage(connection: db.Connection, question: FiguresFilter) -> list[Ro
       where c.extra > 0 and (%(after_at)s::timestamptz is null or (d.session_date, k.id)
         < ((%(after_at)s::timestamptz at time zone 'UTC')::date, %(after_id)s::uuid))
       order by d.session_date desc, k.id desc limit %(limit)s"""  # noqa: S608 - our own words
-    return await store.rows(connection, query, _args(question))
+    return await store.rows(connection, statement, _args(query))

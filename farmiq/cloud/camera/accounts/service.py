@@ -1,4 +1,4 @@
-"""Accounts: what is registered of cameras, what became of their wakes, and the figures of both.
+"""Accounts: programs, sites and cameras, their wakes and figures, for people and programs.
 
 programs, sites, devices, site_device_sessions, device_wake_payloads, device_images, device_alerts
 --as the person who asks--> [accounts] --JSON--> pages, programs

@@ -1,4 +1,4 @@
-"""The SQL of registering, listing and changing. Reads are a person's, writes the service's."""
+"""SQL of registering, listing and changing. Reads run as the person, writes as the service."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -27,23 +27,23 @@ async def page(
     query: CameraFilter,
     more: Mapping[str, Any] | None = None,
 ) -> list[Row]:
-    """One more than asked for says whether there is a next page."""
-    given = {**query.filters, **(more or {})}
-    place = {"after_at": query.after_at, "after_id": query.after_id}
-    statement = kind.page(given, onwards=query.after_at is not None)
-    return await rows(connection, statement, {**given, **place, "limit": query.limit + 1})
+    """One row more than the limit, if there is a next page."""
+    filters = {**query.filters, **(more or {})}
+    cursor = {"after_at": query.after_at, "after_id": query.after_id}
+    statement = kind.page(filters, onwards=query.after_at is not None)
+    return await rows(connection, statement, {**filters, **cursor, "limit": query.limit + 1})
 
 
-async def one(connection: db.Connection, kind: Kind, key: UUID) -> Row | None:
-    """As the person who looks: another company's is not there."""
-    found = await rows(connection, kind.single(), {"id": key})
-    return found[0] if found else None
+async def find(connection: db.Connection, kind: Kind, key: UUID) -> Row | None:
+    """As the person: rows of other companies are not visible."""
+    matches = await rows(connection, kind.single(), {"id": key})
+    return matches[0] if matches else None
 
 
 async def company(connection: db.Connection) -> UUID:
-    """The one that the person looks at."""
-    found: UUID = await db.fetch_value(connection, "select get_active_company_id()")
-    return found
+    """The active company of the person."""
+    company_id: UUID = await db.fetch_value(connection, "select get_active_company_id()")
+    return company_id
 
 
 async def companies(connection: db.Connection) -> list[Row]:
@@ -56,8 +56,8 @@ async def companies(connection: db.Connection) -> list[Row]:
 
 
 async def role(connection: db.Connection, user_id: UUID, company_id: UUID) -> str | None:
-    """As the service: what the person may in this company."""
-    found: str | None = await db.fetch_value(
+    """As the service: the person's role in this company."""
+    name: str | None = await db.fetch_value(
         connection,
         """
         select case when u.is_super_admin then 'admin' else m.role end
@@ -68,22 +68,22 @@ async def role(connection: db.Connection, user_id: UUID, company_id: UUID) -> st
         company_id,
         user_id,
     )
-    return found
+    return name
 
 
 async def telemetry(connection: db.Connection, payload_id: UUID) -> msgspec.Raw:
-    """All that the camera said of a wake, unread: its numbers and depth may be beyond Python's."""
-    found: str = await db.fetch_value(
+    """What the camera sent, not decoded: its numbers and depth may be too large for Python."""
+    text: str = await db.fetch_value(
         connection,
         "select telemetry_data::text from device_wake_payloads where payload_id = %s",
         payload_id,
     )
-    return msgspec.Raw(found.encode())
+    return msgspec.Raw(text.encode())
 
 
 async def cron_problem(connection: db.Connection, cron: str) -> str | None:
-    found: str | None = await db.fetch_value(connection, "select fn_cron_problem(%s)", cron)
-    return found
+    problem: str | None = await db.fetch_value(connection, "select fn_cron_problem(%s)", cron)
+    return problem
 
 
 _TABLES = {"program_id": "pilot_programs", "site_id": "sites", "device_id": "devices"}
@@ -92,7 +92,7 @@ _TABLES = {"program_id": "pilot_programs", "site_id": "sites", "device_id": "dev
 async def add(
     connection: db.Connection, kind: Kind, company_id: UUID, values: Mapping[str, Any]
 ) -> UUID:
-    """As the service. Raises what the constraints say."""
+    """As the service. Raises the errors of constraints."""
     row = {kind.key: ids.new(), "company_id": company_id, **values}
     statement = sql.SQL("insert into {} ({}) values ({}) returning {}").format(
         sql.Identifier(_TABLES[kind.key]),
@@ -100,14 +100,14 @@ async def add(
         sql.SQL(", ").join(sql.Placeholder() for _ in row),
         sql.Identifier(kind.key),
     )
-    found: UUID = await db.fetch_value(connection, statement, *row.values())
-    return found
+    key: UUID = await db.fetch_value(connection, statement, *row.values())
+    return key
 
 
 async def change(
     connection: db.Connection, kind: Kind, company_id: UUID, key: UUID, values: Mapping[str, Any]
 ) -> None:
-    """As the service; only the company's own."""
+    """As the service; only rows of the company."""
     if not values:
         return
     statement = sql.SQL("update {} set {} where {} = %s and company_id = %s").format(
@@ -121,7 +121,7 @@ async def change(
 
 
 async def resolve(connection: db.Connection, company_id: UUID, alert_id: UUID) -> None:
-    """As the service. One that was resolved keeps its time."""
+    """As the service. The time of a resolved alert stays."""
     await connection.execute(
         "update device_alerts set resolved_at = fn_now() "
         "where alert_id = %s and company_id = %s and resolved_at is null",
@@ -134,15 +134,15 @@ async def resend(connection: db.Connection, image_id: UUID) -> None:
 
 
 async def raw(connection: db.Connection, quarantine_id: UUID) -> bytes:
-    found: bytes | None = await db.fetch_value(
+    payload: bytes | None = await db.fetch_value(
         connection, "select raw from camera_quarantine where quarantine_id = %s", quarantine_id
     )
-    return bytes(found or b"")
+    return bytes(payload or b"")
 
 
 async def now(connection: db.Connection) -> datetime:
-    found: datetime = await db.fetch_value(connection, "select fn_now()")
-    return found
+    time: datetime = await db.fetch_value(connection, "select fn_now()")
+    return time
 
 
 async def preview(connection: db.Connection, device_id: UUID, cron: str) -> Any:

@@ -61,7 +61,7 @@ def of(wake: Wake) -> list[BusEvent]:
         _event(wake, telemetry.INGESTED, reading.metric_type, reading) for reading in readings(wake)
     ]
     if wake.sha256 is not None and wake.size_bytes is not None:
-        # It stays where the gateway has put it: the event carries its key alone.
+        # The image stays in the gateway's folder: the event has its key only.
         image = MediaStored(
             media_id=wake.image_id,
             path=wake.image_url,
@@ -76,7 +76,7 @@ def of(wake: Wake) -> list[BusEvent]:
 
 
 def readings(wake: Wake) -> list[Reading]:
-    """The readings that 004 names come first, so that no camera can crowd them out."""
+    """The readings of 004 come first, so that others cannot displace them."""
     names = sorted(wake.numbers, key=lambda name: (name not in UNITS, name))
     fit = (name for name in names if name not in NO_READINGS and re.match(ids.ID_PATTERN, name))
     return [

@@ -44,8 +44,8 @@ WAKES = prometheus_client.Counter(
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url, key_file = settings.camera_bridge_url, settings.camera_bridge_key_file
     if url is None or key_file is None:
-        lacks = "CAMERA_BRIDGE_URL" if url is None else "CAMERA_BRIDGE_KEY_FILE"
-        server.note("bridge", lambda: f"off: {lacks} is not set")
+        name = "CAMERA_BRIDGE_URL" if url is None else "CAMERA_BRIDGE_KEY_FILE"
+        server.note("bridge", lambda: f"off: {name} is not set")
         await asyncio.Event().wait()
         return
     read_key(key_file)
@@ -113,15 +113,15 @@ class Bridge:
     async def _isolate_rejected(
         self, token: str, wakes: Sequence[Wake], response: http_client.Answer
     ) -> str | None:
-        """Find the rejected wake by sending them one by one; it is marked and holds up nobody."""
+        """Send wakes one by one to find the rejected one, and mark it as done."""
         if len(wakes) == 1:
             reason = storable(f"{response.status}: {response.body.decode(errors='replace')}")
             log.get(NAME).error("bridge.refused", tenant_id=wakes[0].tenant_id, error=reason)
             await self._mark_done(wakes, problem=reason)
             return None
         for wake in wakes:
-            if waits := await self._send(token, [wake]):
-                return waits
+            if problem := await self._send(token, [wake]):
+                return problem
         return None
 
     async def _mark_done(self, wakes: Sequence[Wake], *, problem: str | None = None) -> None:
@@ -150,14 +150,14 @@ class Bridge:
 def read_key(file: Path) -> dict[str, Any]:
     """Raises TokenError."""
     try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        tokens.public_part(found)
+        key: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        tokens.public_part(key)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise tokens.TokenError(
             f"cannot read the bridge's key CAMERA_BRIDGE_KEY_FILE={file}: {error}. "
             "Make one with `farmiq edge enroll`."
         ) from error
-    return found
+    return key
 
 
 async def pending_wakes(pool: db.Pool, *, limit: int, without: Collection[str]) -> list[Wake]:

@@ -14,7 +14,7 @@ from farmiq.plumbing import clock, db, log
 from farmiq.plumbing.clock import AgeGuard, Do, Steadiness
 
 NAME = "calendar.clock"
-# What another replica, or this one before a restart, saw so shortly ago still counts.
+# A check of another replica, or before a restart, counts for so long.
 RECENT = timedelta(minutes=30)
 _UNTIL = "until it is back, edges agree with it, or it has gone on steadily for a day"
 

@@ -1,64 +1,66 @@
-"""Pure: an image on its way. Which chunks are here, what is due next, whether the whole is right.
+"""Pure: the transfer of an image: which chunks were received, what is due next, is it correct.
 
-    announced --chunks--> receiving --all here--> complete
+    announced --chunks--> receiving --all received--> complete
                            |    ^
-              time is over v    | announced again
+                   timeout v    | announced again
                           failed
 
-Chunks may come in any order, twice or not at all; before the announcement they wait for it.
+Chunks may arrive in any order, twice or not at all, and also before their announcement.
 """
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from enum import Enum
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from farmiq.cloud.camera.gateway.wire import (
     MAX_CHUNKS,
     MAX_IMAGE_BYTES,
-    Metadata,
+    Announcement,
     RejectedMessageError,
 )
+from farmiq.plumbing import retry
 
 State = Literal["receiving", "complete", "failed"]
 
-# Open images per camera, and images whose bytes are kept at all (C-78).
+# Open images of a camera, and images of which chunks are stored (C-78).
 MAX_OPEN = 2
-MAX_KEPT = 4
-# Images of a camera that are here whole and wait to be stored: the bucket may be away for days.
+MAX_WITH_CHUNKS = 4
+# Complete images of a camera that wait for the bucket, which may be unavailable for days.
 MAX_WHOLE = 32
 # Rounds of missing_chunks that an image gets before it may fail, and rounds in all (C-68).
 MIN_ROUNDS_IN_VAIN = 3
 MAX_ROUNDS = 60
-# A camera that may still be sending is asked after so many times the pause between its chunks.
+# While a camera may still be sending, a request waits this many gaps between its chunks.
 GAPS_TO_WAIT = 4.0
-MAX_PACED_S = 5.0
-MAX_PACED_TRANSFERS = 20_000
-# Until its first chunk comes a camera gets so many times the pause of a round.
+MAX_GAP_S = 5.0
+MAX_TIMED_TRANSFERS = 20_000
+# Before the first chunk a camera gets this many times the pause of a round.
 FIRST_CHUNK_ROUNDS = 4.0
-# Rounds in vain beyond those double the pause, up to this.
+# Each further round in vain doubles the pause, up to this.
 MAX_BACKOFF_S = 30.0
-# How often an image that is here, but wrong, is asked for again whole.
+# How often all chunks of a corrupt image are requested again.
 MAX_SPOILED = 1
 MAX_NUMBERS = 512
 DIGEST_BYTES = 8
-# The head of a JPEG may be the same in every picture of a camera; what follows it never is.
+# The header of a JPEG may be the same in all images of a camera; the data after it is not.
 HEAD_BYTES = 1024
-# Fewer bytes, or fewer values among them, may stand in any image: its end, or what fills it up.
-TELLING_BYTES = 32
-TELLING_VALUES = 16
-# What is about how an image is sent, not about what it is.
+# Shorter pieces, or pieces with fewer values, may be in any image: its end, or its padding.
+DISTINCTIVE_BYTES = 32
+DISTINCTIVE_VALUES = 16
+# Fields about how an image is sent, not about its content.
 _CHUNKING = ("total_chunks", "chunk_size", "first_chunk_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How long after the last sign a round is due, and when an image has failed.
+class Timing:
+    """When missing chunks are requested, and when an image has failed.
 
-    `chunk_gaps` is how fast cameras send: when the last chunk of each transfer came, the pause
-    between its chunks, and the last one that it was asked for.
+    `chunk_gaps` has, by transfer: when the last chunk arrived (ns), the mean gap between chunks,
+    and the last chunk that was requested.
     """
 
     round_s: float = 0.5
@@ -74,31 +76,30 @@ class Pace:
     def timeout(self) -> timedelta:
         return timedelta(seconds=self.timeout_s)
 
-    def saw_chunk(self, transfer_id: UUID, stored_at_ns: int) -> None:
-        """A chunk reached the broker then."""
-        last_ns, gap_s, asked = self.chunk_gaps.pop(transfer_id, (0, 0.0, None))
+    def note_chunk(self, transfer_id: UUID, stored_at_ns: int) -> None:
+        last_ns, gap_s, last_requested = self.chunk_gaps.pop(transfer_id, (0, 0.0, None))
         if last_ns:
-            pause_s = min(max(0.0, (stored_at_ns - last_ns) / 1e9), MAX_PACED_S)
+            pause_s = min(max(0.0, (stored_at_ns - last_ns) / 1e9), MAX_GAP_S)
             gap_s = 0.7 * gap_s + 0.3 * pause_s
-        self.chunk_gaps[transfer_id] = (stored_at_ns, gap_s, asked)
-        if len(self.chunk_gaps) > MAX_PACED_TRANSFERS:
+        self.chunk_gaps[transfer_id] = (stored_at_ns, gap_s, last_requested)
+        if len(self.chunk_gaps) > MAX_TIMED_TRANSFERS:
             del self.chunk_gaps[next(iter(self.chunk_gaps))]
 
-    def was_asked(self, transfer_id: UUID, last_number: int) -> None:
-        """The pause until the answer comes tells nothing of how fast the camera sends."""
+    def note_request(self, transfer_id: UUID, last_number: int) -> None:
+        """The time until the answer is not a gap between chunks."""
         gap_s = self.chunk_gaps.get(transfer_id, (0, 0.0, None))[1]
         self.chunk_gaps[transfer_id] = (0, gap_s, last_number)
 
     def gap_s(self, transfer_id: UUID, transfer: "Transfer") -> float:
-        """The pause to expect; none where the last chunk that was asked for is here."""
-        _, gap_s, asked = self.chunk_gaps.get(transfer_id, (0, 0.0, None))
-        is_over = asked is not None and has(transfer.received, asked - transfer.first_chunk_id)
+        """The expected gap; 0 if the last chunk that was requested is received."""
+        _, gap_s, number = self.chunk_gaps.get(transfer_id, (0, 0.0, None))
+        is_over = number is not None and has(transfer.received, number - transfer.first_chunk_id)
         return 0.0 if is_over else gap_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """What is known of an image on its way. `received` has a bit for each chunk that is here."""
+    """State of a transfer. `received` has one bit per chunk."""
 
     state: State = "receiving"
     total_chunks: int | None = None
@@ -124,45 +125,46 @@ class Transfer:
         return self.received_count == self.total_chunks
 
 
-@dataclass(frozen=True, slots=True)
-class Assemble:
-    """All chunks are here."""
+class Action(Enum):
+    """A step without parameters."""
+
+    # All chunks are received.
+    ASSEMBLE = "assemble"
+    # The image is stored: send ACK_OK, again if necessary.
+    ACKNOWLEDGE = "acknowledge"
+    # No ACK_OK: the camera sends another image now and would take it for that, or is retired.
+    WITHHOLD = "withhold"
+    # Chunks without an announcement: perhaps they belong to an image that is stored.
+    COMPARE = "compare"
+    # The chunks are not needed any more.
+    EXPIRE = "expire"
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Another round, for these; numbered as the camera counts."""
+class RequestChunks(NamedTuple):
+    """Request these chunks, numbered as the camera counts."""
 
     numbers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     until: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(NamedTuple):
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
-    """It is stored: say so, once more if need be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Withhold:
-    """Its camera is no longer at this image, or retired: ACK_OK would be taken for another."""
+Step = Action | RequestChunks | Wait | Fail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingAck:
-    """An ACK_OK: whether it was ever sent, and what its camera has done since.
+class CameraState:
+    """What the camera of a transfer has done since; `other_…` is about images of the same name.
 
-    `other_…` is about images of the same name. `is_retired`: another camera, of another company,
-    may have its address.
+    `is_retired`: a camera of another company may have its address now. `sends_another`: an image of
+    any name is being received. `is_overtaken`: an image of the same name was announced since, or
+    together with this one.
     """
 
     acknowledged_count: int
@@ -172,125 +174,116 @@ class PendingAck:
     other_is_open: bool = False
     other_announced_at: datetime | None = None
     is_retired: bool = False
+    sends_another: bool = False
+    is_overtaken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """Nobody announced these bytes: perhaps they are of an image that is stored already."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expire:
-    """Nobody will ask for these bytes any more."""
-
-
-Step = Assemble | Ask | Wait | Fail | Acknowledge | Compare | Expire
-
-
-def next_step(transfer: Transfer, *, now: datetime, pace: Pace, gap_s: float = 0.0) -> Step:
-    """What is due for a transfer; `gap_s` is the pause between its camera's chunks, if known."""
+def next_step(transfer: Transfer, *, now: datetime, timing: Timing, gap_s: float = 0.0) -> Step:
+    """What is due for a transfer; `gap_s` is the gap between its chunks, if known."""
     if transfer.state == "complete":
-        return Acknowledge()
+        return Action.ACKNOWLEDGE
     if transfer.state == "failed":
-        until = transfer.heard_at + timedelta(days=pace.resume_days)
-        return Expire() if now >= until else Wait(until)
+        until = transfer.heard_at + timedelta(days=timing.resume_days)
+        return Action.EXPIRE if now >= until else Wait(until)
     if not transfer.is_announced:
-        return _unannounced(transfer, now=now, pace=pace)
-    return Assemble() if transfer.is_whole else _gaps(transfer, now=now, pace=pace, gap_s=gap_s)
+        return _unannounced(transfer, now=now, timing=timing)
+    return (
+        Action.ASSEMBLE
+        if transfer.is_whole
+        else _gaps(transfer, now=now, timing=timing, gap_s=gap_s)
+    )
 
 
-def acknowledgement(
-    pending: PendingAck, *, now: datetime, pace: Pace
-) -> Acknowledge | Wait | Withhold:
-    """Whether ACK_OK may be sent now. It carries a name only, and the camera deletes by it.
+def acknowledgement(camera: CameraState, *, now: datetime, timing: Timing) -> Action | Wait:
+    """Whether ACK_OK may be sent now. It has only a name, and the camera deletes that image.
 
-    The caller has read all that the camera said until now. Whoever waits for an answer is quiet: a
-    repeat, which may answer what was sent long ago, is only sent to one that is.
+    All messages of the camera until now are stored. A repeated ACK_OK is only sent to a camera that
+    is silent, as one that waits for an answer is.
     """
-    moved_on = (pending.greeted_at, pending.other_announced_at)
-    if any(at is not None and at > pending.heard_at for at in moved_on):
-        return Withhold()
-    if pending.other_is_open or pending.is_retired:
-        return Withhold()
-    quiet_at = pending.camera_heard_at + pace.round
-    return Acknowledge() if pending.acknowledged_count == 0 or now >= quiet_at else Wait(quiet_at)
+    moved_on = (camera.greeted_at, camera.other_announced_at)
+    if any(at is not None and at > camera.heard_at for at in moved_on):
+        return Action.WITHHOLD
+    if camera.other_is_open or camera.is_retired:
+        return Action.WITHHOLD
+    quiet_at = camera.camera_heard_at + timing.round
+    return (
+        Action.ACKNOWLEDGE if camera.acknowledged_count == 0 or now >= quiet_at else Wait(quiet_at)
+    )
 
 
-def acknowledgement_due(acknowledged_count: int, *, now: datetime, pace: Pace) -> datetime:
-    """When to look at an ACK_OK that is pending from now on."""
-    return now + pace.round if acknowledged_count else now
+def acknowledgement_due(acknowledged_count: int, *, now: datetime, timing: Timing) -> datetime:
+    """When to decide about an ACK_OK that is pending from now on."""
+    return now + timing.round if acknowledged_count else now
 
 
-def _gaps(transfer: Transfer, *, now: datetime, pace: Pace, gap_s: float) -> Step:
-    fails_at = transfer.heard_at + pace.timeout
-    round_at = _round_at(transfer, pace=pace, gap_s=gap_s)
+def _gaps(transfer: Transfer, *, now: datetime, timing: Timing, gap_s: float) -> Step:
+    fails_at = transfer.heard_at + timing.timeout
+    round_at = _round_at(transfer, timing=timing, gap_s=gap_s)
     if now >= fails_at and (
         transfer.rounds_in_vain >= MIN_ROUNDS_IN_VAIN or transfer.rounds >= MAX_ROUNDS
     ):
-        return Fail("TIMEOUT", _timeout_text(transfer))
+        chunks_of = f"{transfer.received_count} of {transfer.total_chunks} chunks"
+        return Fail("TIMEOUT", f"{chunks_of} came; asked for the rest {transfer.rounds} times")
     if transfer.rounds >= MAX_ROUNDS:
         return Wait(fails_at)
-    return Ask(missing(transfer)) if now >= round_at else Wait(round_at)
+    return RequestChunks(missing(transfer)) if now >= round_at else Wait(round_at)
 
 
-def _round_at(transfer: Transfer, *, pace: Pace, gap_s: float) -> datetime:
-    """When to ask for what is missing: soon after the camera's pass, later after rounds in vain."""
-    wait_s = pace.round_s
+def _round_at(transfer: Transfer, *, timing: Timing, gap_s: float) -> datetime:
+    """When to request missing chunks: soon after the last chunk, later after rounds in vain."""
+    wait_s = timing.round_s
     if transfer.received_count == 0:
         wait_s *= FIRST_CHUNK_ROUNDS
     elif transfer.rounds > 0 or not has(transfer.received, (transfer.total_chunks or 1) - 1):
-        # The last chunk has not come: perhaps the camera is still sending, at its own pace.
-        wait_s = max(wait_s, min(GAPS_TO_WAIT * gap_s, MAX_PACED_S))
+        # The last chunk is missing: perhaps the camera is still sending.
+        wait_s = max(wait_s, min(GAPS_TO_WAIT * gap_s, MAX_GAP_S))
     if transfer.asked_at is None or transfer.asked_at <= transfer.heard_at:
         return transfer.heard_at + timedelta(seconds=wait_s)
-    doublings = min(max(0, transfer.rounds_in_vain - MIN_ROUNDS_IN_VAIN), 10)
-    wait_s = min(wait_s * 2**doublings, MAX_BACKOFF_S)
-    return transfer.asked_at + timedelta(seconds=max(wait_s, pace.round_s))
+    attempt = max(0, transfer.rounds_in_vain - MIN_ROUNDS_IN_VAIN)
+    wait_s = retry.fixed_delay_s(attempt, base_s=wait_s, cap_s=MAX_BACKOFF_S)
+    return transfer.asked_at + timedelta(seconds=max(wait_s, timing.round_s))
 
 
-def _unannounced(transfer: Transfer, *, now: datetime, pace: Pace) -> Step:
-    """Compared when no more comes for a while; `asked_at` is when that was."""
-    until, round_at = transfer.heard_at + pace.timeout, transfer.heard_at + pace.round
+def _unannounced(transfer: Transfer, *, now: datetime, timing: Timing) -> Step:
+    """Compare after a pause without chunks; `asked_at` is when that was done."""
+    until, round_at = transfer.heard_at + timing.timeout, transfer.heard_at + timing.round
     if now >= until:
-        return Expire()
+        return Action.EXPIRE
     if transfer.asked_at is not None and transfer.asked_at >= transfer.heard_at:
         return Wait(until)
-    return Compare() if now >= round_at else Wait(round_at)
+    return Action.COMPARE if now >= round_at else Wait(round_at)
 
 
-def _timeout_text(transfer: Transfer) -> str:
-    here, total = transfer.received_count, transfer.total_chunks
-    return f"{here} of {total} chunks came; asked for the rest {transfer.rounds} times"
+def after_announcement(
+    transfer: Transfer, announcement: Announcement, *, now: datetime
+) -> Transfer:
+    """Raises RejectedMessageError if it contradicts the announcement of an open image.
 
-
-def announced(transfer: Transfer, said: Metadata, *, now: datetime) -> Transfer:
-    """After an announcement. Raises RejectedMessageError if it contradicts one that is on its way.
-
-    A failed image begins where it stopped; if it is announced otherwise, from nothing. A stored one
-    may be announced in other chunks: its bytes are the same. What is left out holds as it was said.
+    A failed image continues where it stopped, or from the start if it is announced differently. A
+    stored one may be announced in other chunks. A field that is left out stays as it was.
     """
-    differences = _differences(transfer, said)
+    differences = _differences(transfer, announcement)
     if transfer.state == "complete":
-        differences = [each for each in differences if not each.startswith(_CHUNKING)]
+        differences = [text for text in differences if not text.startswith(_CHUNKING)]
     if differences and transfer.state != "failed":
         raise RejectedMessageError(differences, kind="conflict")
     if transfer.state == "complete":
         return replace(transfer, heard_at=now)
-    bare = not transfer.is_announced or differences
-    known = transfer if transfer.state == "receiving" else said
+    from_start = not transfer.is_announced or differences
+    known = transfer if transfer.state == "receiving" else announcement
     return replace(
         transfer,
         state="receiving",
-        total_chunks=said.total_chunks,
-        image_size=said.image_size or known.image_size,
-        chunk_size=said.chunk_size or known.chunk_size,
-        first_chunk_id=said.first_chunk_id,
-        sha256=said.sha256 or known.sha256,
-        received=bytes((said.total_chunks + 7) // 8) if bare else transfer.received,
-        received_count=0 if bare else transfer.received_count,
-        received_bytes=0 if bare else transfer.received_bytes,
-        spoiled=0 if bare else transfer.spoiled,
-        # Whether it was ever asked for says whose a chunk is that came with another image too.
+        total_chunks=announcement.total_chunks,
+        image_size=announcement.image_size or known.image_size,
+        chunk_size=announcement.chunk_size or known.chunk_size,
+        first_chunk_id=announcement.first_chunk_id,
+        sha256=announcement.sha256 or known.sha256,
+        received=bytes((announcement.total_chunks + 7) // 8) if from_start else transfer.received,
+        received_count=0 if from_start else transfer.received_count,
+        received_bytes=0 if from_start else transfer.received_bytes,
+        spoiled=0 if from_start else transfer.spoiled,
+        # Whether chunks were ever requested decides which image a repeated chunk belongs to.
         rounds=min(transfer.rounds, 1),
         rounds_in_vain=0,
         heard_at=now,
@@ -298,36 +291,31 @@ def announced(transfer: Transfer, said: Metadata, *, now: datetime) -> Transfer:
     )
 
 
-def starts_over(transfer: Transfer, said: Metadata) -> bool:
-    """Whether the bytes that are here are of an image announced otherwise."""
-    return transfer.state == "failed" and bool(_differences(transfer, said))
+def starts_over(transfer: Transfer, announcement: Announcement) -> bool:
+    """Whether a failed image is announced differently, so its chunks are useless."""
+    return transfer.state == "failed" and bool(_differences(transfer, announcement))
 
 
-def _differences(transfer: Transfer, said: Metadata) -> list[str]:
+def _differences(transfer: Transfer, announcement: Announcement) -> list[str]:
     if not transfer.is_announced:
         return []
-    pairs = (
-        ("total_chunks", transfer.total_chunks, said.total_chunks),
-        ("image_size", transfer.image_size, said.image_size),
-        ("chunk_size", transfer.chunk_size, said.chunk_size),
-        ("sha256", transfer.sha256, said.sha256),
-        ("first_chunk_id", transfer.first_chunk_id, said.first_chunk_id),
-    )
+    names = ("total_chunks", "image_size", "chunk_size", "sha256", "first_chunk_id")
+    pairs = [(name, getattr(transfer, name), getattr(announcement, name)) for name in names]
     return [
-        f"{name} of this image was {_shown(before)} and is {_shown(now)} now"
+        f"{name} of this image was {_text(before)} and is {_text(now)} now"
         for name, before, now in pairs
         if before is not None and now is not None and before != now
     ]
 
 
-def _shown(value: int | bytes) -> str:
+def _text(value: int | bytes) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def took(transfer: Transfer, number: int, size: int, *, now: datetime) -> Transfer | None:
-    """After a chunk of so many bytes; None if it is a repeat. Raises RejectedMessageError."""
-    if wrong := _chunk_problems(transfer, number, size):
-        raise RejectedMessageError(wrong, kind="limits")
+def after_chunk(transfer: Transfer, number: int, size: int, *, now: datetime) -> Transfer | None:
+    """None if the chunk is a repeat. Raises RejectedMessageError."""
+    if reasons := _chunk_problems(transfer, number, size):
+        raise RejectedMessageError(reasons, kind="limits")
     index = number - transfer.first_chunk_id
     if has(transfer.received, index):
         return None
@@ -343,24 +331,22 @@ def took(transfer: Transfer, number: int, size: int, *, now: datetime) -> Transf
 
 def _chunk_problems(transfer: Transfer, number: int, size: int) -> list[str]:
     index = number - transfer.first_chunk_id
-    total = transfer.total_chunks
-    last = (total or MAX_CHUNKS + 1) - 1
+    last = (transfer.total_chunks or MAX_CHUNKS + 1) - 1
     if not 0 <= index <= last:
-        counted = f"{transfer.first_chunk_id} to {last + transfer.first_chunk_id}"
-        return [f"chunk_id is {number}: this image has {counted}"]
+        numbers = f"{transfer.first_chunk_id} to {last + transfer.first_chunk_id}"
+        return [f"chunk_id is {number}: this image has {numbers}"]
     if has(transfer.received, index):
         return []
-    most = transfer.image_size or MAX_IMAGE_BYTES
-    if transfer.received_bytes + size > most:
-        return [f"chunk {number} makes the image larger than {most} bytes"]
-    wanted = _wanted(transfer, index)
-    if wanted is not None and size != wanted:
-        return [f"chunk {number} has {size} bytes, not {wanted}"]
+    max_bytes = transfer.image_size or MAX_IMAGE_BYTES
+    if transfer.received_bytes + size > max_bytes:
+        return [f"chunk {number} makes the image larger than {max_bytes} bytes"]
+    expected = _expected_size(transfer, index)
+    if expected is not None and size != expected:
+        return [f"chunk {number} has {size} bytes, not {expected}"]
     return []
 
 
-def _wanted(transfer: Transfer, index: int) -> int | None:
-    """How many bytes a chunk has to have, if that is known."""
+def _expected_size(transfer: Transfer, index: int) -> int | None:
     if transfer.chunk_size is None or transfer.total_chunks is None:
         return None
     if index < transfer.total_chunks - 1:
@@ -370,7 +356,7 @@ def _wanted(transfer: Transfer, index: int) -> int | None:
     return transfer.image_size - index * transfer.chunk_size
 
 
-def asked(transfer: Transfer, *, now: datetime) -> Transfer:
+def after_request(transfer: Transfer, *, now: datetime) -> Transfer:
     return replace(
         transfer,
         rounds=transfer.rounds + 1,
@@ -379,26 +365,27 @@ def asked(transfer: Transfer, *, now: datetime) -> Transfer:
     )
 
 
-def spoiled(transfer: Transfer, *, now: datetime) -> Transfer:
-    """After the whole proved wrong: which chunk it was nobody knows, so none is here."""
-    return replace(bare(transfer), spoiled=transfer.spoiled + 1, heard_at=now, asked_at=now)
+def after_corruption(transfer: Transfer, *, now: datetime) -> Transfer:
+    """Nobody knows which chunk is wrong: all are requested again."""
+    return replace(
+        without_chunks(transfer), spoiled=transfer.spoiled + 1, heard_at=now, asked_at=now
+    )
 
 
-def bare(transfer: Transfer) -> Transfer:
-    """Without its bytes."""
+def without_chunks(transfer: Transfer) -> Transfer:
     return replace(
         transfer, received=bytes(len(transfer.received)), received_count=0, received_bytes=0
     )
 
 
 def missing(transfer: Transfer) -> tuple[int, ...]:
-    """Which chunks have not come, numbered as the camera counts."""
+    """Numbers of missing chunks, as the camera counts."""
     first, total = transfer.first_chunk_id, transfer.total_chunks or 0
     return tuple(first + index for index in range(total) if not has(transfer.received, index))
 
 
 def in_messages(numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """As many as a small device takes at once."""
+    """Split into messages that a small device can read."""
     return [numbers[at : at + MAX_NUMBERS] for at in range(0, len(numbers), MAX_NUMBERS)]
 
 
@@ -414,56 +401,55 @@ def _with(received: bytes, index: int) -> bytes:
     return bytes(changed)
 
 
-# --- the whole
+# --- complete images
 
 
 def problems(transfer: Transfer, data: bytes) -> list[str]:
-    """What is wrong with an assembled image."""
-    wrong = []
+    """What is wrong with a complete image."""
+    reasons = []
     if transfer.image_size is not None and len(data) != transfer.image_size:
-        wrong.append(f"it has {len(data)} bytes, and was announced with {transfer.image_size}")
+        reasons.append(f"it has {len(data)} bytes, and was announced with {transfer.image_size}")
     if not data.startswith(b"\xff\xd8\xff"):
-        wrong.append("it does not begin as a JPEG does")
-    # Cameras that send whole blocks fill the last one up.
+        reasons.append("it does not begin as a JPEG does")
+    # Some cameras pad the last block.
     if not data.rstrip(b"\0").endswith(b"\xff\xd9"):
-        wrong.append("it does not end as a JPEG does: it is cut off")
+        reasons.append("it does not end as a JPEG does: it is cut off")
     if transfer.sha256 is not None and hashlib.sha256(data).digest() != transfer.sha256:
-        wrong.append("its sha256 is not the announced one")
-    return wrong
+        reasons.append("its sha256 is not the announced one")
+    return reasons
 
 
 def digests(pieces: list[bytes]) -> bytes:
-    """What a stored image's chunks are known by when one comes again."""
+    """To recognize the chunks of a stored image when they arrive again."""
     return b"".join(_digest(piece) for piece in pieces)
 
 
 def is_same(known: bytes, transfer: Transfer, number: int, data: bytes) -> bool:
-    """Whether a stored image has this very chunk; others may have it too."""
+    """Whether a stored image has this chunk; other images may have it too."""
     index = number - transfer.first_chunk_id
     within = 0 <= index < (transfer.total_chunks or 0)
     return within and known[index * DIGEST_BYTES :][:DIGEST_BYTES] == _digest(data)
 
 
 def is_repeat(known: bytes, transfer: Transfer, number: int, data: bytes) -> bool:
-    """Whether this chunk is surely of this stored image, and not of another under its name."""
+    """Whether this chunk is certainly of this stored image, not of another of its name."""
     index = number - transfer.first_chunk_id
     beyond_head = index * (transfer.chunk_size or len(data)) >= HEAD_BYTES
-    telling = transfer.total_chunks == 1 or beyond_head
-    return telling and is_same(known, transfer, number, data)
+    is_distinctive = transfer.total_chunks == 1 or beyond_head
+    return is_distinctive and is_same(known, transfer, number, data)
 
 
 def is_part(image: bytes, pieces: Sequence[bytes]) -> bool:
-    """Whether these are surely parts of this stored image, in chunks of whatever size."""
+    """Whether these are certainly parts of this stored image, in chunks of any size."""
     if b"".join(pieces) == image:
         return True
-    found = [image.find(piece) for piece in pieces]
-    return min(found, default=-1) >= 0 and any(
-        at >= HEAD_BYTES and _is_telling(piece) for at, piece in zip(found, pieces, strict=True)
+    positions = [image.find(piece) for piece in pieces]
+    return min(positions, default=-1) >= 0 and any(
+        at >= HEAD_BYTES
+        and len(piece) >= DISTINCTIVE_BYTES
+        and len(set(piece)) >= DISTINCTIVE_VALUES
+        for at, piece in zip(positions, pieces, strict=True)
     )
-
-
-def _is_telling(piece: bytes) -> bool:
-    return len(piece) >= TELLING_BYTES and len(set(piece)) >= TELLING_VALUES
 
 
 def _digest(piece: bytes) -> bytes:

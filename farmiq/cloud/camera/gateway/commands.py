@@ -1,4 +1,4 @@
-"""What cameras are told to do: one send_image after another, anything else when they are awake."""
+"""Commands to cameras that are awake: send_image one after the other, others at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ from farmiq.cloud.camera.gateway.store import Camera
 from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, Hello, NextWake, SendImage
 from farmiq.plumbing import db
 
-# A command that could not be sent within so long expires.
-LASTS_S = 86_400.0
-# A camera that takes its picture unasked announces it sooner after HELLO than this; one that is
-# known to wait for capture_image is told at once (C-117).
+# A command that was not sent by then expires.
+MAX_AGE_S = 86_400.0
+# A camera that takes its image without a command announces it sooner after HELLO than this; one
+# that is known to wait for capture_image gets it at once (C-117).
 CAPTURE_QUIET_S = 5.0
 
 _INSERT = """
   insert into camera_commands (command_id, company_id, device_id, name, image_id, image_name,
     created_by, created_at)
 """
-# When a camera was last asked for this image and announced nothing: perhaps it has it no more.
+# When this image was last requested and not announced: perhaps the camera has deleted it.
 _IN_VAIN_AT = """
   (select max(o.sent_at) from camera_commands o where o.image_id = i.image_id
     and o.state = 'expired' and o.sent_at > coalesce(i.announced_at, i.created_at))
 """
-# Images by name. Those asked for in vain come last, or every wake would ask for them and for
-# nothing else; those without a name come before these, unless they were in vain since: some
-# firmware knows names only. What the camera itself could not take is not asked for.
+# Images by name. Those requested in vain come last, or each wake would request nothing else;
+# requests without a name come before those, unless they were in vain since: some firmware knows
+# names only. Images that the camera could not take are not requested.
 _QUEUE_NAMED = f"""
 with greeted as (
   select * from unnest(%(cameras)s::uuid[], %(pending)s::int[]) as g(device_id, pending_count)
@@ -59,24 +59,24 @@ select fn_uuid_v7(), w.company_id, w.device_id, 'send_image', w.image_id, w.imag
         where o.device_id = w.device_id and o.name = 'send_image' and o.state = 'expired'
           and o.image_id is null and o.image_name is null) then interval '0'
       else interval '2 milliseconds' end
-from wanted w where w.place <= %(most)s
+from wanted w where w.place <= %(limit)s
 """  # noqa: S608 - no input
-# As many as a camera holds beyond those that it is asked for by name; one that it was asked for in
-# vain may not be among those it holds.
+# As many as a camera holds beyond those that are requested by name; an image that was requested in
+# vain does not count.
 _QUEUE_NAMELESS = f"""
 {_INSERT}
 select fn_uuid_v7(), d.company_id, d.device_id, 'send_image', null, null, %(by)s,
   fn_now() + interval '1 millisecond'
 from unnest(%(cameras)s::uuid[], %(pending)s::int[]) as g(device_id, pending_count)
 join devices d on d.device_id = g.device_id and d.dialect = %(dialect)s,
-  lateral generate_series(1, least(g.pending_count, %(most)s) - (
+  lateral generate_series(1, least(g.pending_count, %(limit)s) - (
     select count(*)::int from camera_commands c
     left join device_images i on i.image_id = c.image_id
     where c.device_id = g.device_id and c.name = 'send_image' and c.state = 'queued'
       and (i.image_id is null or {_IN_VAIN_AT} is null)))
 """  # noqa: S608 - no input
-# These cameras may wait to be told to take this wake's picture (C-117). Not those that were seen to
-# take it unasked: they would take two.
+# For cameras that may wait for a command to take an image (C-117), not for those that were seen to
+# take it without one: they would take two.
 _QUEUE_CAPTURE = f"""
 {_INSERT}
 select fn_uuid_v7(), s.company_id, s.device_id, 'capture_image', null, null, %(by)s, fn_now()
@@ -107,11 +107,11 @@ class Command:
 
 
 async def after_hellos(tx: db.Connection, hellos: Sequence[tuple[Camera, Hello]]) -> None:
-    """Ask cameras that are awake for what they failed to send, and for what people want again.
+    """Request images that failed, and images that people want again, from cameras that are awake.
 
-    What was asked for in an earlier wake and did not come is asked for anew. Images that nobody
-    knows by name are asked for without one, where the dialect allows it. A camera that is told to
-    take its picture is told when it holds nothing and waits for that (C-117).
+    Requests of an earlier wake that were not answered are repeated. Images without a known name are
+    requested without one if the dialect allows it. capture_image is sent to cameras that hold
+    nothing and may wait for it (C-117).
     """
     if not hellos:
         return
@@ -122,20 +122,20 @@ async def after_hellos(tx: db.Connection, hellos: Sequence[tuple[Camera, Hello]]
         "where device_id = any(%s::uuid[]) and name = 'send_image' and state = 'sent'",
         (cameras,),
     )
-    # Queued commands stay: a camera that repeats HELLO costs no rows. Those of the gateway go when
-    # the camera holds nothing; those of people stay, whatever it says.
+    # Queued commands stay: a repeated HELLO adds no rows. Those of the gateway are deleted when the
+    # camera holds nothing; those of people stay.
     empty = [camera for camera, hello in hellos if hello.pending_count == 0]
     await _delete_queued(tx, "send_image", [camera.device_id for camera in empty])
-    wanted = {
+    parameters = {
         "cameras": cameras,
         "pending": pending,
         "by": GATEWAY,
-        "most": MAX_QUEUED,
+        "limit": MAX_QUEUED,
         "dialect": dialects.STANDARD,
     }
-    await tx.execute(_QUEUE_NAMED, wanted)
+    await tx.execute(_QUEUE_NAMED, parameters)
     if any(pending):
-        await tx.execute(_QUEUE_NAMELESS, wanted)
+        await tx.execute(_QUEUE_NAMELESS, parameters)
     await _queue_capture(
         tx, [camera.device_id for camera in empty if camera.dialect == dialects.ESP32CAM]
     )
@@ -155,7 +155,7 @@ async def _delete_queued(tx: db.Connection, name: str, device_ids: Sequence[UUID
 
 
 async def after_last_image(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
-    """Tell those of these cameras that have sent all images they held to take one (C-117)."""
+    """Queue capture_image for those cameras that have sent all images they held (C-117)."""
     rows = await db.fetch_all(
         tx,
         """
@@ -172,10 +172,9 @@ async def after_last_image(tx: db.Connection, device_ids: Sequence[UUID]) -> Non
 
 
 async def note_own_images(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
-    """Note whether these cameras, which announced an image of this wake, took it unasked (C-117).
+    """Note whether these cameras took this wake's image without a command (C-117).
 
-    They did if they announced more images than they were asked for. A camera that has announced one
-    needs no capture_image.
+    They did if they announced more images than were requested. They need no capture_image.
     """
     if not device_ids:
         return
@@ -195,7 +194,7 @@ async def note_own_images(tx: db.Connection, device_ids: Sequence[UUID]) -> None
 
 
 async def queue_resends(tx: db.Connection, *, awake_s: float) -> int:
-    """Queue images that people asked for, of cameras that are awake."""
+    """Queue images that people requested, of cameras that are awake."""
     cursor = await tx.execute(
         f"""
         {_INSERT}
@@ -213,8 +212,8 @@ async def queue_resends(tx: db.Connection, *, awake_s: float) -> int:
     return cursor.rowcount
 
 
-async def asked(tx: db.Connection, device_ids: Sequence[UUID]) -> set[UUID]:
-    """Which of these cameras were, or are to be, asked for an image."""
+async def cameras_with_requests(tx: db.Connection, device_ids: Sequence[UUID]) -> set[UUID]:
+    """Those of these cameras with a send_image that is queued or not answered."""
     rows = await db.fetch_all(
         tx,
         "select distinct device_id from camera_commands where device_id = any(%s::uuid[]) "
@@ -224,10 +223,12 @@ async def asked(tx: db.Connection, device_ids: Sequence[UUID]) -> set[UUID]:
     return {row[0] for row in rows}
 
 
-async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID, image_name: str) -> None:
-    """An announcement answers a send_image without a name, or of its name.
+async def match_announcement(
+    tx: db.Connection, camera: Camera, image_id: UUID, image_name: str
+) -> None:
+    """An announcement answers a send_image of its name, or without a name.
 
-    The image need not be asked for by name then.
+    In that case the image is not requested by name too.
     """
     image = {"device": camera.device_id, "image": image_id, "name": image_name, "by": GATEWAY}
     await tx.execute(
@@ -256,7 +257,7 @@ async def answered_with(tx: db.Connection, camera: Camera, image_id: UUID, image
     )
 
 
-async def ended(
+async def end_requests(
     tx: db.Connection, image_ids: Sequence[UUID], *, state: Literal["done", "failed"]
 ) -> None:
     if image_ids:
@@ -271,8 +272,8 @@ async def ended(
 async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
     """The oldest command for a camera that is awake.
 
-    An image is asked for when no other is on its way; one of an earlier wake is not, before
-    something of it comes in this one.
+    An image is requested while no other one is being received; an open image of an earlier wake
+    counts only when something of it arrives in this wake.
     """
     async with tx.cursor(row_factory=class_row(Command)) as cursor:
         await cursor.execute(
@@ -310,7 +311,7 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
 
 
 async def mark_sent(tx: db.Connection, command_id: UUID, *, unanswerable: bool) -> None:
-    """A send_image waits for its image; any other command has no answer and is done."""
+    """A send_image is done when its image arrives; other commands have no answer."""
     await tx.execute(
         """
         update camera_commands set sent_at = fn_now(),
@@ -323,7 +324,7 @@ async def mark_sent(tx: db.Connection, command_id: UUID, *, unanswerable: bool) 
 
 
 async def expire(tx: db.Connection) -> int:
-    """End commands that are too old, or whose time to wake has passed."""
+    """End commands that are too old, or whose wake time has passed."""
     cursor = await tx.execute(
         """
         update camera_commands set state = 'expired', ended_at = fn_now()
@@ -331,6 +332,6 @@ async def expire(tx: db.Connection) -> int:
           and (created_at < (select fn_now()) - %s * interval '1 second'
             or (state = 'queued' and wake_at <= (select fn_now())))
         """,
-        (LASTS_S,),
+        (MAX_AGE_S,),
     )
     return cursor.rowcount

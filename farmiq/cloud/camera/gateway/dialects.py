@@ -1,21 +1,20 @@
 """Pure: the dialects of cameras: topics and bytes to messages, answers to topics and bytes.
 
-`standard` is 004 as written, on device/{mac}/…; C-72 decides what it leaves open. A chunk is JSON
-(chunk_id, payload as base64 or an array) or a binary frame: 0x01, the length of the image's name in
-two bytes, the name, chunk_id in four bytes, the data; big-endian.
+`standard` is 004, on device/{mac}/…; C-72 decides what it leaves open. A chunk is JSON (chunk_id,
+payload as base64 or an array) or a binary frame: 0x01, the length of the image's name in two bytes,
+the name, chunk_id in four bytes, the data; big-endian.
 
 `esp32cam` is that of public ESP32 camera firmware, on ESP32CAM/{mac}/… (C-88, C-117). Chunks count
-from 1 and come as arrays of numbers. Their number is computed from the image's size, because the
-one that the firmware sends may be wrong. Times of day are local to the site.
+from 1 and are arrays of numbers. Their count is computed from the image's size, because the count
+that the firmware sends may be wrong. Times of day are local to the site.
 """
 
 import base64
 import contextlib
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -31,13 +30,13 @@ T = TypeVar("T", int, float, str)
 STANDARD, ESP32CAM = "standard", "esp32cam"
 ROOTS = {"device": STANDARD, "ESP32CAM": ESP32CAM}
 _ROOT_OF = {dialect: root for root, dialect in ROOTS.items()}
-# What the gateway listens to: answers and commands run the other way.
+# Topics that cameras send on.
 UP = tuple(f"{root}/+/{channel}" for root in ROOTS for channel in wire.UP_CHANNELS)
 
 MAX_PENDING = 100_000
 # The name of an image that was never taken, if the camera gives it none.
 NO_IMAGE = "no-image"
-_HAS_METADATA = {
+_ANNOUNCEMENT_FIELDS = {
     STANDARD: {"image_name", "total_chunks"},
     ESP32CAM: {"image_size", "total_chunks_count", "error"},
 }
@@ -45,7 +44,7 @@ _FRAME = b"\x01"
 _FRAME_HEAD = struct.Struct(">BH")
 _FRAME_NUMBER = struct.Struct(">I")
 
-# What a sensor on a camera can measure; beyond it the sensor is broken, or the unit is another.
+# Plausible values; others mean a broken sensor or another unit.
 PLAUSIBLE: Mapping[str, tuple[float, float]] = {
     "temperature": (-100, 200),
     "humidity": (-10, 110),
@@ -98,7 +97,7 @@ def topics(mac: str, channels: tuple[str, ...]) -> list[str]:
 # --- messages
 
 
-def _parse(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Message:
+def parse(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Message:
     """Raises RejectedMessageError with every reason."""
     if topic.channel == "status":
         return _hello(dialect, topic, raw)
@@ -110,9 +109,9 @@ def _parse(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Message:
         raise RejectedMessageError([f"not a JSON object: {error}"[:300]]) from None
     if "chunk_id" in fields:
         return _chunk_of_json(dialect, topic, fields)
-    if fields.keys() & _HAS_METADATA[dialect]:
-        return _metadata(dialect, topic, raw)
-    names = ", ".join(sorted(_HAS_METADATA[dialect]))
+    if fields.keys() & _ANNOUNCEMENT_FIELDS[dialect]:
+        return _announcement(dialect, topic, raw)
+    names = ", ".join(sorted(_ANNOUNCEMENT_FIELDS[dialect]))
     raise RejectedMessageError([f"neither a chunk (chunk_id) nor an announcement ({names})"])
 
 
@@ -126,7 +125,7 @@ class _Fields:
         self.kind: wire.RejectionKind = "format"
 
     def get(self, kind: type[T], *names: str, needed: bool = False) -> T | None:
-        """The first of these fields that is there."""
+        """The first of these fields that is present."""
         name = next((name for name in names if self.values.get(name) is not None), None)
         if name is None:
             self.problems += [f"{names[0]} is missing"] if needed else []
@@ -159,7 +158,7 @@ class _Fields:
             return None
 
     def check_sender(self, topic: CameraTopic) -> None:
-        """The broker checks who sends on a topic: the body must name the same camera."""
+        """The broker checks the sender of a topic; the body must name the same camera."""
         device_id = self.get(str, "device_id")
         if device_id is not None and wire.plain_mac(device_id) != topic.mac:
             self.problems.append(f"device_id is {device_id[:40]!a}, and the topic {topic.spelling}")
@@ -171,7 +170,7 @@ class _Fields:
 
 
 def _object(raw: bytes) -> _Fields:
-    """An object that can be stored as it is. Raises RejectedMessageError."""
+    """Raises RejectedMessageError if it cannot be stored."""
     if reasons := check.keepable(raw):
         raise RejectedMessageError(check.InvalidError(reasons).reasons)
     values = _json.decode(raw)
@@ -199,7 +198,7 @@ def _hello(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Hello:
     return wire.Hello(pending_count, battery_voltage, wifi_rssi, firmware, tuple(fields.noted))
 
 
-def _metadata(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Metadata:
+def _announcement(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Announcement:
     fields = _object(raw)
     error, first, sha256 = None, 1, None
     if dialect == ESP32CAM:
@@ -220,7 +219,7 @@ def _metadata(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Metadata:
     total, size, chunk_size = _sizes(dialect, fields, has_image=not error)
     fields.raise_problems()
     stored, noted = _storable(fields.values)
-    return wire.Metadata(
+    return wire.Announcement(
         image_name=name or "",
         captured_at=captured_at,
         total_chunks=total,
@@ -237,7 +236,7 @@ def _metadata(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Metadata:
 def _sizes(dialect: str, fields: _Fields, *, has_image: bool) -> tuple[int, int | None, int | None]:
     """(chunks, bytes, bytes of a chunk).
 
-    A camera that took no image has none to describe: wrong sizes do not hide that it woke.
+    Without an image wrong sizes are no problem: the wake counts.
     """
     sizes = _Fields(fields.values)
     if dialect == STANDARD:
@@ -259,16 +258,16 @@ def _sizes(dialect: str, fields: _Fields, *, has_image: bool) -> tuple[int, int 
 
 
 def _size_problems(total: int | None, size: int | None, chunk_size: int | None) -> list[str]:
-    """The caps of C-78, which hold whatever a camera says."""
+    """The limits of C-78."""
     limits = (
         (chunk_size, wire.MAX_IMAGE_BYTES, "no chunk has {0} bytes"),
         (total, wire.MAX_CHUNKS, "an image has 1 to {1} chunks, not {0}"),
         (size, wire.MAX_IMAGE_BYTES, "an image has 1 to {1} bytes, not {0}"),
     )
     return [
-        reason.format(_short(value), most)
-        for value, most, reason in limits
-        if value is not None and not 1 <= value <= most
+        reason.format(_short(value), limit)
+        for value, limit, reason in limits
+        if value is not None and not 1 <= value <= limit
     ]
 
 
@@ -329,7 +328,7 @@ def _chunk_data(fields: _Fields, raw: msgspec.Raw | None) -> bytes:
 
 
 def _instant(value: Any) -> datetime:
-    """As firmware writes it: ISO 8601, seconds or milliseconds since 1970; UTC if no zone is given.
+    """ISO 8601 and similar, seconds or milliseconds since 1970; UTC if no zone is given.
 
     Raises ValueError, OverflowError or OSError.
     """
@@ -349,17 +348,17 @@ def _instant(value: Any) -> datetime:
 
 # --- what is stored of an announcement
 #
-# A value that cannot be true or is too long is left out, and noted. The wake counts all the same: a
-# broken sensor is no reason to lose an image.
+# A value that is not plausible or too long is left out and noted. The wake still counts: a broken
+# sensor is no reason to lose an image.
 
 
 def _is_plausible(name: str, value: Any) -> bool:
-    """Whether a reading can be true; what is not a number is stored in no column."""
+    """Whether a reading can be true; only numbers are stored in columns."""
     if name not in PLAUSIBLE or isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return True
-    least, most = PLAUSIBLE[name]
+    low, high = PLAUSIBLE[name]
     try:
-        return least <= float(value) <= most
+        return low <= float(value) <= high
     except OverflowError:
         return False
     except ValueError:
@@ -390,8 +389,8 @@ def _storable(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
 
 
 def _implausible(name: str, value: Any) -> str:
-    least, most = PLAUSIBLE[name]
-    return f"{name} of {_short(value)} is not stored: a camera's is {least:g} to {most:g}"
+    low, high = PLAUSIBLE[name]
+    return f"{name} of {_short(value)} is not stored: a camera's is {low:g} to {high:g}"
 
 
 def _short(value: Any, *, length: int = 40) -> str:
@@ -401,7 +400,7 @@ def _short(value: Any, *, length: int = 40) -> str:
 # --- answers
 
 
-def _encode(dialect: str, spelling: str, answer: wire.Answer) -> tuple[str, bytes] | None:
+def encode(dialect: str, spelling: str, answer: wire.Answer) -> tuple[str, bytes] | None:
     """(topic, bytes), or None if the dialect has no such answer."""
     is_standard = dialect == STANDARD
     channel = "cmd"
@@ -431,15 +430,7 @@ def _encode(dialect: str, spelling: str, answer: wire.Answer) -> tuple[str, byte
 
 
 def _wake_time(dialect: str, at: datetime, timezone: str) -> str:
-    """In UTC; in the dialect esp32cam the local time of day, as in 5:30PM."""
+    """UTC; for esp32cam the local time of day, such as 5:30PM."""
     if dialect == STANDARD:
         return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{at.astimezone(ZoneInfo(timezone)):%I:%M%p}".lstrip("0")
-
-
-READ: dict[str, Callable[[CameraTopic, bytes], wire.Message]] = {
-    dialect: partial(_parse, dialect) for dialect in _ROOT_OF
-}
-ANSWER: dict[str, Callable[[str, wire.Answer], tuple[str, bytes] | None]] = {
-    dialect: partial(_encode, dialect) for dialect in _ROOT_OF
-}

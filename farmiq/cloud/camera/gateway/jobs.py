@@ -24,9 +24,9 @@ from farmiq.plumbing.schedule import Job
 
 NAME = "cloud-camera-gateway"
 MAX_COMMANDS = 100
-# Of one camera; and of all that nobody registered: whoever invents addresses invents many.
+# Of one camera, and of all unknown cameras together.
 MAX_QUARANTINED, MAX_UNKNOWN = 1000, 10_000
-# A wake may come so late and still count for its window (C-63).
+# A wake may be so late and still count for its window (C-63).
 TOLERANCE_S = 3600.0
 MAX_MISSED = 2
 MAX_SENDERS = 200
@@ -43,7 +43,7 @@ SHARED = prometheus_client.Counter(
 UNKNOWN = prometheus_client.Gauge(
     "farmiq_cameras_unknown", "Cameras heard within a day that nobody registered"
 )
-BROKER_REFUSED = prometheus_client.Counter(
+BROKER_REJECTED = prometheus_client.Counter(
     "farmiq_camera_broker_refusals_total", "What the cameras' broker says it refused", ["kind"]
 )
 STORE_USE = prometheus_client.Gauge(
@@ -61,14 +61,14 @@ def periodic_jobs(
     callout: Callout | None,
     is_active: Callable[[], bool],
 ) -> list[Job]:
-    """Jobs that need no stream; of two gateways the active one does them."""
+    """Jobs that need no stream; they run in the active gateway."""
     round_s, days = settings.camera_round_s, settings.camera_days
     purge_all = AgeGuard(pool, "camera.forget").guard(
         partial(purge, pool, days=days), otherwise=partial(purge, pool, days=NO_AGE_DAYS)
     )
     follower = Follower(settings.broker_log_file) if settings.broker_log_file else None
     watch = BrokerWatch(follower, callout=callout, paused=partial(logins.paused, pool))
-    reset = partial(reset_far_future, pool, longest_s=2 * settings.camera_timeout_s)
+    reset = partial(reset_far_future, pool, max_ahead_s=2 * settings.camera_timeout_s)
     jobs = [
         Job("camera.liveness", round_s, partial(update_states, pool)),
         Job("camera.forget", 300.0, purge_all),
@@ -97,7 +97,7 @@ def periodic_jobs(
     jobs = [Job(job.name, job.every_s, partial(_if_active, is_active, job)) for job in jobs]
     if callout is not None:
         server.ready("camera.callout", lambda: callout.problem)
-        # Of two gateways both answer the broker.
+        # A standby answers the broker too.
         jobs.append(Job("camera.logins", 1.0, callout.refresh))
     return jobs
 
@@ -108,10 +108,10 @@ async def _if_active(is_active: Callable[[], bool], job: Job) -> dict[str, objec
 
 async def _write_users(users: Users) -> dict[str, object]:
     before = users.problem
-    done = await users.refresh()
+    result = await users.refresh()
     if users.problem is not None and users.problem != before:
         log.get(NAME).error("camera.users_not_kept", error=users.problem)
-    return {} if "problem" in done else done
+    return {} if "problem" in result else result
 
 
 # --- retention
@@ -134,19 +134,19 @@ _PURGE = (
       from camera_quarantine) o
     where o.quarantine_id = q.quarantine_id
       and (q.last_received_at < (select fn_now()) - %(days)s * interval '1 day'
-        or o.n > %(most)s or (q.device_id is null and o.n_unknown > %(unknown)s))
+        or o.n > %(camera_limit)s or (q.device_id is null and o.n_unknown > %(unknown_limit)s))
     """,
 )
 
 
 async def purge(pool: db.Pool, *, days: float) -> dict[str, object]:
-    limits = {"days": days, "most": MAX_QUARANTINED, "unknown": MAX_UNKNOWN}
+    limits = {"days": days, "camera_limit": MAX_QUARANTINED, "unknown_limit": MAX_UNKNOWN}
     async with db.transaction(pool) as tx:
         return {"count": sum([(await tx.execute(sql, limits)).rowcount for sql in _PURGE])}
 
 
-async def reset_far_future(pool: db.Pool, *, longest_s: float) -> dict[str, object]:
-    """Steps and pauses further ahead than any are due now: the clock was set back."""
+async def reset_far_future(pool: db.Pool, *, max_ahead_s: float) -> dict[str, object]:
+    """After the clock was set back, times too far in the future are due now."""
     async with db.transaction(pool) as tx:
         steps = await tx.execute(
             """
@@ -154,7 +154,7 @@ async def reset_far_future(pool: db.Pool, *, longest_s: float) -> dict[str, obje
             where state in ('receiving', 'complete')
               and due_at > (select fn_now()) + %s * interval '1 second'
             """,
-            (longest_s,),
+            (max_ahead_s,),
         )
         pauses = await tx.execute(
             """
@@ -177,7 +177,7 @@ def command_jobs(
     *,
     awake_s: float,
 ) -> list[Job]:
-    """Jobs that send to cameras by the stream's connection."""
+    """Jobs that need the stream's connection."""
     send = partial(send_commands, pool, reader, position, writing, awake_s=awake_s)
     return [
         Job("camera.commands", 0.25, send),
@@ -186,7 +186,7 @@ def command_jobs(
 
 
 async def queue_commands(pool: db.Pool, *, awake_s: float) -> dict[str, object]:
-    """Expire commands that could not be sent in time, and queue what people asked for."""
+    """Expire commands that were not sent in time, and queue images that people requested."""
     async with db.transaction(pool) as tx:
         expired = await commands.expire(tx)
         return {"expired": expired, "queued": await commands.queue_resends(tx, awake_s=awake_s)}
@@ -200,9 +200,9 @@ async def send_commands(
     *,
     awake_s: float,
 ) -> dict[str, object]:
-    """Send commands to cameras that are awake; who dies between sending and noting sends it again.
+    """Send commands to cameras that are awake; after a crash a command may be sent twice.
 
-    `writing` is held until a command is noted as sent: the camera's answer is stored after that.
+    `writing` is held until a command is marked as sent, so its answer is stored after that.
     """
     sent = 0
     try:
@@ -210,13 +210,13 @@ async def send_commands(
             async with db.autocommit(pool) as tx:
                 if await commands.next_to_send(tx, awake_s=awake_s) is None:
                     break
-            # Perhaps the camera has said meanwhile that there is no need.
+            # Messages that are not stored yet may make the command needless.
             mark = await position.catch_up()
             async with writing, db.transaction(pool) as tx:
                 command = await commands.next_to_send(tx, awake_s=awake_s)
                 if command is None or not position.holds(mark):
                     break
-                encoded = dialects.ANSWER[command.dialect](command.spelling, command.answer)
+                encoded = dialects.encode(command.dialect, command.spelling, command.answer)
                 if encoded is not None:
                     reader.publish(nats_users.subject(encoded[0]), encoded[1])
                 await commands.mark_sent(tx, command.command_id, unanswerable=encoded is None)
@@ -226,16 +226,15 @@ async def send_commands(
     return {"sent": sent}
 
 
-# --- states of cameras, from the wakes that were expected of them (peers 19)
+# --- states of cameras, from their expected wakes (peers 19)
 #
-# A camera sleeps between its wakes, so silence means nothing until a wake is missed: late after
-# one, silent after more than two.
+# A camera sleeps between its wakes, so only missed wakes count: late after one or two, then silent.
 
 _UPDATE_STATES = """
 with missed as (
   select d.device_id, d.company_id, count(w.expected_at) as wakes, min(w.expected_at) as first_at,
     case when count(w.expected_at) = 0 then 'online'
-      when count(w.expected_at) <= %(most)s then 'late' else 'silent' end as state
+      when count(w.expected_at) <= %(late_limit)s then 'late' else 'silent' end as state
   from devices d
   left join expected_wakes w on w.device_id = d.device_id
     and w.expected_at > coalesce(d.last_seen_at, d.created_at)
@@ -274,7 +273,8 @@ where a.device_id = c.device_id and a.alert_type = 'device_silent' and a.resolve
 
 async def update_states(pool: db.Pool) -> dict[str, object]:
     async with db.transaction(pool) as tx:
-        changed = await tx.execute(_UPDATE_STATES, {"tolerance": TOLERANCE_S, "most": MAX_MISSED})
+        limits = {"tolerance": TOLERANCE_S, "late_limit": MAX_MISSED}
+        changed = await tx.execute(_UPDATE_STATES, limits)
         raised = await db.fetch_all(tx, _RAISE_SILENT)
         resolved = await tx.execute(_RESOLVE_SILENT)
         rows = await db.fetch_all(
@@ -288,17 +288,17 @@ async def update_states(pool: db.Pool) -> dict[str, object]:
     return {"changes": changed.rowcount, "alerts": alerts, "resolved": resolved.rowcount}
 
 
-# --- cameras that flood the broker: their logins are paused for a while
+# --- cameras that flood the broker: their logins are paused
 #
-# The log has one order for all: a camera that sends faster than we store delays all others. Nothing
-# is dropped: what is in the log is stored, and a camera with QoS 1 sends the rest later.
+# All cameras share one log: one that sends faster than we store delays all others. Nothing is lost:
+# what is in the log is stored, and a camera with QoS 1 sends the rest later.
 
 _LOCK_LOGIN = """
 select fn_now(), l.device_id, l.paused_until, l.pauses
 from camera_logins l join devices d on d.device_id = l.device_id
 where d.mac = %s and d.is_active and l.revoked_at is null for update of l
 """
-# One open alert for each camera, whatever the day.
+# At most one open alert per camera.
 _RAISE_FLOOD = f"""
 select fn_raise_alert(company_id => d.company_id, alert_type => 'device_flooding',
   alert_date => fn_now()::date, message => %(message)s, device_id => d.device_id,
@@ -345,7 +345,7 @@ async def hold_back(pool: db.Pool, mac: str, flow: Flow, *, may_pause: bool) -> 
             )
             PAUSES.inc()
         else:
-            # A login that many cameras share is paused for none of them.
+            # A login that many cameras share is not paused.
             SHARED.inc()
             log.get(NAME).warning("camera.flood", name=mac, reason="not paused")
         await tx.execute(_RAISE_FLOOD, {"mac": mac, "message": flood.describe(flow, pause)})
@@ -358,14 +358,13 @@ async def resolve_floods(pool: db.Pool) -> dict[str, object]:
         return {"calm": (await tx.execute(_RESOLVE_FLOODS, {"calm": flood.CALM_S})).rowcount}
 
 
-# --- what concerns no company: unknown cameras, rejections and a full store of the broker
+# --- unknown cameras, rejections and a full store of the broker
 #
-# For who runs the platform: a metric with one alert each, and few lines in the log, however many
-# addresses somebody invents.
+# They belong to no company: a metric with an alert each, and few lines in the log.
 
 
 class BrokerWatch:
-    """Counts what the broker, or we for it, rejected, unknown cameras, and how full its store is.
+    """Counts rejections of the broker and its callout, unknown cameras, and use of its store.
 
     Each sender and kind is logged once; rejected logins that are `paused` do not count.
     """
@@ -397,7 +396,7 @@ class BrokerWatch:
         return {}
 
     async def check_unknown(self, pool: db.Pool) -> dict[str, object]:
-        """Log when there are twice as many as last logged: a thousand addresses are ten lines."""
+        """Log when the number has doubled: a thousand addresses are ten lines."""
         async with pool.connection() as connection:
             count = await registry.count_unknown(connection)
         UNKNOWN.set(count)
@@ -409,9 +408,9 @@ class BrokerWatch:
 
     async def check_rejections(self) -> dict[str, object]:
         lines, skipped = self._follower.look() if self._follower is not None else ([], 0)
-        rejections = [found for line in lines if (found := broker_log.read(line))]
+        rejections = [entry for line in lines if (entry := broker_log.read(line))]
         if self._callout is not None:
-            # A camera that takes over its own connection was cut off, no more.
+            # A camera that replaces its own connection is not a rejection.
             rejections = [
                 rejection
                 for rejection in rejections
@@ -422,7 +421,7 @@ class BrokerWatch:
             paused = await self._paused()
             rejections = [rejection for rejection in rejections if rejection.login not in paused]
         for rejection in rejections:
-            BROKER_REFUSED.labels(kind=rejection.kind).inc()
+            BROKER_REJECTED.labels(kind=rejection.kind).inc()
             sender = (rejection.kind, rejection.sender)
             if sender not in self._senders and len(self._senders) < MAX_SENDERS:
                 self._senders.add(sender)

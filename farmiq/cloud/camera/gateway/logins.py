@@ -17,16 +17,16 @@ from farmiq.plumbing.broker_callout import Callout
 from farmiq.plumbing.broker_store import Bounds, LogStream
 from farmiq.plumbing.broker_users import Users
 
-# The broker's log may mention a pause so late.
+# The broker's log may report a pause so late.
 LOG_LATE_S = 10.0
 _MAC = re.compile("(?:[0-9A-Fa-f]{2}[:-]?){5}[0-9A-Fa-f]{2}")
 _SUBJECTS = {topic: nats_users.subject(topic) for topic in dialects.UP}
-# All that cameras send, with QoS 0 or 1, in the order in which the broker got it. What they send
-# with QoS 1 passes the broker's own queue too, which stores nothing of it: nobody reads it there.
+# All messages of cameras, with QoS 0 or 1, in the order of the broker. Those with QoS 1 also pass
+# the broker's own queue, which stores none: nobody subscribes to it.
 LOG = LogStream(
     "FARMIQ_CAMERAS", subjects=list(_SUBJECTS.values()), queue_subjects=["$MQTT.msgs.>"]
 )
-# A camera may leave its status at the broker for later subscribers, but not its images.
+# Cameras may send retained messages on status, not on data.
 BOUNDS = Bounds(
     retained=[name for topic, name in _SUBJECTS.items() if topic.endswith("/status")],
     not_retained=[name for topic, name in _SUBJECTS.items() if not topic.endswith("/status")],
@@ -40,7 +40,7 @@ _ADMITTED = """
 
 
 def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -> Users:
-    """Keeps the broker's users equal to the logins of cameras in use."""
+    """Writes the logins of cameras in use to the broker's users file."""
 
     async def text(tx: db.Connection) -> tuple[str, int]:
         accounts = await _accounts(tx)
@@ -50,7 +50,7 @@ def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -
 
 
 def callout(pool: db.Pool, settings: CloudSettings, web: httpx2.AsyncClient) -> Callout | None:
-    """Answers the broker who may connect, if it asks."""
+    """Answers the broker's question who may connect, if it is configured."""
     url, key_file = secret(settings.broker_callout_url), settings.broker_callout_key_file
     monitor_url, mqtt_url = settings.broker_monitor_url, secret(settings.mqtt_url)
     if url is None or key_file is None or monitor_url is None or mqtt_url is None:
@@ -71,25 +71,25 @@ def callout(pool: db.Pool, settings: CloudSettings, web: httpx2.AsyncClient) -> 
 
 
 def own_client_id(client_id: str, mac: str) -> bool:
-    """Whether an id is this camera's own: its firmware puts the MAC address into it somewhere."""
-    named = any(spelling in client_id for spelling in wire.spellings(mac))
-    return named or broker_callout.made_by_broker(client_id)
+    """Whether an id is this camera's own: it contains the MAC address."""
+    has_own_mac = any(spelling in client_id for spelling in wire.spellings(mac))
+    return has_own_mac or broker_callout.made_by_broker(client_id)
 
 
 def not_anothers(client_id: str, mac: str, *, ours: Sequence[str]) -> bool:
-    """Whether a camera whose id cannot be changed may use it: it names no other client."""
+    """Whether a camera with a fixed id may use it: it is not the id of another client."""
     if own_client_id(client_id, mac):
         return True
     return client_id not in ours and not has_mac(client_id)
 
 
 def has_mac(client_id: str) -> bool:
-    """Whether an id holds a MAC address: a broker that asks us admits one login alone under it."""
+    """Whether an id contains a MAC address: the callout admits only that login under it."""
     return _MAC.search(client_id) is not None
 
 
 async def paused(pool: db.Pool) -> list[str]:
-    """Cameras that are paused now, or were just now."""
+    """Cameras that are paused, or were until just now."""
     async with pool.connection() as connection:
         rows = await db.fetch_all(
             connection,

@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from farmiq.cloud.camera.gateway import handlers, store
-from farmiq.cloud.camera.gateway.chunks import Pace
-from farmiq.cloud.camera.gateway.wire import Sent
+from farmiq.cloud.camera.gateway.chunks import Timing
+from farmiq.cloud.camera.gateway.wire import RawMessage
 from farmiq.plumbing import db, deadletters
 from farmiq.plumbing.deadletters import DeadLetter, Filter, Result
 
@@ -18,7 +18,7 @@ TABLE = deadletters.quarantine_table(
     newest_first="last_received_at desc, quarantine_id desc",
     groups=("kind",),
 )
-# Chunks of these kinds were rejected by the image that they came for: they belong to no other.
+# Chunks of these kinds were compared with their image and rejected: they belong to no other one.
 _COMPARED = frozenset({"limits", "conflict"})
 
 
@@ -26,7 +26,7 @@ _COMPARED = frozenset({"limits", "conflict"})
 class CameraQuarantine:
     """Redrives through the gateway's handlers, one message per transaction."""
 
-    pace: Pace
+    timing: Timing
     actor: str
     table: deadletters.Table = TABLE
     batch: int = 1
@@ -39,9 +39,9 @@ class CameraQuarantine:
         for letter in letters:
             outcome = await handlers.apply(
                 tx,
-                [Sent(letter.topic, letter.payload)],
-                self.pace,
-                came_at=letter.received_at,
+                [RawMessage(letter.topic, letter.payload)],
+                self.timing,
+                received_at=letter.received_at,
                 was_compared=letter.kind in _COMPARED,
             )
             for message in outcome.rejected[:1]:
@@ -87,10 +87,7 @@ class CameraQuarantine:
 async def redrive(
     pool: db.Pool, source: CameraQuarantine, chosen: Filter, *, limit: int, dry_run: bool = False
 ) -> Result:
-    """Handle the messages again, in the order in which they came.
-
-    Raises db.UNAVAILABLE if the database stays away.
-    """
+    """Handle the messages again, in their first order. Raises db.UNAVAILABLE."""
     if not dry_run:
         async with db.transaction(pool) as tx:
             await store.reset_redriven(tx)

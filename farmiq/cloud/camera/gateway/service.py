@@ -4,16 +4,17 @@ camera --device/…, ESP32CAM/…--> FARMIQ_CAMERAS (a stream of NATS)
 FARMIQ_CAMERAS --> [gateway] --broker_cursors, camera_transfers, camera_chunks, fn_wake_…-->
 camera_transfers --> [gateway] --the cloud's bucket, fn_image_…, …/ack, …/cmd--> camera
 
-The cursor moves in the transaction that stores what was read, by compare-and-set: of two gateways
-one alone can store a message, and after a crash the next one reads on behind the last commit. So
-the lease only says which of them works. ACK_OK is what a camera may rely on; the broker's PUBACK
-does not mean that its message is on disk.
+The cursor advances by compare-and-set in the transaction that stores the messages: of two gateways
+only one can store a message, and after a crash the next one continues after the last commit. The
+lease only decides which of them is active. A camera relies on ACK_OK; the broker's PUBACK does not
+mean that a message is on disk.
 """
 
 import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import httpx2
 import prometheus_client
@@ -22,9 +23,9 @@ from psycopg import conninfo
 from farmiq import crash
 from farmiq.cloud.camera.gateway import handlers, jobs, logins, wire
 from farmiq.cloud.camera.gateway.answers import ENDED, Answers, LogPosition
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.cloud.camera.gateway.handlers import Outcome
-from farmiq.cloud.camera.gateway.wire import Sent
+from farmiq.cloud.camera.gateway.wire import RawMessage
 from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
@@ -39,22 +40,22 @@ from farmiq.plumbing.stream import Message, Reader
 
 NAME = "cloud-camera-gateway"
 
-# What is held in memory does not grow with the number of cameras (P12).
+# Memory does not grow with the number of cameras (P12).
 BATCH = 500
 BATCH_BYTES = 2 * 2**20
 LINGER_S = 0.02
-# An announcement costs as much as many chunks, and none may keep the others from their commit.
+# An announcement costs as much as many chunks; a transaction must not become too long.
 MAX_EXPENSIVE = 60
-# What was stored so long ago is removed from the log: a database that was restored from a moment
-# before may read it again. Less where the log fills up.
+# Stored messages stay in the log for so long, for a database that is restored from a backup; less
+# when the log fills up.
 PURGE_AFTER_S = 900.0
 PURGE_EVERY_S = 30.0
-_NO_KEEPER = (
+_NO_STREAM = (
     f"nobody makes the stream {logins.LOG.name}: FARMIQ_CLOUD_BROKER_NATS_URL or "
     "FARMIQ_CLOUD_BROKER_MONITOR_URL is not set"
 )
-# A gateway that is frozen in mid-transaction holds locks that the next one waits for.
-_IMPATIENT = "-c idle_in_transaction_session_timeout=10s"
+# A gateway that is frozen in a transaction holds locks that the next one waits for.
+_DB_OPTIONS = "-c idle_in_transaction_session_timeout=10s"
 
 TAKEN = prometheus_client.Counter(
     "farmiq_camera_messages_total", "Messages taken from cameras", ["outcome"]
@@ -72,7 +73,7 @@ LOG_LAG_S = prometheus_client.Gauge(
 LOG_SHARE = prometheus_client.Gauge(
     "farmiq_camera_log_ratio", "How full the cameras' log is at the broker, 0 to 1"
 )
-REFUSED = prometheus_client.Counter(
+REJECTED = prometheus_client.Counter(
     "farmiq_camera_refused_total", "Messages of cameras put into quarantine, by kind", ["kind"]
 )
 
@@ -80,52 +81,61 @@ REFUSED = prometheus_client.Counter(
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url, s3_url = settings.camera_url, settings.s3_url
     if url is None or s3_url is None:
-        lacks = "FARMIQ_CLOUD_CAMERA_URL" if url is None else "FARMIQ_CLOUD_S3_URL"
-        server.note("camera", lambda: f"takes no cameras: {lacks} is not set")
+        name = "FARMIQ_CLOUD_CAMERA_URL" if url is None else "FARMIQ_CLOUD_S3_URL"
+        server.note("camera", lambda: f"takes no cameras: {name} is not set")
         await asyncio.Event().wait()
         return
     bucket = objects.Bucket(s3_url.get_secret_value(), tls=settings.tls)
-    db_url = conninfo.make_conninfo(settings.db_url.get_secret_value(), options=_IMPATIENT)
+    db_url = conninfo.make_conninfo(settings.db_url.get_secret_value(), options=_DB_OPTIONS)
     async with (
         db.pool(db_url, name=NAME, max_size=6, check_after_s=10.0) as pool,
-        db.pool(db_url, name=f"{NAME}-desk", max_size=2) as desk,
+        db.pool(db_url, name=f"{NAME}-jobs", max_size=2) as jobs_pool,
         httpx2.AsyncClient(trust_env=False) as web,
         asyncio.TaskGroup() as group,
     ):
         leader = lease.LeaderLease(
-            desk,
+            jobs_pool,
             name=NAME,
             holder=lease.holder(settings.http_port),
             lasts_s=settings.camera_lease_s,
             works_as=NAME,
         )
-        server.ready("camera.database", lambda: db.problem(desk))
+        server.ready("camera.database", lambda: db.problem(jobs_pool))
         server.ready("camera.store", bucket.problem)
         server.ready("camera.turn", leader.problem)
         server.note("camera", leader.note)
         monitor = settings.broker_monitor_url
         load = Load(web, monitor) if monitor else None
-        asked = logins.callout(desk, settings, web)
-        if asked is not None:
-            group.create_task(asked.answer())
-            group.create_task(asked.end_sessions())
-        store = store_of(settings, web)
+        callout = logins.callout(jobs_pool, settings, web)
+        if callout is not None:
+            group.create_task(callout.answer())
+            group.create_task(callout.end_sessions())
+        store = (
+            Store(
+                web,
+                nats_url=secret(settings.broker_nats_url),
+                monitor_url=monitor,
+                bounds=logins.BOUNDS,
+            )
+            if monitor
+            else None
+        )
         if store is None or settings.broker_nats_url is None:
-            server.note("camera.log", lambda: _NO_KEEPER)
+            server.note("camera.log", lambda: _NO_STREAM)
         for job in jobs.periodic_jobs(
-            desk,
+            jobs_pool,
             settings,
             server,
             load=load,
             store=store,
-            callout=asked,
+            callout=callout,
             is_active=leader.is_active,
         ):
             group.create_task(schedule.run_repeatedly(job))
         await leader.run_as_leader(lambda: _listen(settings, server, pool, bucket, leader, store))
 
 
-async def _listen(  # noqa: PLR0917 - what it stands on
+async def _listen(  # noqa: PLR0917 - its dependencies
     settings: CloudSettings,
     server: http.HttpServer,
     pool: db.Pool,
@@ -133,10 +143,14 @@ async def _listen(  # noqa: PLR0917 - what it stands on
     leader: lease.LeaderLease,
     store: Store | None,
 ) -> None:
-    """While it is this gateway's turn: everything that cameras send, and what is due to them."""
-    pace = pace_of(settings)
+    """As the leader: store what cameras send, and answer."""
+    timing = Timing(
+        round_s=settings.camera_missing_s,
+        timeout_s=settings.camera_timeout_s,
+        resume_days=settings.camera_resume_days,
+    )
     if store is not None:
-        # The log is there before it is read.
+        # Creates the log if it is missing.
         await store.look()
     async with (
         stream.reader(
@@ -148,9 +162,9 @@ async def _listen(  # noqa: PLR0917 - what it stands on
         position = LogPosition(lambda: _last_seq(reader))
         wakes = Waking(settings.next_wake_min_s, settings.next_wake_spread_s)
         answers = Answers(
-            pool, reader, bucket, pace, position=position, writing=writing, wakes=wakes
+            pool, reader, bucket, timing, position=position, writing=writing, wakes=wakes
         )
-        ingest = Ingest(pool, reader, pace, leader=leader, position=position, writing=writing)
+        ingest = Ingest(pool, reader, timing, leader=leader, position=position, writing=writing)
         checks = {
             "camera.broker": reader.problem,
             "camera.intake": lambda: ingest.attempts.problem,
@@ -161,14 +175,14 @@ async def _listen(  # noqa: PLR0917 - what it stands on
             group.create_task(position.watch())
             for work in answers.workers():
                 group.create_task(work)
-            todo = [
+            leader_jobs = [
                 *jobs.command_jobs(
                     pool, reader, position, writing, awake_s=settings.camera_awake_s
                 ),
                 Job("camera.log", PURGE_EVERY_S, ingest.purge),
-                Job("camera.old_session", 60.0, OldSession(pool, settings).end),
+                Job("camera.old_session", 60.0, partial(end_old_session, pool, settings)),
             ]
-            for job in todo:
+            for job in leader_jobs:
                 group.create_task(schedule.run_repeatedly(job))
             await ingest.run(answers)
 
@@ -177,51 +191,32 @@ async def _last_seq(reader: Reader) -> int:
     return (await reader.info()).last_seq
 
 
-def store_of(settings: CloudSettings, web: httpx2.AsyncClient) -> Store | None:
-    if settings.broker_monitor_url is None:
-        return None
-    return Store(
-        web,
-        nats_url=secret(settings.broker_nats_url),
-        monitor_url=settings.broker_monitor_url,
-        bounds=logins.BOUNDS,
-    )
-
-
-def pace_of(settings: CloudSettings) -> Pace:
-    return Pace(
-        round_s=settings.camera_missing_s,
-        timeout_s=settings.camera_timeout_s,
-        resume_days=settings.camera_resume_days,
-    )
-
-
 class Ingest:
-    """Reads the log and stores it, batch by batch, with the cursor."""
+    """Reads the log and stores it, batch by batch."""
 
     def __init__(
         self,
         pool: db.Pool,
         reader: Reader,
-        pace: Pace,
+        timing: Timing,
         *,
         leader: lease.LeaderLease,
         position: LogPosition,
         writing: asyncio.Lock,
     ) -> None:
-        self._pool, self._reader, self._pace, self._turn = pool, reader, pace, leader
+        self._pool, self._reader, self._timing, self._leader = pool, reader, timing, leader
         self._position, self._writing = position, writing
         self._cursors = Cursors(pool, reader, lanes=1, hold_s=PURGE_AFTER_S)
         self.attempts = Attempts("nothing is being committed")
         LOG_LAG.set_function(lambda: self._cursors.lag)
 
     async def run(self, answers: Answers) -> None:
-        """Without end; each time that reading breaks off, from the cursor in the database."""
+        """Run forever; after each interruption from the cursor in the database."""
         before = cancelled_so_far()
         backoff = Backoff(cap_s=2.0)
         while True:
             end_if_cancelled(beyond=before)
-            await self._turn.confirm()
+            await self._leader.confirm()
             try:
                 with self.attempts:
                     lane = await self._begin()
@@ -230,9 +225,9 @@ class Ingest:
                     messages = await self._reader.batch(
                         max_messages=BATCH, max_bytes=BATCH_BYTES, linger_s=LINGER_S
                     )
-                    await self._turn.confirm()
+                    await self._leader.confirm()
                     for part in _parts(messages):
-                        answers.wake((await self._take(lane, part)).greeted)
+                        answers.wake((await self._store(lane, part)).greeted)
             except (stream.LostError, CursorMovedError) as error:
                 log.get(NAME).warning("camera.reading_again", reason=str(error))
                 await backoff.wait()
@@ -247,20 +242,24 @@ class Ingest:
         return self._cursors.lanes[0]
 
     async def _report_rewind(self, _tx: db.Connection, start: stream.Start) -> None:
-        # At once: what was stored of another log says nothing of this one.
+        # At once: positions of the other log are not valid.
         self._position.stored(start.after_seq)
         if start.rewound:
             REWOUND.inc()
             log.get(NAME).error("camera.log_rewound", reason=start.rewound, count=start.lost)
 
-    async def _take(self, lane: Lane, messages: Sequence[Message]) -> Outcome:
-        sent = [
-            Sent(stream.topic(message.subject), message.payload, message.stored_at_ns, message.seq)
+    async def _store(self, lane: Lane, messages: Sequence[Message]) -> Outcome:
+        raw_messages = [
+            RawMessage(
+                stream.topic(message.subject), message.payload, message.stored_at_ns, message.seq
+            )
             for message in messages
         ]
         async with self._writing:
             with self.attempts:
-                outcome = await handlers.commit_bisecting(self._pool, sent, self._pace, lane=lane)
+                outcome = await handlers.commit_bisecting(
+                    self._pool, raw_messages, self._timing, lane=lane
+                )
         crash.here("camera.after_commit")
         self._cursors.read_seq = lane.position.seq
         self._position.stored(lane.position.seq)
@@ -271,17 +270,17 @@ class Ingest:
         LOG_LAG_S.set(max(0.0, time.time() - last.stored_at_ns / 1e9))
         for code in outcome.failed:
             ENDED.labels(outcome=code.lower()).inc()
-        TAKEN.labels(outcome="taken").inc(outcome.taken)
+        TAKEN.labels(outcome="taken").inc(outcome.stored)
         TAKEN.labels(outcome="quarantined").inc(len(outcome.rejected))
-        kinds = Counter(one.kind for one in outcome.rejected)
+        kinds = Counter(message.kind for message in outcome.rejected)
         for kind, count in kinds.items():
-            REFUSED.labels(kind=kind).inc(count)
-            # Whoever invents addresses must not fill the log: of those a job tells.
+            REJECTED.labels(kind=kind).inc(count)
+            # Not unknown cameras, whose number has no limit: a job reports them.
             if kind != "unknown":
                 log.get(NAME).warning("camera.refused", reason=kind, count=count)
 
     async def purge(self) -> dict[str, object]:
-        """Remove from the log what was stored a while ago; more where the log fills up."""
+        """Remove old messages from the log; more when the log fills up."""
         try:
             info, purged = await self._cursors.purge()
         except nats.NatsError as error:
@@ -292,45 +291,40 @@ class Ingest:
 
 
 def _parts(messages: Sequence[Message]) -> list[Sequence[Message]]:
-    """What is stored together: so many messages that are no chunks at most."""
+    """Split, so that a part has at most MAX_EXPENSIVE messages that are no chunks."""
     parts: list[Sequence[Message]] = []
     start = expensive = 0
-    for place, one in enumerate(messages):
-        expensive += not wire.is_chunk(one.payload)
+    for end, message in enumerate(messages, 1):
+        expensive += not wire.is_chunk(message.payload)
         if expensive >= MAX_EXPENSIVE:
-            parts.append(messages[start : place + 1])
-            start, expensive = place + 1, 0
+            parts.append(messages[start:end])
+            start, expensive = end, 0
     if start < len(messages):
         parts.append(messages[start:])
     return parts
 
 
-class OldSession:
-    """Gateways before the log had a session at the broker, which would fill up: it is ended.
+async def end_old_session(pool: db.Pool, settings: CloudSettings) -> dict[str, object]:
+    """End the broker session of old gateways, which would fill up.
 
-    What waited in it is sent again: a camera keeps an image until its ACK_OK.
+    Its messages are not lost: a camera stores an image until its ACK_OK.
     """
-
-    def __init__(self, pool: db.Pool, settings: CloudSettings) -> None:
-        self._pool, self._settings = pool, settings
-
-    async def end(self) -> dict[str, object]:
-        url = secret(self._settings.mqtt_url)
-        if url is None:
-            return {}
-        async with db.transaction(self._pool) as tx:
-            client_id = await db.fetch_value(
-                tx,
-                "select coalesce(%s, client_id) from leases "
-                "where name = %s and session_began_at is not null",
-                self._settings.mqtt_client_id,
-                NAME,
-            )
-        if client_id is None or not await mqtt.end_session(url, client_id, tls=self._settings.tls):
-            return {}
-        async with db.transaction(self._pool) as tx:
-            await tx.execute(
-                "update leases set client_id = null, session_began_at = null where name = %s",
-                (NAME,),
-            )
-        return {"ended": 1}
+    url = secret(settings.mqtt_url)
+    if url is None:
+        return {}
+    async with db.transaction(pool) as tx:
+        client_id = await db.fetch_value(
+            tx,
+            "select coalesce(%s, client_id) from leases "
+            "where name = %s and session_began_at is not null",
+            settings.mqtt_client_id,
+            NAME,
+        )
+    if client_id is None or not await mqtt.end_session(url, client_id, tls=settings.tls):
+        return {}
+    async with db.transaction(pool) as tx:
+        await tx.execute(
+            "update leases set client_id = null, session_began_at = null where name = %s",
+            (NAME,),
+        )
+    return {"ended": 1}

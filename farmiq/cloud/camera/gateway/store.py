@@ -1,6 +1,6 @@
-"""SQL of the gateway: cameras, transfers of images, their chunks, and how an image ends.
+"""SQL of the gateway: cameras, transfers, chunks, the end of an image, quarantine.
 
-What a batch of messages changes is written in a fixed number of statements, however many it has.
+A batch of messages is written in a fixed number of statements, whatever its size.
 """
 
 import hashlib
@@ -14,26 +14,23 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from farmiq.cloud.camera import registry
-from farmiq.cloud.camera.gateway.chunks import PendingAck, Transfer
-from farmiq.cloud.camera.gateway.wire import Hello, Metadata
+from farmiq.cloud.camera.gateway.chunks import CameraState, Transfer
+from farmiq.cloud.camera.gateway.wire import Announcement, Hello
 from farmiq.plumbing import db, ids, pg_binary
 
-# The current transfer of a camera whose announcement was rejected, or whose chunks contradict the
-# image that it announced: no image that is known.
+# Current transfer of a camera whose announcement was rejected, or whose chunks contradict it.
 NOTHING_KNOWN = UUID(int=0)
-# Of a registered camera as much as at the edge (C-82); whoever else sends gets less of our disk.
+# As at the edge (C-82); less for senders that are not registered.
 MAX_RAW_BYTES = 256 * 1024
 MAX_RAW_BYTES_UNKNOWN = 16 * 1024
 _MAX_TOPIC = 512
 _MAX_REASONS = 30
 _MAX_REASON = 400
 _NUL = "\x00"
-# What decisions are made from; Transfer has the same names.
-_KNOWN = tuple(Transfer.__dataclass_fields__)
+_TRANSFER_COLUMNS = tuple(Transfer.__dataclass_fields__)
 
 
-@dataclass(frozen=True, slots=True)
-class Camera:
+class Camera(NamedTuple):
     """A registered camera, in use or not."""
 
     mac: str
@@ -45,8 +42,7 @@ class Camera:
     has_site: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(NamedTuple):
     """An announced image, as it was before this announcement."""
 
     image_id: UUID
@@ -54,25 +50,25 @@ class Wake:
     has_transfer: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Row:
-    """A transfer and whose it is; `transfer` is replaced as it changes.
+    """A row of camera_transfers; `transfer` is replaced when it changes.
 
-    `digests` are those of a stored image's chunks. `is_changed`: all of it is to be written;
-    `has_progress`: more chunks came, and nothing else changed.
+    `digests` are of the chunks of a stored image. `is_changed`: write all columns; `has_progress`:
+    only chunks were received.
     """
 
     transfer_id: UUID
     company_id: UUID
     device_id: UUID
-    image_id: UUID | None
+    image_id: UUID | None = None
     image_name: str
     dialect: str
     spelling: str
-    announced_at: datetime | None
-    ended_at: datetime | None
-    due_at: datetime | None
-    reason: str | None
+    announced_at: datetime | None = None
+    ended_at: datetime | None = None
+    due_at: datetime | None = None
+    reason: str | None = None
     transfer: Transfer
     acknowledged_count: int = 0
     digests: bytes = b""
@@ -82,8 +78,8 @@ class Row:
 
 
 async def now(tx: db.Connection) -> datetime:
-    found: datetime = await db.fetch_value(tx, "select fn_now()")
-    return found
+    time: datetime = await db.fetch_value(tx, "select fn_now()")
+    return time
 
 
 # --- cameras
@@ -99,16 +95,16 @@ _BY_MAC = f"""
 
 
 async def by_mac(tx: db.Connection, macs: Sequence[str]) -> dict[str, Camera]:
-    """Who has these addresses: the one in charge, else of those that were retired the last.
+    """By address: the camera in charge, else the last one that was retired.
 
-    An address that several claim, none proven and none with a login, is nobody's.
+    Not addresses that several companies registered, if none is proven and none has a login.
     """
     rows = await db.fetch_all(tx, _BY_MAC, list(macs))
     return {row[0]: Camera(*row) for row in rows}
 
 
 async def lock(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
-    """In one order, before anything else of these cameras."""
+    """Lock cameras in a fixed order, before any other row of theirs."""
     await tx.execute(
         "select from devices where device_id = any(%s::uuid[]) order by device_id "
         "for no key update",
@@ -119,9 +115,9 @@ async def lock(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
 async def current_transfers(
     tx: db.Connection, device_ids: Sequence[UUID], *, redriven: bool
 ) -> dict[UUID, UUID | None]:
-    """Whose chunks without a name are: a transfer, NOTHING_KNOWN, or of what is announced next.
+    """Transfers of chunks without a name: a transfer, NOTHING_KNOWN, or None: the next message.
 
-    `redriven`: of messages that are tried again, which are none of what the camera says now.
+    `redriven`: for messages from quarantine, which are separate from what the camera sends now.
     """
     rows = await db.fetch_all(
         tx,
@@ -136,7 +132,7 @@ async def current_transfers(
 async def set_current_transfers(
     tx: db.Connection, current: Mapping[UUID, UUID | None], *, redriven: bool
 ) -> None:
-    """Write the current transfers of these cameras, which are locked."""
+    """The cameras are locked."""
     await tx.execute(
         """
         update devices d
@@ -150,7 +146,7 @@ async def set_current_transfers(
 
 
 async def reset_redriven(tx: db.Connection) -> None:
-    """Chunks that are tried again follow an announcement that is tried with them, or none."""
+    """Redriven chunks belong to an announcement that is redriven with them, or to none."""
     await tx.execute(
         """
         update devices d set spoke_of = null from (
@@ -161,26 +157,26 @@ async def reset_redriven(tx: db.Connection) -> None:
     )
 
 
-async def note_asked(tx: db.Connection, asked: Sequence[tuple[UUID, UUID]]) -> None:
-    """Chunks without a name that come next answer this, unless the camera is at something else.
+async def note_requests(tx: db.Connection, requests: Sequence[Row]) -> None:
+    """The next chunks without a name answer these requests, if a camera has no current transfer.
 
-    `asked`: (camera, transfer). Some cameras greet when they come back in mid-image, and go on with
-    it without another announcement.
+    Some cameras send HELLO when they reconnect during an image and continue without another
+    announcement.
     """
-    if asked:
+    if requests:
         await tx.execute(
             """
             update devices d set speaks_of = a.transfer_id
             from unnest(%s::uuid[], %s::uuid[]) as a(device_id, transfer_id)
             where d.device_id = a.device_id and d.speaks_of is null
             """,
-            ([each[0] for each in asked], [each[1] for each in asked]),
+            ([row.device_id for row in requests], [row.transfer_id for row in requests]),
         )
 
 
-async def heard(tx: db.Connection, spoken: Sequence[tuple[Camera, str]]) -> None:
-    """These cameras, which are locked, were heard just now."""
-    device_ids = [camera.device_id for camera, _ in spoken]
+async def note_heard(tx: db.Connection, cameras: Sequence[tuple[Camera, str]]) -> None:
+    """(camera, spelling of its address) of messages just now; the cameras are locked."""
+    device_ids = [camera.device_id for camera, _ in cameras]
     await tx.execute(
         "update devices set last_seen_at = (select fn_now()), "
         "proven_at = coalesce(proven_at, (select fn_now())) where device_id = any(%s::uuid[])",
@@ -198,14 +194,14 @@ async def heard(tx: db.Connection, spoken: Sequence[tuple[Camera, str]]) -> None
         """,
         (
             device_ids,
-            [camera.company_id for camera, _ in spoken],
-            [spelling for _, spelling in spoken],
+            [camera.company_id for camera, _ in cameras],
+            [spelling for _, spelling in cameras],
         ),
     )
 
 
-async def greeted(tx: db.Connection, hellos: Sequence[tuple[Camera, Hello]]) -> None:
-    """These cameras, which are locked, said HELLO just now; each is here once."""
+async def note_hellos(tx: db.Connection, hellos: Sequence[tuple[Camera, Hello]]) -> None:
+    """The cameras are locked; each has one HELLO."""
     device_ids = [camera.device_id for camera, _ in hellos]
     await tx.execute(
         """
@@ -231,12 +227,11 @@ async def greeted(tx: db.Connection, hellos: Sequence[tuple[Camera, Hello]]) -> 
     )
 
 
-async def announce(tx: db.Connection, camera: Camera, said: Metadata, *, waited: bool) -> Wake:
-    """The wake is written down, or found again: which image it is, and what was known of it.
-
-    The statement sees an image as it was before; a new one it does not see.
-    """
-    telemetry = {**said.fields, "pending": True} if waited else said.fields
+async def record_wake(
+    tx: db.Connection, camera: Camera, announcement: Announcement, *, waited: bool
+) -> Wake:
+    """Store the wake, or find it. The rest of the statement sees the image as it was before."""
+    telemetry = {**announcement.fields, "pending": True} if waited else announcement.fields
     rows = await db.fetch_all(
         tx,
         """
@@ -250,15 +245,15 @@ async def announce(tx: db.Connection, camera: Camera, said: Metadata, *, waited:
         from wake w
         """,
         camera.device_id,
-        said.captured_at,
-        said.image_name,
+        announcement.captured_at,
+        announcement.image_name,
         Jsonb(telemetry),
     )
     return Wake(*rows[0])
 
 
 async def silent_since_hello(tx: db.Connection, device_ids: Sequence[UUID]) -> list[UUID]:
-    """Which of these cameras, in use, have said nothing since their last HELLO."""
+    """Those of these cameras, in use, that have sent nothing since their last HELLO."""
     rows = await db.fetch_all(
         tx,
         """
@@ -285,7 +280,8 @@ async def alert_unassigned(tx: db.Connection, camera: Camera, reason: str) -> No
 _SELECT = f"""
   select transfer_id, company_id, device_id, image_id, image_name, dialect, spelling,
     announced_at, ended_at, due_at, reason, acknowledged_count,
-    case when state = 'complete' then digests end as digests, {", ".join(_KNOWN)}
+    case when state = 'complete' then coalesce(digests, '') else '' end as digests,
+    {", ".join(_TRANSFER_COLUMNS)}
   from camera_transfers
 """  # noqa: S608 - names of our own columns
 
@@ -293,7 +289,7 @@ _SELECT = f"""
 async def transfers_of(
     tx: db.Connection, device_ids: Sequence[UUID], *, recent_s: float
 ) -> list[Row]:
-    """What chunks of these cameras may belong to: open, failed, or just stored; locked."""
+    """Transfers that chunks may belong to: open, failed, or just stored; locked."""
     return await _rows(
         tx,
         _SELECT
@@ -316,18 +312,18 @@ async def transfer_of_image(tx: db.Connection, image_id: UUID) -> Row | None:
 async def transfers(
     tx: db.Connection, transfer_ids: Sequence[UUID], *, lock: bool = True
 ) -> list[Row]:
-    """Those that are still there, locked; but for those that somebody else is at."""
-    wanted = "where transfer_id = any(%s::uuid[]) order by transfer_id"
-    locked = " for update skip locked" if lock else ""
-    return await _rows(tx, _SELECT + wanted + locked, (list(transfer_ids),))
+    """Those that still exist; with `lock`, without those that are locked already."""
+    where = "where transfer_id = any(%s::uuid[]) order by transfer_id"
+    for_update = " for update skip locked" if lock else ""
+    return await _rows(tx, _SELECT + where + for_update, (list(transfer_ids),))
 
 
 async def due(
-    tx: db.Connection, *, whole: bool, most: int, but: Sequence[UUID] = ()
+    tx: db.Connection, *, whole: bool, limit: int, exclude: Sequence[UUID] = ()
 ) -> list[tuple[UUID, UUID]]:
-    """(transfer, camera) of what has been due for longest, one of a camera; not locked.
+    """(transfer, camera), due first, one per camera; not locked.
 
-    `whole`: all chunks are here and wait to be assembled. Of `but` somebody takes care already.
+    `whole`: those with all chunks, to be assembled.
     """
     rows = await db.fetch_all(
         tx,
@@ -339,22 +335,22 @@ async def due(
           order by due_at limit %s) d
         order by d.device_id, d.due_at
         """,
-        list(but),
+        list(exclude),
         whole,
-        most,
+        limit,
     )
     return [(row[0], row[1]) for row in rows]
 
 
 async def next_due_s(tx: db.Connection) -> float | None:
-    """Seconds until an answer is due; None: nothing is waited for."""
-    found: float | None = await db.fetch_value(
+    """Seconds until the next answer is due."""
+    delay_s: float | None = await db.fetch_value(
         tx,
         "select extract(epoch from min(due_at) - fn_now())::float8 from camera_transfers "
         "where due_at is not null and not coalesce("
         "state = 'receiving' and received_count = total_chunks, false)",
     )
-    return found
+    return delay_s
 
 
 _COLUMNS = {
@@ -379,18 +375,18 @@ _SAVE = f"""
 
 
 async def save(tx: db.Connection, rows: Sequence[Row]) -> None:
-    """Write these transfers as they are now, new ones too, in one statement."""
+    """Insert or update all columns, in one statement."""
     if not rows:
         return
     values = {
-        name: [getattr(row.transfer if name in _KNOWN else row, name) for row in rows]
+        name: [getattr(row.transfer if name in _TRANSFER_COLUMNS else row, name) for row in rows]
         for name in _COLUMNS
     }
     await tx.execute(_SAVE.encode(), values)
 
 
 async def save_progress(tx: db.Connection, rows: Sequence[Row]) -> None:
-    """More chunks of these are here: bitmaps and counts, in one statement."""
+    """Update what new chunks change, in one statement."""
     if not rows:
         return
     await tx.execute(
@@ -427,72 +423,51 @@ async def postpone(tx: db.Connection, transfer_ids: Sequence[UUID], *, wait_s: f
     )
 
 
-class Standing(NamedTuple):
-    """What else decides about a transfer: what its camera has done since."""
-
-    pending_ack: PendingAck
-    # Another image of whatever name is on its way: the camera has gone on to it.
-    is_at_another: bool
-    # It has announced another image of this name since, or together with it.
-    is_overtaken: bool
-
-
-async def standings(tx: db.Connection, rows: Sequence[Row], *, days: float) -> dict[UUID, Standing]:
+async def camera_states(
+    tx: db.Connection, transfer_ids: Sequence[UUID], *, days: float
+) -> dict[UUID, CameraState]:
     """By transfer; its camera is locked.
 
-    Another image that is whole needs no more, but if it came last the camera waits for that one: it
-    must not hear ACK_OK before that is stored. What is taken together has one time. The image that
-    a camera is at is its current one; if that is none of its images, the one announced last.
+    An image with all chunks does not count as open, except the one announced last: the camera waits
+    for its ACK_OK and must not get another one before. Messages of one transaction have the same
+    time. A camera sends its current image, or if it has none the one announced last.
     """
-    found = await db.fetch_all(
-        tx,
-        """
-        select t.transfer_id, coalesce(s.heard_at, t.heard_at), s.hello_at,
-          coalesce(o.is_open, false), o.announced_at, not d.is_active, exists (
-            select from camera_transfers n
-            where n.device_id = t.device_id and n.transfer_id <> t.transfer_id
-              and n.state = 'receiving' and n.received_count < n.total_chunks
-              and (n.transfer_id = d.speaks_of
-                or (d.speaks_of is distinct from t.transfer_id
-                  and (n.announced_at, n.transfer_id) > (t.announced_at, t.transfer_id)))),
-          coalesce(o.announced_at >= t.announced_at, false)
-        from camera_transfers t
-        join devices d on d.device_id = t.device_id
-        left join camera_states s on s.device_id = d.device_id
-        left join lateral (
-          select max(n.announced_at) as announced_at,
-            bool_or(n.state = 'receiving'
-              and (n.received_count < n.total_chunks or n.announced_at >= t.heard_at)) as is_open
-          from camera_transfers n
-          where n.device_id = t.device_id and n.image_name = t.image_name
-            and n.transfer_id <> t.transfer_id and n.total_chunks is not null
-            and n.opened_at > (select fn_now()) - %s * interval '1 day') o on true
-        where t.transfer_id = any(%s::uuid[])
-        """,
-        days,
-        [row.transfer_id for row in rows],
-    )
-    by_id = {row.transfer_id: row for row in rows}
-    return {
-        each[0]: Standing(
-            PendingAck(
-                acknowledged_count=by_id[each[0]].acknowledged_count,
-                heard_at=by_id[each[0]].transfer.heard_at,
-                camera_heard_at=each[1],
-                greeted_at=each[2],
-                other_is_open=each[3],
-                other_announced_at=each[4],
-                is_retired=each[5],
-            ),
-            is_at_another=each[6],
-            is_overtaken=each[7],
+    async with tx.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            """
+            select t.transfer_id, t.acknowledged_count, t.heard_at,
+              coalesce(s.heard_at, t.heard_at) as camera_heard_at, s.hello_at as greeted_at,
+              coalesce(o.is_open, false) as other_is_open, o.announced_at as other_announced_at,
+              not d.is_active as is_retired, exists (
+                select from camera_transfers n
+                where n.device_id = t.device_id and n.transfer_id <> t.transfer_id
+                  and n.state = 'receiving' and n.received_count < n.total_chunks
+                  and (n.transfer_id = d.speaks_of
+                    or (d.speaks_of is distinct from t.transfer_id
+                      and (n.announced_at, n.transfer_id) > (t.announced_at, t.transfer_id)))
+              ) as sends_another,
+              coalesce(o.announced_at >= t.announced_at, false) as is_overtaken
+            from camera_transfers t
+            join devices d on d.device_id = t.device_id
+            left join camera_states s on s.device_id = d.device_id
+            left join lateral (
+              select max(n.announced_at) as announced_at,
+                bool_or(n.state = 'receiving'
+                  and (n.received_count < n.total_chunks or n.announced_at >= t.heard_at)
+                ) as is_open
+              from camera_transfers n
+              where n.device_id = t.device_id and n.image_name = t.image_name
+                and n.transfer_id <> t.transfer_id and n.total_chunks is not null
+                and n.opened_at > (select fn_now()) - %s * interval '1 day') o on true
+            where t.transfer_id = any(%s::uuid[])
+            """,
+            (days, list(transfer_ids)),
         )
-        for each in found
-    }
+        return {row.pop("transfer_id"): CameraState(**row) for row in await cursor.fetchall()}
 
 
 async def count_acknowledgements(tx: db.Connection, transfer_ids: Sequence[UUID]) -> None:
-    """Counted before they are sent: who cannot know whether one arrived sends a repeat."""
+    """Counted before they are sent: after a crash nobody knows whether one was."""
     await tx.execute(
         "update camera_transfers set acknowledged_at = fn_now(), "
         "acknowledged_count = acknowledged_count + 1 where transfer_id = any(%s::uuid[])",
@@ -500,10 +475,10 @@ async def count_acknowledgements(tx: db.Connection, transfer_ids: Sequence[UUID]
     )
 
 
-async def acknowledged(
+async def note_acknowledged(
     tx: db.Connection, transfer_ids: Sequence[UUID], *, decided_at: datetime
 ) -> None:
-    """ACK_OK was sent; whoever asked again meanwhile gets another."""
+    """ACK_OK was sent; it stays due if the camera repeated the image since."""
     await tx.execute(
         "update camera_transfers set due_at = case when due_at > %s then due_at end "
         "where transfer_id = any(%s::uuid[])",
@@ -514,26 +489,26 @@ async def acknowledged(
 # --- chunks
 
 
-async def store_chunks(tx: db.Connection, found: Sequence[tuple[UUID, UUID, int, bytes]]) -> None:
-    """(transfer, company, chunk_id, bytes) of each."""
-    if found:
+async def store_chunks(tx: db.Connection, chunks: Sequence[tuple[UUID, UUID, int, bytes]]) -> None:
+    """`chunks`: (transfer, company, chunk_id, bytes)."""
+    if chunks:
         await tx.execute(
             """
             insert into camera_chunks (transfer_id, company_id, chunk_id, data)
             select * from unnest(%s::uuid[], %s::uuid[], %s::int[], %s::bytea[])
             """,
             (
-                db.Uuids(pg_binary.uuid(each[0]) for each in found),
-                db.Uuids(pg_binary.uuid(each[1]) for each in found),
-                [each[2] for each in found],
-                db.Byteas(pg_binary.bytea(each[3]) for each in found),
+                db.Uuids(pg_binary.uuid(chunk[0]) for chunk in chunks),
+                db.Uuids(pg_binary.uuid(chunk[1]) for chunk in chunks),
+                [chunk[2] for chunk in chunks],
+                db.Byteas(pg_binary.bytea(chunk[3]) for chunk in chunks),
             ),
         )
 
 
-async def differing(tx: db.Connection, found: Sequence[tuple[UUID, int, bytes]]) -> list[int]:
-    """Which of these (transfer, chunk_id, bytes) are here with other bytes, by their places."""
-    if not found:
+async def differing(tx: db.Connection, chunks: Sequence[tuple[UUID, int, bytes]]) -> list[int]:
+    """Indexes of those (transfer, chunk_id, bytes) that are stored with other bytes."""
+    if not chunks:
         return []
     rows = await db.fetch_all(
         tx,
@@ -545,29 +520,29 @@ async def differing(tx: db.Connection, found: Sequence[tuple[UUID, int, bytes]])
         where c.data <> r.data
         order by r.place
         """,
-        [each[0] for each in found],
-        [each[1] for each in found],
-        db.Byteas(pg_binary.bytea(each[2]) for each in found),
+        [chunk[0] for chunk in chunks],
+        [chunk[1] for chunk in chunks],
+        db.Byteas(pg_binary.bytea(chunk[2]) for chunk in chunks),
     )
     return [row[0] for row in rows]
 
 
 async def pieces(tx: db.Connection, transfer_ids: Sequence[UUID]) -> dict[UUID, list[bytes]]:
-    """By transfer, its chunks in order."""
+    """The chunks of each transfer, in order."""
     cursor = tx.cursor(binary=True)
     await cursor.execute(
         "select transfer_id, data from camera_chunks where transfer_id = any(%s::uuid[]) "
         "order by transfer_id, chunk_id",
         (list(transfer_ids),),
     )
-    found: dict[UUID, list[bytes]] = {each: [] for each in transfer_ids}
+    chunks: dict[UUID, list[bytes]] = {transfer_id: [] for transfer_id in transfer_ids}
     for transfer_id, data in await cursor.fetchall():
-        found[transfer_id].append(bytes(data))
-    return found
+        chunks[transfer_id].append(bytes(data))
+    return chunks
 
 
 async def sizes(tx: db.Connection, transfer_id: UUID) -> list[tuple[int, int]]:
-    """(chunk_id, bytes) of the chunks that are here."""
+    """(chunk_id, bytes) of the stored chunks."""
     rows = await db.fetch_all(
         tx,
         "select chunk_id, octet_length(data) from camera_chunks where transfer_id = %s "
@@ -588,7 +563,7 @@ async def drop_chunks(
 
 
 async def stored_lately(tx: db.Connection, row: Row, *, recent_s: float) -> list[tuple[UUID, str]]:
-    """(transfer, where it is stored) of its camera's images that these chunks may be of."""
+    """(transfer, object key) of images of the camera that these chunks may belong to."""
     rows = await db.fetch_all(
         tx,
         """
@@ -602,7 +577,7 @@ async def stored_lately(tx: db.Connection, row: Row, *, recent_s: float) -> list
         row.image_name,
         recent_s,
     )
-    return [(each[0], each[1]) for each in rows]
+    return [(transfer_id, key) for transfer_id, key in rows]
 
 
 async def schedule_acknowledgement(
@@ -619,10 +594,9 @@ async def schedule_acknowledgement(
 
 
 async def complete(tx: db.Connection, stored: Sequence[tuple[Row, str, bytes]]) -> None:
-    """(transfer, where its image is stored, digests of its chunks): these images are complete.
+    """`stored`: (transfer, object key, digests of its chunks), in the order that locks need.
 
-    One that had failed is a retry, if its name alone says which (C-59). In the order in which
-    others lock the days of these images.
+    An image that had failed is a retry if its name is unique (C-59).
     """
     await tx.execute(
         """
@@ -662,39 +636,29 @@ async def fail(tx: db.Connection, image_id: UUID, *, code: str, message: str) ->
 async def _rows(tx: db.Connection, statement: str, args: Any) -> list[Row]:
     async with tx.cursor(row_factory=dict_row, binary=True) as cursor:
         await cursor.execute(statement.encode(), args)
-        found = await cursor.fetchall()
-    for row in found:
-        row["digests"] = row["digests"] or b""
+        records = await cursor.fetchall()
     return [
-        Row(
-            **{name: value for name, value in row.items() if name not in _KNOWN},
-            transfer=Transfer(**{name: row[name] for name in _KNOWN}),
-        )
-        for row in found
+        Row(transfer=Transfer(**{name: record.pop(name) for name in _TRANSFER_COLUMNS}), **record)
+        for record in records
     ]
 
 
-def opened(camera: Camera, *, name: str, spelling: str, at: datetime) -> Row:
-    """A transfer that is not written yet."""
+def new_row(camera: Camera, *, name: str, spelling: str, at: datetime) -> Row:
+    """A transfer that is not in the table yet."""
     return Row(
         transfer_id=ids.new(),
         company_id=camera.company_id,
         device_id=camera.device_id,
-        image_id=None,
         image_name=name,
         dialect=camera.dialect,
         spelling=spelling,
-        announced_at=None,
-        ended_at=None,
-        due_at=None,
-        reason=None,
         transfer=Transfer(heard_at=at),
         is_new=True,
         is_changed=True,
     )
 
 
-# --- what is rejected
+# --- quarantine
 
 
 @dataclass(frozen=True, slots=True)
@@ -710,7 +674,7 @@ class RejectedMessage:
 
 
 async def quarantine(tx: db.Connection, rejected: Sequence[RejectedMessage]) -> None:
-    """Keep the messages; the same bytes again only raise a count."""
+    """Store messages; the same bytes again only increase a count."""
     rows = sorted(map(_columns, rejected), key=lambda row: row["sha256"])
     async with tx.cursor() as cursor:
         await cursor.executemany(
@@ -729,28 +693,28 @@ async def quarantine(tx: db.Connection, rejected: Sequence[RejectedMessage]) -> 
         )
 
 
-def _columns(one: RejectedMessage) -> dict[str, Any]:
-    topic = one.topic.encode("utf-8", "backslashreplace")
-    most = MAX_RAW_BYTES if one.camera else MAX_RAW_BYTES_UNKNOWN
+def _columns(message: RejectedMessage) -> dict[str, Any]:
+    topic = message.topic.encode("utf-8", "backslashreplace")
+    max_bytes = MAX_RAW_BYTES if message.camera else MAX_RAW_BYTES_UNKNOWN
     return {
         "id": ids.new(),
-        "company": one.camera.company_id if one.camera else None,
-        "device": one.camera.device_id if one.camera else None,
-        "mac": one.mac,
+        "company": message.camera.company_id if message.camera else None,
+        "device": message.camera.device_id if message.camera else None,
+        "mac": message.mac,
         "topic": topic.decode().replace(_NUL, "\\x00")[:_MAX_TOPIC],
-        "raw": one.raw[:most],
-        "size": len(one.raw),
-        "sha256": hashlib.sha256(topic + b"\0" + one.raw).digest(),
-        "kind": one.kind,
-        "reasons": storable(one.reasons),
+        "raw": message.raw[:max_bytes],
+        "size": len(message.raw),
+        "sha256": hashlib.sha256(topic + b"\0" + message.raw).digest(),
+        "kind": message.kind,
+        "reasons": storable(message.reasons),
     }
 
 
 def storable(reasons: Sequence[str]) -> list[str]:
-    """As many and as long as a person reads."""
+    """Cut to what a person reads."""
     more = len(reasons) - _MAX_REASONS
     shown = [*reasons[:_MAX_REASONS], *([f"and {more} more"] if more > 0 else [])]
     return [
-        each.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()[:_MAX_REASON]
-        for each in shown
+        reason.replace(_NUL, "\\x00").encode("utf-8", "backslashreplace").decode()[:_MAX_REASON]
+        for reason in shown
     ]

@@ -1,4 +1,4 @@
-"""Pure: the messages of cameras and the answers to them, whichever firmware they run (C-72, C-88).
+"""Pure: messages of cameras and answers to them, for every dialect (C-72, C-88).
 
 Chunks are numbered as the camera counts, from 0 or from 1.
 """
@@ -12,7 +12,7 @@ from farmiq.cloud.camera import mac
 
 MAX_IMAGE_BYTES = 5 * 2**20
 MAX_CHUNKS = 4096
-# A camera's clock is believed within these bounds (C-58).
+# Beyond these a camera's clock is suspect (C-58).
 MAX_CLOCK_BEHIND = timedelta(days=7)
 MAX_CLOCK_AHEAD = timedelta(minutes=10)
 
@@ -26,21 +26,21 @@ CommandName = Literal["send_image", "capture_image", "next_wake"]
 COMMAND_NAMES: tuple[CommandName, ...] = get_args(CommandName)
 COMMAND_STATES = ("queued", "sent", "done", "failed", "expired")
 
-# Every announcement holds one of these words, even if the rest of it is wrong.
+# Every announcement contains one of these words, even an invalid one.
 _ANNOUNCEMENT_WORDS = (b"image", b"total_chunks", b"captur")
 _IMAGE_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class RejectedMessageError(Exception):
-    """A message cannot be accepted; `reasons` lists everything that is wrong with it."""
+    """`reasons` lists everything that is wrong with a message."""
 
     def __init__(self, reasons: list[str], *, kind: RejectionKind = "format") -> None:
         self.reasons, self.kind = reasons, kind
         super().__init__("; ".join(reasons))
 
 
-class Sent(NamedTuple):
-    """A message as the broker stored it: when, by the broker's clock, and its number in the log."""
+class RawMessage(NamedTuple):
+    """A message as the broker stored it, with the broker's time and its number in the log."""
 
     topic: str
     raw: bytes
@@ -51,7 +51,7 @@ class Sent(NamedTuple):
 class Hello(NamedTuple):
     """A camera is awake and holds `pending_count` images that are not acknowledged.
 
-    `noted` says what of the message is not stored, and why.
+    `noted` lists what is not stored of the message, and why.
     """
 
     pending_count: int
@@ -62,10 +62,10 @@ class Hello(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
-    """Announces an image, for the first time or again. `fields` is what is stored of the message.
+class Announcement:
+    """Announces an image, for the first time or again.
 
-    `noted` says what of it is not stored, and why.
+    `fields` is stored of the message; `noted` lists what is not, and why.
     """
 
     image_name: str
@@ -83,7 +83,7 @@ class Metadata:
 class Chunk(NamedTuple):
     """A part of an image; without a name it belongs to its camera's current transfer.
 
-    `number` is as the camera counts; only the announcement says from where.
+    `number` is as the camera counts; the announcement says whether from 0 or 1.
     """
 
     image_name: str | None
@@ -91,18 +91,18 @@ class Chunk(NamedTuple):
     data: bytes
 
 
-Message = Hello | Metadata | Chunk
+Message = Hello | Announcement | Chunk
 
 
 class Missing(NamedTuple):
-    """Asks for these chunks, numbered as the camera counts."""
+    """Requests chunks, numbered as the camera counts."""
 
     image_name: str
     numbers: tuple[int, ...]
 
 
 class Stored(NamedTuple):
-    """ACK_OK: the image is safe, the camera may delete it and sleep until `next_wake`."""
+    """ACK_OK: the image is stored, the camera may delete it and sleep until `next_wake`."""
 
     image_name: str
     next_wake: datetime | None
@@ -110,7 +110,7 @@ class Stored(NamedTuple):
 
 
 class SendImage(NamedTuple):
-    """Asks for this image; without a name, for the next one that the camera holds."""
+    """Requests an image; without a name, the next one that the camera holds."""
 
     image_name: str | None
 
@@ -162,12 +162,12 @@ def parse_topic(topic: str) -> CameraTopic:
 
 
 def is_chunk(raw: bytes) -> bool:
-    """Guess, for a message that is not parsed yet or cannot be."""
+    """A guess, for a message that is not parsed."""
     return raw[:1] == b"\x01" or b'"chunk_id"' in raw
 
 
 def may_announce(topic: CameraTopic, raw: bytes) -> bool:
-    """Whether a message that was rejected may have announced an image."""
+    """Whether a rejected message may have been an announcement."""
     if topic.channel != "data" or is_chunk(raw):
         return False
     return any(word in raw for word in _ANNOUNCEMENT_WORDS)
@@ -182,7 +182,7 @@ def plain_mac(spelling: str) -> str:
 
 
 def spellings(address: str) -> list[str]:
-    """The ways in which firmware writes a MAC address."""
+    """How firmware may write a MAC address."""
     pairs = [address[at : at + 2] for at in range(0, 12, 2)]
     upper = [address, ":".join(pairs), "-".join(pairs)]
     return list(dict.fromkeys([*upper, *(spelling.lower() for spelling in upper)]))
@@ -195,7 +195,5 @@ def name_problems(name: str) -> list[str]:
 
 
 def is_suspect(captured_at: datetime | None, now: datetime) -> bool:
-    """Whether a camera's clock cannot be believed (C-58)."""
-    if captured_at is None:
-        return True
-    return not now - MAX_CLOCK_BEHIND <= captured_at <= now + MAX_CLOCK_AHEAD
+    """Whether a camera's clock is suspect (C-58)."""
+    return captured_at is None or not now - MAX_CLOCK_BEHIND <= captured_at <= now + MAX_CLOCK_AHEAD

@@ -1,9 +1,9 @@
-"""Observations: judges each stored image, after its camera was answered and may sleep.
+"""Observations: assesses the quality of each stored image, after its camera was answered.
 
 petri_observations, the cloud's bucket --> [observations] --thumbnails/…, petri_observations-->
 
-An analysis of images is added to `judge`, which gets an image with its observation; the result is
-stored with the verdict, once. One image at a time is in memory, and decoded in another process.
+An analysis of images is added to `assess`; the result is stored with the verdict, once. One image
+at a time is in memory, and it is decoded in another process.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from farmiq.plumbing.decoding import DecodeError, DecoderGoneError
 from farmiq.plumbing.quality import Measures, Quality
 
 NAME = "cloud-camera-observations"
-# An image that ended the process or the decoder that often is not judged again.
+# An image that ended the process or the decoder that often is not assessed again.
 MAX_ATTEMPTS = 3
 GIVEN_UP = f"looking at it was begun {MAX_ATTEMPTS} times and never ended"
 NOT_HERE = "its bytes are not in the store of this cloud"
@@ -31,7 +31,7 @@ NOT_HERE = "its bytes are not in the store of this cloud"
 CLAIM_S = 60.0
 RETRY_S = 30.0
 
-JUDGED = prometheus_client.Counter(
+ASSESSED = prometheus_client.Counter(
     "farmiq_camera_judged_total", "Images of cameras that were looked at, by verdict", ["verdict"]
 )
 
@@ -62,36 +62,36 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     ) as pool:
         server.ready("observations.database", lambda: db.problem(pool))
         server.ready("observations.store", bucket.problem)
-        judging = partial(judge_all, pool, bucket)
+        assess_all = partial(assess_images, pool, bucket)
         await schedule.run_repeatedly(
-            schedule.Job("observations.judge", settings.camera_observe_s, judging)
+            schedule.Job("observations.judge", settings.camera_observe_s, assess_all)
         )
 
 
-async def judge_all(pool: db.Pool, bucket: objects.Bucket) -> dict[str, object]:
-    """Judge all images that are not judged yet; an unavailable store only delays it."""
+async def assess_images(pool: db.Pool, bucket: objects.Bucket) -> dict[str, object]:
+    """Assess all new images; an unavailable store only delays it."""
     count = 0
     while (observation := await claim(pool)) is not None:
         crash.here("observations.after_claim")
         try:
-            quality, thumbnail_url = await judge(bucket, observation)
+            quality, thumbnail_url = await assess(bucket, observation)
         except objects.UNAVAILABLE as error:
             log.get(NAME).warning("observations.store_away", error=db.first_line(error))
             await _release(pool, observation)
             break
         except DecoderGoneError as error:
-            # It is claimed again when the claim runs out, and the attempt counts.
+            # Claimed again when the claim expires; the attempt counts.
             log.get(NAME).warning("observations.decoder_gone", error=str(error))
             break
         crash.here("observations.after_put")
         await _store(pool, observation, quality, thumbnail_url)
-        JUDGED.labels(verdict=quality.grade).inc()
+        ASSESSED.labels(verdict=quality.grade).inc()
         count += 1
     return {"count": count}
 
 
-async def judge(bucket: objects.Bucket, observation: Observation) -> tuple[Quality, str | None]:
-    """The quality of an image, and the address of its thumbnail. Raises DecoderGoneError."""
+async def assess(bucket: objects.Bucket, observation: Observation) -> tuple[Quality, str | None]:
+    """Quality and object key of the thumbnail. Raises DecoderGoneError."""
     if observation.judge_attempts > MAX_ATTEMPTS:
         return Quality(grade="unreadable", reason=GIVEN_UP), None
     data = await bucket.find(observation.image_url) if observation.is_ours else None
@@ -112,7 +112,7 @@ async def judge(bucket: objects.Bucket, observation: Observation) -> tuple[Quali
 
 
 async def claim(pool: db.Pool) -> Observation | None:
-    """Claim the oldest that nobody judges now; several processes may call this at once."""
+    """Claim the oldest image without a claim; several processes may call this at once."""
     async with (
         db.transaction(pool) as tx,
         tx.cursor(row_factory=class_row(Observation)) as cursor,
@@ -137,7 +137,7 @@ async def claim(pool: db.Pool) -> Observation | None:
 
 
 async def _release(pool: db.Pool, observation: Observation) -> None:
-    """The attempt does not count; others go first, in case the store refuses this image alone."""
+    """The attempt does not count; other images go first, if the store rejects only this one."""
     async with db.transaction(pool) as tx:
         await tx.execute(
             """

@@ -99,7 +99,7 @@ async def in_charge(pool: db.Pool) -> str | None:
 async def speaks(pool: db.Pool) -> None:
     async with db.transaction(pool) as tx:
         camera = (await store.by_mac(tx, [MAC]))[MAC]
-        await store.heard(tx, [(camera, MAC)])
+        await store.note_heard(tx, [(camera, MAC)])
 
 
 async def give_login(pool: db.Pool, **more: Any) -> None:

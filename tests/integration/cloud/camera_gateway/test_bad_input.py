@@ -20,7 +20,7 @@ async def refused(site: Site, kind: str) -> list[str]:
     return [reason for (reasons,) in found for reason in reasons]
 
 
-async def test_a_camera_nobody_registered_is_seen_by_services_alone(site: Site) -> None:
+async def test_message_of_unknown_camera_is_visible_to_services_only(site: Site) -> None:
     await site.gateway()
     url = site.environment["FARMIQ_CAMERAS_MQTT_URL"]
     async with switched_on(url, "AABBCCDDEEFF", site.site_id) as stranger:
@@ -33,7 +33,7 @@ async def test_a_camera_nobody_registered_is_seen_by_services_alone(site: Site) 
         assert somebody.execute("select 1 from camera_quarantine").fetchall() == []
 
 
-async def test_a_camera_that_stands_nowhere_is_noted_and_somebody_is_told(site: Site) -> None:
+async def test_message_of_camera_without_site_is_quarantined_with_an_alert(site: Site) -> None:
     await site.gateway()
     camera = await site.camera()
     site.farm.owner.execute("delete from device_assignments")
@@ -50,7 +50,7 @@ async def test_a_camera_that_stands_nowhere_is_noted_and_somebody_is_told(site: 
         assert len(somebody.execute("select 1 from camera_quarantine").fetchall()) == 1
 
 
-async def test_the_dialect_of_another_firmware_is_refused(site: Site) -> None:
+async def test_message_in_another_dialect_is_rejected(site: Site) -> None:
     await site.gateway()
     camera = await site.camera()
     camera.dialect = "esp32cam"
@@ -86,7 +86,7 @@ BAD_HELLOS: list[Any] = [
 ]
 
 
-async def test_nothing_bad_stops_a_healthy_camera(site: Site) -> None:
+async def test_image_of_healthy_camera_beside_bad_messages_is_stored(site: Site) -> None:
     await site.gateway()
     bad, good = await site.camera(), await site.camera()
     for body in BAD:
@@ -104,7 +104,7 @@ async def test_nothing_bad_stops_a_healthy_camera(site: Site) -> None:
     assert site.rows("select count(*) from camera_quarantine where kind <> 'format'") == [(0,)]
 
 
-async def test_contradictions_are_refused_and_the_first_word_holds(site: Site) -> None:
+async def test_announcement_that_contradicts_an_open_image_is_rejected(site: Site) -> None:
     await site.gateway()
     camera = await site.camera()
     image, at = picture(4_000), now()
@@ -125,7 +125,9 @@ async def test_contradictions_are_refused_and_the_first_word_holds(site: Site) -
 
 @pytest.mark.req("DB2-12")
 @pytest.mark.timeout(600)
-async def test_a_thousand_open_images_keep_two_open_and_four_with_bytes(site: Site) -> None:
+async def test_thousand_announcements_leave_two_open_images_and_four_with_chunks(
+    site: Site,
+) -> None:
     await site.gateway()
     counted = ENDED.labels(outcome="too_many_open")._value
     before = counted.get()

@@ -35,7 +35,7 @@ async def connects(url: str, client_id: str) -> bool:
         return link.problem() is None
 
 
-async def test_client_id_of_the_gateway_or_of_another_camera_is_refused(site: Site) -> None:
+async def test_client_id_of_the_gateway_or_of_another_camera_is_rejected(site: Site) -> None:
     """Whoever connects under a client id takes its session, with what waits in it."""
     await site.gateway()
     mine, other = (

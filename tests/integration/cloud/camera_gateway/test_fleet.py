@@ -43,11 +43,11 @@ async def connects(url: str, topics: list[str]) -> bool:
 
 
 @pytest.mark.req("DB2-10")
-async def test_a_camera_speaks_and_hears_under_its_own_address_alone(
+async def test_camera_publishes_and_subscribes_on_its_own_address_only(
     site: Site, pool: db.Pool
 ) -> None:
     await site.gateway()
-    told = jobs.BROKER_REFUSED.labels(kind=broker_log.PERMISSION)
+    told = jobs.BROKER_REJECTED.labels(kind=broker_log.PERMISSION)
     before = told._value.get()
     mine, other = (await site.camera()).mac, (await site.camera()).mac
     url = await login(pool, site, mine)
@@ -70,7 +70,7 @@ async def test_a_camera_speaks_and_hears_under_its_own_address_alone(
     await until(lambda: told._value.get() - before >= 5)
 
 
-async def test_a_login_that_is_replaced_or_revoked_ends(site: Site, pool: db.Pool) -> None:
+async def test_login_replaced_or_revoked_ends(site: Site, pool: db.Pool) -> None:
     await site.gateway()
     mac = (await site.camera()).mac
     first = await login(pool, site, mac)
@@ -90,7 +90,7 @@ async def test_a_login_that_is_replaced_or_revoked_ends(site: Site, pool: db.Poo
             await registration.make_login(tx, "000000000000", made_by="test")
 
 
-async def test_silence_counts_by_missed_wakes_and_an_alert_is_raised_and_resolved(
+async def test_missed_wakes_raise_an_alert_that_is_resolved_later(
     site: Site, pool: db.Pool
 ) -> None:
     """An hour between wakes: a camera is well for as long as it misses none."""
@@ -114,7 +114,7 @@ async def test_silence_counts_by_missed_wakes_and_an_alert_is_raised_and_resolve
     assert site.rows(alerts) == [(device, False)]
 
 
-async def test_a_hello_that_the_broker_keeps_is_said_once(site: Site) -> None:
+async def test_retained_hello_is_stored_once(site: Site) -> None:
     """Else every start of a gateway would hear from cameras that are long gone."""
     gateway, camera = await site.gateway(), await site.camera()
     hello = b'{"alive": 1, "pending_count": 3}'
@@ -131,7 +131,7 @@ async def test_a_hello_that_the_broker_keeps_is_said_once(site: Site) -> None:
     assert site.rows("select 1 from devices where pending_count = 3") == []
 
 
-async def test_nobody_waits_for_a_retired_camera(site: Site, pool: db.Pool) -> None:
+async def test_retired_camera_has_its_alert_resolved(site: Site, pool: db.Pool) -> None:
     farm = site.farm
     farm.at("2026-03-10T08:10:00+07:00")
     farm.device(site.site_id, "0 * * * *")
@@ -147,7 +147,7 @@ async def test_nobody_waits_for_a_retired_camera(site: Site, pool: db.Pool) -> N
 
 
 @pytest.mark.parametrize("dialect", ["standard", "esp32cam"])
-async def test_commands_wait_until_the_camera_is_awake(
+async def test_commands_are_sent_when_the_camera_is_awake(
     site: Site, pool: db.Pool, dialect: str
 ) -> None:
     await site.gateway()
@@ -168,7 +168,7 @@ async def test_commands_wait_until_the_camera_is_awake(
 
 
 @pytest.mark.req("DB2-15", "DB2-20")
-async def test_what_somebody_asks_for_again_is_sent_for_in_the_same_wake(
+async def test_resend_of_a_person_is_requested_in_the_same_wake(
     site: Site,
 ) -> None:
     await site.gateway(CAMERA_TIMEOUT_SECONDS="4", CAMERA_MISSING_SECONDS="0.1")

@@ -22,7 +22,7 @@ async def has_stored(site: Site, camera: Camera, image: bytes) -> bool:
     ("dialect", "encoding"),
     [("standard", "array"), ("standard", "base64"), ("standard", "binary"), ("esp32cam", "array")],
 )
-async def test_an_image_arrives_byte_for_byte_and_is_acknowledged_after_it_is_stored(
+async def test_image_is_stored_byte_for_byte_and_then_acknowledged(
     site: Site, dialect: str, encoding: str
 ) -> None:
     await site.gateway()
@@ -42,9 +42,7 @@ async def test_an_image_arrives_byte_for_byte_and_is_acknowledged_after_it_is_st
 
 @pytest.mark.req("DB2-13")
 @pytest.mark.parametrize("dialect", ["standard", "esp32cam"])
-async def test_with_a_third_of_the_chunks_lost_every_image_is_complete(
-    site: Site, dialect: str
-) -> None:
+async def test_images_with_a_third_of_chunks_lost_are_complete(site: Site, dialect: str) -> None:
     await site.gateway()
     images = {n: picture(12_000 + n) for n in range(6)}
     cameras = [
@@ -63,7 +61,9 @@ async def test_with_a_third_of_the_chunks_lost_every_image_is_complete(
     assert any("missing_chunks" in body for camera in cameras for _, body in camera.heard)
 
 
-async def test_chunks_before_their_announcement_twice_and_in_any_order(site: Site) -> None:
+async def test_chunks_repeated_in_any_order_before_their_announcement_are_complete(
+    site: Site,
+) -> None:
     await site.gateway()
     camera = await site.camera()
     image = picture(5_000)
@@ -76,7 +76,7 @@ async def test_chunks_before_their_announcement_twice_and_in_any_order(site: Sit
 
 
 @pytest.mark.req("DB2-15")
-async def test_an_image_that_failed_goes_on_in_the_next_wake_into_the_same_row(site: Site) -> None:
+async def test_failed_image_continues_in_the_next_wake_in_the_same_row(site: Site) -> None:
     await site.gateway(CAMERA_TIMEOUT_SECONDS="5", CAMERA_MISSING_SECONDS="0.2")
     camera = await site.camera()
     image, at = picture(6_000), now()
@@ -96,7 +96,7 @@ async def test_an_image_that_failed_goes_on_in_the_next_wake_into_the_same_row(s
 
 
 @pytest.mark.req("DB2-14")
-async def test_whatever_of_a_stored_image_comes_again_is_answered_with_ack_ok(site: Site) -> None:
+async def test_stored_image_repeated_in_part_is_answered_with_ack_ok(site: Site) -> None:
     await site.gateway()
     camera = await site.camera()
     image, at = picture(4_000), now()
@@ -111,7 +111,7 @@ async def test_whatever_of_a_stored_image_comes_again_is_answered_with_ack_ok(si
 
 @pytest.mark.req("DB2-14")
 @pytest.mark.parametrize("at", [None, "1970-01-01T00:00:07Z", "now"])
-async def test_a_stored_image_sent_again_in_other_chunks_is_acknowledged_and_stored_once(
+async def test_stored_image_repeated_in_other_chunks_is_acknowledged_and_stored_once(
     site: Site, at: str | None
 ) -> None:
     await site.gateway()
@@ -135,7 +135,7 @@ async def test_a_stored_image_sent_again_in_other_chunks_is_acknowledged_and_sto
     assert site.rows("select count(*) from device_images") == [(2,)]
 
 
-async def test_what_a_broker_delivers_again_of_the_image_before_is_not_mixed_into_the_next(
+async def test_redelivered_chunk_of_the_image_before_is_not_mixed_into_the_next(
     site: Site,
 ) -> None:
     await site.gateway()
@@ -153,7 +153,7 @@ async def test_what_a_broker_delivers_again_of_the_image_before_is_not_mixed_int
 
 
 @pytest.mark.req("DB2-12")
-async def test_a_camera_that_could_take_no_image_has_woken_and_said_so(site: Site) -> None:
+async def test_camera_error_without_an_image_counts_as_a_failed_wake(site: Site) -> None:
     await site.gateway()
     camera = await site.camera(dialect="esp32cam")
     said = {"device_id": camera.mac, "capture_timestamp": now().isoformat(), "error": "sensor"}
@@ -166,7 +166,7 @@ async def test_a_camera_that_could_take_no_image_has_woken_and_said_so(site: Sit
     assert site.rows("select failed_wake_count from site_device_sessions") == [(1,)]
 
 
-async def test_the_same_name_every_day_is_another_image_every_day(site: Site) -> None:
+async def test_image_name_used_every_day_is_another_image_every_day(site: Site) -> None:
     await site.gateway()
     camera = await site.camera()
     for day in (2, 1, 0):
@@ -177,7 +177,7 @@ async def test_the_same_name_every_day_is_another_image_every_day(site: Site) ->
 
 
 @pytest.mark.req("DB2-11", "DB2-15")
-async def test_twenty_images_that_waited_are_asked_for_one_after_another(site: Site) -> None:
+async def test_twenty_pending_images_are_requested_one_after_another(site: Site) -> None:
     await site.gateway()
     camera = await site.camera(encoding="base64")
     at = now() - timedelta(days=1)
@@ -197,7 +197,7 @@ async def test_twenty_images_that_waited_are_asked_for_one_after_another(site: S
     assert sum("send_image" in body for _, body in camera.heard) == 20
 
 
-async def test_an_image_that_is_whole_and_wrong_is_asked_for_again_and_then_fails(
+async def test_corrupt_image_is_requested_again_and_then_fails(
     site: Site,
 ) -> None:
     # No round of missing chunks comes in between: the only request is the one for the whole image.

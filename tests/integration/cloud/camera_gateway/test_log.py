@@ -89,7 +89,7 @@ async def _has(site: Site, seq: int) -> bool:
     return (await log_info(site)).last_seq >= seq
 
 
-async def test_what_is_stored_is_purged_but_for_the_last_message(
+async def test_stored_messages_are_purged_except_the_last(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "PURGE_AFTER_S", 0.0)

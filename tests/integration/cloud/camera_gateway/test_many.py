@@ -27,7 +27,7 @@ async def all_wake(site: Site, cameras: list[Camera]) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.req("DB2-13")
-async def test_two_hundred_cameras_with_a_third_of_the_chunks_lost(
+async def test_two_hundred_cameras_with_a_third_of_chunks_lost_are_complete(
     site: Site, gateways: Gateways
 ) -> None:
     gateways.start("gateway")
@@ -42,7 +42,7 @@ async def test_two_hundred_cameras_with_a_third_of_the_chunks_lost(
     assert site.rows(wakes) == [("complete", 220)]
 
 
-async def test_a_broker_that_is_killed_in_mid_image_costs_time_alone(
+async def test_broker_killed_in_the_middle_of_an_image_loses_nothing(
     site: Site, camera_broker: stack.Stack
 ) -> None:
     await site.gateway()
@@ -59,7 +59,7 @@ async def test_a_broker_that_is_killed_in_mid_image_costs_time_alone(
     assert site.rows("select count(*) from device_images") == [(1,)]
 
 
-async def test_no_image_is_acknowledged_while_the_bucket_is_away(site: Site) -> None:
+async def test_image_is_not_acknowledged_while_the_bucket_is_unavailable(site: Site) -> None:
     host, _, rest = site.environment["FARMIQ_CLOUD_S3_URL"].partition("@")
     address, _, bucket = rest.partition("/")
     name, _, port = address.partition(":")

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from farmiq.cloud.camera.gateway import chunks, handlers, store, wire
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 
@@ -20,16 +20,16 @@ async def pool(site: Site) -> AsyncIterator[db.Pool]:
         yield opened
 
 
-def said(mac: str, **body: Any) -> wire.Sent:
-    return wire.Sent(f"device/{mac}/data", json.dumps(body).encode())
+def said(mac: str, **body: Any) -> wire.RawMessage:
+    return wire.RawMessage(f"device/{mac}/data", json.dumps(body).encode())
 
 
-def announced(mac: str, number: int) -> wire.Sent:
+def announced(mac: str, number: int) -> wire.RawMessage:
     at = (now() - timedelta(seconds=60 - number)).isoformat()
     return said(mac, image_name=f"{number}.jpg", captured_at=at, total_chunks=2)
 
 
-def chunk(mac: str, number: int, chunk_id: int = 0) -> wire.Sent:
+def chunk(mac: str, number: int, chunk_id: int = 0) -> wire.RawMessage:
     return said(mac, image_name=f"{number}.jpg", chunk_id=chunk_id, payload=[number] * 9)
 
 
@@ -45,7 +45,7 @@ def abort_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("piped", [True, False])
-async def test_a_refusal_between_announcements_undoes_itself_alone(
+async def test_rejection_between_announcements_rolls_back_only_itself(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch, *, piped: bool
 ) -> None:
     if not piped:
@@ -62,8 +62,8 @@ async def test_a_refusal_between_announcements_undoes_itself_alone(
         for n in range(8)
         for message in (announced(well, n), announced(homeless, n), chunk(well, n))
     ]
-    outcome = await handlers.commit(pool, sent, Pace())
-    assert (outcome.taken, [one.kind for one in outcome.rejected]) == (16, ["unassigned"] * 8)
+    outcome = await handlers.commit(pool, sent, Timing())
+    assert (outcome.stored, [one.kind for one in outcome.rejected]) == (16, ["unassigned"] * 8)
     assert outcome.failed == (handlers.TOO_MANY_OPEN,) * 6
     receiving = "select image_name from device_images where status = 'receiving' order by 1"
     assert site.rows(receiving) == [("6.jpg",), ("7.jpg",)]
@@ -75,76 +75,74 @@ async def test_chunks_before_their_announcement_count_in_the_same_transaction(
     site: Site, pool: db.Pool
 ) -> None:
     mac = (await site.camera()).mac
-    await handlers.commit(pool, [chunk(mac, 1), announced(mac, 1), chunk(mac, 1, 1)], Pace())
+    await handlers.commit(pool, [chunk(mac, 1), announced(mac, 1), chunk(mac, 1, 1)], Timing())
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(2, 2)]
     assert site.rows("select count(*) from camera_chunks") == [(2,)]
 
 
-async def test_an_announcement_that_is_refused_changes_nothing(site: Site, pool: db.Pool) -> None:
+async def test_rejected_announcement_changes_nothing(site: Site, pool: db.Pool) -> None:
     mac, at = (await site.camera()).mac, now().isoformat()
     first, other = (
         said(mac, image_name="1.jpg", captured_at=at, total_chunks=total, image_size=total * 9)
         for total in (2, 3)
     )
     for sent in ([first, chunk(mac, 1)], [other], [other, other], [first, other]) * 3:
-        outcome = await handlers.commit(pool, sent, Pace())
+        outcome = await handlers.commit(pool, sent, Timing())
         assert [one.kind for one in outcome.rejected] == ["conflict"] * sent.count(other)
     assert site.rows("select total_chunks, image_size from device_images") == [(2, 18)]
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(1, 2)]
 
 
-async def test_what_is_prepared_after_a_refusal_was_undone_is_known_to_the_server(
+async def test_statement_prepared_after_a_rollback_is_known_to_the_server(
     pool: db.Pool,
 ) -> None:
     async with db.transaction(pool) as tx:
         async with tx.pipeline():
             await tx.execute("select 1", prepare=True)
             await tx.execute("savepoint wake")
-            await handlers.BatchHandler(tx, Pace(), now())._roll_back()
+            await handlers.BatchHandler(tx, Timing(), now())._roll_back()
         for _ in range(2):
             await tx.cursor().executemany("select %s::int", [(1,), (2,)])
 
 
-async def test_a_chunk_that_contradicts_another_is_kept_as_it_was_said(
+async def test_chunk_that_contradicts_another_is_quarantined_with_its_bytes(
     site: Site, pool: db.Pool
 ) -> None:
     """Or nobody could look at it, or try it again."""
     mac = (await site.camera()).mac
     other = said(mac, image_name="1.jpg", chunk_id=0, payload=[2] * 9)
     sent = [announced(mac, 1), chunk(mac, 1), other, chunk(mac, 1)]
-    await handlers.commit(pool, sent, Pace())
+    await handlers.commit(pool, sent, Timing())
     assert site.rows("select kind, topic, raw from camera_quarantine") == [
         ("conflict", other.topic, other.raw)
     ]
 
 
-async def test_answers_follow_a_camera_that_writes_its_address_otherwise(
-    site: Site, pool: db.Pool
-) -> None:
+async def test_answers_use_the_last_spelling_of_the_address(site: Site, pool: db.Pool) -> None:
     mac = (await site.camera()).mac
     sent = announced(mac, 1)
-    await handlers.commit(pool, [sent], Pace())
+    await handlers.commit(pool, [sent], Timing())
     site.farm.owner.execute("update camera_transfers set state = 'complete', ended_at = fn_now()")
     dashed = "-".join(mac[at : at + 2] for at in range(0, 12, 2))
-    await handlers.commit(pool, [sent._replace(topic=f"device/{dashed}/data")], Pace())
+    await handlers.commit(pool, [sent._replace(topic=f"device/{dashed}/data")], Timing())
     assert site.rows("select spelling, due_at is not null from camera_transfers") == [
         (dashed, True)
     ]
 
 
-async def test_of_images_that_wait_whole_to_be_stored_the_newest_are_kept(
+async def test_complete_images_that_wait_for_the_bucket_only_the_newest_stay(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "MAX_WHOLE", 3)
     mac = (await site.camera()).mac
     for n in range(5):
-        await handlers.commit(pool, [announced(mac, n), chunk(mac, n), chunk(mac, n, 1)], Pace())
+        await handlers.commit(pool, [announced(mac, n), chunk(mac, n), chunk(mac, n, 1)], Timing())
     whole = "select image_name from camera_transfers where state = 'receiving' order by 1"
     assert site.rows(whole) == [("2.jpg",), ("3.jpg",), ("4.jpg",)]
     assert site.rows("select count(*) from device_images where status = 'failed'") == [(2,)]
 
 
-async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement(
+async def test_error_of_an_earlier_statement_is_not_a_rejection_of_the_announcement(
     site: Site, pool: db.Pool
 ) -> None:
     mac = (await site.camera()).mac
@@ -155,14 +153,14 @@ async def test_an_earlier_statement_that_failed_is_not_blamed_on_an_announcement
             camera = (await store.by_mac(tx, [mac]))[mac]
             await tx.execute("select 1 / 0")
             said = handlers._parse(camera, wire.parse_topic(sent.topic), sent)
-            await handlers.BatchHandler(tx, Pace(), now()).handle(said)
+            await handlers.BatchHandler(tx, Timing(), now()).handle(said)
 
     with pytest.raises(psycopg.errors.DivisionByZero):
         await behind_a_failure()
     assert site.rows("select count(*) from device_images") == [(0,)]
 
 
-async def test_what_only_an_aborted_pipeline_tells_is_taken_one_by_one(
+async def test_aborted_pipeline_is_repeated_without_a_pipeline(
     site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would look like a database that is away, and be tried for ever."""
@@ -170,6 +168,6 @@ async def test_what_only_an_aborted_pipeline_tells_is_taken_one_by_one(
 
     abort_pipeline(monkeypatch)
     outcome = await handlers.commit_bisecting(
-        pool, [announced(mac, 1), announced("112233", 2)], Pace()
+        pool, [announced(mac, 1), announced("112233", 2)], Timing()
     )
-    assert (outcome.taken, len(outcome.rejected)) == (1, 1)
+    assert (outcome.stored, len(outcome.rejected)) == (1, 1)

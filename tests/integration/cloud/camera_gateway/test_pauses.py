@@ -51,7 +51,7 @@ async def flooding(camera: Camera) -> AsyncIterator[None]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_camera_that_floods_is_paused_and_the_others_are_not(site: Site) -> None:
+async def test_camera_that_floods_is_paused_and_others_are_not(site: Site) -> None:
     await site.gateway(**LIMITS)
     loops, well = await with_login(site), await with_login(site)
     connection = well.link.connection
@@ -73,7 +73,7 @@ async def test_a_camera_that_floods_is_paused_and_the_others_are_not(site: Site)
     assert site.rows(ALERTS) == [(loops.device_id, False)]
 
 
-async def test_a_login_that_many_cameras_share_is_not_paused(site: Site) -> None:
+async def test_shared_login_that_floods_is_not_paused(site: Site) -> None:
     await site.gateway(**LIMITS)
     camera, before = await site.camera(), jobs.SHARED._value.get()
     connection = camera.link.connection

@@ -44,7 +44,7 @@ async def test_camera_that_waits_for_orders_captures_sends_and_is_acknowledged(
     assert site.rows("select count(*) from device_images") == [(2,)]
 
 
-async def test_images_that_waited_come_one_by_one_and_then_the_one_of_this_wake(
+async def test_pending_images_are_sent_one_by_one_before_the_image_of_this_wake(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "CAPTURE_QUIET_S", 0.5)
@@ -62,7 +62,7 @@ async def test_images_that_waited_come_one_by_one_and_then_the_one_of_this_wake(
     assert site.rows(states) == [("complete", 3)]
 
 
-async def test_camera_that_captures_unasked_is_never_told_to(
+async def test_camera_that_captures_without_a_command_gets_no_capture_image(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.gateway()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from farmiq.cli import app
 from farmiq.cloud.camera.gateway import handlers, jobs, wire
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
@@ -38,8 +38,8 @@ def heard(farm: Farm, *sent: tuple[str, Any]) -> None:
 
     async def take() -> None:
         async with db.pool(farm.database.url, name="test", max_size=2) as pool:
-            raw = [wire.Sent(topic, json.dumps(body).encode()) for topic, body in sent]
-            await handlers.commit_bisecting(pool, raw, Pace())
+            raw = [wire.RawMessage(topic, json.dumps(body).encode()) for topic, body in sent]
+            await handlers.commit_bisecting(pool, raw, Timing())
 
     asyncio.run(take())
 
@@ -54,7 +54,7 @@ def announcement(captured_at: str | None) -> dict[str, Any]:
 
 
 @pytest.mark.req("DB2-12", "DB2-20")
-def test_what_a_camera_sent_before_it_was_registered_is_taken_afterwards(farm: Farm) -> None:
+def test_messages_of_a_camera_registered_later_are_redriven(farm: Farm) -> None:
     assert "nothing" in run("quarantine", "ls")
     assert "nothing" in run("quarantine")
     assert "nothing" in run("quarantine", "ls", "--unknown")
@@ -82,7 +82,7 @@ def test_what_a_camera_sent_before_it_was_registered_is_taken_afterwards(farm: F
     ]
 
 
-def test_a_wake_without_a_time_counts_for_when_it_came(farm: Farm) -> None:
+def test_redriven_wake_without_a_time_counts_for_when_it_was_received(farm: Farm) -> None:
     heard(farm, (DATA, announcement(None)))
     farm.owner.execute(
         "update camera_quarantine set first_received_at = first_received_at - interval '30 hours'"
@@ -93,7 +93,7 @@ def test_a_wake_without_a_time_counts_for_when_it_came(farm: Farm) -> None:
     assert age > timedelta(hours=30)
 
 
-def test_what_is_given_up_leaves_its_bytes_and_who_did_it(farm: Farm) -> None:
+def test_discarded_message_leaves_its_bytes_and_the_actor(farm: Farm) -> None:
     heard(farm, (DATA, {"no": "image"}))
     assert "1 would go" in run("quarantine", "discard", "--kind", "unknown", "--dry-run")
     assert "1 discarded" in run("quarantine", "discard", "--kind", "unknown")
@@ -105,7 +105,7 @@ def test_what_is_given_up_leaves_its_bytes_and_who_did_it(farm: Farm) -> None:
     assert "no message" in run("quarantine", "show", str(farm.company), code=1)
 
 
-def test_more_is_kept_of_a_registered_camera_than_of_a_stranger(farm: Farm) -> None:
+def test_more_bytes_are_stored_of_a_registered_camera_than_of_an_unknown_one(farm: Farm) -> None:
     registered(farm)
     large = {"no": "image", "note": "n" * 100_000}
     heard(farm, (DATA, large), ("device/112233445566/data", large))
@@ -115,7 +115,7 @@ def test_more_is_kept_of_a_registered_camera_than_of_a_stranger(farm: Farm) -> N
 
 
 @pytest.mark.req("DB2-11", "DB2-20")
-def test_what_fits_is_kept_and_a_person_sees_what_was_not(farm: Farm) -> None:
+def test_message_with_implausible_fields_is_stored_and_the_rest_is_noted(farm: Farm) -> None:
     registered(farm)
     odd = {"battery_voltage": 1e300, "firmware": "v" * 200_000, "wifi_rssi": -61}
     at = datetime.now(UTC).isoformat()
@@ -137,7 +137,7 @@ def test_what_fits_is_kept_and_a_person_sees_what_was_not(farm: Farm) -> None:
     assert any("note has 400000 characters" in reason for _, said in seen for reason in said)
 
 
-def test_a_thousand_invented_cameras_are_one_alert_and_few_rows(
+def test_thousand_unknown_cameras_are_counted_and_leave_few_rows(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "MAX_UNKNOWN", 100)
@@ -155,7 +155,7 @@ def test_a_thousand_invented_cameras_are_one_alert_and_few_rows(
 
 
 @pytest.mark.req("DB2-20")
-def test_a_wake_is_told_as_an_instant_of_any_zone(farm: Farm) -> None:
+def test_next_wake_accepts_an_instant_in_any_zone(farm: Farm) -> None:
     registered(farm, dialect="esp32cam")
     at = (datetime.now(UTC) + timedelta(hours=3)).replace(microsecond=0)
     plain = at.strftime("%Y-%m-%dT%H:%M:%S")

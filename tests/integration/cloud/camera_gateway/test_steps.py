@@ -11,12 +11,12 @@ import pytest
 
 from farmiq.cloud.camera.gateway import handlers, jobs, wire
 from farmiq.cloud.camera.gateway.answers import Answers, LogPosition
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.plumbing import db, objects, stream
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
 
-NAME, PACE = "IMG_001.jpg", Pace(round_s=0.2)
+NAME, TIMING = "IMG_001.jpg", Timing(round_s=0.2)
 STATES = "select state from camera_transfers order by transfer_id"
 
 
@@ -53,12 +53,12 @@ def answers_of(
     pool: db.Pool,
     told: Told,
     bucket: objects.Bucket,
-    pace: Pace,
+    timing: Timing,
     *,
     position: Position | None = None,
 ) -> Answers:
     return Answers(
-        pool, cast("stream.Reader", told), bucket, pace,
+        pool, cast("stream.Reader", told), bucket, timing,
         position=cast("LogPosition", position or Position()), writing=asyncio.Lock(),
     )  # fmt: skip
 
@@ -72,11 +72,11 @@ class Bench:
     def __post_init__(self) -> None:
         self.told = Told(lambda: self.site.rows(STATES))
         self.answers = answers_of(
-            self.pool, self.told, self.site.bucket, PACE, position=self.position
+            self.pool, self.told, self.site.bucket, TIMING, position=self.position
         )
 
-    async def take(self, *sent: wire.Sent) -> None:
-        assert (await handlers.commit(self.pool, sent, PACE)).rejected == ()
+    async def take(self, *sent: wire.RawMessage) -> None:
+        assert (await handlers.commit(self.pool, sent, TIMING)).rejected == ()
 
     async def until_nothing_is_due(self) -> None:
         while await self.answers.assemble_round() or await self.answers.answer_round():
@@ -89,7 +89,7 @@ async def bench(site: Site) -> AsyncIterator[Bench]:
         yield Bench(site, pool)
 
 
-def messages(mac: str, seed: int, size: int = 1500) -> list[wire.Sent]:
+def messages(mac: str, seed: int, size: int = 1500) -> list[wire.RawMessage]:
     """An image as its camera sends it."""
     image, at = picture(size, seed), (now() - timedelta(seconds=60 - seed)).isoformat()
     parts = [image[start : start + 1000] for start in range(0, size, 1000)]
@@ -97,11 +97,11 @@ def messages(mac: str, seed: int, size: int = 1500) -> list[wire.Sent]:
         {"image_name": NAME, "chunk_id": number, "payload": list(part)}
         for number, part in enumerate(parts)
     ]
-    return [wire.Sent(f"device/{mac}/data", json.dumps(each).encode()) for each in said]
+    return [wire.RawMessage(f"device/{mac}/data", json.dumps(each).encode()) for each in said]
 
 
 @pytest.mark.req("DB2-14")
-async def test_of_two_images_taken_together_none_is_acknowledged_before_both_are_stored(
+async def test_two_images_of_one_transaction_are_acknowledged_after_both_are_stored(
     bench: Bench,
 ) -> None:
     """They have one name: the camera takes the answer for the image that it sent last."""
@@ -114,7 +114,7 @@ async def test_of_two_images_taken_together_none_is_acknowledged_before_both_are
 
 
 @pytest.mark.req("DB2-14")
-async def test_a_gateway_frozen_after_it_decided_does_not_answer_before_it_looked_again(
+async def test_gateway_frozen_after_a_decision_decides_again_before_it_answers(
     bench: Bench,
 ) -> None:
     mac = (await bench.site.camera()).mac
@@ -124,13 +124,13 @@ async def test_a_gateway_frozen_after_it_decided_does_not_answer_before_it_looke
     bench.position.holding = [False]
     assert await bench.answers.answer_round()
     assert (bench.site.rows(STATES), bench.told.sent) == ([("complete",)], [])
-    await asyncio.sleep(2 * PACE.round_s)
+    await asyncio.sleep(2 * TIMING.round_s)
     await bench.until_nothing_is_due()
     assert len(bench.told.sent) == 1
 
 
 @pytest.mark.req("DB2-14")
-async def test_answers_wait_until_all_of_the_log_is_stored_and_images_do_not(
+async def test_answers_wait_for_the_end_of_the_log_and_images_do_not(
     bench: Bench,
 ) -> None:
     mac = (await bench.site.camera()).mac
@@ -158,7 +158,7 @@ async def _until_answered(bench: Bench) -> None:
 
 
 @pytest.mark.req("DB2-13")
-async def test_no_chunk_is_asked_for_that_lies_in_the_unread_part_of_the_log(bench: Bench) -> None:
+async def test_chunk_in_the_unread_part_of_the_log_is_not_requested(bench: Bench) -> None:
     mac = (await bench.site.camera()).mac
     first, *rest = messages(mac, 1)
     await bench.take(first)
@@ -178,7 +178,7 @@ async def test_no_chunk_is_asked_for_that_lies_in_the_unread_part_of_the_log(ben
 
 @pytest.mark.req("DB2-14")
 @pytest.mark.parametrize(("here", "state"), [(3, "complete"), (2, "receiving")])
-async def test_a_camera_hears_nothing_of_images_of_whoever_had_its_address(
+async def test_camera_gets_no_answers_for_images_of_the_address_before(
     bench: Bench, here: int, state: str
 ) -> None:
     """It was given away in mid-image: by name it would take them for its own."""
@@ -186,14 +186,14 @@ async def test_a_camera_hears_nothing_of_images_of_whoever_had_its_address(
     await bench.take(*messages(camera.mac, 1)[:here])
     farm.owner.execute("update devices set is_active = false")
     farm.device(bench.site.site_id, mac=camera.mac)
-    await asyncio.sleep(2 * PACE.round_s)
+    await asyncio.sleep(2 * TIMING.round_s)
     await bench.until_nothing_is_due()
     assert bench.site.rows(STATES) == [(state,)]
     assert bench.told.sent == []
 
 
 @pytest.mark.req("DB2-14")
-async def test_an_image_that_changed_while_it_was_uploaded_is_uploaded_again(bench: Bench) -> None:
+async def test_image_that_changed_during_its_upload_is_uploaded_again(bench: Bench) -> None:
     """It was announced anew and is whole again: what is in the bucket may be other bytes."""
     image = messages((await bench.site.camera()).mac, 1)
     await bench.take(*image)
@@ -216,11 +216,11 @@ async def test_an_image_that_changed_while_it_was_uploaded_is_uploaded_again(ben
 
 
 @pytest.mark.req("DB2-13")
-async def test_each_command_is_sent_only_after_the_log_is_read_to_its_end(bench: Bench) -> None:
+async def test_command_is_sent_after_the_log_is_read_to_its_end(bench: Bench) -> None:
     cameras = [await bench.site.camera() for _ in range(3)]
     hello = json.dumps({"alive": 1, "pending_count": 1}).encode()
     for camera in cameras:
-        await bench.take(wire.Sent(f"device/{camera.mac}/status", hello))
+        await bench.take(wire.RawMessage(f"device/{camera.mac}/status", hello))
 
     async def catch_up() -> int:
         bench.position.caught_up += 1

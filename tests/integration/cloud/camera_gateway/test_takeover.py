@@ -35,14 +35,14 @@ def accounts(site: Site) -> list[tuple[int, ...]]:
     )
 
 
-def test_every_point_of_the_gateway_is_among_these() -> None:
+def test_crash_points_of_the_gateway_are_all_tested() -> None:
     assert [point for point in crash.POINTS if point.startswith("camera.")] == POINTS
 
 
 @pytest.mark.req("DB2-14")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("point", POINTS)
-async def test_killed_at_any_point_the_next_one_finishes_the_image(
+async def test_gateway_killed_at_any_crash_point_next_one_completes_the_image(
     site: Site, gateways: Gateways, point: str
 ) -> None:
     camera = await site.camera(encoding="base64")
@@ -68,7 +68,9 @@ async def test_killed_at_any_point_the_next_one_finishes_the_image(
 
 
 @pytest.mark.req("DB2-13")
-async def test_a_second_gateway_takes_over_in_mid_image(site: Site, gateways: Gateways) -> None:
+async def test_second_gateway_takes_over_in_the_middle_of_an_image(
+    site: Site, gateways: Gateways
+) -> None:
     camera = await site.camera(encoding="base64")
     gateways.start("first")
     await gateways.until("first", "active")
@@ -87,7 +89,9 @@ async def test_a_second_gateway_takes_over_in_mid_image(site: Site, gateways: Ga
     assert any("missing_chunks" in body for _, body in camera.heard)
 
 
-async def test_a_zombie_disturbs_nobody(site: Site, gateways: Gateways) -> None:
+async def test_gateway_frozen_during_takeover_changes_nothing_afterwards(
+    site: Site, gateways: Gateways
+) -> None:
     camera = await site.camera(encoding="base64")
     gateways.start("first")
     await gateways.until("first", "active")

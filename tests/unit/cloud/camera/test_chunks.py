@@ -13,35 +13,31 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.camera.gateway import chunks, wire
 from farmiq.cloud.camera.gateway.chunks import (
-    Acknowledge,
-    Ask,
-    Assemble,
-    Compare,
-    Expire,
+    Action,
+    CameraState,
     Fail,
-    Pace,
-    PendingAck,
+    RequestChunks,
+    Timing,
     Transfer,
     Wait,
-    Withhold,
 )
-from farmiq.cloud.camera.gateway.wire import Metadata, RejectedMessageError
+from farmiq.cloud.camera.gateway.wire import Announcement, RejectedMessageError
 
 NOW = datetime(2025, 1, 15, 8, tzinfo=UTC)
-PACE = Pace(round_s=5, timeout_s=300, resume_days=7)
+TIMING = Timing(round_s=5, timeout_s=300, resume_days=7)
 
 
 def jpeg(size: int) -> bytes:
     return b"\xff\xd8\xff" + Random(size).randbytes(size - 5) + b"\xff\xd9"
 
 
-def metadata(total: int, **said: object) -> Metadata:
+def metadata(total: int, **said: object) -> Announcement:
     given_: dict[str, object] = {"image_name": "a.jpg", "captured_at": NOW, "total_chunks": total}
-    return Metadata(**{**given_, **said})  # type: ignore[arg-type]
+    return Announcement(**{**given_, **said})  # type: ignore[arg-type]
 
 
 def opened(total: int, **said: object) -> Transfer:
-    return chunks.announced(Transfer(heard_at=NOW), metadata(total, **said), now=NOW)
+    return chunks.after_announcement(Transfer(heard_at=NOW), metadata(total, **said), now=NOW)
 
 
 @given(
@@ -67,7 +63,7 @@ def test_any_order_with_repeats_and_losses_gives_the_same_bytes(
         sent = [n for n in wanted * chance.randint(1, 2) if chance.random() > 0.3]
         chance.shuffle(sent)
         for number in sent:
-            after = chunks.took(transfer, number, len(pieces[number]), now=NOW)
+            after = chunks.after_chunk(transfer, number, len(pieces[number]), now=NOW)
             if after is not None:
                 assert number not in kept
                 kept[number], transfer = pieces[number], after
@@ -75,20 +71,22 @@ def test_any_order_with_repeats_and_losses_gives_the_same_bytes(
     whole = b"".join(kept[number] for number in sorted(kept))
     assert whole == image
     assert chunks.problems(transfer, whole) == []
-    assert chunks.next_step(transfer, now=NOW, pace=PACE) == Assemble()
+    assert chunks.next_step(transfer, now=NOW, timing=TIMING) == Action.ASSEMBLE
 
 
 @pytest.mark.req("DB2-13")
 def test_rounds_in_vain_come_more_and_more_seldom_until_time_decides() -> None:
     transfer, now, asked = opened(4, first_chunk_id=1), NOW, [NOW]
-    after = chunks.took(transfer, 2, 10, now=now)
+    after = chunks.after_chunk(transfer, 2, 10, now=now)
     assert after is not None
     transfer = after
-    while isinstance(step := chunks.next_step(transfer, now=now, pace=PACE), (Wait, Ask)):
-        if isinstance(step, Ask):
+    while isinstance(
+        step := chunks.next_step(transfer, now=now, timing=TIMING), (Wait, RequestChunks)
+    ):
+        if isinstance(step, RequestChunks):
             assert step.numbers == (1, 3, 4)
             asked.append(now)
-            transfer = chunks.asked(transfer, now=now)
+            transfer = chunks.after_request(transfer, now=now)
         else:
             now = step.until
     pauses = [(later - before).total_seconds() for before, later in pairwise(asked)]
@@ -96,15 +94,15 @@ def test_rounds_in_vain_come_more_and_more_seldom_until_time_decides() -> None:
     assert set(pauses[6:]) == {chunks.MAX_BACKOFF_S}
     rounds = len(asked) - 1
     assert step == Fail("TIMEOUT", f"1 of 4 chunks came; asked for the rest {rounds} times")
-    assert NOW + PACE.timeout <= now <= NOW + PACE.timeout + timedelta(seconds=30)
+    assert NOW + TIMING.timeout <= now <= NOW + TIMING.timeout + timedelta(seconds=30)
 
 
 def test_a_round_that_brought_a_chunk_was_not_in_vain_but_there_is_an_end() -> None:
     transfer = opened(100)
     for number in range(chunks.MAX_ROUNDS):
-        transfer = chunks.asked(transfer, now=NOW)
-        transfer = chunks.took(transfer, number, 1, now=NOW) or transfer
-    assert chunks.next_step(transfer, now=NOW, pace=PACE) == Wait(NOW + PACE.timeout)
+        transfer = chunks.after_request(transfer, now=NOW)
+        transfer = chunks.after_chunk(transfer, number, 1, now=NOW) or transfer
+    assert chunks.next_step(transfer, now=NOW, timing=TIMING) == Wait(NOW + TIMING.timeout)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +111,7 @@ def test_a_round_that_brought_a_chunk_was_not_in_vain_but_there_is_an_end() -> N
         ([], 0.0, 20.0),  # it may not have begun
         ([0, 1], 0.0, 5.0),
         ([0, 1], 1.2, 5.0),
-        ([0, 1], 3.0, 5.0),  # never later than MAX_PACED_S, unless a round is longer
+        ([0, 1], 3.0, 5.0),  # never later than MAX_GAP_S, unless a round is longer
         ([0, 3], 3.0, 5.0),  # the last one came: the camera has sent all
     ],
 )
@@ -122,52 +120,52 @@ def test_missing_chunks_are_asked_for_at_the_pace_of_the_camera(
 ) -> None:
     transfer = opened(4)
     for number in numbers:
-        transfer = chunks.took(transfer, number, 1, now=NOW) or transfer
-    step = chunks.next_step(transfer, now=NOW, pace=PACE, gap_s=gap_s)
+        transfer = chunks.after_chunk(transfer, number, 1, now=NOW) or transfer
+    step = chunks.next_step(transfer, now=NOW, timing=TIMING, gap_s=gap_s)
     assert step == Wait(NOW + timedelta(seconds=wait_s))
 
 
 def test_a_camera_that_sends_slowly_is_not_asked_while_it_sends() -> None:
-    pace, transfer_id = Pace(), UUID(int=1)
+    timing, transfer_id = Timing(), UUID(int=1)
     for second in range(5):
-        pace.saw_chunk(transfer_id, 10**18 + second * 10**9)
-    gap_s = pace.gap_s(transfer_id, opened(9))
-    transfer = chunks.took(opened(9), 4, 1, now=NOW)
+        timing.note_chunk(transfer_id, 10**18 + second * 10**9)
+    gap_s = timing.gap_s(transfer_id, opened(9))
+    transfer = chunks.after_chunk(opened(9), 4, 1, now=NOW)
     assert transfer is not None
-    paced = chunks.next_step(transfer, now=NOW, pace=pace, gap_s=gap_s)
+    paced = chunks.next_step(transfer, now=NOW, timing=timing, gap_s=gap_s)
     assert isinstance(paced, Wait)
     assert paced.until - NOW > timedelta(seconds=2)
-    whole = chunks.took(transfer, 8, 1, now=NOW)
+    whole = chunks.after_chunk(transfer, 8, 1, now=NOW)
     assert whole is not None
-    done = chunks.next_step(whole, now=NOW, pace=pace, gap_s=gap_s)
+    done = chunks.next_step(whole, now=NOW, timing=timing, gap_s=gap_s)
     assert done == Wait(NOW + timedelta(seconds=0.5))
-    # The time until it answers a round says nothing of its pace.
-    pace.was_asked(transfer_id, 8)
-    pace.saw_chunk(transfer_id, 10**18 + 60 * 10**9)
-    assert pace.gap_s(transfer_id, opened(9)) == gap_s
+    # The time until it answers a round says nothing of its timing.
+    timing.note_request(transfer_id, 8)
+    timing.note_chunk(transfer_id, 10**18 + 60 * 10**9)
+    assert timing.gap_s(transfer_id, opened(9)) == gap_s
     # The last chunk that was asked for is here: it sends no more of this round.
-    assert pace.gap_s(transfer_id, whole) == 0
+    assert timing.gap_s(transfer_id, whole) == 0
 
 
 @pytest.mark.req("DB2-15")
 def test_a_failed_image_goes_on_where_it_stopped_unless_it_is_another() -> None:
-    transfer = chunks.took(opened(3, image_size=30), 1, 10, now=NOW)
+    transfer = chunks.after_chunk(opened(3, image_size=30), 1, 10, now=NOW)
     assert transfer is not None
     failed = Transfer(**{**_fields(transfer), "state": "failed"})  # type: ignore[arg-type]
     later = NOW + timedelta(hours=1)
-    again = chunks.announced(failed, metadata(3, image_size=30), now=later)
+    again = chunks.after_announcement(failed, metadata(3, image_size=30), now=later)
     assert (again.state, again.received_count) == ("receiving", 1)
-    other = chunks.announced(failed, metadata(4, image_size=40), now=later)
+    other = chunks.after_announcement(failed, metadata(4, image_size=40), now=later)
     assert (other.state, other.received_count, other.total_chunks) == ("receiving", 0, 4)
     assert chunks.starts_over(failed, metadata(4, image_size=40))
     gone = NOW + timedelta(days=7)
-    assert chunks.next_step(failed, now=gone, pace=PACE) == Expire()
+    assert chunks.next_step(failed, now=gone, timing=TIMING) == Action.EXPIRE
 
 
 def test_an_announcement_that_contradicts_an_open_image_is_refused_with_every_reason() -> None:
     transfer = opened(3, image_size=30)
     with pytest.raises(RejectedMessageError) as wrong:
-        chunks.announced(transfer, metadata(4, image_size=40), now=NOW)
+        chunks.after_announcement(transfer, metadata(4, image_size=40), now=NOW)
     assert wrong.value.reasons == [
         "total_chunks of this image was 3 and is 4 now",
         "image_size of this image was 30 and is 40 now",
@@ -175,27 +173,29 @@ def test_an_announcement_that_contradicts_an_open_image_is_refused_with_every_re
 
 
 def test_chunks_counted_otherwise_contradict_those_that_are_here() -> None:
-    transfer = chunks.took(opened(3), 1, 10, now=NOW)
+    transfer = chunks.after_chunk(opened(3), 1, 10, now=NOW)
     assert transfer is not None
     counted_from_1 = metadata(3, first_chunk_id=1)
     with pytest.raises(
         RejectedMessageError, match="first_chunk_id of this image was 0 and is 1 now"
     ):
-        chunks.announced(transfer, counted_from_1, now=NOW)
+        chunks.after_announcement(transfer, counted_from_1, now=NOW)
     failed = replace(transfer, state="failed")
     assert chunks.starts_over(failed, counted_from_1)
-    assert chunks.missing(chunks.announced(failed, counted_from_1, now=NOW)) == (1, 2, 3)
+    assert chunks.missing(chunks.after_announcement(failed, counted_from_1, now=NOW)) == (1, 2, 3)
     stored = replace(transfer, state="complete")
-    assert chunks.announced(stored, counted_from_1, now=NOW).first_chunk_id == 0
+    assert chunks.after_announcement(stored, counted_from_1, now=NOW).first_chunk_id == 0
 
 
 def test_what_an_announcement_leaves_out_was_said_by_the_one_before() -> None:
     said = metadata(3, image_size=25, chunk_size=10, sha256=b"1" * 32)
-    first = chunks.announced(Transfer(heard_at=NOW), said, now=NOW)
-    assert chunks.announced(first, metadata(3), now=NOW) == first
+    first = chunks.after_announcement(Transfer(heard_at=NOW), said, now=NOW)
+    assert chunks.after_announcement(first, metadata(3), now=NOW) == first
     with pytest.raises(RejectedMessageError, match="sha256 of this image was"):
-        chunks.announced(
-            chunks.announced(first, metadata(3), now=NOW), metadata(3, sha256=b"2" * 32), now=NOW
+        chunks.after_announcement(
+            chunks.after_announcement(first, metadata(3), now=NOW),
+            metadata(3, sha256=b"2" * 32),
+            now=NOW,
         )
 
 
@@ -212,18 +212,20 @@ def test_what_an_announcement_leaves_out_was_said_by_the_one_before() -> None:
 )
 def test_a_chunk_that_cannot_be_is_refused(number: int, size: int, why: str) -> None:
     with pytest.raises(RejectedMessageError, match=why):
-        chunks.took(opened(3, image_size=25, chunk_size=10), number, size, now=NOW)
+        chunks.after_chunk(opened(3, image_size=25, chunk_size=10), number, size, now=NOW)
 
 
 def test_what_nobody_announced_is_bounded_too() -> None:
     orphan = Transfer(heard_at=NOW)
     with pytest.raises(RejectedMessageError, match="larger than"):
-        chunks.took(orphan, 0, wire.MAX_IMAGE_BYTES + 1, now=NOW)
-    assert chunks.next_step(orphan, now=NOW, pace=PACE) == Wait(NOW + PACE.round)
-    assert chunks.next_step(orphan, now=NOW + PACE.round, pace=PACE) == Compare()
-    compared = replace(orphan, asked_at=NOW + PACE.round)
-    assert chunks.next_step(compared, now=NOW + PACE.round, pace=PACE) == Wait(NOW + PACE.timeout)
-    assert chunks.next_step(compared, now=NOW + PACE.timeout, pace=PACE) == Expire()
+        chunks.after_chunk(orphan, 0, wire.MAX_IMAGE_BYTES + 1, now=NOW)
+    assert chunks.next_step(orphan, now=NOW, timing=TIMING) == Wait(NOW + TIMING.round)
+    assert chunks.next_step(orphan, now=NOW + TIMING.round, timing=TIMING) == Action.COMPARE
+    compared = replace(orphan, asked_at=NOW + TIMING.round)
+    assert chunks.next_step(compared, now=NOW + TIMING.round, timing=TIMING) == Wait(
+        NOW + TIMING.timeout
+    )
+    assert chunks.next_step(compared, now=NOW + TIMING.timeout, timing=TIMING) == Action.EXPIRE
 
 
 @pytest.mark.parametrize(
@@ -256,10 +258,12 @@ def test_a_chunk_is_a_repeat_only_if_it_cannot_be_of_another_image() -> None:
 @pytest.mark.req("DB2-14")
 def test_a_stored_image_may_be_announced_in_other_chunks_but_not_with_other_bytes() -> None:
     stored = replace(opened(3, image_size=30, chunk_size=10), state="complete")
-    again = chunks.announced(stored, metadata(6, image_size=30, chunk_size=5), now=NOW + PACE.round)
-    assert again == replace(stored, heard_at=NOW + PACE.round)
+    again = chunks.after_announcement(
+        stored, metadata(6, image_size=30, chunk_size=5), now=NOW + TIMING.round
+    )
+    assert again == replace(stored, heard_at=NOW + TIMING.round)
     with pytest.raises(RejectedMessageError, match="image_size of this image was 30 and is 31 now"):
-        chunks.announced(stored, metadata(4, image_size=31), now=NOW)
+        chunks.after_announcement(stored, metadata(4, image_size=31), now=NOW)
 
 
 @pytest.mark.req("DB2-14")
@@ -290,14 +294,14 @@ def _fields(transfer: Transfer) -> dict[str, object]:
 # --- ACK_OK
 
 
-def owed(**more: object) -> PendingAck:
+def camera_state(**more: object) -> CameraState:
     known: dict[str, object] = {"acknowledged_count": 1, "heard_at": NOW, "camera_heard_at": NOW}
-    return PendingAck(**{**known, **more})  # type: ignore[arg-type]
+    return CameraState(**{**known, **more})  # type: ignore[arg-type]
 
 
 def answered(after_s: float, **more: object) -> object:
     now = NOW + timedelta(seconds=after_s)
-    return chunks.acknowledgement(owed(**more), now=now, pace=PACE)
+    return chunks.acknowledgement(camera_state(**more), now=now, timing=TIMING)
 
 
 LATER = NOW + timedelta(seconds=1)
@@ -305,10 +309,10 @@ LATER = NOW + timedelta(seconds=1)
 
 @pytest.mark.req("DB2-14")
 def test_the_first_ack_ok_is_sent_at_once_and_a_repeat_to_a_camera_that_is_quiet() -> None:
-    assert answered(0, acknowledged_count=0) == Acknowledge()
-    assert answered(4) == Wait(NOW + PACE.round)
-    assert answered(5) == Acknowledge()
-    assert answered(5, camera_heard_at=LATER) == Wait(LATER + PACE.round)
+    assert answered(0, acknowledged_count=0) == Action.ACKNOWLEDGE
+    assert answered(4) == Wait(NOW + TIMING.round)
+    assert answered(5) == Action.ACKNOWLEDGE
+    assert answered(5, camera_heard_at=LATER) == Wait(LATER + TIMING.round)
 
 
 @pytest.mark.req("DB2-14")
@@ -319,13 +323,13 @@ def test_the_first_ack_ok_is_sent_at_once_and_a_repeat_to_a_camera_that_is_quiet
 def test_a_camera_at_another_image_of_that_name_or_woken_anew_hears_nothing(
     acknowledged_count: int, since: dict[str, object]
 ) -> None:
-    assert answered(60, acknowledged_count=acknowledged_count, **since) == Withhold()
+    assert answered(60, acknowledged_count=acknowledged_count, **since) == Action.WITHHOLD
 
 
 def test_what_was_before_the_last_sign_of_the_image_does_not_count() -> None:
-    assert answered(5, greeted_at=NOW, other_announced_at=NOW) == Acknowledge()
+    assert answered(5, greeted_at=NOW, other_announced_at=NOW) == Action.ACKNOWLEDGE
 
 
 def test_a_repeat_is_looked_at_when_a_camera_may_be_quiet() -> None:
-    assert chunks.acknowledgement_due(0, now=NOW, pace=PACE) == NOW
-    assert chunks.acknowledgement_due(2, now=NOW, pace=PACE) == NOW + PACE.round
+    assert chunks.acknowledgement_due(0, now=NOW, timing=TIMING) == NOW
+    assert chunks.acknowledgement_due(2, now=NOW, timing=TIMING) == NOW + TIMING.round

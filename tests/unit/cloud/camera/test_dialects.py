@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.camera.gateway import dialects, wire
 from farmiq.cloud.camera.gateway.wire import (
+    Announcement,
     CaptureImage,
     Chunk,
     Hello,
     Message,
-    Metadata,
     Missing,
     NextWake,
     RejectedMessageError,
@@ -32,7 +32,7 @@ AT = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 def read(topic: str, body: Any) -> Message:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     parsed = wire.parse_topic(topic)
-    return dialects.READ[dialects.dialect_of(parsed)](parsed, raw)
+    return dialects.parse(dialects.dialect_of(parsed), parsed, raw)
 
 
 def standard(channel: str, body: Any) -> Message:
@@ -48,7 +48,7 @@ def test_standard_dialect_is_parsed_as_004_writes_it() -> None:
     assert standard("status", {"alive": 1, "pending_count": 3}) == Hello(3)
     said = {"image_name": "IMG_001.jpg", "captured_at": "2025-01-15T10:30:00Z", "total_chunks": 2,
             "temperature": 21.5}  # fmt: skip
-    assert standard("data", said) == Metadata(
+    assert standard("data", said) == Announcement(
         image_name="IMG_001.jpg", captured_at=AT, total_chunks=2, fields=said
     )
     wanted = Chunk(None, 1, b"\x00\xff!")
@@ -68,7 +68,7 @@ def test_esp32cam_dialect_computes_the_chunk_count_from_the_size() -> None:
             "image_size": 2001, "max_chunk_size": 1000, "total_chunks_count": 2,
             "error": 0}  # fmt: skip
     found = esp32cam("data", said)
-    assert isinstance(found, Metadata)
+    assert isinstance(found, Announcement)
     assert (found.total_chunks, found.first_chunk_id, found.captured_at) == (3, 1, AT)
     chunk = {"device_id": MAC, "image_name": "a.jpg", "chunk_id": 1, "max_chunk_size": 1000,
              "payload": [1, 2]}  # fmt: skip
@@ -78,7 +78,7 @@ def test_esp32cam_dialect_computes_the_chunk_count_from_the_size() -> None:
 @pytest.mark.req("DB2-10", "XC-06")
 def test_answers_are_encoded_as_each_dialect_writes_them() -> None:
     def encoded(dialect: str, answer: wire.Answer) -> tuple[str, Any]:
-        made = dialects.ANSWER[dialect]("aabb", answer)
+        made = dialects.encode(dialect, "aabb", answer)
         assert made is not None
         return made[0], json.loads(made[1])
 
@@ -184,7 +184,7 @@ def test_chunk_with_a_device_id_that_is_not_text_is_rejected(said: bytes) -> Non
 )
 def test_announcement_of_a_camera_error_needs_no_sizes(more: Any) -> None:
     found = esp32cam("data", {"device_id": MAC, "error": "sensor", **more})
-    assert isinstance(found, Metadata)
+    assert isinstance(found, Announcement)
     assert (found.error, found.total_chunks, found.image_size) == ("sensor", 0, None)
     assert found.image_name == more.get("image_name", "no-image")
 
@@ -219,7 +219,7 @@ def test_announcement_stores_what_is_plausible_and_notes_the_rest(dialect: Any) 
            "location": {"x": ["y" * 2000]}, "pressure": 10**400}  # fmt: skip
     many = {f"f{n}": "z" * 500 for n in range(100)}
     found = dialect("data", {**said, **odd, **many, "wifi_rssi": -70, "seen": "hens"})
-    assert isinstance(found, Metadata)
+    assert isinstance(found, Announcement)
     assert {**said, "wifi_rssi": -70, "seen": "hens"}.items() <= found.fields.items()
     assert not odd.keys() & found.fields.keys()
     assert len(json.dumps(found.fields)) < 9_000
@@ -266,7 +266,7 @@ def test_mac_address_has_one_plain_form_and_topics_for_every_spelling() -> None:
 )
 def test_instants_are_parsed_as_firmware_writes_them(said: Any, wanted: datetime | None) -> None:
     found = standard("data", {"image_name": "a.jpg", "total_chunks": 1, "captured_at": said})
-    assert isinstance(found, Metadata)
+    assert isinstance(found, Announcement)
     assert found.captured_at == wanted
 
 
@@ -290,9 +290,9 @@ def test_body_that_names_another_camera_is_a_security_matter(
     topic = wire.parse_topic(f"ESP32CAM/AABBCCDDEEFF/{channel}")
     foreign = json.dumps({**said, "device_id": "112233445566"}).encode()
     with pytest.raises(RejectedMessageError) as rejected:
-        dialects.READ["esp32cam"](topic, foreign)
+        dialects.parse("esp32cam", topic, foreign)
     assert rejected.value.kind == "security"
     odd = json.dumps({**said, "device_id": 7, "image_size": "x", "status": "dead"}).encode()
     with pytest.raises(RejectedMessageError) as rejected:
-        dialects.READ["esp32cam"](topic, odd)
+        dialects.parse("esp32cam", topic, odd)
     assert rejected.value.kind == "format"

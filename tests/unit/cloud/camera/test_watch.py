@@ -18,7 +18,7 @@ async def test_a_camera_on_anothers_topic_is_counted_each_time_and_told_once(
     log = tmp_path / "broker.log"
     log.write_text(LINE.format(1))
     watch = jobs.BrokerWatch(Follower(log))
-    counter = jobs.BROKER_REFUSED.labels(kind=broker_log.PERMISSION)
+    counter = jobs.BROKER_REJECTED.labels(kind=broker_log.PERMISSION)
     before = counter._value.get()
     for _ in range(2):
         with log.open("a") as opened:

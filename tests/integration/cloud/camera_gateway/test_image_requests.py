@@ -10,7 +10,7 @@ import pytest
 
 from farmiq.cloud.camera import command_queue
 from farmiq.cloud.camera.gateway import commands, handlers, wire
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.cloud.camera.gateway.wire import SendImage
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
@@ -29,8 +29,8 @@ class Asked:
     began_at: datetime = field(default_factory=now)
 
     async def say(self, channel: str, **body: Any) -> None:
-        sent = wire.Sent(f"device/{self.camera.mac}/{channel}", json.dumps(body).encode())
-        assert (await handlers.commit(self.pool, [sent], Pace())).rejected == ()
+        sent = wire.RawMessage(f"device/{self.camera.mac}/{channel}", json.dumps(body).encode())
+        assert (await handlers.commit(self.pool, [sent], Timing())).rejected == ()
 
     async def failed(self, *names: str) -> None:
         """Images that did not come whole, each a minute younger than the one before."""
@@ -64,7 +64,7 @@ async def asked(site: Site) -> AsyncIterator[Asked]:
         yield Asked(site, pool, await site.camera())
 
 
-async def test_what_a_person_asked_for_waits_also_for_a_camera_that_holds_nothing(
+async def test_request_of_a_person_stays_when_the_camera_holds_nothing(
     asked: Asked,
 ) -> None:
     async with db.transaction(asked.pool) as tx:
@@ -74,7 +74,7 @@ async def test_what_a_person_asked_for_waits_also_for_a_camera_that_holds_nothin
     assert await asked.wake(0) == "a.jpg"
 
 
-async def test_an_image_that_the_camera_has_no_more_holds_up_no_other(asked: Asked) -> None:
+async def test_request_for_a_deleted_image_does_not_delay_others(asked: Asked) -> None:
     await asked.failed("a.jpg", "b.jpg", "c.jpg")
     assert [await asked.wake(3) for _ in range(4)] == ["a.jpg", "b.jpg", "c.jpg", None]
     # What was asked for again is asked for in turn, whatever the camera says that it holds.
@@ -82,14 +82,16 @@ async def test_an_image_that_the_camera_has_no_more_holds_up_no_other(asked: Ask
     assert [await asked.wake(0) for _ in range(4)] == ["a.jpg", "b.jpg", "c.jpg", "a.jpg"]
 
 
-async def test_what_nobody_knows_is_asked_for_beside_what_was_asked_for_in_vain(
+async def test_unknown_images_are_requested_beside_images_requested_in_vain(
     asked: Asked,
 ) -> None:
     await asked.failed("a.jpg")
     assert [await asked.wake(1) for _ in range(3)] == ["a.jpg", None, "a.jpg"]
 
 
-async def test_a_camera_that_knows_names_only_is_asked_by_name_again(asked: Asked) -> None:
+async def test_camera_that_ignores_requests_without_a_name_gets_requests_by_name(
+    asked: Asked,
+) -> None:
     """Also if it wakes once a day: what was not asked for in a wake is not meant the next day."""
     await asked.failed("a.jpg", "b.jpg")
     heard = []
@@ -103,7 +105,7 @@ async def test_a_camera_that_knows_names_only_is_asked_by_name_again(asked: Aske
     assert heard == ["a.jpg", "b.jpg", None, "a.jpg", "b.jpg", None]
 
 
-async def test_a_name_that_nobody_knows_is_not_answered_by_another_image(asked: Asked) -> None:
+async def test_request_for_an_unknown_name_is_not_answered_by_another_image(asked: Asked) -> None:
     async with db.transaction(asked.pool) as tx:
         await command_queue.queue(
             tx, asked.camera.device_id, name="send_image", created_by="t", image_name="a.jpg"
@@ -116,7 +118,7 @@ async def test_a_name_that_nobody_knows_is_not_answered_by_another_image(asked: 
     assert asked.site.rows(sent) == [(True,)]
 
 
-async def test_an_image_that_its_camera_died_with_holds_up_no_other_in_the_next_wake(
+async def test_open_image_of_an_earlier_wake_does_not_delay_requests(
     asked: Asked,
 ) -> None:
     await asked.say("status", alive=1, pending_count=0)
@@ -127,14 +129,16 @@ async def test_an_image_that_its_camera_died_with_holds_up_no_other_in_the_next_
     assert await asked.next() == "nothing"
 
 
-async def test_one_that_began_to_come_was_not_asked_for_in_vain(asked: Asked) -> None:
+async def test_request_that_was_announced_is_not_in_vain(asked: Asked) -> None:
     await asked.failed("a.jpg")
     assert await asked.wake(1) == "a.jpg"
     await asked.failed("a.jpg")
     assert [await asked.wake(1) for _ in range(2)] == ["a.jpg", None]
 
 
-async def test_one_that_came_without_being_named_is_not_asked_for_by_name(asked: Asked) -> None:
+async def test_image_sent_after_a_request_without_a_name_is_not_requested_by_name(
+    asked: Asked,
+) -> None:
     await asked.failed("a.jpg")
     assert [await asked.wake(1) for _ in range(2)] == ["a.jpg", None]
     await asked.failed("a.jpg")
@@ -142,7 +146,7 @@ async def test_one_that_came_without_being_named_is_not_asked_for_by_name(asked:
     assert asked.site.rows(f"{open_ones} and image_id is not null") == [("sent", None)]
 
 
-async def test_a_camera_that_changes_its_mind_leaves_no_rows(asked: Asked) -> None:
+async def test_pending_count_that_changes_leaves_no_commands(asked: Asked) -> None:
     for _ in range(3):
         await asked.say("status", alive=1, pending_count=50)
         await asked.say("status", alive=1, pending_count=0)
@@ -150,7 +154,7 @@ async def test_a_camera_that_changes_its_mind_leaves_no_rows(asked: Asked) -> No
 
 
 @pytest.mark.parametrize("clockless", [False, True])
-async def test_a_camera_that_sends_a_stored_image_again_is_asked_for_the_next_in_the_same_wake(
+async def test_camera_that_repeats_a_stored_image_gets_the_next_request_in_the_same_wake(
     site: Site, *, clockless: bool
 ) -> None:
     """It did not hear that the first was stored; and sends it in other chunks."""
@@ -169,7 +173,7 @@ async def test_a_camera_that_sends_a_stored_image_again_is_asked_for_the_next_in
     assert await site.stored(camera, "b.jpg") == taken["b.jpg"]
 
 
-async def test_an_image_that_comes_before_its_command_is_noted_as_sent_ends_that_command(
+async def test_image_stored_before_its_command_is_marked_sent_ends_that_command(
     site: Site,
 ) -> None:
     site.farm.owner.execute(

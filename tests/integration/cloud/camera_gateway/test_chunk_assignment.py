@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from farmiq.cloud.camera.gateway import handlers, wire
-from farmiq.cloud.camera.gateway.chunks import Pace
+from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.cloud.camera.gateway.quarantine import CameraQuarantine, redrive
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
@@ -32,10 +32,10 @@ class Nameless:
     mac: str
     began_at: datetime = field(default_factory=now)
     refused: list[str] = field(default_factory=list)
-    together: list[wire.Sent] | None = None
+    together: list[wire.RawMessage] | None = None
 
     async def say(self, channel: str, **body: Any) -> None:
-        sent = wire.Sent(f"device/{self.mac}/{channel}", json.dumps(body).encode())
+        sent = wire.RawMessage(f"device/{self.mac}/{channel}", json.dumps(body).encode())
         if self.together is None:
             await self.taken(sent)
         else:
@@ -47,8 +47,8 @@ class Nameless:
         said, self.together = self.together, []
         await self.taken(*said)
 
-    async def taken(self, *sent: wire.Sent) -> None:
-        outcome = await handlers.commit(self.pool, sent, Pace())
+    async def taken(self, *sent: wire.RawMessage) -> None:
+        outcome = await handlers.commit(self.pool, sent, Timing())
         self.refused += [one.kind for one in outcome.rejected]
 
     async def hello(self) -> None:
@@ -74,7 +74,7 @@ class Nameless:
             "asked_at = asked_at - interval '10 seconds' where state = 'receiving'"
         )
         told = Told(list)
-        answers = answers_of(self.pool, told, self.site.bucket, Pace())
+        answers = answers_of(self.pool, told, self.site.bucket, Timing())
         while await answers.answer_round():
             pass
         missing = [body for body, _ in told.sent if "missing_chunks" in body]
@@ -92,7 +92,7 @@ class Nameless:
 
     async def redriven(self) -> tuple[int, int]:
         """(messages in quarantine, those of them that were taken)."""
-        done = await redrive(self.pool, CameraQuarantine(Pace(), "t"), {}, limit=10)
+        done = await redrive(self.pool, CameraQuarantine(Timing(), "t"), {}, limit=10)
         return done.chosen, done.accepted
 
     async def begins_two(self) -> None:
@@ -123,7 +123,7 @@ async def camera(site: Site) -> AsyncIterator[Nameless]:
         yield Nameless(site, pool, (await site.camera()).mac)
 
 
-async def test_those_of_a_stored_image_that_comes_again_fill_no_gap_of_another(
+async def test_chunk_of_repeated_stored_image_fills_no_gap_of_another(
     camera: Nameless,
 ) -> None:
     """Its ACK_OK was lost, then the camera died in the middle of the next image."""
@@ -142,7 +142,7 @@ async def test_those_of_a_stored_image_that_comes_again_fill_no_gap_of_another(
     assert camera.here() == {"1.jpg": 0, "2.jpg": 2}
 
 
-async def test_those_of_a_wake_whose_announcement_was_lost_are_of_no_earlier_image(
+async def test_chunk_without_its_announcement_is_not_stored_in_an_earlier_image(
     camera: Nameless,
 ) -> None:
     await camera.hello()
@@ -153,7 +153,7 @@ async def test_those_of_a_wake_whose_announcement_was_lost_are_of_no_earlier_ima
     assert camera.here() == {"1.jpg": 1}
 
 
-async def test_those_of_a_wake_whose_announcement_was_lost_are_of_no_later_image(
+async def test_chunk_without_its_announcement_is_not_stored_in_a_later_image(
     camera: Nameless,
 ) -> None:
     await camera.hello()
@@ -164,7 +164,9 @@ async def test_those_of_a_wake_whose_announcement_was_lost_are_of_no_later_image
     assert camera.here() == {"2.jpg": 1}
 
 
-async def test_nor_if_they_have_a_name_that_is_used_twice(camera: Nameless) -> None:
+async def test_chunk_without_its_announcement_and_a_reused_name_is_not_stored_in_a_later_image(
+    camera: Nameless,
+) -> None:
     await camera.hello()
     part = picture(CHUNKS * CHUNK_BYTES, 1)[2 * CHUNK_BYTES :][:CHUNK_BYTES]
     await camera.say("data", image_name="2.jpg", chunk_id=2, payload=list(part))
@@ -174,7 +176,7 @@ async def test_nor_if_they_have_a_name_that_is_used_twice(camera: Nameless) -> N
     assert camera.here() == {"2.jpg": 1}
 
 
-async def test_those_that_a_later_hello_has_overtaken_are_not_of_what_is_announced_next(
+async def test_chunk_before_a_hello_is_not_stored_in_the_image_announced_after_it(
     camera: Nameless,
 ) -> None:
     """While no gateway ran they waited in the broker, which has a queue for each channel."""
@@ -187,7 +189,9 @@ async def test_those_that_a_later_hello_has_overtaken_are_not_of_what_is_announc
     assert camera.here() == {"1.jpg": 2, "2.jpg": 2}
 
 
-async def test_nor_if_that_has_the_same_name(camera: Nameless) -> None:
+async def test_chunk_before_a_hello_and_a_reused_name_is_not_stored_in_the_image_announced_after_it(
+    camera: Nameless,
+) -> None:
     await camera.announce(1)
     await camera.send(1, 0, 1)
     await camera.hello()
@@ -198,7 +202,7 @@ async def test_nor_if_that_has_the_same_name(camera: Nameless) -> None:
     ) == [("failed", 2), ("receiving", 0)]
 
 
-async def test_those_that_overtook_their_announcement_are_of_that_image(camera: Nameless) -> None:
+async def test_chunk_before_its_announcement_is_stored_in_that_image(camera: Nameless) -> None:
     await camera.hello()
     await camera.send(1, 2, 3)
     await camera.announce(1)
@@ -207,7 +211,7 @@ async def test_those_that_overtook_their_announcement_are_of_that_image(camera: 
 
 
 @pytest.mark.parametrize("why", [{"total_chunks": "six"}, {"image_name": "../../etc/passwd"}])
-async def test_those_of_a_refused_image_are_of_no_other(
+async def test_chunk_after_a_rejected_announcement_is_stored_in_no_image(
     camera: Nameless, why: dict[str, Any]
 ) -> None:
     await camera.hello()
@@ -222,7 +226,7 @@ async def test_those_of_a_refused_image_are_of_no_other(
 
 
 @pytest.mark.parametrize("word", [{"temperature": 21.5}, {"error": "sensor"}])
-async def test_those_after_a_word_that_tells_of_no_image_are_of_the_image_before(
+async def test_chunk_after_a_rejected_message_without_image_is_stored_in_the_current_image(
     camera: Nameless, word: dict[str, Any]
 ) -> None:
     await camera.hello()
@@ -234,7 +238,7 @@ async def test_those_after_a_word_that_tells_of_no_image_are_of_the_image_before
     assert camera.here() == {"1.jpg": 3}
 
 
-async def test_those_of_an_image_whose_announcement_broke_the_door_are_of_no_other(
+async def test_chunk_after_a_poison_announcement_is_stored_in_no_image(
     camera: Nameless, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: Any) -> None:
@@ -244,15 +248,15 @@ async def test_those_of_an_image_whose_announcement_broke_the_door_are_of_no_oth
     await camera.send(1, 0)
     said = json.dumps({"image_name": "2.jpg", "total_chunks": CHUNKS}).encode()
     with monkeypatch.context() as patched:
-        patched.setattr(handlers.BatchHandler, "_on_metadata", broken)
-        sent = wire.Sent(f"device/{camera.mac}/data", said)
-        outcome = await handlers.commit_bisecting(camera.pool, [sent], Pace())
+        patched.setattr(handlers.BatchHandler, "_on_announcement", broken)
+        sent = wire.RawMessage(f"device/{camera.mac}/data", said)
+        outcome = await handlers.commit_bisecting(camera.pool, [sent], Timing())
     assert [one.kind for one in outcome.rejected] == ["database"]
     await camera.send(2)
     assert camera.here() == {"1.jpg": 1}
 
 
-async def test_those_of_an_image_that_failed_meanwhile_are_of_no_later_one(
+async def test_chunk_of_a_failed_image_is_not_stored_in_a_later_one(
     camera: Nameless,
 ) -> None:
     await camera.announce(1)
@@ -263,7 +267,7 @@ async def test_those_of_an_image_that_failed_meanwhile_are_of_no_later_one(
     assert camera.here() == {"1.jpg": 0, "2.jpg": 1}
 
 
-async def test_those_tried_again_are_of_the_image_tried_again(camera: Nameless) -> None:
+async def test_redriven_chunk_is_stored_in_the_redriven_image(camera: Nameless) -> None:
     """Whatever its camera is at now."""
     await camera.hello()
     await camera.announce(2)
@@ -277,7 +281,7 @@ async def test_those_tried_again_are_of_the_image_tried_again(camera: Nameless) 
     assert camera.here() == {"1.jpg": 2, "2.jpg": 3}
 
 
-async def test_those_tried_again_are_of_no_image_that_was_tried_again_before(
+async def test_redriven_chunk_is_not_stored_in_an_image_redriven_before(
     camera: Nameless,
 ) -> None:
     """Their announcement was lost."""
@@ -290,7 +294,7 @@ async def test_those_tried_again_are_of_no_image_that_was_tried_again_before(
     assert camera.here() == {"1.jpg": 0}
 
 
-async def test_those_that_did_not_fit_their_image_are_of_no_other_that_is_tried_again(
+async def test_redriven_chunk_that_did_not_fit_its_image_is_stored_in_no_other(
     camera: Nameless,
 ) -> None:
     with camera.unknown():
@@ -304,7 +308,7 @@ async def test_those_that_did_not_fit_their_image_are_of_no_other_that_is_tried_
     assert camera.here() == {"1.jpg": 0, "2.jpg": 0}
 
 
-async def test_those_that_contradict_an_image_are_of_another_and_are_not_mixed_with_it(
+async def test_chunk_that_contradicts_the_current_image_is_not_mixed_with_it(
     camera: Nameless,
 ) -> None:
     """It greeted, was asked for what is missing of an image, and is at another, unannounced."""
@@ -320,7 +324,7 @@ async def test_those_that_contradict_an_image_are_of_another_and_are_not_mixed_w
     assert camera.here() == {"1.jpg": 6}
 
 
-async def test_those_of_another_image_before_the_announcement_are_told_by_what_contradicts_them(
+async def test_chunk_of_another_image_before_the_announcement_is_found_by_a_contradiction(
     camera: Nameless,
 ) -> None:
     """Also in one transaction."""
@@ -337,7 +341,7 @@ async def test_those_of_another_image_before_the_announcement_are_told_by_what_c
     assert camera.here() == {"2.jpg": 6}
 
 
-async def test_those_that_follow_an_announcement_are_of_that_image_whatever_contradicted_before(
+async def test_chunk_after_an_announcement_is_stored_in_it_despite_an_earlier_contradiction(
     camera: Nameless,
 ) -> None:
     camera.together = []
@@ -352,7 +356,7 @@ async def test_those_that_follow_an_announcement_are_of_that_image_whatever_cont
     assert camera.here() == {"1.jpg": 0, "3.jpg": 2}
 
 
-async def test_those_of_another_image_do_not_end_one_that_is_whole(camera: Nameless) -> None:
+async def test_chunk_of_another_image_does_not_fail_one_with_all_chunks(camera: Nameless) -> None:
     await camera.announce(1)
     await camera.send(1)
     await camera.send(2)
@@ -360,7 +364,7 @@ async def test_those_of_another_image_do_not_end_one_that_is_whole(camera: Namel
     assert camera.here() == {"1.jpg": 6}
 
 
-async def test_the_answers_to_a_round_are_of_the_image_that_was_asked_for(
+async def test_chunk_after_a_request_is_stored_in_the_requested_image(
     camera: Nameless,
 ) -> None:
     """It answers from its card, also for an image that it gave up for the next one."""
@@ -370,7 +374,7 @@ async def test_the_answers_to_a_round_are_of_the_image_that_was_asked_for(
     assert camera.here() == {"1.jpg": 2, "2.jpg": 6}
 
 
-async def test_a_camera_that_greets_in_mid_image_goes_on_with_that_one_and_no_older(
+async def test_chunk_after_a_hello_during_an_image_is_not_stored_in_an_older_one(
     camera: Nameless,
 ) -> None:
     await camera.begins_two()
@@ -380,7 +384,7 @@ async def test_a_camera_that_greets_in_mid_image_goes_on_with_that_one_and_no_ol
     assert camera.here() == {"1.jpg": 2, "2.jpg": 4}
 
 
-async def test_a_camera_that_greets_in_mid_image_goes_on_with_it_when_it_is_asked(
+async def test_chunk_after_a_hello_during_an_image_is_stored_in_it_after_a_request(
     site: Site,
 ) -> None:
     """It lost its connection, came back, and announces nothing twice."""
