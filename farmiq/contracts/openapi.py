@@ -17,8 +17,8 @@ from farmiq.cloud.deadletter.rules import QUEUES
 from farmiq.contracts import schemas
 from farmiq.contracts.generated import generated
 from farmiq.edge.ingress.api import MAX_ON_A_PAGE, Chosen, Closing
-from farmiq.edge.ingress.refusals import KINDS
-from farmiq.edge.ingress.refusals import Kind as RefusalKind
+from farmiq.edge.ingress.rejections import KINDS
+from farmiq.edge.ingress.rejections import Kind as RejectionKind
 from farmiq.edge.sync import api as sync
 from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStatus
 from farmiq.plumbing.http import ErrorBody
@@ -31,7 +31,7 @@ class QuarantineRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     quarantine_id: UUID
     topic: str
-    kind: RefusalKind
+    kind: RejectionKind
     gist: str
     reasons: list[str]
     raw_size_bytes: int
@@ -44,7 +44,7 @@ class QuarantineRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class QuarantineCount(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    kind: RefusalKind
+    kind: RejectionKind
     reason: str
     rows: int
     messages: int

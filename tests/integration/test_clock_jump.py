@@ -12,7 +12,7 @@ from farmiq.cloud.forgetting import Forgotten
 from farmiq.cloud.identity import accounts
 from farmiq.config import EdgeSettings
 from farmiq.edge.devices import floods
-from farmiq.edge.ingress import upkeep
+from farmiq.edge.ingress import jobs
 from farmiq.plumbing import clock, db, ids, lease
 from tests.conftest import Database
 
@@ -74,7 +74,7 @@ def _edge_chore(pool: db.Pool, database: Database, port: int) -> clock.Do:
             "FARMIQ_EDGE_KEY_FILE": "unused.json",
         }
     )
-    todo = upkeep.jobs_of(pool, settings, is_active=lambda: True)
+    todo = jobs.jobs_of(pool, settings, is_active=lambda: True)
     return next(each.do for each in todo if each.name == "ingress.dedupe")
 
 

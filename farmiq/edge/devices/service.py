@@ -18,8 +18,9 @@ import prometheus_client
 
 from farmiq.config import EdgeSettings
 from farmiq.config.settings import secret
-from farmiq.edge import alerts, diary, outbox, retention
+from farmiq.edge import alerts, outbox
 from farmiq.edge import broker as broker_streams
+from farmiq.edge.daily import daily_job, purge_all
 from farmiq.edge.devices import api, desk, floods, liveness, record, refusals, store
 from farmiq.edge.devices import broker as broker_users
 from farmiq.messages import device as words
@@ -78,7 +79,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
                     partial(forget_commands, pool, days=settings.command_days)
                 ),
             ),
-            diary.daily(
+            daily_job(
                 pool,
                 settings,
                 "devices.retention",
@@ -247,7 +248,7 @@ async def forget_commands(pool: db.Pool, *, days: int) -> dict[str, object]:
 
 async def forget_states(pool: db.Pool, *, days: float) -> dict[str, object]:
     """How devices were that are gone for good."""
-    return {"count": await retention.all_of(pool, store.forget_states, days=days)}
+    return {"count": await purge_all(pool, store.forget_states, days=days)}
 
 
 async def watch(

@@ -401,7 +401,7 @@ async def keep_status(tx: db.Connection, key: Key, life: Life, status: DeviceSta
     )  # fmt: skip
 
 
-async def forget_states(tx: db.Connection, *, days: float, most: int) -> int:
+async def forget_states(tx: db.Connection, *, days: float, max_rows: int) -> int:
     """Delete how devices were that were revoked so many days ago."""
     cursor = await tx.execute(
         """
@@ -410,7 +410,7 @@ async def forget_states(tx: db.Connection, *, days: float, most: int) -> int:
           join devices d on d.tenant_id = s.tenant_id and d.device_id = s.device_id
           where d.revoked_at < (select fn_now()) - %s * interval '1 day' limit %s)
         """,
-        (days, most),
+        (days, max_rows),
     )
     return cursor.rowcount
 

@@ -332,12 +332,12 @@ async def derived_between(
     return count, total_kg
 
 
-async def purge_lots(tx: db.Connection, *, days: float, most: int) -> int:
-    return await _purge(tx, "feed_lots", "event_id", days, most)
+async def purge_lots(tx: db.Connection, *, days: float, max_rows: int) -> int:
+    return await _purge(tx, "feed_lots", "event_id", days, max_rows)
 
 
-async def purge_intakes(tx: db.Connection, *, days: float, most: int) -> int:
-    return await _purge(tx, "feed_intakes", "intake_id", days, most)
+async def purge_intakes(tx: db.Connection, *, days: float, max_rows: int) -> int:
+    return await _purge(tx, "feed_intakes", "intake_id", days, max_rows)
 
 
 async def _purge(tx: db.Connection, table: str, key: str, days: float, limit: int) -> int:

@@ -12,7 +12,7 @@ import asyncio
 import prometheus_client
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import diary
+from farmiq.edge.daily import daily_job
 from farmiq.edge.telemetry import api, jobs, rollups, store
 from farmiq.plumbing import db, http, schedule
 from farmiq.plumbing.schedule import Job
@@ -61,7 +61,7 @@ def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
         # One small look at the catalog: a box that was off at a month's end creates it at once.
         Job("telemetry.months", MINUTE_S, create_partitions),
         Job("telemetry.buckets", settings.telemetry_agg_every_s, recompute),
-        diary.daily(pool, settings, "telemetry.retention", purge),
+        daily_job(pool, settings, "telemetry.retention", purge),
     ]
 
 

@@ -175,7 +175,7 @@ class Edge:
         **more: Any,
     ) -> Any:
         message = announcement(media_id, session_id=session_id, place=place or self.place, **more)
-        return await transaction.keep(self.pool, [message])
+        return await transaction.commit(self.pool, [message])
 
     async def store(self, data: bytes, **over: Any) -> UUID:
         """Uploaded, announced and found."""
