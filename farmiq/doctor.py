@@ -263,7 +263,7 @@ def judge_disk(name: str, paths: tuple[str, ...], levels: disk.Levels) -> Check:
         except OSError as error:
             return Check(name, False, str(error), "correct the path in the settings")
         usage[path] = disk.Usage(total, free)
-    verdict = disk.judge(usage, levels)
+    verdict = disk.assess(usage, levels)
     full = verdict.state != "fine"
     detail = f"{verdict.path} is {verdict.percent:.0f} % full"
     return Check(name, not full, detail, _remedy(full, "make room, or give it a larger disk"))

@@ -15,7 +15,7 @@ from farmiq import crash
 from farmiq.edge import alerts, outbox
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.barn import store as barn
-from farmiq.edge.devices import record as devices
+from farmiq.edge.devices import handlers as devices
 from farmiq.edge.devices import store as devices_store
 from farmiq.edge.feed import store as feed
 from farmiq.edge.ingress import gaps, quarantine, store
@@ -89,9 +89,9 @@ Handler = Callable[[db.Connection, Sequence[Arrival]], Awaitable[list[BusEvent]]
 # The handlers of each event type, in this order (C-81). A type without one goes to quarantine.
 HANDLERS: dict[str, tuple[Handler, ...]] = {
     telemetry_words.READING: (telemetry.record,),
-    device_words.STATUS: (devices.statuses,),
-    device_words.BUFFER_DROPPED: (devices.dropped,),
-    device_words.COMMAND_ANSWERED: (devices.answers,),
+    device_words.STATUS: (devices.handle_statuses,),
+    device_words.BUFFER_DROPPED: (devices.handle_dropped,),
+    device_words.COMMAND_ANSWERED: (devices.handle_answers,),
     feed_words.DISPENSED: (feed.record,),
     feed_words.IMPORTED: (feed.record,),
     barn_words.RECORD_CREATED: (barn.record,),

@@ -16,8 +16,9 @@ import pytest
 from farmiq import stack
 from farmiq.config import EdgeSettings
 from farmiq.edge import access, registry
-from farmiq.edge.devices import api, desk, entry, liveness, record, store
+from farmiq.edge.devices import api, handlers, registration, rules, store
 from farmiq.edge.devices import service as devices
+from farmiq.edge.devices.device import InvalidDeviceError
 from farmiq.edge.ingress import service, transaction
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.registry import Registry
@@ -81,14 +82,14 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
         yield opened
 
 
-async def add(pool: db.Pool, place: Place, **options: Any) -> desk.Credentials:
+async def add(pool: db.Pool, place: Place, **options: Any) -> registration.Credentials:
     async with db.transaction(pool) as tx:
-        return await desk.add(tx, at(place, **options), actor="test")
+        return await registration.add(tx, at(place, **options), actor="test")
 
 
 async def revoke(pool: db.Pool, place: Place) -> None:
     async with db.transaction(pool) as tx:
-        await desk.revoke(tx, (place.tenant_id, place.device_id), actor="test")
+        await registration.revoke(tx, (place.tenant_id, place.device_id), actor="test")
 
 
 class TestDoor:
@@ -238,7 +239,7 @@ class TestStatus:
         topic, raw = status("online")
         odd = json.loads(raw) | {"ts": "1970-01-01T00:00:00Z"}
         await transaction.commit(pool, [(topic, json.dumps(odd).encode())])
-        await devices.look_round(pool)
+        await devices.check_liveness(pool)
         assert rows(edge_db, "select state from device_state") == [("online",)]
 
 
@@ -253,13 +254,13 @@ class TestLiveness:
         seen = []
         for ahead_s in (0, 60, 121, 240, 301, 302):
             move_clock(edge_db, timedelta(seconds=ahead_s))
-            await devices.look_round(pool)
+            await devices.check_liveness(pool)
             seen += rows(edge_db, "select state from device_state")
         assert [state for (state,) in seen] == [
             "online", "online", "late", "late", "offline", "offline",
         ]  # fmt: skip
         await transaction.commit(pool, [reading()], Registry())
-        await devices.look_round(pool)
+        await devices.check_liveness(pool)
         owed = rows(
             edge_db,
             "select tenant_id, farm_id, barn_id, device_id, payload_json, trace_id, occurred_at, "
@@ -271,18 +272,18 @@ class TestLiveness:
 
     async def test_what_the_timer_says_is_a_right_event_of_the_bus(self, pool: db.Pool) -> None:
         await transaction.commit(pool, [reading()])
-        await devices.look_round(pool)
+        await devices.check_liveness(pool)
         async with db.transaction(pool) as tx:
-            _, ((device, life),) = await store.all_lives(tx)
-        event = record.status_event(
+            _, ((device, life),) = await store.all_liveness(tx)
+        event = handlers.status_event(
             device, "offline", last_seen_at=life.last_seen_at, now=life.since
         )
         assert bus.read(bus.write(event)).event_type == "device.status"
 
     async def test_looking_again_owes_nothing_more(self, pool: db.Pool, edge_db: Database) -> None:
         await transaction.commit(pool, [reading()])
-        await devices.look_round(pool)
-        assert await devices.look_round(pool) == {"changes": 0}
+        await devices.check_liveness(pool)
+        assert await devices.check_liveness(pool) == {"changes": 0}
         query = "select count(*) from sync_outbox where event_type = 'device.status'"
         assert rows(edge_db, query) == [(1,)]
 
@@ -292,10 +293,10 @@ class TestLiveness:
         copy = Registry()
         await transaction.commit(pool, [status("online"), reading()], copy)
         await transaction.commit(pool, [status("offline")], copy)
-        await devices.look_round(pool)
+        await devices.check_liveness(pool)
         assert rows(edge_db, "select state from device_state") == [("offline",)]
         await transaction.commit(pool, [reading()], copy)
-        await devices.look_round(pool)
+        await devices.check_liveness(pool)
         assert rows(edge_db, "select state from device_state") == [("online",)]
 
     async def test_whoever_is_heard_while_we_look_is_left_for_the_next_round(
@@ -303,12 +304,14 @@ class TestLiveness:
     ) -> None:
         await transaction.commit(pool, [reading()])
         async with db.transaction(pool) as tx:
-            _, ((device, before),) = await store.all_lives(tx)
+            _, ((device, before),) = await store.all_liveness(tx)
         move_clock(edge_db, timedelta(seconds=500))
         await transaction.commit(pool, [reading()], Registry())
-        after = liveness.passed(before, heartbeat_s=60, now=before.since + timedelta(seconds=500))
+        after = rules.after_silence(
+            before, heartbeat_s=60, now=before.since + timedelta(seconds=500)
+        )
         async with db.transaction(pool) as tx:
-            assert not await store.keep_passed(tx, device.key, before, after)
+            assert not await store.store_silence(tx, device.key, before, after)
 
     async def test_a_device_that_is_being_written_is_left_for_the_next_round(
         self, pool: db.Pool, edge_db: Database
@@ -318,16 +321,16 @@ class TestLiveness:
         move_clock(edge_db, timedelta(seconds=500))
         async with db.transaction(pool) as ingress:
             await store.seen(ingress, [("t-1", "d-1")])
-            assert await devices.look_round(pool) == {"changes": 0}
+            assert await devices.check_liveness(pool) == {"changes": 0}
         assert rows(edge_db, "select state, told_state from device_state") == [("online", None)]
-        assert await devices.look_round(pool) == {"changes": 1}
+        assert await devices.check_liveness(pool) == {"changes": 1}
 
     async def test_a_revoked_device_is_not_watched(self, pool: db.Pool, edge_db: Database) -> None:
         await transaction.commit(pool, [reading()])
-        await devices.look_round(pool)
+        await devices.check_liveness(pool)
         await revoke(pool, PLACE)
         move_clock(edge_db, timedelta(days=1))
-        assert await devices.look_round(pool) == {"changes": 0}
+        assert await devices.check_liveness(pool) == {"changes": 0}
 
 
 class TestRevocations:
@@ -340,21 +343,21 @@ class TestRevocations:
             "select device_id, payload_json->>'state', payload_json->'revoked' from sync_outbox "
             "where event_type = 'device.status' order by occurred_at"
         )
-        assert await devices.tell_revocations(pool) == {"changes": 0}
+        assert await devices.send_revocations(pool) == {"changes": 0}
         await revoke(pool, PLACE)
         for _ in range(2):
-            await devices.tell_revocations(pool)
+            await devices.send_revocations(pool)
         assert rows(edge_db, told) == [("d-1", "offline", True)]
         await add(pool, PLACE)
         for _ in range(2):
-            await devices.tell_revocations(pool)
+            await devices.send_revocations(pool)
         assert rows(edge_db, told) == [("d-1", "offline", True), ("d-1", "offline", False)]
 
     async def test_looking_for_revocations_is_no_change_of_the_registry(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         before = rows(edge_db, "select version from devices_version")
-        await devices.tell_revocations(pool)
+        await devices.send_revocations(pool)
         assert rows(edge_db, "select version from devices_version") == before
 
     async def test_a_device_that_says_it_is_revoked_is_refused(self, pool: db.Pool) -> None:
@@ -370,7 +373,7 @@ async def test_how_a_device_was_is_forgotten_a_while_after_it_was_revoked(
     await revoke(pool, NEW)
     for days, left in ((89, 2), (91, 1)):
         move_clock(edge_db, timedelta(days=days))
-        await devices.forget_states(pool, days=90)
+        await devices.purge_states(pool, days=90)
         assert rows(edge_db, "select count(*) from device_state") == [(left,)]
     assert rows(edge_db, "select device_id from device_state") == [("d-1",)]
 
@@ -395,7 +398,7 @@ class TestSending:
 
     async def command(self, pool: db.Pool) -> UUID:
         async with db.transaction(pool) as tx:
-            return await desk.command(
+            return await registration.command(
                 tx,
                 (PLACE.tenant_id, PLACE.device_id),
                 name="ping",
@@ -465,7 +468,7 @@ class Edge:
     pool: db.Pool
     server: http.HttpServer
 
-    def device(self, made: desk.Credentials, *, name: str, **options: Any) -> Any:
+    def device(self, made: registration.Credentials, *, name: str, **options: Any) -> Any:
         url = self.broker.environment["FARMIQ_EDGE_MQTT_URL"]
         host, port = mqtt.address(url)
         user = made.device.broker_user.replace("%", "%25").replace("/", "%2F")
@@ -478,7 +481,7 @@ class Edge:
 
     async def command(self, place: Place, name: str, *, ttl_s: int = 600) -> UUID:
         async with db.transaction(self.pool) as tx:
-            return await desk.command(
+            return await registration.command(
                 tx, (place.tenant_id, place.device_id), name=name, args={"a": 1}, ttl_s=ttl_s,
                 actor="test",
             )  # fmt: skip
@@ -646,7 +649,7 @@ class TestService:
             lambda: rows(edge.database, "select state from device_commands") == [("expired",)]
         )
         open_ = await edge.command(NEW, "ping", ttl_s=7 * 86_400)
-        assert await devices.forget_commands(edge.pool, days=90) == {"forgotten": 0}
+        assert await devices.purge_commands(edge.pool, days=90) == {"forgotten": 0}
         with psycopg.connect(edge.database.admin_url) as connection:
             connection.execute(
                 "update device_commands set expires_at = fn_now() + interval '92 days' "
@@ -654,7 +657,7 @@ class TestService:
                 (open_,),
             )
         move_clock(edge.database, timedelta(days=91))
-        assert await devices.forget_commands(edge.pool, days=90) == {"forgotten": 1}
+        assert await devices.purge_commands(edge.pool, days=90) == {"forgotten": 1}
 
 
 @pytest.fixture
@@ -820,11 +823,11 @@ class TestDesk:
     async def test_a_station_has_one_device_until_it_is_revoked(self, pool: db.Pool) -> None:
         first, second = Place("t-1", "f-1", "b-1", "w-1"), Place("t-1", "f-1", "b-1", "w-2")
         await add(pool, first, kind="station", station_id="s")
-        with pytest.raises(desk.Taken, match="stands at station 's'"):
+        with pytest.raises(registration.DeviceExistsError, match="stands at station 's'"):
             await add(pool, second, kind="station", station_id="s")
         await revoke(pool, first)
         await add(pool, second, kind="station", station_id="s")
-        with pytest.raises(desk.Taken):
+        with pytest.raises(registration.DeviceExistsError):
             await add(pool, first, kind="station", station_id="s")
 
     async def test_a_list_is_registered_whole_or_not_at_all(
@@ -832,14 +835,16 @@ class TestDesk:
     ) -> None:
         wanted = [at(Place("t-1", "f", "b", name)) for name in ("l-1", "l-2")] + [at(PLACE)]
         before = rows(edge_db, "select count(*) from devices")
-        with pytest.raises(desk.Taken):
+        with pytest.raises(registration.DeviceExistsError):
             async with db.transaction(pool) as tx:
-                await desk.add_all(tx, wanted, actor="test")
+                await registration.add_all(tx, wanted, actor="test")
         assert rows(edge_db, "select count(*) from devices") == before
 
     async def test_a_command_needs_a_registered_device_and_good_words(self, pool: db.Pool) -> None:
         async with db.transaction(pool) as tx:
-            with pytest.raises(desk.NotThere):
-                await desk.command(tx, ("t", "x"), name="p", args={}, ttl_s=5, actor="test")
-            with pytest.raises(entry.Wrong):
-                await desk.command(tx, ("t-1", "d-1"), name="+", args={}, ttl_s=5, actor="test")
+            with pytest.raises(registration.UnknownDeviceError):
+                await registration.command(tx, ("t", "x"), name="p", args={}, ttl_s=5, actor="test")
+            with pytest.raises(InvalidDeviceError):
+                await registration.command(
+                    tx, ("t-1", "d-1"), name="+", args={}, ttl_s=5, actor="test"
+                )

@@ -16,7 +16,7 @@ from PIL import Image
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import access
-from farmiq.edge.devices.desk import Credentials
+from farmiq.edge.devices.registration import Credentials
 from farmiq.edge.ingress import transaction
 from farmiq.edge.media.api import Api
 from farmiq.edge.media.checker import ImageChecker
