@@ -155,7 +155,7 @@ def unclaim(**given: Any) -> None:
     """
     from farmiq.edge.sync import handlers
 
-    _move(handlers.unclaim, "freed", **given)
+    _move(handlers.release, "freed", **given)
 
 
 def discard(**given: Any) -> None:

@@ -298,7 +298,7 @@ def _edge_sync() -> dict[str, Any]:
             "Events owed or delivered to the cloud, newest id first", OutboxPage, *parameters
         ),
         sync.REDRIVE: _act("Send events of the dlq again (for admins)", OutboxChoice, OutboxMoved),
-        sync.UNCLAIM: _act(
+        sync.RELEASE: _act(
             "Free events held beyond their lease (for admins)", OutboxChoice, OutboxMoved
         ),
     }

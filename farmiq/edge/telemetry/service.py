@@ -42,7 +42,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
 
 def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
     async def create_partitions() -> dict[str, object]:
-        created = await jobs.create_partitions(pool, keep_days=settings.telemetry_raw_days)
+        created = await jobs.create_partitions(pool, retention_days=settings.telemetry_raw_days)
         return {"made": len(created)}
 
     async def purge() -> dict[str, object]:
@@ -72,7 +72,7 @@ async def recompute_rollups(pool: db.Pool, settings: EdgeSettings) -> None:
     never end, and would recompute the current minute without a pause.
     """
     zone = settings.timezone
-    await rollups.initialize(pool, timezone=zone, keep_days=settings.telemetry_raw_days)
+    await rollups.initialize(pool, timezone=zone, retention_days=settings.telemetry_raw_days)
     while await rollups.recompute_next_rezoned(pool, timezone=zone):
         pass
     async with pool.connection() as connection:

@@ -119,10 +119,10 @@ async def deciding_facts(
         list(sessions),
         *[words.WEIGHT_RECORDED] * 3,
     )
-    found: dict[UUID, list[Fact]] = defaultdict(list)
+    facts: dict[UUID, list[Fact]] = defaultdict(list)
     for session_id, *columns in rows:
-        found[session_id].append(Fact(*columns))
-    return found
+        facts[session_id].append(Fact(*columns))
+    return facts
 
 
 async def update_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -> None:

@@ -52,7 +52,7 @@ async def test_a_lot_is_stored_owed_and_answered(
         answer.json().items() >= {**body, "device_id": None, "recorded_by": "the operator"}.items()
     )
     async with db.transaction(pool) as tx:
-        claimed = await sync.claim(tx, "t-001", claimed_by="test", most=5, lease_s=30)
+        claimed = await sync.claim(tx, "t-001", claimed_by="test", limit=5, lease_s=30)
         (owed,) = await sync.start_sending(tx, claimed, claimed_by="test", lease_s=30)
     assert json.loads(bus.write(owed.event())) == documented
     assert FeedLot.model_validate_json(answer.text).quantity_kg == 5000

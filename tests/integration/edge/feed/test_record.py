@@ -35,7 +35,7 @@ async def delivered(pool: db.Pool) -> list[dict[str, Any]]:
     found = []
     async with db.transaction(pool) as tx:
         for owed in await store.pending_tenants(tx):
-            rows_ = await sync.claim(tx, owed.tenant_id, claimed_by="test", most=500, lease_s=30)
+            rows_ = await sync.claim(tx, owed.tenant_id, claimed_by="test", limit=500, lease_s=30)
             found += await sync.start_sending(tx, rows_, claimed_by="test", lease_s=30)
     return [json.loads(bus.write(row.event())) for row in found]
 

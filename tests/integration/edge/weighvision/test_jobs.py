@@ -43,7 +43,7 @@ async def test_ten_minutes_without_an_image_and_a_second_more(
         )
         began_at = await db.fetch_value(tx, "select fn_now()")
         for _ in range(3):  # however often it is looked
-            await jobs.judge_portion(tx, patience_s=PATIENCE_S, began_at=began_at)
+            await jobs.evaluate_portion(tx, patience_s=PATIENCE_S, began_at=began_at)
     assert rows(stations, FLAG) == [(True, "image", True) if late else (False, None, False)]
     assert rows(stations, ALERTS) == ([open_alert()] if late else [])
 
