@@ -1,6 +1,6 @@
 """The station's driver: scale and camera feed the pure machines, the recorder stores the results.
 
-scale --Received--> stable --Arrived, Settled, …--> weighing --Begin, Weigh, StorePicture, …--> recorder
+scale --Received--> stable --Arrived, Settled, …--> weighing --Begin, StorePicture, …--> recorder
                                          └--TakePicture--> camera --CameraImage--> weighing
 clock or folder --> Station.photograph --of a session, with a weight, or alone--> recorder
 
