@@ -165,34 +165,34 @@ def add_to(app: FastAPI, pool: db.Pool, monitor: Monitor) -> None:
 
     async def get_outbox(request: Request) -> Response:
         caller = await access.require(request, pool, "viewer", by_tenant=True)
-        asked = _query(request)
+        selection = _query(request)
         chosen = {
-            "statuses": [asked.status] if asked.status else list(rules.STATES),
-            "tenant_id": caller.tenant(asked.tenant_id),
-            "event_type": asked.event_type,
-            "dlq_reason": asked.dlq_reason,
-            "last_error_code": asked.last_error_code,
-            "after": asked.after,
+            "statuses": [selection.status] if selection.status else list(rules.STATES),
+            "tenant_id": caller.tenant(selection.tenant_id),
+            "event_type": selection.event_type,
+            "dlq_reason": selection.dlq_reason,
+            "last_error_code": selection.last_error_code,
+            "after": selection.after,
         }
         async with _transaction(pool) as tx:
-            rows = await deadletters.ls(tx, handlers.TABLE, chosen, limit=asked.limit)
+            rows = await deadletters.ls(tx, handlers.TABLE, chosen, limit=selection.limit)
         outbox_rows = [msgspec.convert(row, OutboxRow) for row in rows]
         return _json(
             OutboxPage(
                 rows=outbox_rows,
-                next=outbox_rows[-1].id if len(outbox_rows) == asked.limit else None,
+                next=outbox_rows[-1].id if len(outbox_rows) == selection.limit else None,
             )
         )
 
     async def move(request: Request, by: Move) -> Response:
         caller = await access.require(request, pool, "admin", by_tenant=True)
-        asked = await _body(request)
-        chosen = asked.chosen() | {"tenant_id": caller.tenant(asked.tenant_id)}
+        selection = await _body(request)
+        chosen = selection.chosen() | {"tenant_id": caller.tenant(selection.tenant_id)}
         async with _transaction(pool) as tx:
             moved = await by(
-                tx, chosen, limit=asked.limit, actor=caller.name, dry_run=asked.dry_run
+                tx, chosen, limit=selection.limit, actor=caller.name, dry_run=selection.dry_run
             )
-        return _json(OutboxMoved(count=len(moved), ids=moved, dry_run=asked.dry_run))
+        return _json(OutboxMoved(count=len(moved), ids=moved, dry_run=selection.dry_run))
 
     async def post_redrive(request: Request) -> Response:
         return await move(request, handlers.redrive)
