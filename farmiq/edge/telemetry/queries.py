@@ -1,4 +1,4 @@
-"""Telemetry's SQL for the API: short statements, so that no answer holds up the chores.
+"""Telemetry's SQL for the API: short statements, so that no answer delays the jobs.
 
 Nothing is prepared: which index is right depends on what is asked and how full a month is.
 """
