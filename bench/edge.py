@@ -121,7 +121,7 @@ async def _prepare(bench: Bench) -> None:
     migrations.apply(bench.admin_url, SQL["edge"])
     await load.register(bench.admin_url, load.devices())
     async with db.pool(bench.engines.environment["FARMIQ_EDGE_DB_URL"], name="bench") as pool:
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
     async with ingest.gateway(bench.engines, {}) as running:
         await running.said(b'"FARMIQ_UP"')  # the log is there
 

@@ -85,7 +85,7 @@ async def _site(devices: list[farm.Device]) -> AsyncIterator[Stack]:
         migrations.apply(admin_url, SQL["edge"])
         await load.register(admin_url, devices)
         async with db.pool(engines.environment["FARMIQ_EDGE_DB_URL"], name="bench") as pool:
-            await jobs.create_partitions(pool, keep_days=90)
+            await jobs.create_partitions(pool, retention_days=90)
         yield engines
     stack.remove(root)
 

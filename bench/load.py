@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from farmiq.edge.devices import desk, entry
+from farmiq.edge.devices import registration
+from farmiq.edge.devices.device import parse_device
 from farmiq.plumbing import ids, mqtt
 from farmiq.simulate import farm
 from farmiq.stack import Stack
@@ -29,11 +30,14 @@ def devices(tenant_id: str = TENANT_ID, *, barns: int = DEVICES) -> list[farm.De
 
 async def register(admin_url: str, sensors: Sequence[farm.Device]) -> None:
     """The door takes messages of registered devices only. Safe to repeat."""
-    wanted = [entry.read({**asdict(one.place), "wants_receipts": True}) for one in sensors]
+    wanted = [parse_device({**asdict(one.place), "wants_receipts": True}) for one in sensors]
     async with await psycopg.AsyncConnection.connect(admin_url) as connection:
-        known = {line for line, *_ in await desk.taken(connection, list(enumerate(wanted)))}
+        known = {
+            line
+            for line, *_ in await registration.find_registered(connection, list(enumerate(wanted)))
+        }
         lacking = [device for line, device in enumerate(wanted) if line not in known]
-        await desk.add_all(connection, lacking, actor="bench")
+        await registration.add_all(connection, lacking, actor="bench")
 
 
 def message(device: farm.Device, seq: int) -> farm.Sending:

@@ -83,7 +83,7 @@ async def claim_ms(url: str, *, times: int = 15) -> list[float]:
             started = time.perf_counter()
             async with db.transaction(pool) as tx:
                 rows = await store.claim(
-                    tx, TENANT, claimed_by="bench", most=BATCH, few=20, lease_s=600
+                    tx, TENANT, claimed_by="bench", limit=BATCH, few=20, lease_s=600
                 )
             found.append((time.perf_counter() - started) * 1000)
             if len(rows) != BATCH:
@@ -124,7 +124,7 @@ async def _settle(pool: db.Pool, lane: str) -> int:
     while True:
         async with db.transaction(pool) as tx:
             claimed = await store.claim(
-                tx, TENANT, claimed_by=lane, most=BATCH, few=20, lease_s=600
+                tx, TENANT, claimed_by=lane, limit=BATCH, few=20, lease_s=600
             )
             sending = await store.contents(tx, claimed)
         if not sending:

@@ -261,7 +261,7 @@ def check_disk(name: str, paths: tuple[str, ...], levels: disk.Levels) -> Check:
         except OSError as error:
             return Check(name, False, str(error), "correct the path in the settings")
         usage[path] = disk.Usage(total, free)
-    fullness = disk.judge(usage, levels)
+    fullness = disk.assess(usage, levels)
     full = fullness.state != "fine"
     detail = f"{fullness.path} is {fullness.percent:.0f} % full"
     return Check(name, not full, detail, _remedy(full, "make room, or give it a larger disk"))

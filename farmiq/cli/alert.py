@@ -45,7 +45,7 @@ def ls(
     chosen = _filter(kind, subject, severity, older_than)
 
     async def look(tx: Any) -> tuple[list[dict[str, Any]], int]:
-        rows = await alerts.most_urgent(tx, chosen, closed=closed, limit=limit)
+        rows = await alerts.by_urgency(tx, chosen, closed=closed, limit=limit)
         return rows, await alerts.count(tx, chosen, closed=closed)
 
     rows, total = terminal.in_transaction(terminal.environment(stack), look)
@@ -85,7 +85,7 @@ def close(
     from farmiq.edge import alerts
 
     chosen = _filter(kind, subject, severity, older_than, exact=True)
-    if not everything and not chosen.asks_for_something:
+    if not everything and not chosen.is_narrow:
         terminal.fail("say which: KIND, SUBJECT, --severity, --older-than or --all", code=2)
 
     async def work(tx: Any) -> int:

@@ -12,7 +12,7 @@ from farmiq.cli import rosters, terminal
 from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
-    from farmiq.edge.devices.desk import Credentials
+    from farmiq.edge.devices.registration import Credentials
     from farmiq.plumbing import db
 
 app = typer.Typer(
@@ -62,7 +62,8 @@ def add(
     User and password are for the broker; the token is for the uploads of its images (HTTP).
     A revoked device may be added again, at any place; it gets a new secret and token.
     """
-    from farmiq.edge.devices import desk, entry
+    from farmiq.edge.devices import registration
+    from farmiq.edge.devices.device import InvalidDeviceError, parse_device
 
     fields = {
         "tenant_id": tenant, "farm_id": farm, "barn_id": barn, "device_id": device,
@@ -72,11 +73,12 @@ def add(
     environment = terminal.environment(stack)
     try:
         made = terminal.in_transaction(
-            environment, lambda tx: desk.add(tx, entry.read(fields), actor=terminal.actor())
+            environment,
+            lambda tx: registration.add(tx, parse_device(fields), actor=terminal.actor()),
         )
-    except entry.Wrong as invalid:
-        terminal.fail(_lines(invalid.reasons), code=2)
-    except desk.Taken as error:
+    except InvalidDeviceError as error:
+        terminal.fail(_lines(error.reasons), code=2)
+    except registration.DeviceExistsError as error:
         terminal.fail(str(error))
     _print_credentials(environment, made, as_json=as_json)
 
@@ -95,10 +97,10 @@ def ls(
 ) -> None:
     """List the devices and how they are. Exit code 3: one is late, offline or in error."""
     from farmiq.edge.devices import store
-    from farmiq.edge.devices.liveness import SHOWN
+    from farmiq.edge.devices.rules import SHOWN_STATES
 
-    if state is not None and state not in SHOWN:
-        terminal.fail(f"no device is ever {state!r}: choose {', '.join(SHOWN)}", code=2)
+    if state is not None and state not in SHOWN_STATES:
+        terminal.fail(f"no device is ever {state!r}: choose {', '.join(SHOWN_STATES)}", code=2)
 
     async def all_pages(tx: "db.Connection") -> list[dict[str, Any]]:
         devices: list[dict[str, Any]] = []
@@ -126,7 +128,7 @@ def show(
     from farmiq.edge.devices import store
 
     async def look(tx: "db.Connection") -> dict[str, Any] | None:
-        details = await store.one(tx, (tenant, device))
+        details = await store.show(tx, (tenant, device))
         commands = await store.commands_of(tx, (tenant, device), limit=10)
         return details and {**details, "commands": commands}
 
@@ -146,14 +148,14 @@ def revoke(
     tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
 ) -> None:
     """Cut a device off: its connection ends within seconds, messages and uploads are refused."""
-    from farmiq.edge.devices import desk
+    from farmiq.edge.devices import registration
 
     try:
         terminal.in_transaction(
             terminal.environment(stack),
-            lambda tx: desk.revoke(tx, (tenant, device), actor=terminal.actor()),
+            lambda tx: registration.revoke(tx, (tenant, device), actor=terminal.actor()),
         )
-    except desk.NotThere as error:
+    except registration.UnknownDeviceError as error:
         terminal.fail(str(error))
     terminal.print_result(
         {"revoked": {"tenant_id": tenant, "device_id": device}},
@@ -167,14 +169,15 @@ def rotate(
     tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
 ) -> None:
     """Give a device a new secret and token and print them; the old end, with its connection."""
-    from farmiq.edge.devices import desk
+    from farmiq.edge.devices import registration
 
     environment = terminal.environment(stack)
     try:
         made = terminal.in_transaction(
-            environment, lambda tx: desk.rotate(tx, (tenant, device), actor=terminal.actor())
+            environment,
+            lambda tx: registration.rotate(tx, (tenant, device), actor=terminal.actor()),
         )
-    except desk.NotThere as error:
+    except registration.UnknownDeviceError as error:
         terminal.fail(str(error))
     _print_credentials(environment, made, as_json=as_json)
 
@@ -198,18 +201,21 @@ def import_(
     Columns: tenant_id, farm_id, barn_id, device_id (needed); station_id, kind, firmware, place,
     zone, wants_receipts, derive_intake, heartbeat_s. Every problem is listed with its line.
     """
-    from farmiq.edge.devices import desk, roster
+    from farmiq.edge.devices import registration
+    from farmiq.edge.devices.device import parse_csv
     from farmiq.roster import Problem, RosterError
 
     environment = terminal.environment(stack)
 
     async def work(tx: "db.Connection") -> "list[Credentials]":
-        rows = roster.read(text)
-        if taken := await desk.taken(tx, rows):
-            raise RosterError([Problem(*problem) for problem in taken])
+        rows = parse_csv(text)
+        if taken := await registration.find_registered(tx, rows):
+            raise RosterError([Problem(*each) for each in taken])
         if dry_run:
             return []
-        made = await desk.add_all(tx, [device for _, device in rows], actor=terminal.actor())
+        made = await registration.add_all(
+            tx, [device for _, device in rows], actor=terminal.actor()
+        )
         if out is not None:
             # Before the commit: a secret that nobody could write down would be lost.
             rosters.write_private(out, _logins(made))
@@ -222,7 +228,7 @@ def import_(
     except RosterError as unusable:
         rosters.print_problems(unusable.problems, as_json=as_json)
         raise typer.Exit(1) from None
-    except desk.Taken as error:
+    except registration.DeviceExistsError as error:
         terminal.fail(f"somebody was quicker: {error}; nothing was registered")
     if dry_run:
         terminal.print_json({"problems": []}) if as_json else typer.echo("nothing is wrong")
@@ -255,7 +261,8 @@ def command(
     queued: written down. sent: the broker has it. delivered, applied, failed: the device said so.
     expired: it said nothing in time. With --wait, exit code 1 if it failed, 3 if it expired.
     """
-    from farmiq.edge.devices import desk, entry, store
+    from farmiq.edge.devices import registration, store
+    from farmiq.edge.devices.device import InvalidDeviceError
 
     environment = terminal.environment(stack)
     try:
@@ -267,13 +274,13 @@ def command(
     try:
         command_id = terminal.in_transaction(
             environment,
-            lambda tx: desk.command(
+            lambda tx: registration.command(
                 tx, (tenant, device), name=name, args=arguments, ttl_s=ttl, actor=terminal.actor()
             ),
         )
-    except entry.Wrong as invalid:
-        terminal.fail(_lines(invalid.reasons), code=2)
-    except desk.NotThere as error:
+    except InvalidDeviceError as error:
+        terminal.fail(_lines(error.reasons), code=2)
+    except registration.UnknownDeviceError as error:
         terminal.fail(str(error))
 
     async def look(tx: "db.Connection") -> dict[str, Any]:
@@ -351,7 +358,7 @@ def callout(
 def _print_credentials(
     environment: Mapping[str, str], made: "Credentials", *, as_json: bool
 ) -> None:
-    from farmiq.edge.devices import desk
+    from farmiq.edge.devices import registration
     from farmiq.plumbing import mqtt_address
 
     broker_url = _broker_url(environment)
@@ -365,7 +372,7 @@ def _print_credentials(
     for name in ("publish", "subscribe"):
         typer.echo("\n".join(f"{name:<10} {topic}" for topic in shown[name]))
     host, port = mqtt_address.address(broker_url)
-    typer.echo(f"\ntry it:\n{desk.publish_line(made, host=host, port=port)}")
+    typer.echo(f"\ntry it:\n{registration.publish_line(made, host=host, port=port)}")
 
 
 def _broker_url(environment: Mapping[str, str]) -> str:

@@ -164,7 +164,7 @@ class Watch:
     def summary(self, there: "Scale") -> dict[str, Any]:
         return {
             "port": str(there.port),
-            "away": there.away,
+            "away": there.offline_reason,
             "lines": there.lines,
             "readings": self.readings,
             "malformed": there.malformed,
@@ -181,9 +181,9 @@ async def _watch(there: "Scale", watch: Watch, seconds: float | None) -> None:
     async with there.listening() as following:
         while ends_at is None or time.monotonic() < ends_at:
             watch.hear(await following(), now=time.monotonic())
-            if there.away not in (problem, None, "not opened yet"):
-                watch.say(f"away: {there.away}")
-            problem = there.away
+            if there.offline_reason not in (problem, None, "not opened yet"):
+                watch.say(f"away: {there.offline_reason}")
+            problem = there.offline_reason
 
 
 def _summary(seen: dict[str, Any]) -> str:

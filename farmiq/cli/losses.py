@@ -32,7 +32,7 @@ def ls(
     async def look(tx: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         return (
             await losses.latest(
-                tx, before=None, most=limit + 1, tenant_id=tenant, device_id=device
+                tx, before=None, limit=limit + 1, tenant_id=tenant, device_id=device
             ),
             await losses.totals(tx, tenant_id=tenant, device_id=device),
         )

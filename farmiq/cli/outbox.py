@@ -157,7 +157,7 @@ def release(**given: Any) -> None:
     """
     from farmiq.edge.sync import handlers
 
-    _move(handlers.unclaim, "freed", **given)
+    _move(handlers.release, "freed", **given)
 
 
 def discard(**given: Any) -> None:

@@ -52,13 +52,13 @@ def _table() -> "Table":
 def _by(actor: str) -> "Quarantine":
     from farmiq.edge.ingress import quarantine, transaction
 
-    return quarantine.Quarantine(transaction.effect, actor)
+    return quarantine.Quarantine(transaction.handle, actor)
 
 
 def _check(chosen: dict[str, Any]) -> dict[str, Any]:
-    from farmiq.edge.ingress import refusals
+    from farmiq.edge.ingress import rejections
 
-    deadletters.known_kind(chosen["kind"], refusals.KINDS)
+    deadletters.known_kind(chosen["kind"], rejections.KINDS)
     return chosen
 
 

@@ -95,7 +95,7 @@ def show(
     except ValueError:
         terminal.fail(f"{session!r} is no session_id; `farmiq weighings ls` prints them", code=2)
     weighing = terminal.in_transaction(
-        terminal.environment(stack), lambda tx: queries.one(tx, session_id)
+        terminal.environment(stack), lambda tx: queries.show(tx, session_id)
     )
     if weighing is None:
         terminal.fail(f"no event of session {session_id} has come to this edge")

@@ -21,7 +21,7 @@ from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.contracts import schemas
 from farmiq.edge.devices import api as devices
 from farmiq.edge.feed import api as feed
-from farmiq.edge.ingress.api import Desk
+from farmiq.edge.ingress.api import Api as IngressApi
 from farmiq.edge.media import api as media
 from farmiq.edge.sync import api as sync
 from farmiq.edge.telemetry import api as telemetry
@@ -37,7 +37,7 @@ def app(site: str) -> FastAPI:
     server = http.HttpServer(title=site, version="0")
     nothing: Any = None
     if site == "edge":
-        Desk(nothing, nothing).add_to(server.app)
+        IngressApi(nothing, nothing).add_to(server.app)
         devices.Api(nothing).add_to(server.app)
         sync.add_to(server.app, nothing, nothing)
         telemetry.Api(nothing).add_to(server.app)

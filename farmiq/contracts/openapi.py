@@ -17,8 +17,8 @@ from farmiq.cloud.deadletter.rules import QUEUES
 from farmiq.contracts import schemas
 from farmiq.contracts.generated import generated
 from farmiq.edge.ingress.api import MAX_ON_A_PAGE, Chosen, Closing
-from farmiq.edge.ingress.refusals import KINDS
-from farmiq.edge.ingress.refusals import Kind as RejectionKind
+from farmiq.edge.ingress.rejections import KINDS
+from farmiq.edge.ingress.rejections import Kind as RejectionKind
 from farmiq.edge.sync import api as sync
 from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStatus
 from farmiq.plumbing.http import ErrorBody
@@ -301,7 +301,7 @@ def _edge_sync() -> dict[str, Any]:
             "Events owed or delivered to the cloud, newest id first", OutboxPage, *parameters
         ),
         sync.REDRIVE: _act("Send events of the dlq again (for admins)", OutboxChoice, OutboxMoved),
-        sync.UNCLAIM: _act(
+        sync.RELEASE: _act(
             "Free events held beyond their lease (for admins)", OutboxChoice, OutboxMoved
         ),
     }

@@ -15,8 +15,8 @@ from farmiq.cloud import broker
 from farmiq.cloud.edges import registry
 from farmiq.cloud.identity.accounts import add_company, add_user
 from farmiq.config import CloudSettings
-from farmiq.edge.devices import desk
-from farmiq.edge.devices.entry import Device
+from farmiq.edge.devices import registration
+from farmiq.edge.devices.device import Device
 from farmiq.plumbing import migrations, rabbit, tokens
 from farmiq.process import SQL
 from farmiq.simulate import farm
@@ -189,14 +189,17 @@ def _station(simulated: farm.Station) -> Device:
     )  # fmt: skip
 
 
-async def _add(url: str, devices: list[Device]) -> list[desk.Credentials]:
+async def _add(url: str, devices: list[Device]) -> list[registration.Credentials]:
     """A device whose login got lost gets another."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        taken = {line for line, *_ in await desk.taken(connection, list(enumerate(devices)))}
+        taken = {
+            line
+            for line, *_ in await registration.find_registered(connection, list(enumerate(devices)))
+        }
         return [
-            await desk.rotate(connection, device.key, actor="demo")
+            await registration.rotate(connection, device.key, actor="demo")
             if line in taken
-            else await desk.add(connection, device, actor="demo")
+            else await registration.add(connection, device, actor="demo")
             for line, device in enumerate(devices)
         ]
 

@@ -102,10 +102,10 @@ def _page(status: dict[str, Any]) -> str:
 
 
 def _now(status: dict[str, Any]) -> list[dict[str, Any]]:
-    away = status["uploads_away"]
+    problem = status["uploads_away"]
     facts = {
         "connected": status["connected"],
-        "uploads": f"not possible: {away}" if away else "good",
+        "uploads": f"not possible: {problem}" if problem else "good",
         "events that wait": status["backlog"],
         "oldest waits since (s)": status["oldest_waiting_s"],
         "last receipt": status["last_receipt_at"],

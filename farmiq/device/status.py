@@ -12,14 +12,14 @@ from farmiq.messages.instants import rfc3339
 BUFFER_FULL = "buffer_full"
 DRAIN_STALLED = "drain_stalled"
 BUFFER_SALVAGED = "buffer_salvaged"
-TOKEN_REFUSED = "token_refused"  # noqa: S105 - a name
-LOGIN_REFUSED = "login_refused"
+TOKEN_REJECTED = "token_refused"  # noqa: S105 - a name
+LOGIN_REJECTED = "login_refused"
 DISK_FULL = "disk_full"
 UPLOADS_FAILED = "uploads_failed"
-EVENTS_REFUSED = "events_refused"
+EVENTS_REJECTED = "events_refused"
 
 # With one of these the station does not do its work; the others are for a person to look at.
-GRAVE = {BUFFER_FULL, DRAIN_STALLED, DISK_FULL, TOKEN_REFUSED, LOGIN_REFUSED}
+GRAVE = {BUFFER_FULL, DRAIN_STALLED, DISK_FULL, TOKEN_REJECTED, LOGIN_REJECTED}
 MAX_SHOWN = 20
 
 

@@ -1,1 +1,1 @@
-"""In the barn: from the door in (ingress) to the door out (sync)."""
+"""The services of a farm: from devices (ingress) to the cloud (sync)."""

@@ -2,7 +2,7 @@
 
 A viewer reads, an operator also acts (redrive, commands, feed), an admin also changes who may. A
 key may be bound to one tenant, and to areas of the API (`/api/v1/{area}/…`).
-`farmiq key add` makes a key and prints it once; the database keeps its hash alone. A device's token
+`farmiq key add` makes a key and prints it once; the database has only its hash. A device's token
 comes with its credentials (`farmiq device add`) and lets it upload its own images, nothing else.
 """
 
@@ -33,13 +33,13 @@ class Caller:
     role: Role
     tenant_id: str | None = None
 
-    def tenant(self, asked: str | None) -> str | None:
-        """The tenant that is meant, None for all. Raises HttpError 403 for another than its own."""
+    def tenant(self, requested: str | None) -> str | None:
+        """The tenant to use, None for all. Raises HttpError 403 for another tenant."""
         if self.tenant_id is None:
-            return asked
-        if asked not in (None, self.tenant_id):
+            return requested
+        if requested not in (None, self.tenant_id):
             raise http.HttpError(
-                403, f"the key {self.name!r} is of another tenant than {asked!r}"[:300]
+                403, f"the key {self.name!r} is of another tenant than {requested!r}"[:300]
             )
         return self.tenant_id
 
@@ -77,13 +77,12 @@ def digest(key: str) -> bytes:
 async def require(
     request: Request, pool: db.Pool, role: Role, *, by_tenant: bool = False
 ) -> Caller:
-    """Whoever calls, if they may. Raises HttpError 401, 403, or 503 if nobody can be asked.
+    """The caller, if allowed. Raises HttpError 401, 403, or 503 if the database is unavailable.
 
-    With `by_tenant` the route keeps to the tenant of the caller; any other route is closed to keys
-    that are bound to one. Who acts (any role but viewer is asked for) may do so only so often:
-    HttpError 429.
+    With `by_tenant` the route shows only the tenant of the caller; other routes reject keys that
+    are bound to a tenant. Calls that need more than a viewer are limited in rate: HttpError 429.
     """
-    rows = await _found(
+    rows = await _authenticate(
         request,
         pool,
         "select name, role, tenant_id, areas from api_keys "
@@ -134,7 +133,7 @@ class KeyWithRole:
         return await require(request, pool, self._role, by_tenant=self._by_tenant)
 
 
-# Keys that are bound to a tenant may call these routes, which keep to that tenant.
+# Keys that are bound to a tenant may call these routes, which show only that tenant.
 Viewer = Annotated[Caller, Depends(KeyWithRole("viewer", by_tenant=True))]
 Operator = Annotated[Caller, Depends(KeyWithRole("operator", by_tenant=True))]
 Admin = Annotated[Caller, Depends(KeyWithRole("admin", by_tenant=True))]
@@ -157,11 +156,11 @@ Device = Annotated[DeviceCaller, Depends(DeviceToken())]
 
 
 async def require_device(request: Request, pool: db.Pool) -> DeviceCaller:
-    """The device that calls. Raises HttpError 401, or 503 if nobody can be asked.
+    """The device that calls. Raises HttpError 401, or 503 if the database is unavailable.
 
-    It is asked of the table each time: a revoked or rotated device's token ends at once.
+    The table is read each time: the token of a revoked or rotated device ends at once.
     """
-    rows = await _found(
+    rows = await _authenticate(
         request,
         pool,
         "select tenant_id, farm_id, barn_id, device_id, station_id from devices "
@@ -175,16 +174,16 @@ async def require_device(request: Request, pool: db.Pool) -> DeviceCaller:
     return DeviceCaller(*rows[0])
 
 
-async def _found(
-    request: Request, pool: db.Pool, question: LiteralString, *, missing: str
+async def _authenticate(
+    request: Request, pool: db.Pool, query: LiteralString, *, missing: str
 ) -> list[tuple[Any, ...]]:
-    """The rows of whoever has this bearer token; `question` takes its hash."""
+    """The rows of the owner of this bearer token; `query` takes its hash."""
     key = http.bearer(request)
     if not key:
         raise http.HttpError(401, missing)
     try:
         async with pool.connection(timeout=5.0) as connection:
-            rows = await db.fetch_all(connection, question, digest(key))
+            rows = await db.fetch_all(connection, query, digest(key))
     except db.UNAVAILABLE as error:
         raise http.HttpError(503, "the edge's database is away", retry_after_s=5) from error
     if rows:

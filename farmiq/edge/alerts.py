@@ -1,4 +1,4 @@
-"""Alerts at the edge: what a person should look at, once per kind and subject until closed."""
+"""Alerts at the edge: what needs a person, one open row per kind and subject."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,13 +11,13 @@ from farmiq.edge import audit
 from farmiq.plumbing import db, ids
 
 Severity = Literal["info", "warning", "security", "critical"]
-# What people see first. A broken engine shows itself; an intruder does not.
+# The order on a page: an intruder shows in no other way.
 URGENCY: tuple[Severity, ...] = ("security", "critical", "warning", "info")
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """`kind` and `subject` name the matter; `message` says what is wrong and what to do."""
+    """`message` says what is wrong and what to do."""
 
     kind: str
     subject: str
@@ -27,9 +27,9 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Alerts that fit all that is given.
+    """Alerts that match all fields that are set.
 
-    Unless `exact`, the kind may be a beginning (`media`) and the subject a part.
+    Unless `exact`, `kind` may be a prefix (`media`) and `subject` a part.
     """
 
     kind: str | None = None
@@ -39,7 +39,7 @@ class Filter:
     exact: bool = False
 
     @property
-    def asks_for_something(self) -> bool:
+    def is_narrow(self) -> bool:
         given = (self.kind, self.subject, self.severity, self.older_than_hours)
         return any(value is not None for value in given)
 
@@ -61,13 +61,13 @@ async def raise_(tx: db.Connection, alert: Alert, *, count: int = 1) -> None:
 
 
 async def raise_all(tx: db.Connection, counted: Mapping[Alert, int]) -> None:
-    """In one order whoever calls: two transactions must not wait for each other's rows."""
-    for alert in sorted(counted, key=lambda each: (each.kind, each.subject)):
+    """Raise alerts, always in the same order: two transactions must not deadlock."""
+    for alert in sorted(counted, key=lambda item: (item.kind, item.subject)):
         await raise_(tx, alert, count=counted[alert])
 
 
 async def restate(tx: db.Connection, alert: Alert) -> None:
-    """Give an open alert its message of now, without counting it; a closed one stays closed."""
+    """Change the message of an open alert without counting it; a closed one stays closed."""
     await tx.execute(
         "update alerts set message = %s where kind = %s and subject = %s and closed_at is null "
         "and message <> %s",
@@ -76,7 +76,7 @@ async def restate(tx: db.Connection, alert: Alert) -> None:
 
 
 async def close(tx: db.Connection, *, kind: str, subject: str, by: str = "edge") -> bool:
-    """The matter is over; False if no such alert was open."""
+    """Close an alert; False if no such alert was open."""
     cursor = await tx.execute(
         "update alerts set closed_at = fn_now(), closed_by = %s "
         "where kind = %s and subject = %s and closed_at is null",
@@ -86,7 +86,7 @@ async def close(tx: db.Connection, *, kind: str, subject: str, by: str = "edge")
 
 
 async def close_chosen(tx: db.Connection, chosen: Filter, *, by: str) -> int:
-    """Close all open alerts that fit, with one note in the audit log; returns how many."""
+    """Close all open alerts that match, with one audit entry; return how many."""
     cursor = await tx.execute(
         f"update alerts set closed_at = fn_now(), closed_by = %(by)s where {_FITS}".encode(),  # noqa: S608 - of this file
         {**_values(chosen, closed=False), "by": by},
@@ -105,7 +105,7 @@ async def close_chosen(tx: db.Connection, chosen: Filter, *, by: str) -> int:
 
 
 async def close_unseen(tx: db.Connection, *, kind: str, seconds: float) -> int:
-    """Matters of this kind that did not come up again for so long are over."""
+    """Close the alerts of a kind that were not raised again for so long."""
     cursor = await tx.execute(
         "update alerts set closed_at = fn_now(), closed_by = 'edge' where kind = %s "
         "and closed_at is null and last_seen_at < (select fn_now()) - %s * interval '1 second'",
@@ -138,10 +138,10 @@ def _values(chosen: Filter, *, closed: bool) -> dict[str, Any]:
     return {**asdict(chosen), "closed": closed}
 
 
-async def most_urgent(
+async def by_urgency(
     tx: db.Connection, chosen: Filter, *, closed: bool, limit: int
 ) -> list[dict[str, Any]]:
-    """Alerts that fit, open ones before `closed` ones, by URGENCY, then what was seen last."""
+    """Alerts that match: open before `closed`, by URGENCY, then seen last."""
     async with tx.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             f"""
@@ -158,7 +158,7 @@ async def most_urgent(
 
 
 async def count(tx: db.Connection, chosen: Filter, *, closed: bool) -> int:
-    """How many alerts fit."""
+    """How many alerts match."""
     cursor = await tx.execute(
         f"select count(*) from alerts where {_FITS}".encode(),  # noqa: S608 - of this file
         _values(chosen, closed=closed),
@@ -168,9 +168,9 @@ async def count(tx: db.Connection, chosen: Filter, *, closed: bool) -> int:
 
 
 async def latest(
-    connection: db.Connection, *, closed: bool, before: UUID | None, most: int
+    connection: db.Connection, *, closed: bool, before: UUID | None, limit: int
 ) -> list[dict[str, Any]]:
-    """The alerts, newest first, of which the ids stand before `before`; `closed` ones too."""
+    """Alerts with ids below `before`, newest first; with `closed` also closed ones."""
     names = (
         "alert_id", "kind", "subject", "severity", "message", "seen_count", "raised_at",
         "last_seen_at", "closed_at", "closed_by",
@@ -186,19 +186,19 @@ async def latest(
         closed,
         before,
         before,
-        most,
+        limit,
     )
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-async def forget_closed(tx: db.Connection, *, days: float, most: int) -> int:
-    """Delete alerts that were closed so many days ago; open ones stay."""
+async def purge_closed(tx: db.Connection, *, days: float, max_rows: int) -> int:
+    """Delete alerts that were closed before that; open ones stay."""
     cursor = await tx.execute(
         """
         delete from alerts where alert_id = any(array(
           select alert_id from alerts
           where closed_at < (select fn_now()) - %s * interval '1 day' limit %s))
         """,
-        (days, most),
+        (days, max_rows),
     )
     return cursor.rowcount

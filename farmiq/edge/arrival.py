@@ -1,7 +1,7 @@
-"""What came through the door: a message that was understood, ready for a domain to record.
+"""An arrival: a valid message of a device, ready for the handlers of its domains.
 
 Each domain has `record(tx, arrivals)`: it writes its own tables in the caller's transaction and
-returns the events that the cloud is owed for it. The door calls it and appends them to the outbox.
+returns the events for the cloud. Ingress calls it and appends them to the outbox.
 """
 
 from datetime import datetime, timedelta

@@ -15,7 +15,7 @@ async def note(tx: db.Connection, *, actor: str, action: str, subject: str, **de
     )
 
 
-async def forget(tx: db.Connection, *, days: float, most: int) -> int:
-    """Delete the oldest notes beyond so many days; the database lets none go before 30 days."""
-    gone: int = await db.fetch_value(tx, "select fn_forget_audit(%s, %s)", days, most)
-    return gone
+async def purge(tx: db.Connection, *, days: float, max_rows: int) -> int:
+    """Delete the oldest entries; the database rejects a deletion before 30 days."""
+    deleted: int = await db.fetch_value(tx, "select fn_forget_audit(%s, %s)", days, max_rows)
+    return deleted

@@ -1,4 +1,4 @@
-"""The broker's streams at the edge: what it may keep, and the log that ingress reads."""
+"""The broker's streams at the edge: their limits, and the log that ingress reads."""
 
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -16,14 +16,14 @@ QOS1 = "$MQTT.msgs."
 
 # A device's status is retained (C-45), nothing else is.
 BOUNDS = Bounds(
-    retained=[subject(each) for each in topics.UP if each in topics.RETAINED],
-    not_retained=[subject(each) for each in topics.UP if each not in topics.RETAINED],
+    retained=[subject(topic) for topic in topics.UP if topic in topics.RETAINED],
+    not_retained=[subject(topic) for topic in topics.UP if topic not in topics.RETAINED],
 )
 # What devices send is the log; what goes down to them stays in the broker's queue.
 LOG = LogStream(
     topics.LOG,
-    subjects=[QOS1 + subject(each) for each in topics.UP],
-    queue_subjects=[QOS1 + subject(each) for each in topics.DOWN],
+    subjects=[QOS1 + subject(topic) for topic in topics.UP],
+    queue_subjects=[QOS1 + subject(topic) for topic in topics.DOWN],
 )
 
 
@@ -34,7 +34,7 @@ def log_url(settings: EdgeSettings) -> str | None:
 
 
 def store(settings: EdgeSettings, web: httpx2.AsyncClient) -> Store | None:
-    """Bounds the broker's streams and makes the log, if we may look after them."""
+    """Limits the broker's streams and creates the log, if this edge administers the broker."""
     if settings.broker_monitor_url is None:
         return None
     return Store(

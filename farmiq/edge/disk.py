@@ -26,7 +26,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Level:
     """`path` is the fullest disk's."""
 
     state: State
@@ -34,25 +34,25 @@ class Verdict:
     percent: float
 
 
-def judge(usage: Mapping[str, Usage], levels: Levels) -> Verdict:
-    """What the fullest of the disks calls for."""
-    path = max(usage, key=lambda each: usage[each].percent)
+def assess(usage: Mapping[str, Usage], levels: Levels) -> Level:
+    """Return the level of the fullest disk."""
+    path = max(usage, key=lambda name: usage[name].percent)
     percent = usage[path].percent
     state: State = "fine"
     if percent >= levels.shed_percent:
         state = "shed"
     elif percent >= levels.warn_percent:
         state = "warn"
-    return Verdict(state, path, percent)
+    return Level(state, path, percent)
 
 
 def next_to_shed(state: State, order: Iterable[str], done: Iterable[str]) -> str | None:
-    """The first that was not asked yet, as long as the disk is too full for us to go on."""
+    """Return the first name that was not tried yet, if the disk is too full."""
     if state != "shed":
         return None
-    asked = set(done)
-    return next((name for name in order if name not in asked), None)
+    tried = set(done)
+    return next((name for name in order if name not in tried), None)
 
 
 def paths(setting: str) -> tuple[str, ...]:
-    return tuple(path for each in setting.split(",") if (path := each.strip())) or ("/",)
+    return tuple(path for text in setting.split(",") if (path := text.strip())) or ("/",)

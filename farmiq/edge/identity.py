@@ -1,4 +1,4 @@
-"""Who this edge is to the cloud: short-lived tokens, signed with the key that it enrolled."""
+"""The identity of this edge in the cloud: short tokens, signed with its enrolled key."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -13,12 +13,15 @@ _RENEW_BEFORE = timedelta(minutes=2)
 
 
 class Identity:
-    """Signs for one tenant at a time; a token is used again until it nears its end."""
+    """Signs a token per tenant; a token is used until shortly before it expires."""
 
     def __init__(self, settings: EdgeSettings) -> None:
         """Raises TokenError if the key cannot be read."""
         self._settings = settings
-        self._key, self._key_is_of = read_key(settings.edge_key_file), _age(settings.edge_key_file)
+        self._key, self._key_mtime_ns = (
+            read_key(settings.edge_key_file),
+            _mtime_ns(settings.edge_key_file),
+        )
         self._tokens: dict[tuple[str, str | None], tuple[datetime, str]] = {}
 
     def token(self, tenant_id: str, *, role: str | None = None) -> str:
@@ -26,7 +29,7 @@ class Identity:
         expires_at, token = self._tokens.get((tenant_id, role), (now, ""))
         if now + _RENEW_BEFORE < expires_at:
             return token
-        self._look_at_the_key()
+        self._reload_key()
         token = tokens.sign(
             self._key,
             subject=self._settings.edge_cluster_id,
@@ -43,26 +46,26 @@ class Identity:
 
     @property
     def key_id(self) -> str:
-        """Of the key that is in the file now."""
-        self._look_at_the_key()
+        """The id of the key that is in the file now."""
+        self._reload_key()
         return str(self._key.get("kid"))
 
-    def forget(self) -> None:
-        """The cloud said no: the key may have been rotated, or the clock set."""
+    def clear_tokens(self) -> None:
+        """After the cloud rejected a token: the key may be rotated, or the clock was set."""
         self._tokens.clear()
 
-    def _look_at_the_key(self) -> None:
+    def _reload_key(self) -> None:
         """`farmiq edge rotate` puts another key into the file while we run."""
         file = self._settings.edge_key_file
-        if (age := _age(file)) == self._key_is_of:
+        if (mtime_ns := _mtime_ns(file)) == self._key_mtime_ns:
             return
         try:
-            self._key, self._key_is_of = read_key(file), age
+            self._key, self._key_mtime_ns = read_key(file), mtime_ns
         except tokens.TokenError as error:
             log.get(__name__).error("sync.key_unreadable", error=str(error))
 
 
-def _age(file: Path) -> int:
+def _mtime_ns(file: Path) -> int:
     try:
         return file.stat().st_mtime_ns
     except OSError:

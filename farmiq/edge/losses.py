@@ -1,4 +1,4 @@
-"""The loss ledger: what was dropped on purpose is written down and told to the cloud (C-83)."""
+"""The loss ledger: what was dropped on purpose is stored and sent to the cloud (C-83)."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,9 +19,9 @@ QUARANTINE = "quarantine"
 
 
 async def enter(tx: db.Connection, losses: Sequence[BusEvent]) -> list[BusEvent]:
-    """Write device.buffer.dropped events down; returns them, for the outbox."""
+    """Store device.buffer.dropped events; return them for the outbox."""
     for loss in losses:
-        said = msgspec.json.decode(loss.payload, type=device.DeviceBufferDropped)
+        payload = msgspec.json.decode(loss.payload, type=device.DeviceBufferDropped)
         await tx.execute(
             """
             insert into loss_ledger (loss_id, tenant_id, farm_id, barn_id, device_id, class, count,
@@ -35,11 +35,11 @@ async def enter(tx: db.Connection, losses: Sequence[BusEvent]) -> list[BusEvent]
                 loss.farm_id,
                 loss.barn_id,
                 loss.device_id,
-                said.event_class,
-                said.count,
-                said.first_seq,
-                said.last_seq,
-                said.reason,
+                payload.event_class,
+                payload.count,
+                payload.first_seq,
+                payload.last_seq,
+                payload.reason,
                 loss.occurred_at,
             ),
         )
@@ -47,16 +47,16 @@ async def enter(tx: db.Connection, losses: Sequence[BusEvent]) -> list[BusEvent]
 
 
 async def of_quarantine(tx: db.Connection, places: Iterable[Place], *, reason: str) -> int:
-    """Enter quarantined messages that are dropped, by whose topic they came on; returns how many.
+    """Enter dropped messages of quarantine by the place of their topic; return how many.
 
-    The cloud is told of tenants that it is owed something for anyway. A tenant that only a wrong
-    topic names stays on this edge's ledger: the cloud would refuse it, again and again (C-104).
+    The cloud gets the entries of tenants whose events it gets anyway. A tenant that only a wrong
+    topic names stays in the ledger of this edge: the cloud would reject it each time (C-104).
     """
     counted = Counter(places)
     entered = [_dropped(place, count, reason) for place, count in _keyed(counted)]
     await enter(tx, entered)
-    known = await _owed(tx, {each.tenant_id for each in entered})
-    await outbox.append(tx, [each for each in entered if each.tenant_id in known])
+    known = await _tenants_of_cloud(tx, {loss.tenant_id for loss in entered})
+    await outbox.append(tx, [loss for loss in entered if loss.tenant_id in known])
     return counted.total()
 
 
@@ -70,7 +70,7 @@ def _keyed(counted: "Counter[Place]") -> list[tuple[Place, int]]:
 
 def _dropped(place: Place, count: int, reason: str) -> BusEvent:
     event_id = ids.new()
-    said = device.DeviceBufferDropped(
+    payload = device.DeviceBufferDropped(
         event_class=QUARANTINE, count=count, first_seq=0, last_seq=0, reason=reason
     )
     return BusEvent(
@@ -83,12 +83,12 @@ def _dropped(place: Place, count: int, reason: str) -> BusEvent:
         session_id=None,
         occurred_at=datetime.now(UTC),
         trace_id=str(event_id),
-        payload=msgspec.Raw(msgspec.json.encode(said)),
+        payload=msgspec.Raw(msgspec.json.encode(payload)),
     )
 
 
-async def _owed(tx: db.Connection, tenants: set[str]) -> set[str]:
-    """Those of the tenants that stand in the outbox, or were delivered for."""
+async def _tenants_of_cloud(tx: db.Connection, tenants: set[str]) -> set[str]:
+    """Those of the tenants that have events in the outbox, or had some delivered."""
     rows = await db.fetch_all(
         tx,
         """
@@ -101,7 +101,7 @@ async def _owed(tx: db.Connection, tenants: set[str]) -> set[str]:
     return {row[0] for row in rows}
 
 
-_CHOSEN = """
+_FILTER = """
   (%(tenant_id)s::text is null or tenant_id = %(tenant_id)s)
   and (%(device_id)s::text is null or device_id = %(device_id)s)
 """
@@ -111,25 +111,22 @@ async def latest(
     connection: db.Connection,
     *,
     before: UUID | None,
-    most: int,
+    limit: int,
     tenant_id: str | None = None,
     device_id: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The ledger, newest entry first, from behind `before` on.
-
-    Newest by when it was entered: the ids are the devices' own and say nothing of time.
-    """
+    """Entries before `before`, newest first, by the time of entry: ids come from devices."""
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             f"""
             select loss_id, tenant_id, farm_id, barn_id, device_id, class, count, first_seq,
               last_seq, reason, occurred_at, recorded_at
             from loss_ledger
-            where {_CHOSEN} and (%(before)s::uuid is null or (recorded_at, loss_id) < (
+            where {_FILTER} and (%(before)s::uuid is null or (recorded_at, loss_id) < (
               select b.recorded_at, b.loss_id from loss_ledger b where b.loss_id = %(before)s))
-            order by recorded_at desc, loss_id desc limit %(most)s
+            order by recorded_at desc, loss_id desc limit %(limit)s
             """.encode(),  # noqa: S608 - the text is of this file
-            {"before": before, "most": most, "tenant_id": tenant_id, "device_id": device_id},
+            {"before": before, "limit": limit, "tenant_id": tenant_id, "device_id": device_id},
         )
         return await cursor.fetchall()
 
@@ -142,14 +139,14 @@ async def totals(
         await cursor.execute(
             f"""
             select tenant_id, class, sum(count)::bigint as count from loss_ledger
-            where {_CHOSEN} group by 1, 2 order by 1, 2
+            where {_FILTER} group by 1, 2 order by 1, 2
             """.encode(),  # noqa: S608 - the text is of this file
             {"tenant_id": tenant_id, "device_id": device_id},
         )
         return await cursor.fetchall()
 
 
-async def forget(tx: db.Connection, *, days: float, most: int) -> int:
-    """Delete the oldest entries beyond so many days that the cloud has; none before 30 days."""
-    gone: int = await db.fetch_value(tx, "select fn_forget_losses(%s, %s)", days, most)
-    return gone
+async def purge(tx: db.Connection, *, days: float, max_rows: int) -> int:
+    """Delete the oldest entries that the cloud has; none before 30 days."""
+    deleted: int = await db.fetch_value(tx, "select fn_forget_losses(%s, %s)", days, max_rows)
+    return deleted

@@ -1,4 +1,4 @@
-"""The outbox: what the cloud is owed, appended in the transaction of the effect itself."""
+"""The outbox: events for the cloud, appended in the transaction that causes them."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,8 +1,8 @@
-"""The registry as the door needs it: a copy in memory says yes, the table alone says no.
+"""The registry of devices for ingress: a copy in memory accepts, only the table rejects.
 
 The broker's permissions pin a device to its topics; that the topic is where the device is
-registered is checked here (C-02). A copy can be a second old, so whoever it does not let in is
-looked up in the table before being refused: a device that was just added is not turned away.
+registered is checked here (C-02). The copy can be a second old, so the table is read before a
+message is rejected: a device that was just added is accepted.
 """
 
 import time
@@ -14,19 +14,19 @@ from farmiq.messages import device
 from farmiq.messages.topics import Place, SessionTopic
 from farmiq.plumbing import db
 
-# How long a revoked device may still be let in by the copy; the broker has cut it off by then.
+# A revoked device may be accepted for so long; the broker disconnects it before.
 REFRESH_S = 1.0
-# That a device was heard is noted four times per heartbeat at most.
+# The time of the last message is stored at most so often per heartbeat.
 NOTES_PER_HEARTBEAT = 4
 
-REFUSED = "NOT_REGISTERED"
+NOT_REGISTERED = "NOT_REGISTERED"
 
 Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the door has to know of a device."""
+    """What ingress needs to know about a device."""
 
     tenant_id: str
     farm_id: str
@@ -43,54 +43,59 @@ class Entry:
         return self.tenant_id, self.device_id
 
     @property
-    def stands(self) -> Place:
+    def place(self) -> Place:
         return Place(self.tenant_id, self.farm_id, self.barn_id, self.device_id)
 
 
 def problem(arrival: Arrival, entry: Entry | None) -> str | None:
-    """Why a message cannot be of the device it says, or None; `entry` is that device's."""
+    """Why a message cannot be from its device, or None; `entry` is that device's."""
     where, place = arrival.where, arrival.place
     name = f"device {place.device_id!r} of tenant {place.tenant_id!r}"
     if entry is None:
-        return f"{REFUSED}: {name} is not known; `farmiq device add` registers it"
+        return f"{NOT_REGISTERED}: {name} is not known; `farmiq device add` registers it"
     if entry.revoked:
-        return f"{REFUSED}: {name} was revoked"
+        return f"{NOT_REGISTERED}: {name} was revoked"
     if (entry.farm_id, entry.barn_id) != (place.farm_id, place.barn_id):
         return (
-            f"{REFUSED}: {name} is registered at farm {entry.farm_id!r}, barn {entry.barn_id!r}, "
-            f"not at farm {place.farm_id!r}, barn {place.barn_id!r}"
+            f"{NOT_REGISTERED}: {name} is registered at farm {entry.farm_id!r}, "
+            f"barn {entry.barn_id!r}, not at farm {place.farm_id!r}, barn {place.barn_id!r}"
         )
     if isinstance(where, SessionTopic) and entry.station_id != where.station_id:
-        return f"{REFUSED}: {name} does not stand at station {where.station_id!r}"
+        return f"{NOT_REGISTERED}: {name} does not stand at station {where.station_id!r}"
     return None
 
 
 class Registry:
-    """A copy of the registry. It is read before anything is judged by it."""
+    """A copy of the registry, read before it is used."""
 
     def __init__(self) -> None:
         self._entries: dict[Key, Entry] = {}
         self._stations: dict[tuple[str, str, str, str | None], Place] = {}
         self._version: int | None = None
-        self._looked_at = 0.0
+        self._checked_at = 0.0
         self._noted_at: dict[Key, float] = {}
 
     async def problems(self, tx: db.Connection, arrivals: Sequence[Arrival]) -> list[str | None]:
-        """For each message why it is refused, or None."""
+        """For each message the reason to reject it, or None."""
         await self._refresh(tx)
-        said = [self._problem(one) for one in arrivals]
-        doubtful = {_key(one) for one, why in zip(arrivals, said, strict=True) if why}
+        reasons = [self._problem(arrival) for arrival in arrivals]
+        doubtful = {
+            _key(arrival) for arrival, reason in zip(arrivals, reasons, strict=True) if reason
+        }
         if not doubtful:
-            return said
+            return reasons
         await self._look_up(tx, doubtful)
-        return [why and self._problem(one) for one, why in zip(arrivals, said, strict=True)]
+        return [
+            reason and self._problem(arrival)
+            for arrival, reason in zip(arrivals, reasons, strict=True)
+        ]
 
     def knows(self, place: Place) -> bool:
-        """Whether such a device was ever registered, anywhere."""
+        """Whether such a device was ever registered."""
         return (place.tenant_id, place.device_id) in self._entries
 
     def at_station(self, where: SessionTopic) -> Place | None:
-        """The device that stands there: the broker lets no other speak on that topic."""
+        """The device at that station: the broker lets no other publish on its topics."""
         return self._stations.get((where.tenant_id, where.farm_id, where.barn_id, where.station_id))
 
     def wants_receipts(self, place: Place) -> bool:
@@ -108,15 +113,15 @@ class Registry:
         return entry is not None and entry.derive_intake and not entry.revoked
 
     def to_note(self, arrivals: Iterable[Arrival]) -> list[Key]:
-        """Whose being heard should be written down now: seldom enough to cost nothing.
+        """Devices whose time of the last message should be stored now.
 
-        A status is noted by whoever records it; what follows it is noted at once.
+        The handler of a status stores it too; what follows a status is stored at once.
         """
         now = time.monotonic()
         heard: set[Key] = set()
-        for one in arrivals:
-            key = _key(one)
-            if one.kind == device.STATUS:
+        for arrival in arrivals:
+            key = _key(arrival)
+            if arrival.kind == device.STATUS:
                 self._noted_at.pop(key, None)
             else:
                 heard.add(key)
@@ -137,31 +142,31 @@ class Registry:
 
     async def _refresh(self, tx: db.Connection) -> None:
         now = time.monotonic()
-        if self._version is not None and now - self._looked_at < REFRESH_S:
+        if self._version is not None and now - self._checked_at < REFRESH_S:
             return
-        # The version first: rows that are newer than it only mean another look.
+        # The version first: rows that are newer only mean that it is read once more.
         version = await db.fetch_value(tx, "select version from devices_version")
         if version != self._version:
-            entries = {entry.key: entry for entry in await everybody(tx)}
+            entries = {entry.key: entry for entry in await all_entries(tx)}
             self._noted_at = {key: at for key, at in self._noted_at.items() if key in entries}
             self._entries, self._version = entries, version
             self._stations = {
-                (each.tenant_id, each.farm_id, each.barn_id, each.station_id): each.stands
-                for each in entries.values()
-                if each.station_id and not each.revoked
+                (entry.tenant_id, entry.farm_id, entry.barn_id, entry.station_id): entry.place
+                for entry in entries.values()
+                if entry.station_id and not entry.revoked
             }
-        self._looked_at = now
+        self._checked_at = now
 
     async def _look_up(self, tx: db.Connection, keys: set[Key]) -> None:
-        found = {entry.key: entry for entry in await some(tx, sorted(keys))}
+        entries = {entry.key: entry for entry in await entries_of(tx, sorted(keys))}
         for key in keys:
-            if key in found:
-                self._entries[key] = found[key]
+            if key in entries:
+                self._entries[key] = entries[key]
             else:
                 self._entries.pop(key, None)
 
 
-async def everybody(tx: db.Connection) -> list[Entry]:
+async def all_entries(tx: db.Connection) -> list[Entry]:
     rows = await db.fetch_all(
         tx,
         """
@@ -173,7 +178,7 @@ async def everybody(tx: db.Connection) -> list[Entry]:
     return [Entry(*row) for row in rows]
 
 
-async def some(tx: db.Connection, keys: Sequence[Key]) -> list[Entry]:
+async def entries_of(tx: db.Connection, keys: Sequence[Key]) -> list[Entry]:
     rows = await db.fetch_all(
         tx,
         """

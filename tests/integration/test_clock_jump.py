@@ -11,8 +11,8 @@ from farmiq.cloud.camera.gateway import jobs as camera_jobs
 from farmiq.cloud.identity import accounts
 from farmiq.cloud.retention import Retention
 from farmiq.config import EdgeSettings
-from farmiq.edge.devices import floods
-from farmiq.edge.ingress import upkeep
+from farmiq.edge.devices import broker as device_broker
+from farmiq.edge.ingress import jobs
 from farmiq.plumbing import clock, db, ids, lease
 from tests.conftest import Database
 
@@ -74,7 +74,7 @@ def _edge_chore(pool: db.Pool, database: Database, port: int) -> clock.Do:
             "FARMIQ_EDGE_KEY_FILE": "unused.json",
         }
     )
-    todo = upkeep.jobs_of(pool, settings, is_active=lambda: True)
+    todo = jobs.jobs_of(pool, settings, is_active=lambda: True)
     return next(each.do for each in todo if each.name == "ingress.dedupe")
 
 
@@ -116,7 +116,7 @@ async def test_a_pause_set_while_the_clock_was_ahead_is_over_when_it_is_back(
             "('t-1', 'd-2', fn_now() + interval '30 s', 1)"
         )
     async with db.pool(edge_db.url, name="test") as pool:
-        await floods.calm(pool)
+        await device_broker.close_flood_alerts(pool)
     with psycopg.connect(edge_db.admin_url) as owner:
         rows = owner.execute(
             "select device_id from device_pauses where until_at > fn_now()"

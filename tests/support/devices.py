@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
-from farmiq.edge.devices import desk
-from farmiq.edge.devices.desk import Credentials
-from farmiq.edge.devices.entry import Device
+from farmiq.edge.devices import registration
+from farmiq.edge.devices.device import Device
+from farmiq.edge.devices.registration import Credentials
 from farmiq.messages.topics import Place
 from farmiq.simulate import farm
 
@@ -37,7 +37,7 @@ def register(url: str, devices: Iterable[Device]) -> list[Credentials]:
 
     async def work() -> list[Credentials]:
         async with await psycopg.AsyncConnection.connect(url) as connection:
-            return await desk.add_all(connection, list(devices), actor="tests")
+            return await registration.add_all(connection, list(devices), actor="tests")
 
     # A thread has no loop of its own yet; the caller may be inside of one (a browser's).
     with ThreadPoolExecutor(1) as thread:

@@ -325,12 +325,12 @@ def _translated(error: sqlite3.Error) -> Exception:
 async def opened(folder: Path, *, clock: Clock) -> Buffer:
     buffer = Buffer(folder, clock=clock)
     await buffer.open()
-    if (found := buffer.salvaged) is not None:
+    if (report := buffer.salvaged) is not None:
         log.get("iot-weighvision-agent").error(
             "buffer.salvaged",
-            reason=found.reason,
-            count=found.rows,
-            name=str(found.aside),
-            seq=found.last_seq or 0,
+            reason=report.reason,
+            count=report.rows,
+            name=str(report.damaged_file),
+            seq=report.last_seq or 0,
         )
     return buffer

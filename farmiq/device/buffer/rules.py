@@ -44,12 +44,12 @@ def picture_problem(data: bytes, content_type: str) -> str | None:
         return "an empty picture"
     if len(data) > MAX_PICTURE_BYTES:
         return f"a picture of {len(data)} bytes is larger than {MAX_PICTURE_BYTES}"
-    found = _type_of(data)
-    if found is None:
+    actual_type = _type_of(data)
+    if actual_type is None:
         return "bytes that are no JPEG, PNG or WebP picture"
-    if found != content_type:
-        return f"a picture that is {found} and was called {content_type}"
-    return "a picture that is cut off" if _is_cut_off(data, found) else None
+    if actual_type != content_type:
+        return f"a picture that is {actual_type} and was called {content_type}"
+    return "a picture that is cut off" if _is_cut_off(data, actual_type) else None
 
 
 def _type_of(data: bytes) -> str | None:

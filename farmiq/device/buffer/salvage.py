@@ -37,7 +37,7 @@ _MAX_SINGLE_READS = 200_000
 @dataclass(frozen=True, slots=True)
 class Salvaged:
     reason: str
-    aside: Path
+    damaged_file: Path
     rows: int
     # Rows that could be read and were not what they had been.
     broken: int
@@ -59,10 +59,10 @@ def salvage(path: Path, connect: Connect, *, reason: str) -> Salvaged:
         rows, broken, last_seq = _copy(source, fresh)
     if source != path:
         _remove(source)
-    aside = _name_aside(path)
-    path.rename(aside)
-    _exchange(path, aside)
-    return Salvaged(reason[:300], aside, rows, broken, last_seq)
+    damaged_file = _damaged_name(path)
+    path.rename(damaged_file)
+    _exchange(path, damaged_file)
+    return Salvaged(reason[:300], damaged_file, rows, broken, last_seq)
 
 
 def missing(path: Path, *, used: bool) -> str | None:
@@ -90,14 +90,14 @@ def finish(path: Path) -> None:
     if path.exists():
         _remove(_beside(path, FRESH))
     else:
-        _exchange(path, _name_aside(path))
+        _exchange(path, _damaged_name(path))
 
 
-def _exchange(path: Path, aside: Path) -> None:
+def _exchange(path: Path, damaged: Path) -> None:
     """The old journal goes first: beside the new file it would be taken for the new one's."""
     for end in _PARTS:
         if _beside(path, end).exists():
-            _beside(path, end).rename(_beside(aside, end))
+            _beside(path, end).rename(_beside(damaged, end))
     _beside(path, FRESH).rename(path)
     sync_folder(path.parent)
 
@@ -158,10 +158,12 @@ def _source(path: Path, fresh_path: Path) -> Path:
     return repaired
 
 
-def _name_aside(path: Path) -> Path:
+def _damaged_name(path: Path) -> Path:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     names = (f".damaged-{stamp}{tail}" for tail in ("", *(f"-{n}" for n in range(1, 1000))))
-    return next(aside for name in names if not (aside := _beside(path, name)).exists())
+    return next(
+        damaged_file for name in names if not (damaged_file := _beside(path, name)).exists()
+    )
 
 
 def _beside(path: Path, end: str) -> Path:
@@ -173,13 +175,13 @@ def _remove(path: Path) -> None:
         _beside(path, end).unlink(missing_ok=True)
 
 
-def _readable(aside: Path, table: str, key: str) -> Iterator[dict[str, Any]]:
+def _readable(damaged: Path, table: str, key: str) -> Iterator[dict[str, Any]]:
     """Read from the front until a page fails, from the back until one fails, then one by one."""
     low, high = 0, None
-    for row in _scan(aside, table, key, "asc"):
+    for row in _scan(damaged, table, key, "asc"):
         low = row["_key"]
         yield row
-    for row in _scan(aside, table, key, "desc"):
+    for row in _scan(damaged, table, key, "desc"):
         if row["_key"] <= low:
             return
         high = row["_key"]
@@ -187,17 +189,17 @@ def _readable(aside: Path, table: str, key: str) -> Iterator[dict[str, Any]]:
     if high is None:
         return
     for value in range(low + 1, min(high, low + _MAX_SINGLE_READS)):
-        yield from _scan(aside, table, key, "asc", at=value)
+        yield from _scan(damaged, table, key, "asc", at=value)
 
 
 def _scan(
-    aside: Path, table: str, key: str, order: str, *, at: int | None = None
+    damaged: Path, table: str, key: str, order: str, *, at: int | None = None
 ) -> Iterator[dict[str, Any]]:
     only = f"where {key} = {at:d}" if at is not None else ""
     # The names are our own. `not indexed` because an index may be the damaged part.
     statement = f"select {key} as _key, * from {table} not indexed {only} order by {key} {order}"  # noqa: S608
     try:
-        with contextlib.closing(sqlite3.connect(aside)) as old:
+        with contextlib.closing(sqlite3.connect(damaged)) as old:
             cursor = old.execute(statement)
             names = [column[0] for column in cursor.description]
             while (row := cursor.fetchone()) is not None:
@@ -211,18 +213,18 @@ def _is_intact(row: dict[str, Any]) -> bool:
     return isinstance(raw, bytes) and rules.is_intact(raw, event_id=str(row.get("event_id")))
 
 
-def _restore_meta(aside: Path, fresh: sqlite3.Connection) -> int:
+def _restore_meta(damaged: Path, fresh: sqlite3.Connection) -> int:
     """Continue seq and the running clock after the last values seen anywhere."""
     known: dict[str, Any] = {}
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(aside)) as old:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(damaged)) as old:
         for name in ("last_seq", "ran_s"):
             row = old.execute("select value from meta where name = ?", (name,)).fetchone()
             if row is not None and isinstance(row[0], (int, float)):
                 known[name] = row[0]
-    (most,) = fresh.execute("select max(seq) from events").fetchone()
+    (max_seq,) = fresh.execute("select max(seq) from events").fetchone()
     (latest,) = fresh.execute("select max(kept_s) from events").fetchone()
     (dropped,) = fresh.execute("select coalesce(sum(count), 0) from ledger").fetchone()
-    last_seq = max(int(known.get("last_seq", 0)), int(most or 0))
+    last_seq = max(int(known.get("last_seq", 0)), int(max_seq or 0))
     ran_s = max(float(known.get("ran_s", 0.0)), float(latest or 0.0))
     # The row of a picture may be lost: files without a row are not deleted from here on.
     fresh.execute("insert or replace into meta values ('keep_orphans', 1)")

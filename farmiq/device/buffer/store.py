@@ -77,7 +77,7 @@ def insert(tx: Tx, table: str, **row: Any) -> None:
 
 
 def session(tx: Tx, session_id: str) -> dict[str, Any] | None:
-    return _one(tx, "select * from sessions where session_id = ?", session_id)
+    return _row(tx, "select * from sessions where session_id = ?", session_id)
 
 
 def set_session(tx: Tx, session_id: str, **columns: Any) -> None:
@@ -156,13 +156,13 @@ def has_image(tx: Tx, image_id: str) -> bool:
     return _value(tx, "select 1 from images where image_id = ?", image_id) is not None
 
 
-def is_image_awaited(tx: Tx, session_id: str, *, boot_id: str, kept_after_s: float) -> bool:
+def is_image_awaited(tx: Tx, session_id: str, *, boot_id: str, stored_after_s: float) -> bool:
     """Whether events of this session still wait for one of its pictures."""
     statement = (
         "select 1 from images where session_id = ? and state = 'waiting' and kept_boot = ? "
         "and kept_s > ? limit 1"
     )
-    return _value(tx, statement, session_id, boot_id, kept_after_s) is not None
+    return _value(tx, statement, session_id, boot_id, stored_after_s) is not None
 
 
 _IMAGE = ", ".join(Image.__slots__)
@@ -254,7 +254,7 @@ def settle(tx: Tx, event_id: str, *, state: str, now_s: float, reason: str | Non
 
 
 def event(tx: Tx, event_id: str) -> dict[str, Any] | None:
-    return _one(
+    return _row(
         tx,
         "select seq, event_id, event_type, session_id, state, attempts, reason, topic, raw "
         "from events where event_id = ?",
@@ -346,13 +346,13 @@ def drop_untried(tx: Tx, *, limit: int) -> list[tuple[int, int]]:
     return _drop(tx, statement, limit)
 
 
-def drop_expired(tx: Tx, *, kept_before_s: float, limit: int) -> list[tuple[int, int]]:
+def drop_expired(tx: Tx, *, stored_before_s: float, limit: int) -> list[tuple[int, int]]:
     """Age alone drops nothing: an event is not critical, and had its chance to be sent."""
     return _drop(
         tx,
         "select seq, rank from events where state = 'waiting' and attempts > 0 and rank < 9 "
         "and kept_s < ? order by kept_s limit ?",
-        *(kept_before_s, limit),
+        *(stored_before_s, limit),
     )
 
 
@@ -410,7 +410,7 @@ def _value(tx: Tx, statement: str, *values: Any) -> Any:
     return None if row is None else row[0]
 
 
-def _one(tx: Tx, statement: str, *values: Any) -> dict[str, Any] | None:
+def _row(tx: Tx, statement: str, *values: Any) -> dict[str, Any] | None:
     rows = _all(tx, statement, *values)
     return rows[0] if rows else None
 

@@ -93,7 +93,7 @@ class Writer:
         if session is None or session["settled"]:
             return True
         if store.is_image_awaited(
-            tx, session_id, boot_id=self.boot_id, kept_after_s=now_s - self.limits.patience_s
+            tx, session_id, boot_id=self.boot_id, stored_after_s=now_s - self.limits.patience_s
         ):
             return False
         first, last = session["first_weight_seq"], session["last_weight_seq"]
@@ -186,10 +186,10 @@ class Writer:
 
         It never was an event, so its seq is drawn now: a gap that the ledger explains.
         """
-        found = store.image_to_drop(tx)
-        if found is None:
+        image = store.image_to_drop(tx)
+        if image is None:
             return None
-        image_id, session_id = found
+        image_id, session_id = image
         store.remove_image(tx, image_id)
         store.note_drops(tx, [(store.next_seq(tx), rules.LOOSE_PICTURE)], reason="picture_bytes")
         if session_id is not None:
@@ -224,7 +224,7 @@ class Writer:
         crash.here("agent.in_compact")
         week_ago_s = now_s - 7 * max(limits.stored_s, 86_400)
         rejected = store.purge_settled(tx, "refused", before_s=week_ago_s, limit=_PORTION)
-        expired = store.drop_expired(tx, kept_before_s=now_s - limits.age_s, limit=_PORTION)
+        expired = store.drop_expired(tx, stored_before_s=now_s - limits.age_s, limit=_PORTION)
         store.note_drops(tx, expired, reason="no receipt in time")
         sessions = store.purge_sessions(
             tx,

@@ -1,6 +1,6 @@
 """The camera: one picture on request, by HTTP snapshot or from a device of this machine (V4L2).
 
-    farmiq agent --take()--> [camera] --HTTP GET | V4L2--> Shot, or CameraError with the reason
+    farmiq agent --take()--> [camera] --HTTP GET | V4L2--> CameraImage or CameraError
 
 A picture is checked before it is used (WV-02): its bytes name its type, and it decodes to its end.
 Pictures that others put into a folder come from `folder.py`.
@@ -43,7 +43,7 @@ class PassingError(CameraError):
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
+class CameraImage:
     data: bytes
     content_type: ContentType
     width: int
@@ -53,16 +53,16 @@ class Shot:
 
 
 class Camera(Protocol):
-    async def take(self) -> Shot:
+    async def take(self) -> CameraImage:
         """A picture of now. Raises CameraError."""
 
-    async def confirm(self, shot: Shot) -> None:
+    async def confirm(self, shot: CameraImage) -> None:
         """The picture is stored and is not needed any more."""
 
     async def close(self) -> None: ...
 
 
-def decode(data: bytes, *, captured_at: datetime, path: Path | None = None) -> Shot:
+def decode(data: bytes, *, captured_at: datetime, path: Path | None = None) -> CameraImage:
     """The picture in these bytes. Raises CameraError unless it is a whole jpeg, png or webp."""
     if not data:
         raise CameraError("the picture is empty")
@@ -77,7 +77,7 @@ def decode(data: bytes, *, captured_at: datetime, path: Path | None = None) -> S
     except DecoderGoneError as error:
         raise PassingError(f"the picture was not looked at: {error}") from None
     size = facts["width_px"], facts["height_px"]
-    return Shot(data, facts["mime_type"], *size, captured_at, path)
+    return CameraImage(data, facts["mime_type"], *size, captured_at, path)
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Snapshot:
         # The environment's proxies are for the internet, not for a camera.
         self._client = httpx2.AsyncClient(timeout=self.timeout_s, trust_env=False)
 
-    async def take(self) -> Shot:
+    async def take(self) -> CameraImage:
         try:
             async with asyncio.timeout(self.timeout_s):
                 data = await self._get()
@@ -106,7 +106,7 @@ class Snapshot:
             raise CameraError(f"no answer: {str(error) or type(error).__name__}") from None
         return await asyncio.to_thread(decode, data, captured_at=datetime.now(UTC))
 
-    async def confirm(self, shot: Shot) -> None:
+    async def confirm(self, shot: CameraImage) -> None:
         """It has no other copy."""
 
     async def close(self) -> None:
@@ -148,7 +148,7 @@ class Video:
     # else, and no second call goes to a device that has not answered the first.
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "camera"))
 
-    async def take(self) -> Shot:
+    async def take(self) -> CameraImage:
         frame = asyncio.get_running_loop().run_in_executor(self._thread, self._frame)
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -157,7 +157,7 @@ class Video:
             raise CameraError(f"no picture within {self.timeout_s:g} s") from None
         return await asyncio.to_thread(decode, data, captured_at=at)
 
-    async def confirm(self, shot: Shot) -> None:
+    async def confirm(self, shot: CameraImage) -> None:
         """It has no other copy."""
 
     async def close(self) -> None:

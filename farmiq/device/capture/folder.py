@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from farmiq.device.capture import camera
-from farmiq.device.capture.camera import CameraError, PassingError, PoisonError, Shot
+from farmiq.device.capture.camera import CameraError, CameraImage, PassingError, PoisonError
 from farmiq.messages import kinds
 from farmiq.plumbing import log
 
@@ -48,7 +48,7 @@ class Folder:
     # How often a file broke the decoder, and after how many scans it is tried again.
     _broke_decoder: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    async def take(self) -> Shot:
+    async def take(self) -> CameraImage:
         before = await asyncio.to_thread(self._list)
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -58,7 +58,7 @@ class Folder:
                 f"no new picture in {self.path} within {self.timeout_s:g} s"
             ) from None
 
-    async def next(self, *, ignoring: Mapping[str, Mark] = _NOTHING) -> Shot:
+    async def next(self, *, ignoring: Mapping[str, Mark] = _NOTHING) -> CameraImage:
         """The oldest whole picture that was not taken yet; waits for one. Raises CameraError."""
         while True:
             shot = await asyncio.to_thread(self._scan, ignoring)
@@ -66,12 +66,12 @@ class Folder:
                 return shot
             await asyncio.sleep(self.scan_s)
 
-    async def confirm(self, shot: Shot) -> None:
+    async def confirm(self, shot: CameraImage) -> None:
         """The picture is stored: its file goes to done/."""
         if shot.path is not None and await asyncio.to_thread(self._is_same, shot.path):
             await asyncio.to_thread(self._move, shot.path, DONE)
 
-    def give_back(self, shot: Shot) -> None:
+    def give_back(self, shot: CameraImage) -> None:
         """It was not stored: the next call takes it again."""
         if shot.path is not None:
             self._given.pop(shot.path.name, None)
@@ -96,7 +96,7 @@ class Folder:
             raise CameraError(f"{self.path} cannot be read: {error.strerror}") from None
         return {name: (mtime, size) for mtime, name, size in sorted(files)}
 
-    def _scan(self, ignoring: Mapping[str, Mark]) -> Shot | None:
+    def _scan(self, ignoring: Mapping[str, Mark]) -> CameraImage | None:
         listed = self._list()
         self._seen = {
             name: (mark, self._seen[name][1] + 1 if self._rests(name, mark) else 0)
@@ -129,7 +129,7 @@ class Folder:
     def _rests(self, name: str, mark: Mark) -> bool:
         return name in self._seen and self._seen[name][0] == mark
 
-    def _read(self, name: str, mark: Mark, scans: int) -> Shot | None:
+    def _read(self, name: str, mark: Mark, scans: int) -> CameraImage | None:
         path = self.path / name
         written_at = _moment(mark[0])
         try:

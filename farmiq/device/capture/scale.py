@@ -78,13 +78,13 @@ class Received:
 
 @dataclass
 class Scale:
-    """`away` is why nothing comes, None while something does."""
+    """`offline_reason`: why nothing comes, None while something does."""
 
     port: Port
     parse: Parse
     silent_s: float = 10.0
     backoff: Backoff = field(default_factory=lambda: Backoff(base_s=0.2, cap_s=10.0))
-    away: str | None = "not opened yet"
+    offline_reason: str | None = "not opened yet"
     lines: int = 0
     malformed: int = 0
     overrun: int = 0
@@ -123,7 +123,7 @@ class Scale:
             try:
                 await self._listen_once(queue)
             except (OSError, ValueError, termios.error) as error:
-                self._set_away(_reason(error))
+                self._set_offline(_reason(error))
             await self.backoff.wait()
 
     async def _listen_once(self, queue: asyncio.Queue[Received]) -> None:
@@ -146,19 +146,19 @@ class Scale:
                 log.get(_NAME).warning(
                     "scale.malformed", reason=received.reading.reason, count=self.malformed
                 )
-        if self.away is not None:
+        if self.offline_reason is not None:
             log.get(_NAME).info("scale.connected", name=str(self.port))
-        self.away = None
+        self.offline_reason = None
         self.last = received
         if queue.full():
             queue.get_nowait()
             self.overrun += 1
         queue.put_nowait(received)
 
-    def _set_away(self, reason: str) -> None:
-        if self.away != reason:
+    def _set_offline(self, reason: str) -> None:
+        if self.offline_reason != reason:
             log.get(_NAME).warning("scale.away", name=str(self.port), reason=reason)
-        self.away = reason
+        self.offline_reason = reason
 
 
 def is_worth_a_line(count: int) -> bool:

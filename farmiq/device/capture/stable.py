@@ -227,8 +227,8 @@ def _empty(state: State, kg: float, now: float, limits: Limits) -> Step:
         arrived = replace(state, phase="settling", since=now, reported_at=now, window=())
         return arrived, (Arrived(),)
     passed_s = min(max(0.0, now - state.reported_at), limits.gap_s)
-    most = limits.zero_kg_per_s * passed_s
-    zero = state.zero_kg + min(max(kg, -most), most)
+    max_step = limits.zero_kg_per_s * passed_s
+    zero = state.zero_kg + min(max(kg, -max_step), max_step)
     zero = min(max(zero, -limits.zero_kg), limits.zero_kg)
     return replace(state, zero_kg=zero, reported_at=now), ()
 

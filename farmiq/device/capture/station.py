@@ -1,7 +1,7 @@
 """The station's driver: scale and camera feed the pure machines, the recorder stores the results.
 
-scale --Received--> stable --Arrived, Settled, …--> weighing --Begin, Weigh, Keep, …--> recorder
-                                                     └--TakePicture--> camera --Shot--> weighing
+scale --Received--> stable --Arrived, Settled, …--> weighing --Begin, StorePicture, …--> recorder
+                                         └--TakePicture--> camera --CameraImage--> weighing
 clock or folder --> Station.photograph --of a session, with a weight, or alone--> recorder
 
 The camera works beside the scale: while a picture is taken, weights still come. A capture that the
@@ -18,7 +18,7 @@ from uuid import UUID
 
 from farmiq.device.buffer.recorder import Picture, Recorder, RejectedError
 from farmiq.device.capture import stable, weighing
-from farmiq.device.capture.camera import Camera, CameraError, Shot
+from farmiq.device.capture.camera import Camera, CameraError, CameraImage
 from farmiq.device.capture.folder import Folder
 from farmiq.device.capture.indicator import Reading
 from farmiq.device.capture.scale import Received, Scale, is_worth_a_line
@@ -27,7 +27,7 @@ from farmiq.device.capture.weighing import (
     Begin,
     Cancel,
     Finish,
-    Keep,
+    StorePicture,
     TakePicture,
     Weigh,
     Weighing,
@@ -54,8 +54,8 @@ class Station:
     session_id: UUID | None = None
     finished: int = 0
     cancelled: int = 0
-    _taking: "asyncio.Task[Shot] | None" = None
-    _shot: Shot | None = None
+    _taking: "asyncio.Task[CameraImage] | None" = None
+    _shot: CameraImage | None = None
 
     # --- phase 1: sessions of single animals
 
@@ -66,7 +66,7 @@ class Station:
                 while True:
                     received = await receive()
                     self.recorder.health.scale_ok = (
-                        scale.away is None and not self.watched.occupied_reported
+                        scale.offline_reason is None and not self.watched.occupied_reported
                     )
                     await self.handle(received)
             except Exception:
@@ -117,13 +117,13 @@ class Station:
             case Weigh():
                 if self.session_id is not None:
                     await self._record_weight(self.session_id, action.weight_kg, self.now())
-            case Keep():
+            case StorePicture():
                 await self._record_picture()
             case Finish() | Cancel():
                 await self._end(action)
         return True
 
-    async def _take(self) -> Shot:
+    async def _take(self) -> CameraImage:
         if self.camera is None:
             raise CameraError("there is no camera (AGENT_CAMERA_URL)")
         return await self.camera.take()
@@ -135,7 +135,7 @@ class Station:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def _taken(self, task: "asyncio.Task[Shot]") -> weighing.Event:
+    def _taken(self, task: "asyncio.Task[CameraImage]") -> weighing.Event:
         self._taking = None
         try:
             self._shot = self._stamped(task.result())
@@ -143,7 +143,7 @@ class Station:
             self._camera_failed(error)
             return weighing.NoPicture(str(error))
         self.recorder.health.camera_ok = True
-        return weighing.Pictured()
+        return weighing.PictureTaken()
 
     async def _begin(self, action: Begin) -> bool:
         session_id = ids.new()
@@ -219,7 +219,7 @@ class Station:
                 folder.give_back(shot)
                 await backoff.wait()
 
-    async def _record(self, shot: Shot, *, with_weight: bool) -> None:
+    async def _record(self, shot: CameraImage, *, with_weight: bool) -> None:
         """Where the picture belongs. Raises RejectedError."""
         steady_kg, session_id = self.watched.steady_kg, self.session_id
         match weighing.placement(session_id, steady_kg, with_weight=with_weight):
@@ -244,7 +244,7 @@ class Station:
         """The agent's time; nothing is decided by it."""
         return self.recorder.buffer.now()
 
-    def _stamped(self, shot: Shot) -> Shot:
+    def _stamped(self, shot: CameraImage) -> CameraImage:
         """A picture of now has the agent's time, as the weights have; a file has its own."""
         return shot if shot.path else replace(shot, captured_at=self.now())
 
@@ -253,7 +253,7 @@ class Station:
         log.get(_NAME).warning("camera.failed", reason=str(error), **fields)
 
     async def _open(
-        self, session_id: UUID, weight_kg: float | None, shot: Shot | None, at: datetime
+        self, session_id: UUID, weight_kg: float | None, shot: CameraImage | None, at: datetime
     ) -> None:
         await self.recorder.open(
             session_id,
@@ -272,7 +272,7 @@ class Station:
         close = partial(self.recorder.close, session_id, final_weight_kg=weight_kg, at=at)
         await self.recorder.pending.write(session_id, close)
 
-    async def _confirm(self, shot: Shot | None) -> None:
+    async def _confirm(self, shot: CameraImage | None) -> None:
         """Tell the camera that the picture is stored."""
         if shot is not None and self.camera is not None:
             await self.camera.confirm(shot)
@@ -285,6 +285,6 @@ def _sample(received: Received | None) -> stable.Sample | None:
     return stable.Sample(reading.weight_kg, reading.stable, reading.overload)
 
 
-def _picture(shot: Shot, session_id: UUID | None) -> Picture:
+def _picture(shot: CameraImage, session_id: UUID | None) -> Picture:
     """As the recorder takes it; each call makes another one."""
     return Picture(ids.new(), session_id, shot.content_type, shot.data, shot.captured_at)

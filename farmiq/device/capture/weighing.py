@@ -2,7 +2,7 @@
 
 (weighing, event, now) → (weighing, actions)
 
-    idle ─Arrived─> settling ─Settled: TakePicture─> reference ─Pictured: Begin, Weigh─> open ─┐
+    idle ─Arrived─> settling ─Settled: TakePicture─> reference ─PictureTaken: Begin, Weigh─> open ─┐
      ▲                  │                                │                                     │
      └──────────────────┴─ Left, GaveUp, Crowded ────────┴─ Cancel ── or, complete: Finish ────┘
 
@@ -33,7 +33,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Pictured:
+class PictureTaken:
     """The requested picture is there."""
 
 
@@ -52,7 +52,7 @@ class TimePassed:
     """Nothing happened."""
 
 
-Event = stable.Effect | Pictured | NoPicture | NotStored | TimePassed
+Event = stable.Effect | PictureTaken | NoPicture | NotStored | TimePassed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Weigh:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class StorePicture:
     """The picture that was just taken belongs to the session."""
 
 
@@ -88,7 +88,7 @@ class Cancel:
     reason: str
 
 
-Action = TakePicture | Begin | Weigh | Keep | Finish | Cancel
+Action = TakePicture | Begin | Weigh | StorePicture | Finish | Cancel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ Step = tuple[Weighing, tuple[Action, ...]]
 
 
 def step(weighing: Weighing, event: Event, now: float, rules: Rules) -> Step:
-    if isinstance(event, (Pictured, NoPicture)):
+    if isinstance(event, (PictureTaken, NoPicture)):
         weighing = replace(weighing, picture_requested=False)
     if isinstance(event, NotStored):
         return _over(weighing), ()
@@ -147,7 +147,7 @@ def _settling(weighing: Weighing, event: Event, now: float, rules: Rules) -> Ste
 
 def _reference(weighing: Weighing, event: Event, now: float, rules: Rules) -> Step:
     match event:
-        case Pictured():
+        case PictureTaken():
             started = replace(weighing, phase="open", since=now, weights=1, pictures=1)
             kg = weighing.weight_kg
             return _if_complete(started, (Begin(kg, pictured=True), Weigh(kg)), rules)
@@ -174,9 +174,9 @@ def _open(weighing: Weighing, event: Event, now: float, rules: Rules) -> Step:
                 weighed, request = _request_picture(weighed)
                 actions += request
             return _if_complete(weighed, actions, rules)
-        case Pictured():
+        case PictureTaken():
             pictured = replace(weighing, pictures=weighing.pictures + 1)
-            return _if_complete(pictured, (Keep(),), rules)
+            return _if_complete(pictured, (StorePicture(),), rules)
         case stable.Crowded():
             return _over(weighing), (Cancel(_reason(event)),)
         case stable.Left() | stable.GaveUp():

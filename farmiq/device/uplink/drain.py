@@ -68,7 +68,7 @@ class SendGate:
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class InFlight:
     seq: int
     sent_at: float
     attempts: int
@@ -91,7 +91,7 @@ class Drain:
     settled_at: float = 0.0
     last_receipt_at: datetime | None = None
     connected_at: float | None = None
-    _in_flight: dict[str, Flight] = field(default_factory=dict)
+    _in_flight: dict[str, InFlight] = field(default_factory=dict)
     _confirmed: list[tuple[int, str]] = field(default_factory=list)
     wakeup: Wakeup = field(default_factory=Wakeup)
     _has_confirmed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -125,7 +125,7 @@ class Drain:
                 await self._wait_for_slot(event)
                 if broker.problem() is not None:
                     break
-                self._in_flight[event.event_id] = Flight(
+                self._in_flight[event.event_id] = InFlight(
                     event.seq, self.buffer.clock.mono(), event.attempts
                 )
                 group.create_task(self._publish(broker, event))
@@ -193,13 +193,17 @@ class Drain:
         try:
             topic = topics.parse(message.topic)
             body = envelope.read(message.payload)
-            found = receipt.read(body.payload) if isinstance(topic, topics.ReceiptTopic) else None
+            stored_receipt = (
+                receipt.read(body.payload) if isinstance(topic, topics.ReceiptTopic) else None
+            )
         except check.DECODE_ERRORS as error:
             log.get(NAME).warning("drain.odd_message", reason=str(error)[:200])
             return
-        if found is not None:
-            outcome: dict[str, str | None] = {str(event_id): None for event_id in found.event_ids}
-            outcome |= {str(event.event_id): event.reason for event in found.rejected}
+        if stored_receipt is not None:
+            outcome: dict[str, str | None] = {
+                str(event_id): None for event_id in stored_receipt.event_ids
+            }
+            outcome |= {str(event.event_id): event.reason for event in stored_receipt.rejected}
             await self._settle(outcome)
             self.last_receipt_at = self.buffer.now()
         elif isinstance(topic, topics.CommandTopic):

@@ -25,7 +25,7 @@ NAME = "iot-weighvision-agent"
 TICK_S = 1.0
 GOODBYE_S = 2.0
 # The client's text begins so when the broker answered, and refused.
-_REFUSED = ("broker: refused:", "broker: subscription refused:")
+_REJECTED = ("broker: refused:", "broker: subscription refused:")
 
 
 class Heartbeat:
@@ -40,11 +40,12 @@ class Heartbeat:
         self._started_at = buffer.clock.mono()
         self._depth = self._failed = 0
         self._broker: mqtt.Client | None = None
-        if (found := buffer.salvaged) is not None:
+        if (salvaged := buffer.salvaged) is not None:
             self.alarm(
                 status.BUFFER_SALVAGED,
-                f"the buffer was damaged ({found.reason}); {found.rows} rows were salvaged, "
-                f"{found.broken} were not; the old file is {found.aside.name}{_seq_text(found)}",
+                f"the buffer was damaged ({salvaged.reason}); {salvaged.rows} rows were salvaged, "
+                f"{salvaged.broken} were not; the old file is {salvaged.damaged_file.name}"
+                f"{_seq_text(salvaged)}",
             )
 
     @property
@@ -101,7 +102,7 @@ class Heartbeat:
             advice = "`farmiq agent status` shows them, `farmiq agent buffer redrive` tries again"
             for name, count, text in (
                 (status.UPLOADS_FAILED, counts["pictures_failed"], "pictures failed"),
-                (status.EVENTS_REFUSED, counts["refused"], "events were refused"),
+                (status.EVENTS_REJECTED, counts["refused"], "events were refused"),
             ):
                 self.alarm(name, f"{count} {text}; {advice}" if count else None)
         await self._recorder.check_room()
@@ -111,10 +112,10 @@ class Heartbeat:
         """A refused login is for a person to fix; the alarm stays between two attempts."""
         problem = broker.problem()
         if problem is None:
-            self.alarm(status.LOGIN_REFUSED, None)
-        elif problem.startswith(_REFUSED):
+            self.alarm(status.LOGIN_REJECTED, None)
+        elif problem.startswith(_REJECTED):
             self.alarm(
-                status.LOGIN_REFUSED,
+                status.LOGIN_REJECTED,
                 f"{problem}; user and password of AGENT_MQTT_URL, or tenant, farm, barn and device "
                 "are not those the device was added with (with --receipts): `farmiq device`",
             )
@@ -180,9 +181,9 @@ class Heartbeat:
         )
 
 
-def _seq_text(found: salvage.Salvaged) -> str:
-    if found.last_seq is not None:
-        return f"; seq goes on behind {found.last_seq}"
+def _seq_text(salvaged: salvage.Salvaged) -> str:
+    if salvaged.last_seq is not None:
+        return f"; seq goes on behind {salvaged.last_seq}"
     return (
         "; how far seq had come is lost: it begins anew at 1, the edge may flag it. Files in "
         "pictures/ that no row names are kept"

@@ -139,14 +139,14 @@ class Uploads:
         self.unavailable = outcome.reason if isinstance(outcome, Unavailable) else None
         match outcome:
             case Stored():
-                self.alarm(status.TOKEN_REFUSED, None)
+                self.alarm(status.TOKEN_REJECTED, None)
                 await self._uploaded(image)
             case Unavailable(reason):
                 log.get(NAME).warning("upload.away", reason=reason, trace_id=image.trace_id)
                 if outcome.unauthorized:
                     await self._unauthorized(image, reason)
             case Rejected(reason):
-                self.alarm(status.TOKEN_REFUSED, None)
+                self.alarm(status.TOKEN_REJECTED, None)
                 await self._count_failure(image, reason, final=False)
             case Lost(reason):
                 await self._count_failure(image, reason, final=True)
@@ -164,7 +164,7 @@ class Uploads:
     async def _unauthorized(self, image: Image, reason: str) -> None:
         """It counts against no picture; but this one lets others pass for a while."""
         self.alarm(
-            status.TOKEN_REFUSED,
+            status.TOKEN_REJECTED,
             f"the media store answers {reason}: check AGENT_TOKEN and AGENT_EDGE_URL "
             "(`farmiq device rotate` gives a new token)",
         )

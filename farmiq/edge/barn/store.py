@@ -1,4 +1,4 @@
-"""Barn records' SQL at the edge."""
+"""SQL of barn records at the edge."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from farmiq.plumbing import db
 
 
 async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:
-    """Keep the records; returns the events of those that were new. The bus says it as MQTT did."""
-    said: list[BarnRecordCreated] = [each.payload for each in arrivals]
+    """Store the records; return the events of the new ones, as they came."""
+    payloads: list[BarnRecordCreated] = [arrival.payload for arrival in arrivals]
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
@@ -27,27 +27,27 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEven
             on conflict do nothing
             returning tenant_id, event_id
         """),
-        [each.event.event_id for each in arrivals],
-        [each.place.tenant_id for each in arrivals],
-        [each.place.farm_id for each in arrivals],
-        [each.place.barn_id for each in arrivals],
-        [each.place.device_id for each in arrivals],
-        [one.record_id for one in said],
-        [one.record_type for one in said],
-        [None if isinstance(one.value, str) else one.value for one in said],
-        [one.value if isinstance(one.value, str) else None for one in said],
-        [one.unit for one in said],
-        [one.recorded_by_ref for one in said],
-        [one.recorded_at for one in said],
-        [each.event.occurred_at for each in arrivals],
-        [each.clock_suspect for each in arrivals],
+        [arrival.event.event_id for arrival in arrivals],
+        [arrival.place.tenant_id for arrival in arrivals],
+        [arrival.place.farm_id for arrival in arrivals],
+        [arrival.place.barn_id for arrival in arrivals],
+        [arrival.place.device_id for arrival in arrivals],
+        [payload.record_id for payload in payloads],
+        [payload.record_type for payload in payloads],
+        [None if isinstance(payload.value, str) else payload.value for payload in payloads],
+        [payload.value if isinstance(payload.value, str) else None for payload in payloads],
+        [payload.unit for payload in payloads],
+        [payload.recorded_by_ref for payload in payloads],
+        [payload.recorded_at for payload in payloads],
+        [arrival.event.occurred_at for arrival in arrivals],
+        [arrival.clock_suspect for arrival in arrivals],
     )
     new = {(tenant_id, event_id) for tenant_id, event_id in rows}
-    return [each.event for each in arrivals if each.key in new]
+    return [arrival.event for arrival in arrivals if arrival.key in new]
 
 
-async def forget(tx: db.Connection, *, days: float, most: int) -> int:
-    """Delete records that came so many days ago and that the cloud has."""
+async def purge(tx: db.Connection, *, days: float, max_rows: int) -> int:
+    """Delete old records that the cloud has."""
     cursor = await tx.execute(
         """
         delete from barn_records where ctid = any(array(
@@ -55,6 +55,6 @@ async def forget(tx: db.Connection, *, days: float, most: int) -> int:
           where stored_at < (select fn_now()) - %s * interval '1 day'
             and not fn_unsynced(event_id) limit %s))
         """,
-        (days, most),
+        (days, max_rows),
     )
     return cursor.rowcount

@@ -16,9 +16,15 @@ from pydantic import Field, PlainValidator
 from farmiq import api
 from farmiq.api import At, BodyOf, JsonBody
 from farmiq.edge import access
-from farmiq.edge.devices import desk, entry, store
-from farmiq.edge.devices.desk import MAX_TTL_S
-from farmiq.edge.devices.entry import MAX_HEARTBEAT_S, MAX_TEXT
+from farmiq.edge.devices import registration, store
+from farmiq.edge.devices.device import (
+    MAX_HEARTBEAT_S,
+    MAX_TEXT,
+    InvalidDeviceError,
+    is_id,
+    parse_device,
+)
+from farmiq.edge.devices.registration import MAX_TTL_S
 from farmiq.messages.ids import Id
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
@@ -52,7 +58,7 @@ def _parse_cursor(text: str) -> Position:
         tenant_id, device_id = json.loads(base64.urlsafe_b64decode(text.encode()))
     except (ValueError, TypeError, binascii.Error, RecursionError):
         tenant_id = device_id = None
-    if not all(isinstance(one, str) and entry.is_id(one) for one in (tenant_id, device_id)):
+    if not all(isinstance(part, str) and is_id(part) for part in (tenant_id, device_id)):
         raise ValueError("is not what an earlier page gave as `next`")
     return Position(tenant_id, device_id)
 
@@ -186,10 +192,10 @@ class DeviceRevoked(api.Model):
     revoked: bool
 
 
-# Fields are read as people write them: an empty text is none, and "yes" is true.
+# Fields are parsed as people write them: an empty text is none, and "yes" is true.
 DeviceBody = BodyOf(NewDevice, max_bytes=MAX_BYTES)
 CommandBody = BodyOf(NewCommand, max_bytes=MAX_BYTES)
-NOT_THERE = {404: "NOT_FOUND: no such device, or no such command of it."}
+NOT_FOUND = {404: "NOT_FOUND: no such device, or no such command of it."}
 
 
 class Api:
@@ -197,7 +203,7 @@ class Api:
         self.pool = pool
 
     def add_to(self, app: FastAPI) -> None:
-        one = ROUTE + "/{tenant_id}/{device_id}"
+        device_route = ROUTE + "/{tenant_id}/{device_id}"
         app.add_api_route(
             ROUTE,
             self.ls,
@@ -216,47 +222,47 @@ class Api:
             responses=api.errors({409: "CONFLICT: the name, or the station, is another device's."}),
         )
         app.add_api_route(
-            one,
+            device_route,
             self.show,
             summary="One device (viewer)",
             response_model=OneDevice,
             response_description="The device.",
-            responses=api.errors(NOT_THERE),
+            responses=api.errors(NOT_FOUND),
         )
         app.add_api_route(
-            f"{one}/revoke",
+            f"{device_route}/revoke",
             self.revoke,
             methods=["POST"],
             summary="Cut a device off (admin)",
             response_description="It is cut off.",
-            responses=api.errors(NOT_THERE),
+            responses=api.errors(NOT_FOUND),
         )
         app.add_api_route(
-            f"{one}/rotate",
+            f"{device_route}/rotate",
             self.rotate,
             methods=["POST"],
             summary="Another secret (admin)",
             response_model=DeviceLogin,
             response_description="How it connects from now on.",
-            responses=api.errors(NOT_THERE),
+            responses=api.errors(NOT_FOUND),
         )
         app.add_api_route(
-            f"{one}/commands",
+            f"{device_route}/commands",
             self.command,
             methods=["POST"],
             summary="Tell a device to do something (operator)",
             status_code=202,
             response_model=QueuedCommand,
             response_description="It is queued.",
-            responses=api.errors(NOT_THERE),
+            responses=api.errors(NOT_FOUND),
         )
         app.add_api_route(
-            f"{one}/commands/{{command_id}}",
+            f"{device_route}/commands/{{command_id}}",
             self.show_command,
             summary="What became of a command (viewer)",
             response_model=QueuedCommand,
             response_description="The command.",
-            responses=api.errors(NOT_THERE),
+            responses=api.errors(NOT_FOUND),
         )
 
     async def ls(self, caller: access.Viewer, query: Annotated[DeviceFilter, Query()]) -> Any:
@@ -276,33 +282,33 @@ class Api:
     async def show(self, caller: access.Viewer, tenant_id: str, device_id: str) -> Any:
         key = _key(caller, tenant_id, device_id)
         async with self._transaction() as tx:
-            found = await store.one(tx, key)
+            device = await store.show(tx, key)
             commands = await store.commands_of(tx, key, limit=20)
-        if found is None:
+        if device is None:
             raise HttpError(404, f"no device {key[1]!r} of tenant {key[0]!r} is known")
-        return {**found, "commands": commands}
+        return {**device, "commands": commands}
 
     async def add(
         self, caller: access.Admin, body: Annotated[JsonBody[NewDevice], Depends(DeviceBody)]
     ) -> Any:
         written = await body.read_object()
         async with self._transaction() as tx:
-            device = entry.read(written)
+            device = parse_device(written)
             caller.tenant(device.tenant_id)
-            made = await desk.add(tx, device, actor=caller.name)
-        return made.as_json()
+            issued = await registration.add(tx, device, actor=caller.name)
+        return issued.as_json()
 
     async def revoke(self, caller: access.Admin, tenant_id: str, device_id: str) -> DeviceRevoked:
         key = _key(caller, tenant_id, device_id)
         async with self._transaction() as tx:
-            await desk.revoke(tx, key, actor=caller.name)
+            await registration.revoke(tx, key, actor=caller.name)
         return DeviceRevoked(revoked=True)
 
     async def rotate(self, caller: access.Admin, tenant_id: str, device_id: str) -> Any:
         key = _key(caller, tenant_id, device_id)
         async with self._transaction() as tx:
-            made = await desk.rotate(tx, key, actor=caller.name)
-        return made.as_json()
+            issued = await registration.rotate(tx, key, actor=caller.name)
+        return issued.as_json()
 
     async def command(
         self,
@@ -311,10 +317,10 @@ class Api:
         device_id: str,
         body: Annotated[JsonBody[NewCommand], Depends(CommandBody)],
     ) -> Any:
-        wanted = _command(await body.read_object())
+        new_command = _command(await body.read_object())
         key = _key(caller, tenant_id, device_id)
         async with self._transaction() as tx:
-            command_id = await desk.command(tx, key, actor=caller.name, **wanted)
+            command_id = await registration.command(tx, key, actor=caller.name, **new_command)
             return await store.command(tx, command_id)
 
     async def show_command(
@@ -322,22 +328,22 @@ class Api:
     ) -> Any:
         key = _key(caller, tenant_id, device_id)
         async with self._transaction() as tx:
-            found = await store.command(tx, command_id)
-        if found is None or (found["tenant_id"], found["device_id"]) != key:
+            command = await store.command(tx, command_id)
+        if command is None or (command["tenant_id"], command["device_id"]) != key:
             raise HttpError(404, f"device {key[1]!r} has no command {command_id}")
-        return found
+        return command
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[db.Connection]:
-        """What the registry raises, as an HTTP error; a database that is away is 503."""
+        """Turn errors of the registry into HTTP errors; an unavailable database is 503."""
         try:
             async with db.transaction(self.pool) as tx:
                 yield tx
-        except entry.Wrong as error:
+        except InvalidDeviceError as error:
             raise api.invalid(*error.reasons) from None
-        except desk.NotThere as error:
+        except registration.UnknownDeviceError as error:
             raise HttpError(404, str(error)) from None
-        except desk.Taken as error:
+        except registration.DeviceExistsError as error:
             raise HttpError(409, str(error)) from None
         except db.UNAVAILABLE as error:
             raise HttpError(503, "the edge's database is away", retry_after_s=5) from error
@@ -346,24 +352,28 @@ class Api:
 def _key(caller: access.Caller, *key: str) -> store.Key:
     tenant_id, device_id = key
     caller.tenant(tenant_id)
-    if not all(entry.is_id(part) for part in key):
+    if not all(is_id(part) for part in key):
         raise HttpError(404, "no device can have this name")
     return tenant_id, device_id
 
 
-def _command(said: dict[str, Any]) -> dict[str, Any]:
-    wrong = [
+def _command(fields: dict[str, Any]) -> dict[str, Any]:
+    problems = [
         (name, "is not a field of a command")
-        for name in said
+        for name in fields
         if name not in ("name", "args", "ttl_s")
     ]
-    name, args, ttl_s = said.get("name"), said.get("args", {}), said.get("ttl_s", DEFAULT_TTL_S)
+    name, args, ttl_s = (
+        fields.get("name"),
+        fields.get("args", {}),
+        fields.get("ttl_s", DEFAULT_TTL_S),
+    )
     if not isinstance(name, str):
-        wrong.append(("name", "is missing, or no text"))
+        problems.append(("name", "is missing, or no text"))
     if not isinstance(args, dict):
-        wrong.append(("args", "is not an object"))
+        problems.append(("args", "is not an object"))
     if not isinstance(ttl_s, int) or isinstance(ttl_s, bool):
-        wrong.append(("ttl_s", "is not a whole number"))
-    if wrong:
-        raise api.invalid(*wrong)
+        problems.append(("ttl_s", "is not a whole number"))
+    if problems:
+        raise api.invalid(*problems)
     return {"name": name, "args": args, "ttl_s": ttl_s}

@@ -1,23 +1,45 @@
-"""The broker: who may connect is as the registry says, what it keeps is bounded and watched."""
+"""The broker at the edge: its users follow the registry, its floods and rejections become alerts.
 
+The broker serves all logins in one order: one that sends faster than ingress stores makes the
+others wait. So the login of such a device is paused for some time. Nothing is lost: what the broker
+has acknowledged is stored, and a QoS 1 client sends the rest later.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import httpx2
+import prometheus_client
 
 from farmiq.config import EdgeSettings
 from farmiq.config.settings import secret
 from farmiq.edge import alerts
+from farmiq.edge.alerts import Alert
 from farmiq.edge.devices import permissions, store
+from farmiq.edge.devices.device import Device
 from farmiq.nats_users import Account
-from farmiq.plumbing import broker_store, db, mqtt, nats_jwt
-from farmiq.plumbing.broker_callout import Callout, not_anothers, own_client_id
+from farmiq.plumbing import broker_store, db, flood, mqtt, nats_jwt
+from farmiq.plumbing.broker_callout import CLIENT_ID, SESSIONS, Callout, not_anothers, own_client_id
+from farmiq.plumbing.broker_log import FORM, LOGIN, PERMISSION, RETAINED, TAKEOVER, Refusal
 from farmiq.plumbing.broker_store import Store
 from farmiq.plumbing.broker_users import Users
+from farmiq.plumbing.flood import Flow, Pause
 
-STORE_KIND = "broker.store"
-# The client id of gateways that ran before ids were made up.
+STORE_KIND, FLOOD_KIND = "broker.store", "device.flood"
+# The client id of gateways before ids were generated.
 GATEWAY = "edge-ingress-gateway"
+# A rejected client chooses its name: so many senders get their own alert in one round.
+MAX_SENDERS = 50
+OTHERS = "others"
+# A client took over its own session.
+BACK = "broker.back"
+
+PAUSES = prometheus_client.Counter(
+    "farmiq_devices_pauses_total", "Times that a device's login was paused because it flooded"
+)
 
 
 def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -> Users:
@@ -29,14 +51,14 @@ def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -
 
 
 def callout(pool: db.Pool, settings: EdgeSettings, web: httpx2.AsyncClient) -> Callout | None:
-    """Answers the broker who may connect, if it asks."""
+    """Answers the broker who may connect, if it is configured so."""
     url, key_file = secret(settings.broker_callout_url), settings.broker_callout_key_file
     monitor_url = settings.broker_monitor_url
     if url is None or key_file is None or monitor_url is None:
         return None
 
     async def load(tx: db.Connection) -> list[Account]:
-        return [permissions.account(each) for each in await store.logins(tx, paused=False)]
+        return [permissions.account(login) for login in await store.logins(tx, paused=False)]
 
     async def end_session(ended: str) -> bool | None:
         return await mqtt.end_session(settings.mqtt_url.get_secret_value(), ended, tls=settings.tls)
@@ -62,22 +84,127 @@ def callout(pool: db.Pool, settings: EdgeSettings, web: httpx2.AsyncClient) -> C
 
 
 async def _version(tx: db.Connection) -> tuple[int, list[str]]:
-    """Pauses begin and end without a change of the registry."""
+    """The registry and the pauses: those begin and end without a change of the registry."""
     return await store.version(tx), await store.paused_logins(tx)
 
 
-async def tell_of_store(pool: db.Pool, kept: Store) -> dict[str, object]:
-    """A broker that fills up is told of early, and again when it is over."""
-    use = kept.use
+async def check_store(pool: db.Pool, streams: Store) -> dict[str, object]:
+    """Raise an alert before the broker is full, and close it afterwards."""
+    use = streams.use
     if use is None or broker_store.CALM_SHARE <= use.share < broker_store.WARN_SHARE:
         return {}
     async with db.transaction(pool) as tx:
         if use.share < broker_store.CALM_SHARE:
             await alerts.close(tx, kind=STORE_KIND, subject="broker")
         else:
-            told = (
+            message = (
                 f"the broker holds {use.words()}. When its queue is full it takes nothing more. "
                 "To do: see that edge-ingress-gateway runs and commits; what is taken is freed"
             )
-            await alerts.raise_(tx, alerts.Alert(STORE_KIND, "broker", "critical", told))
+            await alerts.raise_(tx, Alert(STORE_KIND, "broker", "critical", message))
     return {}
+
+
+# --- rejections
+
+
+def rejection_alerts(rejections: Iterable[Refusal], *, own_ids: bool = False) -> dict[Alert, int]:
+    """One alert per kind and sender, with the last message and a count.
+
+    `own_ids`: the broker accepts a client id with a `/` only from the login it begins with.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    texts: dict[tuple[str, str], str] = {}
+    for rejection in rejections:
+        kind = BACK if own_ids and "/" in (rejection.client_id or "") else rejection.kind
+        full = len(counts) >= MAX_SENDERS
+        known = (kind, rejection.sender) in counts
+        group = (kind, rejection.sender if known or not full else OTHERS)
+        counts[group] += 1
+        texts[group] = rejection.words
+    return {_rejection_alert(*group, texts[group]): count for group, count in counts.items()}
+
+
+_TO_DO = {
+    PERMISSION: "find out which device it is; `farmiq device revoke` cuts one off",
+    LOGIN: "a device has an old secret (`farmiq device rotate` makes a new one), or somebody "
+    "guesses",
+    CLIENT_ID: "give the device such a client id; if it has one, somebody has its password: "
+    "`farmiq device rotate`",
+    SESSIONS: "let the device keep one client id; if it has one, somebody has its password: "
+    "`farmiq device rotate`",
+    FORM: "mend the device: what it sends is never taken, and it may try that one message for ever",
+    RETAINED: "mend the device: only its status is retained, and only if it is short; the message "
+    "itself was delivered",
+    BACK: "nothing after a cut of the network; if none was cut, two devices have one login and one "
+    "client id",
+    TAKEOVER: "after a cut of the network a client takes its own place; if none was cut, two "
+    "devices have one client id, or somebody uses one that is not theirs",
+}
+
+
+def _rejection_alert(kind: str, sender: str, text: str) -> Alert:
+    action = "let in" if kind in (TAKEOVER, BACK) else "refused"
+    message = f"the broker {action} {sender}: {text}. To do: {_TO_DO[kind]}"
+    return Alert(kind, sender, "warning" if kind in (FORM, RETAINED, BACK) else "security", message)
+
+
+# --- floods
+
+
+@dataclass(frozen=True)
+class FloodPauser:
+    """`writes_users`: whether this edge decides who may connect."""
+
+    pool: db.Pool
+    writes_users: bool
+
+    async def pause(self, user: str, flow: Flow) -> float:
+        """Pause this login if possible; return the seconds until it is counted again."""
+        async with db.transaction(self.pool) as tx:
+            return await self._pause(tx, user, flow)
+
+    async def _pause(self, tx: db.Connection, user: str, flow: Flow) -> float:
+        device = await store.with_login(tx, user)
+        if device is None or not self.writes_users:
+            subject = user if device is None else _subject(device)
+            await alerts.raise_(tx, _flood_alert(subject, flow, None))
+            return flood.MAX_PAUSE_S
+        now, before = await store.last_pause(tx, device.key)
+        pause = flood.following(before, now=now)
+        if not await store.pause(tx, device.key, pause):
+            return flood.FIRST_PAUSE_S
+        PAUSES.inc()
+        await alerts.raise_(tx, _flood_alert(_subject(device), flow, pause))
+        return (pause.until_at - now).total_seconds()
+
+
+def _flood_alert(subject: str, flow: Flow, pause: Pause | None) -> Alert:
+    names = f"DEVICE_{flow.what.upper()}"
+    return Alert(
+        FLOOD_KIND,
+        subject,
+        "warning",
+        f"{flood.describe(flow, pause)}. Mend the device, or raise {names}_PER_SECOND or "
+        f"{names}_BURST if it is right to",
+    )
+
+
+async def close_flood_alerts(pool: db.Pool) -> dict[str, object]:
+    """Close the alerts of devices that did not flood again.
+
+    A pause that is longer than any comes from a clock that was set back: it ends.
+    """
+    async with db.transaction(pool) as tx:
+        await tx.execute(
+            """
+            update device_pauses set until_at = fn_now()
+            where until_at > (select fn_now()) + %s * interval '1 second'
+            """,
+            (2 * flood.MAX_PAUSE_S,),
+        )
+        return {"calm": await alerts.close_unseen(tx, kind=FLOOD_KIND, seconds=flood.CALM_S)}
+
+
+def _subject(device: Device) -> str:
+    return f"{device.tenant_id}/{device.farm_id}/{device.barn_id}/{device.device_id}"

@@ -1,9 +1,7 @@
-"""A device's secret and its token: made here, told once, kept as hashes.
-
-The secret is for the broker, the token for HTTP (where to upload an image).
+"""The secret of a device for the broker and its token for HTTP: shown once, stored as hashes.
 
 The secret has 192 random bits, so nobody guesses it and the hashes may be cheap: a broker that
-comes back must let a whole farm in again within seconds.
+restarts must accept a whole farm again within seconds.
 """
 
 import base64
@@ -53,5 +51,5 @@ def _for_nats(plain: str) -> str:
 
 def _for_mosquitto(plain: str, salt: bytes) -> str:
     digest = hashlib.pbkdf2_hmac("sha512", plain.encode(), salt, _PBKDF2_ROUNDS)
-    salted, hashed = (base64.b64encode(each).decode() for each in (salt, digest))
+    salted, hashed = (base64.b64encode(part).decode() for part in (salt, digest))
     return f"$7${_PBKDF2_ROUNDS}${salted}${hashed}"

@@ -1,4 +1,4 @@
-"""Pure: what a device may do at the broker, as NATS and as Mosquitto want to read it.
+"""Pure: the permissions of a device at the broker, in the formats of NATS and Mosquitto.
 
 Up only under its own identity, down only its own receipts and commands. One list of topics makes
 both, so the two cannot differ.
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from farmiq import nats_users as nats
-from farmiq.edge.devices.entry import Device
+from farmiq.edge.devices.device import Device
 from farmiq.messages import topics
 
 
@@ -55,8 +55,8 @@ def mosquitto_acl(devices: Iterable[Device]) -> str:
         "\n".join(
             [
                 f"user {device.broker_user}",
-                *(f"topic write {each}" for each in publishes(device)),
-                *(f"topic read {each}" for each in subscribes(device)),
+                *(f"topic write {topic}" for topic in publishes(device)),
+                *(f"topic read {topic}" for topic in subscribes(device)),
             ]
         )
         for device in devices

@@ -1,9 +1,9 @@
-"""Devices: the registry kept true at the broker, how devices are, what they are told to do.
+"""Devices: brings the registry to the broker, follows the state of devices, sends commands.
 
 devices, device_state, device_commands <--> [devices] --users, SIGHUP, mqtt iot/command/…--> broker
 
-What devices say is recorded by ingress inside its one transaction (C-81). Here is what time does:
-silence makes a device late and offline, a command is sent until it is answered or over.
+Ingress stores what devices send (C-81). Here are the jobs: a silent device becomes late and
+offline, a command is sent until it is answered or expires.
 """
 
 import asyncio
@@ -18,11 +18,12 @@ import prometheus_client
 
 from farmiq.config import EdgeSettings
 from farmiq.config.settings import secret
-from farmiq.edge import alerts, diary, outbox, retention
+from farmiq.edge import alerts, outbox
 from farmiq.edge import broker as broker_streams
-from farmiq.edge.devices import api, desk, floods, liveness, record, refusals, store
-from farmiq.edge.devices import broker as broker_users
-from farmiq.messages import device as words
+from farmiq.edge.daily import daily_job, purge_all
+from farmiq.edge.devices import api, handlers, registration, rules, store
+from farmiq.edge.devices import broker as device_broker
+from farmiq.messages import device as messages
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
 from farmiq.plumbing import broker_log, db, http, ids, log, mqtt, schedule
 from farmiq.plumbing.broker_callout import Callout
@@ -35,17 +36,17 @@ from farmiq.plumbing.follow import Follower
 
 NAME = "edge-devices-registry"
 
-# A device that was away when a command came, and keeps no session, gets it with a later try.
+# A device without a session that was offline gets a command with a later try.
 COMMAND_AGAIN_S = 10.0
 MAX_COMMANDS = 100
 MAX_REVOCATIONS = 500
-# The broker's log may tell a little late whom it refused.
+# The broker's log may be a little late.
 LOG_LATE_S = 10.0
 
 STATES = prometheus_client.Gauge(
     "farmiq_devices_by_state", "Registered devices that were heard, by how they are", ["state"]
 )
-REFUSED = prometheus_client.Counter(
+REJECTED = prometheus_client.Counter(
     "farmiq_devices_broker_refusals_total", "What the broker's log says it refused", ["kind"]
 )
 
@@ -65,128 +66,132 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
         server.ready("devices.database", lambda: db.problem(pool))
         server.ready("devices.broker", broker.problem)
         api.Api(pool).add_to(server.app)
-        todo = [
-            schedule.Job("devices.liveness", settings.devices_round_s, partial(look_round, pool)),
+        jobs = [
             schedule.Job(
-                "devices.revocations", settings.devices_round_s, partial(tell_revocations, pool)
+                "devices.liveness", settings.devices_round_s, partial(check_liveness, pool)
+            ),
+            schedule.Job(
+                "devices.revocations", settings.devices_round_s, partial(send_revocations, pool)
             ),
             schedule.Job("devices.commands", 0.2, partial(send_commands, pool, broker)),
             schedule.Job(
                 "devices.forget_commands",
                 3600.0,
                 AgeGuard(pool, "devices.forget_commands").guard(
-                    partial(forget_commands, pool, days=settings.command_days)
+                    partial(purge_commands, pool, days=settings.command_days)
                 ),
             ),
-            diary.daily(
+            daily_job(
                 pool,
                 settings,
                 "devices.retention",
-                partial(forget_states, pool, days=settings.device_state_days),
+                partial(purge_states, pool, days=settings.device_state_days),
             ),
         ]
         if settings.broker_users_file is not None:
-            users = broker_users.users(
+            users = device_broker.users(
                 pool,
                 settings.broker_users_file,
                 own=settings.broker_own_users.split(","),
                 pid_file=settings.broker_pid_file,
             )
             server.ready("devices.users", lambda: users.problem)
-            todo.append(schedule.Job("devices.users", 0.5, partial(_keep_users, users)))
-        kept = broker_streams.store(settings, web)
-        asked = broker_users.callout(pool, settings, web)
-        if asked is not None:
-            server.ready("devices.callout", lambda: asked.problem)
-            group.create_task(_answer(asked, kept if broker_streams.log_url(settings) else None))
-            group.create_task(asked.end_sessions())
-            todo.append(schedule.Job("devices.logins", 0.5, asked.refresh))
-            tell = partial(tell_of_refusals, pool, asked)
-            todo.append(schedule.Job("devices.client_ids", 1.0, tell))
+            jobs.append(schedule.Job("devices.users", 0.5, partial(_write_users, users)))
+        streams = broker_streams.store(settings, web)
+        callout = device_broker.callout(pool, settings, web)
+        if callout is not None:
+            server.ready("devices.callout", lambda: callout.problem)
+            group.create_task(
+                _answer(callout, streams if broker_streams.log_url(settings) else None)
+            )
+            group.create_task(callout.end_sessions())
+            jobs.append(schedule.Job("devices.logins", 0.5, callout.refresh))
+            check_callout = partial(alert_rejections, pool, callout)
+            jobs.append(schedule.Job("devices.client_ids", 1.0, check_callout))
         if settings.broker_monitor_url is not None:
             load = Load(web, settings.broker_monitor_url)
             server.note("devices.load", lambda: load.problem)
-            todo.append(schedule.Job("devices.floods", 0.5, guard_of(settings, pool, load).look))
-            todo.append(schedule.Job("devices.calm", 30.0, partial(floods.calm, pool)))
-        if kept is not None:
-            server.note("devices.store", lambda: kept.problem)
-            todo.append(schedule.Job("devices.store", 2.0, kept.look))
-            use = partial(broker_users.tell_of_store, pool, kept)
-            todo.append(schedule.Job("devices.store_use", 10.0, use))
+            jobs.append(schedule.Job("devices.floods", 0.5, guard_of(settings, pool, load).look))
+            jobs.append(
+                schedule.Job("devices.calm", 30.0, partial(device_broker.close_flood_alerts, pool))
+            )
+        if streams is not None:
+            server.note("devices.store", lambda: streams.problem)
+            jobs.append(schedule.Job("devices.store", 2.0, streams.look))
+            check_store = partial(device_broker.check_store, pool, streams)
+            jobs.append(schedule.Job("devices.store_use", 10.0, check_store))
         if settings.broker_log_file is not None:
             follower = Follower(settings.broker_log_file)
             follower.look()
-            todo.append(
-                schedule.Job("devices.refusals", 1.0, partial(watch, pool, follower, asked))
+            jobs.append(
+                schedule.Job("devices.refusals", 1.0, partial(watch_log, pool, follower, callout))
             )
-        for job in todo:
+        for job in jobs:
             group.create_task(schedule.run_repeatedly(job))
 
 
-async def _answer(asked: Callout, kept: Store | None) -> None:
-    """Let devices in, after there is a log for what they send: else nobody would hold it."""
-    if kept is not None:
-        await kept.is_bounded.wait()
-    await asked.answer()
+async def _answer(callout: Callout, streams: Store | None) -> None:
+    """Accept devices only after there is a log: what they send would be lost."""
+    if streams is not None:
+        await streams.is_bounded.wait()
+    await callout.answer()
 
 
 def guard_of(settings: EdgeSettings, pool: db.Pool, load: Load) -> Guard:
     flow = Flow(settings.device_per_second, settings.device_burst)
     flow_bytes = Flow(settings.device_bytes_per_second, settings.device_bytes_burst, "bytes")
-    pauser = floods.Pauser(pool, writes_users=settings.says_who_connects)
+    pauser = device_broker.FloodPauser(pool, writes_users=settings.says_who_connects)
     urls = (settings.mqtt_url.get_secret_value(), secret(settings.ingress_url) or "")
     ours = [unquote(urlsplit(url).username or "") for url in urls]
-    return Guard(load, flow, flow_bytes, ours=ours, hold_back=pauser.hold_back)
+    return Guard(load, flow, flow_bytes, ours=ours, hold_back=pauser.pause)
 
 
-async def look_round(pool: db.Pool) -> dict[str, object]:
-    """Who fell silent, who is back. Changes are written and owed to the cloud in one transaction.
+async def check_liveness(pool: db.Pool) -> dict[str, object]:
+    """Update devices that are silent or back, with events to the cloud, in one transaction.
 
-    Whoever is heard between the look and the write, or is being written by ingress, is left for
-    the next round: the two must not wait for each other.
+    Devices that ingress updates at the same time are left for the next round: the two must not
+    wait for each other.
     """
     async with db.transaction(pool) as tx:
-        now, found = await store.all_lives(tx)
-        passed = [
+        now, devices = await store.all_liveness(tx)
+        silent = [
             (device, before, after)
-            for device, before in found
-            if (after := liveness.passed(before, heartbeat_s=device.heartbeat_s, now=now)) != before
+            for device, before in devices
+            if (after := rules.after_silence(before, heartbeat_s=device.heartbeat_s, now=now))
+            != before
         ]
-        ours = await store.lock_free(tx, [device.key for device, _, _ in passed])
+        ours = await store.lock_free(tx, [device.key for device, _, _ in silent])
         changes = 0
-        for device, before, after in passed:
+        for device, before, after in silent:
             if device.key not in ours:
                 continue
-            if not await store.keep_passed(tx, device.key, before, after):
+            if not await store.store_silence(tx, device.key, before, after):
                 continue
             changes += 1
             if after.told_state is not None and after.told_state != before.told_state:
-                event = record.status_event(
+                event = handlers.status_event(
                     device, after.told_state, last_seen_at=before.last_seen_at, now=now
                 )
                 await outbox.append(tx, [event])
-    _count_states([life.state for _, life in found])
+    _count_states([liveness.state for _, liveness in devices])
     return {"changes": changes}
 
 
-async def tell_revocations(pool: db.Pool) -> dict[str, object]:
-    """Owe the cloud an event of every device that was revoked, or registered again.
-
-    However it was done, and also what was done before the cloud was told of it.
-    """
+async def send_revocations(pool: db.Pool) -> dict[str, object]:
+    """Send the cloud an event for every device that was revoked, or registered again."""
     async with db.transaction(pool) as tx:
         now: datetime = await db.fetch_value(tx, "select fn_now()")
-        found = await store.revocations_to_tell(tx, limit=MAX_REVOCATIONS)
+        revocations = await store.new_revocations(tx, limit=MAX_REVOCATIONS)
         events = [
-            record.status_event(
-                each.device, "offline", last_seen_at=each.last_seen_at, now=now,
-                revoked=each.revoked,
+            handlers.status_event(
+                revocation.device, "offline", last_seen_at=revocation.last_seen_at, now=now,
+                revoked=revocation.revoked,
             )
-            for each in found
+            for revocation in revocations
         ]  # fmt: skip
         if events:
             await outbox.append(tx, events)
-    return {"changes": len(found)}
+    return {"changes": len(revocations)}
 
 
 async def send_commands(pool: db.Pool, broker: mqtt.Client) -> dict[str, object]:
@@ -202,20 +207,20 @@ async def send_commands(pool: db.Pool, broker: mqtt.Client) -> dict[str, object]
 
 
 async def _send_one(pool: db.Pool, broker: mqtt.Client) -> bool:
-    """No lock is held while the broker has the word: an answer may come before we note the sending.
+    """Publish without a lock: an answer may come before the command is marked as sent.
 
-    Whoever dies in between leaves a command that was tried, and is tried again after its pause.
+    After a crash in between the command is tried again after its pause.
     """
     async with db.transaction(pool) as tx:
         row = await store.command_to_send(tx, again_s=COMMAND_AGAIN_S)
     if row is None:
         return False
     try:
-        await broker.publish(desk.command_address(row), command_message(row))
+        await broker.publish(registration.command_address(row), command_message(row))
     except mqtt.DisconnectedError as error:
         log.get(NAME).warning("devices.command_not_sent", reason=str(error))
         async with db.transaction(pool) as tx:
-            await store.forget_try(tx, row["command_id"])
+            await store.clear_try(tx, row["command_id"])
         return False
     async with db.transaction(pool) as tx:
         await store.mark_sent(tx, row["command_id"])
@@ -223,7 +228,7 @@ async def _send_one(pool: db.Pool, broker: mqtt.Client) -> bool:
 
 
 def command_message(row: dict[str, Any]) -> bytes:
-    payload = words.DeviceCommand(
+    payload = messages.DeviceCommand(
         command_id=str(row["command_id"]), args=row["args"], expires_at=row["expires_at"]
     )
     return msgspec.json.encode(
@@ -233,72 +238,79 @@ def command_message(row: dict[str, Any]) -> bytes:
             trace_id=str(row["command_id"]),
             tenant_id=row["tenant_id"],
             device_id=row["device_id"],
-            event_type=words.COMMAND,
+            event_type=messages.COMMAND,
             ts=datetime.now(UTC),
             payload=msgspec.Raw(msgspec.json.encode(payload)),
         )
     )
 
 
-async def forget_commands(pool: db.Pool, *, days: int) -> dict[str, object]:
+async def purge_commands(pool: db.Pool, *, days: int) -> dict[str, object]:
     async with db.transaction(pool) as tx:
-        return {"forgotten": await store.forget_commands(tx, days=days)}
+        return {"forgotten": await store.purge_commands(tx, days=days)}
 
 
-async def forget_states(pool: db.Pool, *, days: float) -> dict[str, object]:
-    """How devices were that are gone for good."""
-    return {"count": await retention.all_of(pool, store.forget_states, days=days)}
+async def purge_states(pool: db.Pool, *, days: float) -> dict[str, object]:
+    """Delete the states of devices that were revoked long ago."""
+    return {"count": await purge_all(pool, store.purge_states, days=days)}
 
 
-async def watch(
-    pool: db.Pool, follower: Follower, asked: Callout | None = None
+async def watch_log(
+    pool: db.Pool, follower: Follower, callout: Callout | None = None
 ) -> dict[str, object]:
-    """What the broker refused becomes a security alert (C-107), unless we told it to."""
+    """Raise a security alert for what the broker rejected (C-107), unless we told it to."""
     lines, skipped = follower.look()
-    found = [refusal for line in lines if (refusal := broker_log.read(line))]
-    if asked is not None:
-        found = [one for one in found if asked.believes(one)]
-    return await _tell(pool, found, skipped=skipped, own_ids=asked is not None)
+    rejections = [rejection for line in lines if (rejection := broker_log.read(line))]
+    if callout is not None:
+        rejections = [rejection for rejection in rejections if callout.believes(rejection)]
+    return await _raise_alerts(pool, rejections, skipped=skipped, own_ids=callout is not None)
 
 
-async def tell_of_refusals(pool: db.Pool, asked: Callout) -> dict[str, object]:
-    """Whom we refused when the broker asked; a login that is none is told of by its address."""
-    found = [
-        broker_log.Refusal(one.kind, one.host, f"login {one.user!r}: {one.reason}", one.user)
-        if one.kind == broker_log.LOGIN
-        else broker_log.Refusal(one.kind, one.user, f"it came from {one.host}, and {one.reason}")
-        for one in asked.rejections().elements()
+async def alert_rejections(pool: db.Pool, callout: Callout) -> dict[str, object]:
+    """Raise alerts for logins that the callout rejected; an unknown login by its address."""
+    rejections = [
+        broker_log.Refusal(
+            rejection.kind,
+            rejection.host,
+            f"login {rejection.user!r}: {rejection.reason}",
+            rejection.user,
+        )
+        if rejection.kind == broker_log.LOGIN
+        else broker_log.Refusal(
+            rejection.kind, rejection.user, f"it came from {rejection.host}, and {rejection.reason}"
+        )
+        for rejection in callout.rejections().elements()
     ]
-    return await _tell(pool, found) if found else {}
+    return await _raise_alerts(pool, rejections) if rejections else {}
 
 
-async def _tell(
-    pool: db.Pool, found: list[broker_log.Refusal], *, skipped: int = 0, own_ids: bool = False
+async def _raise_alerts(
+    pool: db.Pool, rejections: list[broker_log.Refusal], *, skipped: int = 0, own_ids: bool = False
 ) -> dict[str, object]:
-    if any(one.login for one in found):
+    if any(rejection.login for rejection in rejections):
         async with db.transaction(pool) as tx:
             paused = await store.paused_logins(tx, late_s=LOG_LATE_S)
-        found = [one for one in found if one.login not in paused]
-    for one in found:
-        REFUSED.labels(kind=one.kind).inc()
-    raised = refusals.alerts(found, own_ids=own_ids)
+        rejections = [rejection for rejection in rejections if rejection.login not in paused]
+    for rejection in rejections:
+        REJECTED.labels(kind=rejection.kind).inc()
+    raised = device_broker.rejection_alerts(rejections, own_ids=own_ids)
     if skipped:
-        told = f"the broker's log grows faster than it is read; {skipped} bytes were skipped"
-        raised[alerts.Alert("broker.log_skipped", "broker", "security", told)] = 1
+        message = f"the broker's log grows faster than it is read; {skipped} bytes were skipped"
+        raised[alerts.Alert("broker.log_skipped", "broker", "security", message)] = 1
     if raised:
         async with db.transaction(pool) as tx:
             await alerts.raise_all(tx, raised)
-    return {"refusals": len(found), "skipped": skipped}
+    return {"refusals": len(rejections), "skipped": skipped}
 
 
-async def _keep_users(users: Users) -> dict[str, object]:
+async def _write_users(users: Users) -> dict[str, object]:
     before = users.problem
-    done = await users.refresh()
+    result = await users.refresh()
     if users.problem is not None and users.problem != before:
         log.get(NAME).error("devices.users_not_kept", error=users.problem)
-    return {} if "problem" in done else done
+    return {} if "problem" in result else result
 
 
-def _count_states(states: list[liveness.State]) -> None:
+def _count_states(states: list[rules.State]) -> None:
     for state in ("online", "late", "offline", "error"):
         STATES.labels(state=state).set(states.count(state))

@@ -1,4 +1,4 @@
-"""The SQL of devices: the registry, how devices are, what they are told to do."""
+"""The SQL of devices: the registry, pauses, states and commands."""
 
 import json
 from collections.abc import Sequence
@@ -11,11 +11,10 @@ import msgspec
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from farmiq.edge.devices.command import Outcome, State
 from farmiq.edge.devices.credentials import Secret
-from farmiq.edge.devices.entry import Device
-from farmiq.edge.devices.liveness import Life
+from farmiq.edge.devices.device import Device
 from farmiq.edge.devices.permissions import Login
+from farmiq.edge.devices.rules import CommandOutcome, CommandState, Liveness
 from farmiq.messages.device import DeviceStatus
 from farmiq.plumbing import db
 from farmiq.plumbing.flood import Pause
@@ -52,8 +51,8 @@ _SHOWN = """
 
 
 async def version(tx: db.Connection) -> int:
-    found: int = await db.fetch_value(tx, "select version from devices_version")
-    return found
+    number: int = await db.fetch_value(tx, "select version from devices_version")
+    return number
 
 
 async def add(tx: db.Connection, device: Device, secret: Secret) -> bool:
@@ -94,12 +93,12 @@ async def revoke(tx: db.Connection, key: Key) -> bool:
     return cursor.rowcount > 0
 
 
-async def revocations_to_tell(tx: db.Connection, *, limit: int) -> list[Revocation]:
-    """Devices revoked or registered again since the cloud was told, with when they were last seen.
+async def new_revocations(tx: db.Connection, *, limit: int) -> list[Revocation]:
+    """Devices revoked or registered again since the last event about that to the cloud.
 
-    They are marked as told; the caller owes the cloud an event of each in this transaction.
+    They are marked as sent: the caller appends the events in this transaction.
     """
-    # The look comes first: an update of no row would count as a change of the registry.
+    # Select first: an update of no row would count as a change of the registry.
     rows = await db.fetch_all(
         tx,
         """
@@ -111,7 +110,7 @@ async def revocations_to_tell(tx: db.Connection, *, limit: int) -> list[Revocati
     )
     if not rows:
         return []
-    told = await db.fetch_all(
+    changed = await db.fetch_all(
         tx,
         """
         update devices d set revocation_told = (d.revoked_at is not null)
@@ -131,12 +130,12 @@ async def revocations_to_tell(tx: db.Connection, *, limit: int) -> list[Revocati
             revoked=revoked,
             last_seen_at=last_seen_at,
         )
-        for tenant_id, farm_id, barn_id, device_id, revoked, last_seen_at in told
+        for tenant_id, farm_id, barn_id, device_id, revoked, last_seen_at in changed
     ]
 
 
 async def rotate(tx: db.Connection, key: Key, secret: Secret) -> Device | None:
-    """Another secret; None if there is no such device, or a revoked one."""
+    """Store another secret; None if there is no such device, or it is revoked."""
     rows = await db.fetch_all(
         tx,
         """
@@ -185,8 +184,8 @@ async def with_login(tx: db.Connection, broker_user: str) -> Device | None:
     return _device(rows[0]) if rows else None
 
 
-async def stations(tx: db.Connection, wanted: Sequence[tuple[str, ...]]) -> dict[Any, str]:
-    """Which of these stations are taken: (tenant, farm, barn, station) → device."""
+async def stations(tx: db.Connection, requested: Sequence[tuple[str, ...]]) -> dict[Any, str]:
+    """Stations of these that have a device: (tenant, farm, barn, station) → device."""
     rows = await db.fetch_all(
         tx,
         """
@@ -198,7 +197,7 @@ async def stations(tx: db.Connection, wanted: Sequence[tuple[str, ...]]) -> dict
             = (d.tenant_id, d.farm_id, d.barn_id, d.station_id)
         where d.revoked_at is null
         """,
-        *([each[column] for each in wanted] for column in range(4)),
+        *([station[column] for station in requested] for column in range(4)),
     )
     return {row[:4]: row[4] for row in rows}
 
@@ -227,7 +226,7 @@ async def page(
     barn_id: str | None = None,
     state: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Devices with how they are, by name, behind `after`."""
+    """Devices with their state, by name, behind `after`."""
     return await _shown(
         tx,
         sql.SQL(_SHOWN)
@@ -243,7 +242,7 @@ async def page(
     )
 
 
-async def one(tx: db.Connection, key: Key) -> dict[str, Any] | None:
+async def show(tx: db.Connection, key: Key) -> dict[str, Any] | None:
     rows = await _shown(
         tx, sql.SQL(_SHOWN) + sql.SQL("where d.tenant_id = %s and d.device_id = %s"), key
     )
@@ -293,11 +292,11 @@ async def pause(tx: db.Connection, key: Key, pause: Pause) -> bool:
     return cursor.rowcount > 0
 
 
-# --- how devices are
+# --- states
 
 
 async def seen(tx: db.Connection, keys: Sequence[Key]) -> None:
-    """These were heard just now; whoever is heard for the first time is online."""
+    """Messages of these came just now; a device without a state is online."""
     await tx.execute(
         """
         insert into device_state (tenant_id, device_id, state, since, last_seen_at)
@@ -311,8 +310,10 @@ async def seen(tx: db.Connection, keys: Sequence[Key]) -> None:
     )
 
 
-async def lives(tx: db.Connection, keys: Sequence[Key]) -> tuple[datetime, dict[Key, Life]]:
-    """(now, how these are), locked in one order until the end of the transaction."""
+async def liveness_of(
+    tx: db.Connection, keys: Sequence[Key]
+) -> tuple[datetime, dict[Key, Liveness]]:
+    """(now, states), locked in one order until the end of the transaction."""
     rows = await db.fetch_all(
         tx,
         """
@@ -326,11 +327,11 @@ async def lives(tx: db.Connection, keys: Sequence[Key]) -> tuple[datetime, dict[
         *_columns(keys),
     )
     now: datetime = await db.fetch_value(tx, "select fn_now()")
-    return now, {(row[0], row[1]): _life(row[2:]) for row in rows}
+    return now, {(row[0], row[1]): _liveness(row[2:]) for row in rows}
 
 
-async def all_lives(tx: db.Connection) -> tuple[datetime, list[tuple[Device, Life]]]:
-    """(now, every registered device that was ever heard, with how it is)."""
+async def all_liveness(tx: db.Connection) -> tuple[datetime, list[tuple[Device, Liveness]]]:
+    """(now, every registered device that has a state)."""
     rows = await db.fetch_all(
         tx,
         """
@@ -342,19 +343,19 @@ async def all_lives(tx: db.Connection) -> tuple[datetime, list[tuple[Device, Lif
         """,
     )
     now: datetime = await db.fetch_value(tx, "select fn_now()")
-    found = []
+    devices = []
     for row in rows:
         tenant_id, farm_id, barn_id, device_id, heartbeat_s = row[:5]
         device = Device(
             tenant_id=tenant_id, farm_id=farm_id, barn_id=barn_id, device_id=device_id,
             heartbeat_s=heartbeat_s,
         )  # fmt: skip
-        found.append((device, _life(row[5:])))
-    return now, found
+        devices.append((device, _liveness(row[5:])))
+    return now, devices
 
 
 async def lock_free(tx: db.Connection, keys: Sequence[Key]) -> set[Key]:
-    """Lock those of these devices that nobody else is writing; never waits."""
+    """Lock those of these devices that are not locked; never waits."""
     if not keys:
         return set()
     rows = await db.fetch_all(
@@ -370,10 +371,10 @@ async def lock_free(tx: db.Connection, keys: Sequence[Key]) -> set[Key]:
     return {(row[0], row[1]) for row in rows}
 
 
-async def keep_status(tx: db.Connection, key: Key, life: Life, status: DeviceStatus) -> None:
-    """How the device is after a status, and what it said of itself."""
+async def store_status(tx: db.Connection, key: Key, after: Liveness, status: DeviceStatus) -> None:
+    """Store the state of a device after a status, and the fields of the status."""
     health = status.health
-    told_health = json.dumps(msgspec.to_builtins(health)) if health else None
+    encoded_health = json.dumps(msgspec.to_builtins(health)) if health else None
     await tx.execute(
         """
         insert into device_state (tenant_id, device_id, state, since, last_seen_at, told_state,
@@ -393,16 +394,16 @@ async def keep_status(tx: db.Connection, key: Key, life: Life, status: DeviceSta
           battery_v = coalesce(excluded.battery_v, device_state.battery_v)
         """,
         (
-            *key, life.state, life.since, life.last_seen_at, life.told_state, life.said_state,
-            life.said_at, life.status_event_id, _said(status.firmware_version), _said(status.ip),
-            _said(status.signal_strength), told_health, _said(status.uptime_s),
-            _said(status.buffer_depth), _said(status.battery_v),
+            *key, after.state, after.since, after.last_seen_at, after.told_state, after.said_state,
+            after.said_at, after.status_event_id, _or_none(status.firmware_version),
+            _or_none(status.ip), _or_none(status.signal_strength), encoded_health,
+            _or_none(status.uptime_s), _or_none(status.buffer_depth), _or_none(status.battery_v),
         ),
     )  # fmt: skip
 
 
-async def forget_states(tx: db.Connection, *, days: float, most: int) -> int:
-    """Delete how devices were that were revoked so many days ago."""
+async def purge_states(tx: db.Connection, *, days: float, max_rows: int) -> int:
+    """Delete the states of devices that were revoked so many days ago."""
     cursor = await tx.execute(
         """
         delete from device_state where (tenant_id, device_id) in (
@@ -410,13 +411,13 @@ async def forget_states(tx: db.Connection, *, days: float, most: int) -> int:
           join devices d on d.tenant_id = s.tenant_id and d.device_id = s.device_id
           where d.revoked_at < (select fn_now()) - %s * interval '1 day' limit %s)
         """,
-        (days, most),
+        (days, max_rows),
     )
     return cursor.rowcount
 
 
-async def keep_passed(tx: db.Connection, key: Key, before: Life, after: Life) -> bool:
-    """How the device is after time went by; False if it was heard meanwhile."""
+async def store_silence(tx: db.Connection, key: Key, before: Liveness, after: Liveness) -> bool:
+    """Store the state of a device after silence; False if a message came meanwhile."""
     cursor = await tx.execute(
         """
         update device_state set state = %s, since = %s, told_state = %s
@@ -456,7 +457,7 @@ async def queue_command(
 
 
 async def command_to_send(tx: db.Connection, *, again_s: float) -> dict[str, Any] | None:
-    """The oldest that nobody tried yet, or that no device has owned to; noted as tried now."""
+    """The oldest command that was not tried yet or has no answer; marks it as tried now."""
     rows = await _shown(
         tx,
         """
@@ -479,15 +480,15 @@ async def command_to_send(tx: db.Connection, *, again_s: float) -> dict[str, Any
     return rows[0] if rows else None
 
 
-async def forget_try(tx: db.Connection, command_id: UUID) -> None:
-    """The broker did not take it: the next round tries again."""
+async def clear_try(tx: db.Connection, command_id: UUID) -> None:
+    """The broker did not accept it: the next round tries again."""
     await tx.execute(
         "update device_commands set tried_at = null where command_id = %s", (command_id,)
     )
 
 
 async def mark_sent(tx: db.Connection, command_id: UUID) -> None:
-    """The broker has it; what the device said meanwhile stays."""
+    """The broker has it; an answer that came meanwhile stays."""
     await tx.execute(
         "update device_commands set sent_at = fn_now(), sent_count = sent_count + 1, "
         "state = case when state = 'queued' then 'sent' else state end where command_id = %s",
@@ -503,9 +504,9 @@ async def expire_commands(tx: db.Connection) -> int:
     return cursor.rowcount
 
 
-async def command_state(tx: db.Connection, command_id: UUID, key: Key) -> State | None:
-    """The state of one of this device's own commands, locked until the end."""
-    state: State | None = await db.fetch_value(
+async def command_state(tx: db.Connection, command_id: UUID, key: Key) -> CommandState | None:
+    """The state of a command of this device, locked until the end of the transaction."""
+    state: CommandState | None = await db.fetch_value(
         tx,
         "select state from device_commands "
         "where command_id = %s and tenant_id = %s and device_id = %s for update",
@@ -515,8 +516,8 @@ async def command_state(tx: db.Connection, command_id: UUID, key: Key) -> State 
     return state
 
 
-async def keep_answer(
-    tx: db.Connection, command_id: UUID, *, outcome: Outcome, message: str | None
+async def store_answer(
+    tx: db.Connection, command_id: UUID, *, outcome: CommandOutcome, message: str | None
 ) -> None:
     await tx.execute(
         """
@@ -550,7 +551,7 @@ async def commands_of(tx: db.Connection, key: Key, *, limit: int) -> list[dict[s
     )
 
 
-async def forget_commands(tx: db.Connection, *, days: int) -> int:
+async def purge_commands(tx: db.Connection, *, days: int) -> int:
     """Delete commands that ended long ago."""
     cursor = await tx.execute(
         "delete from device_commands where state in ('applied', 'failed', 'expired') "
@@ -575,13 +576,13 @@ def _device(row: Sequence[Any]) -> Device:
     return Device(**dict(zip(names, row, strict=True)))
 
 
-def _life(row: Sequence[Any]) -> Life:
+def _liveness(row: Sequence[Any]) -> Liveness:
     state, since, last_seen_at, told_state, said_state, said_at, status_event_id = row
-    return Life(
+    return Liveness(
         state=state, since=since, last_seen_at=last_seen_at, told_state=told_state,
         said_state=said_state, said_at=said_at, status_event_id=status_event_id,
     )  # fmt: skip
 
 
-def _said(value: Any) -> Any:
+def _or_none(value: Any) -> Any:
     return None if value is msgspec.UNSET else value

@@ -96,8 +96,8 @@ async def _note_report(
     count, total_kg = await store.derived_between(
         tx,
         of,
-        begin=silo.doubted_from(first_since),
-        end=silo.doubted_from(known) if known else None,
+        begin=silo.uncertain_from(first_since),
+        end=silo.uncertain_from(known) if known else None,
     )
     if count:
         await alerts.raise_(tx, _counted_twice(of, count, total_kg, first_since), count=count)

@@ -9,7 +9,7 @@ intakes from silos' weights in its own time and serves the HTTP routes.
 import asyncio
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import diary, retention
+from farmiq.edge.daily import daily_job, purge_all
 from farmiq.edge.feed import derivation, store
 from farmiq.edge.feed.api import Api
 from farmiq.plumbing import db, http
@@ -36,11 +36,11 @@ def _jobs(settings: EdgeSettings, pool: db.Pool) -> list[Job]:
             settings.feed_derive_s,
             lambda: derivation.derive(pool, settle_s=settings.feed_settle_s),
         ),
-        diary.daily(pool, settings, "feed.retention", lambda: purge(pool, days=settings.feed_days)),
+        daily_job(pool, settings, "feed.retention", lambda: purge(pool, days=settings.feed_days)),
     ]
 
 
 async def purge(pool: db.Pool, *, days: float) -> dict[str, object]:
     """Delete expired lots and intakes; what the cloud does not have stays."""
-    lots = await retention.all_of(pool, store.purge_lots, days=days)
-    return {"count": lots + await retention.all_of(pool, store.purge_intakes, days=days)}
+    lots = await purge_all(pool, store.purge_lots, days=days)
+    return {"count": lots + await purge_all(pool, store.purge_intakes, days=days)}

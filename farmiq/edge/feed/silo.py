@@ -191,7 +191,7 @@ def not_reported(falls: Iterable[Fall], reported: Reported) -> tuple[Fall, ...]:
     return tuple(fall for fall in falls if not _is_reported(fall, reported))
 
 
-def doubted_from(told_since: datetime) -> datetime:
+def uncertain_from(told_since: datetime) -> datetime:
     """From when on an intake derived from the weight may be one that the device reported."""
     return told_since - REPORT_PERIOD
 
@@ -200,4 +200,4 @@ def _is_reported(fall: Fall, reported: Reported) -> bool:
     before, since = reported.last_before, reported.first_since
     if before is not None and fall.begin.at <= before + REPORT_PERIOD:
         return True
-    return since is not None and fall.end.at >= doubted_from(since)
+    return since is not None and fall.end.at >= uncertain_from(since)

@@ -229,13 +229,13 @@ async def state(tx: db.Connection, of: Silo) -> State:
         "insert into silo_states (tenant_id, device_id) values (%s, %s) on conflict do nothing",
         (of.tenant_id, of.device_id),
     )
-    found = await db.fetch_value(
+    encoded = await db.fetch_value(
         tx,
         "select state::text from silo_states where tenant_id = %s and device_id = %s for update",
         of.tenant_id,
         of.device_id,
     )
-    return silo.read_state(found)
+    return silo.read_state(encoded)
 
 
 async def set_state(tx: db.Connection, of: Silo, now: State) -> None:
@@ -332,12 +332,12 @@ async def derived_between(
     return count, total_kg
 
 
-async def purge_lots(tx: db.Connection, *, days: float, most: int) -> int:
-    return await _purge(tx, "feed_lots", "event_id", days, most)
+async def purge_lots(tx: db.Connection, *, days: float, max_rows: int) -> int:
+    return await _purge(tx, "feed_lots", "event_id", days, max_rows)
 
 
-async def purge_intakes(tx: db.Connection, *, days: float, most: int) -> int:
-    return await _purge(tx, "feed_intakes", "intake_id", days, most)
+async def purge_intakes(tx: db.Connection, *, days: float, max_rows: int) -> int:
+    return await _purge(tx, "feed_intakes", "intake_id", days, max_rows)
 
 
 async def _purge(tx: db.Connection, table: str, key: str, days: float, limit: int) -> int:

@@ -1,4 +1,4 @@
-"""The door's desk over HTTP: quarantine, alerts, losses, gaps. Every route asks for a key."""
+"""The HTTP API of ingress: quarantine, alerts, losses, gaps. Every route needs a key."""
 
 import math
 from base64 import b64encode
@@ -13,8 +13,8 @@ from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse
 
 from farmiq.edge import access, alerts, losses
-from farmiq.edge.ingress import gaps, quarantine, refusals, store, upkeep
-from farmiq.edge.ingress.quarantine import Effect, Quarantine
+from farmiq.edge.ingress import gaps, jobs, quarantine, rejections, store
+from farmiq.edge.ingress.quarantine import Handle, Quarantine
 from farmiq.edge.ingress.store import Boot
 from farmiq.messages import check, instants
 from farmiq.plumbing import db, deadletters, http
@@ -22,7 +22,7 @@ from farmiq.plumbing import db, deadletters, http
 MAX_ON_A_PAGE = 1000
 MAX_GAPS_OF_A_DEVICE = 64
 MAX_BODY_BYTES = 1024 * 1024
-# One request must end while somebody waits for it; a larger job is for the command.
+# A request must end while the caller waits; the command is for more.
 MAX_PER_REQUEST = 5_000
 _MAX_HOURS = 24.0 * 366 * 100
 
@@ -48,14 +48,14 @@ class Closing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     subject: str
 
 
-class Desk:
-    """The routes; `effect` is the door's own, which redrive goes through."""
+class Api:
+    """The routes; `handle` is transaction.handle, which a redrive uses."""
 
-    def __init__(self, pool: db.Pool, effect: Effect) -> None:
-        self._pool, self._effect = pool, effect
+    def __init__(self, pool: db.Pool, handle: Handle) -> None:
+        self._pool, self._handle = pool, handle
 
     def add_to(self, app: FastAPI) -> None:
-        for path, method, answer in (
+        for path, method, handler in (
             ("/api/v1/quarantine", "GET", self.quarantine),
             ("/api/v1/quarantine/redrive", "POST", self.redrive),
             ("/api/v1/quarantine/discard", "POST", self.discard),
@@ -65,20 +65,20 @@ class Desk:
             ("/api/v1/losses", "GET", self.losses),
             ("/api/v1/devices/gaps", "GET", self.gaps),
         ):
-            app.add_route(path, _answering(answer), methods=[method])
+            app.add_route(path, _endpoint(handler), methods=[method])
 
     async def quarantine(self, request: Request) -> JSONResponse:
         await access.require(request, self._pool, "viewer")
-        asked = Asked(request.query_params)
-        chosen = _filter(asked)
-        before, limit = asked.uuid("before"), asked.limit()
-        asked.done()
+        parameters = Parameters(request.query_params)
+        filters = _filter(parameters)
+        before, limit = parameters.uuid("before"), parameters.limit()
+        parameters.done()
         table = quarantine.TABLE
         async with self._pool.connection(timeout=5.0) as connection:
             rows = await deadletters.ls(
-                connection, table, {**chosen, "before": before}, limit=limit
+                connection, table, {**filters, "before": before}, limit=limit
             )
-            counts = await deadletters.counts(connection, table, chosen)
+            counts = await deadletters.counts(connection, table, filters)
             total, size = await quarantine.size(connection)
         return _json(
             {
@@ -92,15 +92,15 @@ class Desk:
 
     async def quarantined(self, request: Request) -> JSONResponse:
         await access.require(request, self._pool, "viewer")
-        asked = Asked(request.path_params)
-        wanted = asked.uuid("quarantine_id")
-        asked.done()
+        parameters = Parameters(request.path_params)
+        quarantine_id = parameters.uuid("quarantine_id")
+        parameters.done()
         async with self._pool.connection(timeout=5.0) as connection:
-            row = wanted and await deadletters.show(
-                connection, quarantine.TABLE, wanted, payload="raw"
+            row = quarantine_id and await deadletters.show(
+                connection, quarantine.TABLE, quarantine_id, payload="raw"
             )
         if not row:
-            raise http.HttpError(404, f"there is no message {wanted} in quarantine")
+            raise http.HttpError(404, f"there is no message {quarantine_id} in quarantine")
         raw = row.pop("raw")
         return _json({**row, "raw_base64": b64encode(raw).decode()})
 
@@ -115,67 +115,69 @@ class Desk:
     ) -> JSONResponse:
         caller = await access.require(request, self._pool, "operator")
         chosen, order = await _chosen(request)
-        by = Quarantine(self._effect, f"key {caller.name}", f"discarded by {caller.name}")
+        by = Quarantine(self._handle, f"key {caller.name}", f"discarded by {caller.name}")
         result = await move(self._pool, by, chosen, limit=order.limit, dry_run=order.dry_run)
         return _json(result.described())
 
     async def alerts(self, request: Request) -> JSONResponse:
         await access.require(request, self._pool, "viewer")
-        asked = Asked(request.query_params)
-        closed = asked.one_of("closed", ("true", "false")) == "true"
-        before, most = asked.uuid("before"), asked.limit()
-        asked.done()
+        parameters = Parameters(request.query_params)
+        closed = parameters.one_of("closed", ("true", "false")) == "true"
+        before, limit = parameters.uuid("before"), parameters.limit()
+        parameters.done()
         async with self._pool.connection(timeout=5.0) as connection:
-            rows = await alerts.latest(connection, closed=closed, before=before, most=most)
-        return _json({"alerts": rows, "next": rows[-1]["alert_id"] if len(rows) == most else None})
+            rows = await alerts.latest(connection, closed=closed, before=before, limit=limit)
+        return _json({"alerts": rows, "next": rows[-1]["alert_id"] if len(rows) == limit else None})
 
     async def close_alert(self, request: Request) -> JSONResponse:
         caller = await access.require(request, self._pool, "operator")
-        closing = await _body(request, _closing, Closing)
+        closing = await _body(request, _closing_decoder, Closing)
         async with db.transaction(self._pool) as tx:
-            which = alerts.Filter(closing.kind, closing.subject, exact=True)
-            found = await alerts.close_chosen(tx, which, by=f"key {caller.name}")
-        if not found:
+            chosen = alerts.Filter(closing.kind, closing.subject, exact=True)
+            closed_count = await alerts.close_chosen(tx, chosen, by=f"key {caller.name}")
+        if not closed_count:
             raise http.HttpError(404, f"no open alert {closing.kind!r} of {closing.subject!r}")
         return _json({"closed": True})
 
     async def losses(self, request: Request) -> JSONResponse:
         await access.require(request, self._pool, "viewer")
-        asked = Asked(request.query_params)
-        before, most = asked.uuid("before"), asked.limit()
-        asked.done()
+        parameters = Parameters(request.query_params)
+        before, limit = parameters.uuid("before"), parameters.limit()
+        parameters.done()
         async with self._pool.connection(timeout=5.0) as connection:
-            rows = await losses.latest(connection, before=before, most=most)
+            rows = await losses.latest(connection, before=before, limit=limit)
             totals = await losses.totals(connection)
-        following = rows[-1]["loss_id"] if len(rows) == most else None
+        following = rows[-1]["loss_id"] if len(rows) == limit else None
         return _json({"losses": rows, "next": following, "totals": totals})
 
     async def gaps(self, request: Request) -> JSONResponse:
         await access.require(request, self._pool, "viewer")
-        Asked(request.query_params).done()
+        Parameters(request.query_params).done()
         async with self._pool.connection(timeout=5.0) as connection:
             boots = await store.boots(connection)
-        devices = [_device(of, found) for of, found in upkeep.by_device(boots)]
-        return _json({"devices": [each for each in devices if each["missing"]][:MAX_ON_A_PAGE]})
+        devices = [_device(of, device_gaps) for of, device_gaps in jobs.by_device(boots)]
+        return _json(
+            {"devices": [device for device in devices if device["missing"]][:MAX_ON_A_PAGE]}
+        )
 
 
-class Asked:
-    """Parameters of a request; what is wrong with any of them is told at once, by `done`."""
+class Parameters:
+    """Parameters of a request; `done` raises all errors at once."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given, self._wrong = given, list[dict[str, Any]]()
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values, self._errors = values, list[dict[str, Any]]()
 
     def text(self, name: str) -> str | None:
-        value = self._given.get(name)
+        value = self._values.get(name)
         if value is not None and "\x00" in value:
             self._no(name, "contains a NUL character")
             return None
         return str(value) if value else None
 
-    def one_of(self, name: str, choices: tuple[str, ...]) -> str | None:
+    def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
         value = self.text(name)
-        if value is not None and value not in choices:
-            self._no(name, f"choose one of {', '.join(choices)}")
+        if value is not None and value not in allowed:
+            self._no(name, f"choose one of {', '.join(allowed)}")
             return None
         return value
 
@@ -207,30 +209,30 @@ class Asked:
         return int(value)
 
     def done(self) -> None:
-        if self._wrong:
-            raise http.HttpError(400, "the request is not valid", details=self._wrong)
+        if self._errors:
+            raise http.HttpError(400, "the request is not valid", details=self._errors)
 
     def _no(self, name: str, reason: str) -> None:
-        self._wrong.append({"field": name, "reason": reason})
+        self._errors.append({"field": name, "reason": reason})
 
 
-def _answering(answer: Any) -> Any:
+def _endpoint(handler: Any) -> Any:
     async def endpoint(request: Request) -> JSONResponse:
         try:
-            found: JSONResponse = await answer(request)
+            response: JSONResponse = await handler(request)
         except db.UNAVAILABLE as error:
             raise http.HttpError(503, "the edge's database is away", retry_after_s=5) from error
-        return found
+        return response
 
     return endpoint
 
 
-_choosing = msgspec.json.Decoder(Chosen)
-_closing = msgspec.json.Decoder(Closing)
+_chosen_decoder = msgspec.json.Decoder(Chosen)
+_closing_decoder = msgspec.json.Decoder(Closing)
 
 
 async def _body(request: Request, decoder: Any, kind: Any) -> Any:
-    """The body as `kind`. Raises HttpError 400 with all that is wrong, 413 if it is too much."""
+    """The body as `kind`. Raises HttpError 400 with every error, 413 if it is too large."""
     raw = await http.body(request, what="a request", max_bytes=MAX_BODY_BYTES, kind=None)
     try:
         return check.read(raw, decoder, kind)
@@ -239,21 +241,21 @@ async def _body(request: Request, decoder: Any, kind: Any) -> Any:
         raise http.HttpError(400, "the request is not valid", details=details) from None
 
 
-def _filter(asked: Asked) -> dict[str, Any]:
+def _filter(parameters: Parameters) -> dict[str, Any]:
     return {
-        "kind": asked.one_of("kind", refusals.KINDS),
-        "reason": asked.text("reason"),
-        "topic": asked.text("topic"),
-        "older_than_hours": asked.hours("older_than_hours"),
-        "newer_than_hours": asked.hours("newer_than_hours"),
+        "kind": parameters.one_of("kind", rejections.KINDS),
+        "reason": parameters.text("reason"),
+        "topic": parameters.text("topic"),
+        "older_than_hours": parameters.hours("older_than_hours"),
+        "newer_than_hours": parameters.hours("newer_than_hours"),
     }
 
 
 async def _chosen(request: Request) -> tuple[deadletters.Filter, Chosen]:
-    order: Chosen = await _body(request, _choosing, Chosen)
-    asked = Asked(_given(order))
-    chosen = {"ids": order.ids or None, **_filter(asked)}
-    asked.done()
+    order: Chosen = await _body(request, _chosen_decoder, Chosen)
+    parameters = Parameters(_filter_values(order))
+    chosen = {"ids": order.ids or None, **_filter(parameters)}
+    parameters.done()
     if not 1 <= order.limit <= MAX_PER_REQUEST:
         raise http.HttpError(400, f"limit: a number from 1 to {MAX_PER_REQUEST}")
     if not order.all and all(value is None for value in chosen.values()):
@@ -261,23 +263,23 @@ async def _chosen(request: Request) -> tuple[deadletters.Filter, Chosen]:
     return chosen, order
 
 
-def _given(chosen: Chosen) -> dict[str, str]:
+def _filter_values(chosen: Chosen) -> dict[str, str]:
     names = ("kind", "reason", "topic", "older_than_hours", "newer_than_hours")
     values = {name: getattr(chosen, name) for name in names}
     return {name: str(value) for name, value in values.items() if value is not msgspec.UNSET}
 
 
-def _device(boots: list[Boot], found: list[gaps.Gap]) -> dict[str, Any]:
+def _device(boots: list[Boot], device_gaps: list[gaps.Gap]) -> dict[str, Any]:
     since = [boot.missing_since for boot in boots if boot.missing_since is not None]
     forgotten = sum(boot.forgotten for boot in boots)
     return {
         "tenant_id": boots[0].seen.tenant_id,
         "device_id": boots[0].seen.device_id,
         "highest_seq": max(boot.seen.spans[-1][1] for boot in boots),
-        "missing": sum(gap.count for gap in found) + forgotten,
+        "missing": sum(gap.count for gap in device_gaps) + forgotten,
         "missing_since": min(since, default=None),
-        "not_listed": forgotten + sum(gap.count for gap in found[:-MAX_GAPS_OF_A_DEVICE]),
-        "gaps": [asdict(gap) for gap in found[-MAX_GAPS_OF_A_DEVICE:]],
+        "not_listed": forgotten + sum(gap.count for gap in device_gaps[:-MAX_GAPS_OF_A_DEVICE]),
+        "gaps": [asdict(gap) for gap in device_gaps[-MAX_GAPS_OF_A_DEVICE:]],
     }
 
 

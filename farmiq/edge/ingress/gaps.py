@@ -1,7 +1,7 @@
 """Pure: which sequence numbers of a device are missing (C-84).
 
-What was seen is kept as ranges per boot. A union of ranges does not care for order, repetition or
-how messages were batched, so neither do the gaps.
+What was seen is stored as ranges per boot. The union of ranges does not depend on order,
+duplicates or batches.
 """
 
 from collections import defaultdict
@@ -11,17 +11,17 @@ from datetime import datetime
 
 from farmiq.edge.arrival import Arrival
 
-# Of one boot; what is missing below them is only counted, and not recognised if it comes after all.
+# Of one boot. Numbers missing below these are only counted, also if they come later.
 MAX_GAPS = 512
 _MAX_BOOT_ID = 128
 
-# First and last number of a row without holes, both included.
+# First and last number of a range, both included.
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one batch brought of one boot of a device; `spans` ascend and do not touch."""
+    """Numbers of one boot of a device; `spans` ascend and do not touch."""
 
     tenant_id: str
     device_id: str
@@ -44,35 +44,39 @@ class Gap:
 
 
 def seen(arrivals: Iterable[Arrival]) -> list[Seen]:
-    """The batch by boot, in one order whoever calls; arrivals without seq say nothing."""
+    """The numbers of a batch by boot, sorted; arrivals without seq are left out."""
     numbers: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     first: dict[tuple[str, str, str], datetime] = {}
-    for one in arrivals:
-        if one.seq is None:
+    for arrival in arrivals:
+        if arrival.seq is None:
             continue
-        key = (one.place.tenant_id, one.place.device_id, (one.boot_id or "")[:_MAX_BOOT_ID])
-        numbers[key].append(one.seq)
-        first[key] = min(first.get(key, one.event.occurred_at), one.event.occurred_at)
+        key = (
+            arrival.place.tenant_id,
+            arrival.place.device_id,
+            (arrival.boot_id or "")[:_MAX_BOOT_ID],
+        )
+        numbers[key].append(arrival.seq)
+        first[key] = min(first.get(key, arrival.event.occurred_at), arrival.event.occurred_at)
     return [Seen(*key, spans(numbers[key]), first[key]) for key in sorted(numbers)]
 
 
 def spans(numbers: Iterable[int]) -> tuple[Span, ...]:
-    """The numbers as rows without holes, ascending."""
-    found: list[Span] = []
+    """The numbers as ascending ranges."""
+    ranges: list[Span] = []
     for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
         else:
-            found.append((number, number))
-    return tuple(found)
+            ranges.append((number, number))
+    return tuple(ranges)
 
 
 def missing(boots: Sequence[Seen]) -> list[Gap]:
-    """The gaps of one device, lowest first, from all that was seen of each of its boots.
+    """The gaps of one device, lowest first, from all its boots.
 
-    Inside a boot everything between its lowest and its highest number should be there. Between
-    two boots the numbers go on if the later one (by the device's own time) begins above the
-    earlier one's end; one that begins anew has lost its counter, which is no gap.
+    Inside a boot all numbers from the lowest to the highest are expected. Between two boots (by the
+    time of the device) numbers are expected if the later one begins above the end of the earlier
+    one; a boot that starts again has lost its counter, which is no gap.
     """
     inside = [
         Gap(boot.boot_id, before[1] + 1, after[0] - 1)
@@ -83,10 +87,10 @@ def missing(boots: Sequence[Seen]) -> list[Gap]:
 
 
 def _between(boots: Sequence[Seen]) -> list[Gap]:
-    found: list[Gap] = []
+    gaps: list[Gap] = []
     before: Seen | None = None
-    for boot in sorted(boots, key=lambda each: (each.first_at, each.spans[0], each.boot_id)):
+    for boot in sorted(boots, key=lambda item: (item.first_at, item.spans[0], item.boot_id)):
         if before is not None and boot.spans[0][0] > before.spans[-1][1] + 1:
-            found.append(Gap(boot.boot_id, before.spans[-1][1] + 1, boot.spans[0][0] - 1))
+            gaps.append(Gap(boot.boot_id, before.spans[-1][1] + 1, boot.spans[0][0] - 1))
         before = boot
-    return found
+    return gaps

@@ -1,7 +1,7 @@
 """Quarantine: messages that were rejected, stored with every reason until somebody acts.
 
 Its SQL, the alerts that go with a row in the same transaction, and what redrive and discard do
-(plumbing/deadletters.py). refusals.py decides of which kind a rejection is and who must see it.
+(plumbing/deadletters.py). rejections.py decides the kind of a rejection and its alert.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ import prometheus_client
 from farmiq.edge import alerts, audit, losses
 from farmiq.edge.alerts import Alert
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress import refusals
-from farmiq.edge.ingress.store import Refused
+from farmiq.edge.ingress import rejections
+from farmiq.edge.ingress.store import Rejected
 from farmiq.plumbing import db, deadletters, ids, log
 from farmiq.plumbing.deadletters import DeadLetter
 
@@ -46,7 +46,7 @@ TABLE = deadletters.quarantine_table(
 )
 
 
-async def insert(tx: db.Connection, rejected: Sequence[Refused]) -> None:
+async def insert(tx: db.Connection, rejected: Sequence[Rejected]) -> None:
     """Store the messages and raise their alerts; the same bytes again only raise a count."""
     if not rejected:
         return
@@ -70,14 +70,14 @@ async def insert(tx: db.Connection, rejected: Sequence[Refused]) -> None:
     await _raise_alerts(tx, rejected)
 
 
-async def _raise_alerts(tx: db.Connection, rejected: Sequence[Refused]) -> None:
+async def _raise_alerts(tx: db.Connection, rejected: Sequence[Rejected]) -> None:
     """Raise what a person should see: one open alert per kind and device, with a count."""
     counted: Counter[Alert] = Counter()
-    examples: dict[Alert, Refused] = {}
+    examples: dict[Alert, Rejected] = {}
     for message in rejected:
-        concern = refusals.concern(message.topic, message.reasons)
-        if concern is not None:
-            alert = Alert(concern.kind, concern.subject, concern.severity, concern.message)
+        rejection = rejections.alert(message.topic, message.reasons)
+        if rejection is not None:
+            alert = Alert(rejection.kind, rejection.subject, rejection.severity, rejection.message)
             counted[alert] += 1
             examples.setdefault(alert, message)
     if not counted:
@@ -85,7 +85,7 @@ async def _raise_alerts(tx: db.Connection, rejected: Sequence[Refused]) -> None:
     await alerts.raise_all(tx, await _limit_subjects(tx, counted))
     for alert, message in examples.items():
         ALERTS.labels(kind=alert.kind).inc(counted[alert])
-        named = refusals.named(message.raw)
+        named = rejections.named(message.raw)
         log.get("edge-ingress-gateway").warning(
             alert.kind,
             event_id=named.event_id,
@@ -120,27 +120,27 @@ async def _limit_subjects(tx: db.Connection, counted: Counter[Alert]) -> Counter
     return limited
 
 
-class Effected(Protocol):
+class Outcome(Protocol):
     @property
-    def refused(self) -> Sequence[Refused]: ...
+    def rejected(self) -> Sequence[Rejected]: ...
     @property
     def absorbed(self) -> Sequence[Arrival]: ...
 
 
-# The gateway's own `effect`: messages and when each was first received.
-Effect = Callable[
-    [db.Connection, Sequence[tuple[str, bytes]], Sequence[datetime]], Awaitable[Effected]
+# transaction.handle: messages, and when each was first received.
+Handle = Callable[
+    [db.Connection, Sequence[tuple[str, bytes]], Sequence[datetime]], Awaitable[Outcome]
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Redrives through the gateway's own `effect`; discards to the loss ledger; both are audited.
+    """Redrives with transaction.handle, discards into the loss ledger; both are audited.
 
-    `reason` stands in the ledger.
+    `reason` is for the ledger.
     """
 
-    effect: Effect
+    handle: Handle
     actor: str
     reason: str = "discarded by hand"
     table: deadletters.Table = TABLE
@@ -152,10 +152,10 @@ class Quarantine:
         self, tx: db.Connection, letters: Sequence[DeadLetter]
     ) -> dict[UUID, dict[str, Any]]:
         messages = [(letter.topic, letter.payload) for letter in letters]
-        outcome = await self.effect(tx, messages, [letter.received_at for letter in letters])
+        outcome = await self.handle(tx, messages, [letter.received_at for letter in letters])
         reasons = {
-            **{(each.topic, each.raw): [_TAKEN] for each in outcome.absorbed},
-            **{(each.topic, each.raw): each.reasons for each in outcome.refused},
+            **{(message.topic, message.raw): [_TAKEN] for message in outcome.absorbed},
+            **{(message.topic, message.raw): message.reasons for message in outcome.rejected},
         }
         return {
             letter.id: self.rejection(reasons[message])
@@ -180,7 +180,7 @@ class Quarantine:
 
     async def discard(self, tx: db.Connection, ids: Sequence[UUID]) -> int:
         topics = await deadletters.delete(tx, self.table, ids)
-        await losses.of_quarantine(tx, map(refusals.place, topics), reason=self.reason)
+        await losses.of_quarantine(tx, map(rejections.place, topics), reason=self.reason)
         await audit.note(
             tx,
             actor=self.actor,
@@ -205,7 +205,7 @@ async def size(connection: db.Connection) -> tuple[int, int]:
     return rows[0][0], rows[0][1]
 
 
-async def expired(connection: db.Connection, *, days: float, most: int) -> list[UUID]:
+async def expired(connection: db.Connection, *, days: float, max_rows: int) -> list[UUID]:
     """Rows that were not received again for so many days, oldest first."""
     rows = await db.fetch_all(
         connection,
@@ -215,12 +215,12 @@ async def expired(connection: db.Connection, *, days: float, most: int) -> list[
         order by last_received_at, quarantine_id limit %s
         """,
         days,
-        most,
+        max_rows,
     )
     return [row[0] for row in rows]
 
 
-async def beyond(connection: db.Connection, *, most_bytes: int, most: int) -> list[UUID]:
+async def beyond(connection: db.Connection, *, max_bytes: int, max_rows: int) -> list[UUID]:
     """Rows beyond so many bytes: invalid messages first, the oldest of them first.
 
     Valid messages that wait for a later version or for the database stay longest, so that a flood
@@ -235,13 +235,13 @@ async def beyond(connection: db.Connection, *, most_bytes: int, most: int) -> li
           from quarantine, lateral (select kind in ('not_recorded', 'database') as waits) w) q
         where with_better > %s order by waits, last_received_at, quarantine_id limit %s
         """,  # noqa: S608
-        most_bytes,
-        most,
+        max_bytes,
+        max_rows,
     )
     return [row[0] for row in rows]
 
 
-def _columns(message: Refused) -> dict[str, Any]:
+def _columns(message: Rejected) -> dict[str, Any]:
     sent = f"{message.topic}\0".encode(errors="replace") + message.raw
     return {
         "id": ids.new(),
@@ -256,8 +256,8 @@ def _columns(message: Refused) -> dict[str, Any]:
 def _described(reasons: Sequence[str]) -> dict[str, Any]:
     return {
         "reasons": [_storable(reason) for reason in reasons],
-        "kind": refusals.kind(reasons),
-        "gist": _storable(refusals.gist(reasons)),
+        "kind": rejections.kind(reasons),
+        "gist": _storable(rejections.gist(reasons)),
     }
 
 

@@ -1,7 +1,7 @@
-"""Receipts: what devices are told, a moment's worth at a time, one message per device (C-91).
+"""Receipts: the answers to devices, collected for a moment, one message per device (C-91).
 
-They speed a device up; one that is lost only means that the device asks again. So nothing waits
-for them, and they are dropped when they pile up.
+A device whose receipt is lost only sends its events again. So nothing waits for receipts, and they
+are dropped when too many wait.
 """
 
 import asyncio
@@ -14,69 +14,69 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import ids, mqtt
 from farmiq.plumbing.stream import LostError
 
-# Each receipt is a message to be sent and read: fewer of them, a little later.
+# Waiting makes fewer and larger receipts.
 LINGER_S = 0.2
 MAX_WAITING = 20_000
-# An id takes 39 bytes of JSON, a reason up to 500: a receipt stays a message that may be sent.
+# An id takes 39 bytes of JSON, a reason up to 500: a receipt stays below the limit of a message.
 MAX_IDS = 2_000
-MAX_REFUSED = 200
+MAX_REJECTED = 200
 
-# For each device: which ids are stored, and which are refused and why.
 Publish = Callable[[str, bytes], Awaitable[None]]
-# Nobody knows whether the broker has it.
+# The connection was lost: the broker may have it or not.
 _LOST = (mqtt.DisconnectedError, LostError)
 
-Told = Mapping[Place, tuple[tuple[UUID, ...], Mapping[UUID, str]]]
+# For each device: stored ids, and rejected ids with the reason.
+Results = Mapping[Place, tuple[tuple[UUID, ...], Mapping[UUID, str]]]
 
 
 class Receipts:
-    """`wanted` says which devices ask for any."""
+    """`wanted`: whether a device wants receipts."""
 
     def __init__(
         self, publish: Publish, *, wanted: Callable[[Place], bool] = lambda _: True
     ) -> None:
         self._publish, self._wanted = publish, wanted
         self._stored: dict[Place, list[UUID]] = {}
-        self._refused: dict[Place, dict[UUID, str]] = {}
+        self._rejected: dict[Place, dict[UUID, str]] = {}
         self._waiting = 0
         self._added = asyncio.Event()
 
-    def add(self, told: Told) -> None:
-        for place, (stored, refused) in told.items():
-            count = len(stored) + len(refused)
+    def add(self, results: Results) -> None:
+        for place, (stored, rejected) in results.items():
+            count = len(stored) + len(rejected)
             if self._wanted(place) and self._waiting + count <= MAX_WAITING:
                 self._stored.setdefault(place, []).extend(stored)
-                self._refused.setdefault(place, {}).update(refused)
+                self._rejected.setdefault(place, {}).update(rejected)
                 self._waiting += count
                 self._added.set()
 
-    async def keep_sending(self) -> None:
+    async def run(self) -> None:
         while True:
             await self._added.wait()
             await asyncio.sleep(LINGER_S)
             await self._send()
 
     async def _send(self) -> None:
-        """What waits; what is added meanwhile waits for the next time."""
+        """Send what waits; what is added meanwhile waits for the next time."""
         self._added.clear()
-        stored, refused = self._stored, self._refused
-        self._stored, self._refused, self._waiting = {}, {}, 0
+        stored, rejected = self._stored, self._rejected
+        self._stored, self._rejected, self._waiting = {}, {}, 0
         sending = [
             self._publish(topics.receipts(place), raw)
             for place in stored
-            for raw in _written(place, stored[place], refused[place])
+            for raw in _written(place, stored[place], rejected[place])
         ]
         for result in await asyncio.gather(*sending, return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, _LOST):
                 raise result
 
 
-def _written(place: Place, stored: list[UUID], refused: dict[UUID, str]) -> Iterator[bytes]:
-    """One receipt, or as many as their length asks for."""
-    now, reasons = datetime.now(UTC), [*refused.items()]
+def _written(place: Place, stored: list[UUID], rejected: dict[UUID, str]) -> Iterator[bytes]:
+    """Yield one receipt, or more if it would be too long."""
+    now, reasons = datetime.now(UTC), [*rejected.items()]
     while stored or reasons:
-        part, some = stored[:MAX_IDS], reasons[:MAX_REFUSED]
-        stored, reasons = stored[MAX_IDS:], reasons[MAX_REFUSED:]
+        part, some = stored[:MAX_IDS], reasons[:MAX_REJECTED]
+        stored, reasons = stored[MAX_IDS:], reasons[MAX_REJECTED:]
         yield receipt.write(
             place, stored=tuple(part), refused=dict(some), event_id=ids.new(), now=now
         )

@@ -1,11 +1,11 @@
-"""Ingress: what devices send goes through one transaction, with all that follows from it.
+"""Ingress: stores what devices send, in one transaction with everything that follows from it.
 
 device --iot/…--> [ingress] --ingress_dedupe, telemetry_raw, feed_intakes, …, sync_outbox--> sync
 
 The broker is read as a log: the cursor moves in the transaction that stores the messages, then the
-receipt is sent. Of a broker that has no log we are an MQTT subscriber: commit, then PUBACK, then
-the receipt. A crash between any two makes the broker or the device send again, and the dedupe
-absorbs it. What is read is shared among a few writers by device.
+receipt is sent. At a broker without a log it is an MQTT subscriber: commit, then PUBACK, then the
+receipt. After a crash between two steps the broker or the device sends again, and the dedupe finds
+the duplicates. A few writers share the messages, by device.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ import prometheus_client
 from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, broker
-from farmiq.edge.ingress import api, refusals, source, transaction, upkeep
-from farmiq.edge.ingress.accept import AtStation, nobody, sender_and_id
-from farmiq.edge.ingress.log_keeper import LogKeeper, report_gap
+from farmiq.edge.ingress import api, jobs, rejections, source, transaction
+from farmiq.edge.ingress.accept import AtStation, no_device, sender_and_id
+from farmiq.edge.ingress.log_purge import LogPurge, report_gap
 from farmiq.edge.ingress.receipts import Receipts
 from farmiq.edge.ingress.source import LogSource, MqttSource, Part, Sent, Source
 from farmiq.edge.ingress.transaction import Outcome
@@ -43,7 +43,7 @@ NAME = "edge-ingress-gateway"
 TAKEN = prometheus_client.Counter(
     "farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"]
 )
-REFUSED = prometheus_client.Counter(
+REJECTED = prometheus_client.Counter(
     "farmiq_ingress_refused_total", "Messages put into quarantine, by kind", ["kind"]
 )
 RETRIED = prometheus_client.Counter(
@@ -75,12 +75,12 @@ PAUSED = prometheus_client.Gauge(
 async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     async with (
         db.pool(settings.db_url.get_secret_value(), name=NAME, check_after_s=1.0) as pool,
-        # Chores and questions never wait for intake, nor intake for them.
-        db.pool(settings.db_url.get_secret_value(), name=f"{NAME}-desk") as desk,
+        # Jobs and requests do not wait for intake, nor intake for them.
+        db.pool(settings.db_url.get_secret_value(), name=f"{NAME}-desk") as jobs_pool,
         asyncio.TaskGroup() as group,
     ):
         leader = lease.LeaderLease(
-            desk,
+            jobs_pool,
             name=settings.mqtt_client_id or NAME,
             holder=lease.holder(settings.http_port),
             lasts_s=settings.ingress_lease_s,
@@ -89,8 +89,8 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
         server.ready("ingress.database", lambda: db.problem(pool))
         server.ready("ingress.turn", leader.problem)
         server.note("ingress", leader.note)
-        api.Desk(desk, transaction.effect).add_to(server.app)
-        for job in upkeep.jobs_of(desk, settings, is_active=leader.is_active):
+        api.Api(jobs_pool, transaction.handle).add_to(server.app)
+        for job in jobs.jobs_of(jobs_pool, settings, is_active=leader.is_active):
             group.create_task(schedule.run_repeatedly(job))
         url = broker.log_url(settings)
         if url is not None:
@@ -109,19 +109,19 @@ async def _read_log(
     pool: db.Pool,
     leader: lease.LeaderLease,
 ) -> None:
-    """While it is this gateway's turn: the broker's log, from the cursor on."""
+    """As the leader: read the broker's log from the cursor on."""
     async with stream.reader(
-        url, stream=topics.LOG, unlogged=[subject(each) for each in topics.UP], tls=settings.tls
+        url, stream=topics.LOG, unlogged=[subject(topic) for topic in topics.UP], tls=settings.tls
     ) as reader:
         hold_s = settings.log_hold_minutes * 60
         cursors = Cursors(pool, reader, lanes=settings.ingress_writers, hold_s=hold_s)
         log_source = LogSource(pool, reader, cursors, name=NAME)
-        keeper = LogKeeper(pool, cursors)
+        log_purge = LogPurge(pool, cursors)
         registry = Registry()
         LAG.set_function(lambda: cursors.lag)
         LAG_S.set_function(lambda: log_source.lag_s)
         before = cancelled_so_far()
-        # A broker that ends what it has just begun must not keep us busy.
+        # A broker that ends each connection at once must not cause a busy loop.
         backoff = Backoff(cap_s=2.0)
         while True:
             end_if_cancelled(beyond=before)
@@ -136,23 +136,23 @@ async def _read_log(
                             await log_source.start(report_gap)
                         RESUMED.inc(cursors.lag)
                         leader.started()
-                        group.create_task(schedule.run_repeatedly(keeper.job()))
+                        group.create_task(schedule.run_repeatedly(log_purge.job()))
                         await intake.run(group, settings, leader)
             except* source.LostError as lost:
                 log.get(NAME).warning("ingress.log_lost", reason=str(lost.exceptions[0]))
             except* source.CursorMovedError as moved:
                 log.get(NAME).warning("ingress.cursor_moved", reason=str(moved.exceptions[0]))
-            except* db.PASSING as away:
+            except* db.PASSING as outage:
                 log.get(NAME).warning(
-                    "ingress.database_away", error=db.first_line(away.exceptions[0])
+                    "ingress.database_away", error=db.first_line(outage.exceptions[0])
                 )
             await backoff.wait()
 
 
 async def _make_log(settings: EdgeSettings, url: str) -> None:
-    """The log is there before it is read; whoever may not make it waits for edge-devices-registry.
+    """Wait until there is a log; without the right to create it, edge-devices-registry does.
 
-    What devices send while there is none is acknowledged by the broker and held by nobody.
+    What devices send without a log is acknowledged by the broker and lost.
     """
     backoff = Backoff(cap_s=2.0)
     async with httpx2.AsyncClient(trust_env=False) as web:
@@ -171,9 +171,9 @@ async def _make_log(settings: EdgeSettings, url: str) -> None:
 
 
 async def _store_session(settings: EdgeSettings, url: str, pool: db.Pool) -> None:
-    """What waited in the gateway's MQTT session when it began to read the log (D-230).
+    """Store what waits in the MQTT session from before the gateway read the log (D-230).
 
-    Before anybody's turn: it may be stored by two at once, and is there for one of them only once.
+    This is before the lease: two gateways may do it at once, and each event is stored once.
     """
     registry = Registry()
     while True:
@@ -183,7 +183,7 @@ async def _store_session(settings: EdgeSettings, url: str, pool: db.Pool) -> Non
             )
             async for messages in batches:
                 sent = [(message.topic, message.payload) for message in messages]
-                await transaction.keep_in_halves(pool, sent, registry)
+                await transaction.commit_bisecting(pool, sent, registry)
                 log.get(NAME).info("ingress.session_stored", count=len(messages))
         except (*db.PASSING, source.LostError, nats.NatsError) as error:
             log.get(NAME).warning("ingress.session_waits", reason=db.first_line(error))
@@ -195,7 +195,7 @@ async def _store_session(settings: EdgeSettings, url: str, pool: db.Pool) -> Non
 async def _hold_session(
     settings: EdgeSettings, server: http.HttpServer, pool: db.Pool, leader: lease.LeaderLease
 ) -> None:
-    """While it is this gateway's turn: a session at an MQTT broker, of a client id of ours."""
+    """As the leader: a session at an MQTT broker, with our own client id."""
     url = (settings.ingress_url or settings.mqtt_url).get_secret_value()
     name = settings.mqtt_client_id or NAME
     client_id = await gateway_session.client_id(pool, name=name, given=settings.mqtt_client_id)
@@ -218,17 +218,17 @@ async def _hold_session(
 
 
 async def report_lost_session(tx: db.Connection) -> None:
-    told = (
+    message = (
         "the broker had no session for the gateway any more: what devices had sent and the gateway "
         "had not taken is lost, unless they send it again. To do: if the broker was not set up "
         "anew, somebody connected under the gateway's client id (alert broker.takeover)"
     )
-    await alerts.raise_(tx, alerts.Alert("broker.session_lost", NAME, "security", told))
+    await alerts.raise_(tx, alerts.Alert("broker.session_lost", NAME, "security", message))
 
 
 @dataclass(slots=True)
 class Batch:
-    """Messages that were read together, until every writer's part of them is committed."""
+    """Messages that were read together, until each writer has committed its part."""
 
     messages: Sequence[Sent]
     parts_left: int
@@ -239,10 +239,10 @@ Lane = asyncio.Queue[tuple[Batch, Part]]
 
 
 class Intake:
-    """Stores what a source brings: commit, then the source, then the receipt.
+    """Stores the messages of a source: commit, then the source, then the receipt.
 
-    What it holds is bounded: a writer has one part in its transaction and one waiting, and `take`
-    waits for room.
+    Memory is limited: a writer has one part in its transaction and one waiting, and `take` waits
+    for room.
     """
 
     def __init__(self, pool: db.Pool, origin: Source, registry: Registry, *, writers: int) -> None:
@@ -267,8 +267,8 @@ class Intake:
     async def run(
         self, group: asyncio.TaskGroup, settings: EdgeSettings, leader: lease.LeaderLease
     ) -> NoReturn:
-        """Read and store, with tasks in `group`; ends by whatever the source or a writer raises."""
-        group.create_task(self.receipts.keep_sending())
+        """Read and store, with tasks in `group`; ends with the error of the source or a writer."""
+        group.create_task(self.receipts.run())
         for lane in self.lanes:
             group.create_task(self.write(lane))
         while True:
@@ -280,7 +280,7 @@ class Intake:
             await self.take(messages)
 
     async def take(self, messages: Sequence[Sent]) -> None:
-        """Hand each writer its part."""
+        """Give each writer its part."""
         parts = self._source.share(messages)
         if not parts:
             return
@@ -290,7 +290,7 @@ class Intake:
             await self.lanes[writer].put((batch, part))
 
     async def write(self, lane: Lane) -> None:
-        """One writer: a transaction for each part, one after the other."""
+        """One writer: commits one part after the other."""
         while True:
             batch, part = await lane.get()
             batch.outcome += await self._until_committed(part)
@@ -299,17 +299,17 @@ class Intake:
             self._finish()
 
     def _finish(self) -> None:
-        """In the order in which messages came, as MQTT asks; what is done waits for its turn."""
+        """Finish batches in the order in which they came, as MQTT requires."""
         while self._in_flight and not self._in_flight[0].parts_left:
-            done = self._in_flight.popleft()
-            self._source.commit(done.messages)
+            batch = self._in_flight.popleft()
+            self._source.commit(batch.messages)
             crash.here("ingress.before_receipt")
-            log.events(self._log, "ingress.stored", _named(done.outcome))
-            _count(done.outcome)
-            self.receipts.add(by_sender(done.outcome, self._registry.at_station))
+            log.events(self._log, "ingress.stored", _named(batch.outcome))
+            _count(batch.outcome)
+            self.receipts.add(by_sender(batch.outcome, self._registry.at_station))
 
     async def _until_committed(self, part: Part) -> Outcome:
-        """The source keeps what is not committed, so this tries for as long as it takes."""
+        """Try until it is committed: the source has the messages until then."""
         backoff = Backoff(cap_s=5.0)
         before = cancelled_so_far()
         sent = [(message.topic, message.payload) for message in part.messages]
@@ -317,7 +317,7 @@ class Intake:
             end_if_cancelled(beyond=before)
             try:
                 with self.attempts:
-                    return await transaction.keep_in_halves(
+                    return await transaction.commit_bisecting(
                         self._pool, sent, self._registry, part.progress
                     )
             except db.PASSING as error:
@@ -327,7 +327,7 @@ class Intake:
 
 
 def _named(outcome: Outcome) -> Iterator[tuple[UUID, str, str]]:
-    """What the log says of the events that are stored, new and repeated."""
+    """The fields of stored events for the log, new and duplicate."""
     for arrival in outcome.stored:
         yield arrival.event.event_id, arrival.event.event_type, arrival.event.trace_id
 
@@ -335,21 +335,21 @@ def _named(outcome: Outcome) -> Iterator[tuple[UUID, str, str]]:
 def _count(outcome: Outcome) -> None:
     TAKEN.labels(outcome="new").inc(outcome.new_count)
     TAKEN.labels(outcome="repeated").inc(len(outcome.stored) - outcome.new_count)
-    TAKEN.labels(outcome="quarantined").inc(len(outcome.refused))
-    for message in outcome.refused:
-        REFUSED.labels(kind=refusals.kind(message.reasons)).inc()
+    TAKEN.labels(outcome="quarantined").inc(len(outcome.rejected))
+    for message in outcome.rejected:
+        REJECTED.labels(kind=rejections.kind(message.reasons)).inc()
 
 
 def by_sender(
-    outcome: Outcome, at_station: AtStation = nobody
+    outcome: Outcome, at_station: AtStation = no_device
 ) -> dict[Place, tuple[tuple[UUID, ...], dict[UUID, str]]]:
-    """For each device: which ids are stored, and which are refused and why."""
+    """For each device: stored ids, and rejected ids with the reason."""
     stored: dict[Place, list[UUID]] = defaultdict(list)
-    refused: dict[Place, dict[UUID, str]] = defaultdict(dict)
+    rejected: dict[Place, dict[UUID, str]] = defaultdict(dict)
     for arrival in outcome.stored:
         stored[arrival.place].append(arrival.event.event_id)
-    for message in outcome.refused:
+    for message in outcome.rejected:
         sender = sender_and_id(message.topic, message.raw, at_station)
         if sender is not None:
-            refused[sender[0]][sender[1]] = "; ".join(message.reasons)[:500]
-    return {place: (tuple(stored[place]), refused[place]) for place in {*stored, *refused}}
+            rejected[sender[0]][sender[1]] = "; ".join(message.reasons)[:500]
+    return {place: (tuple(stored[place]), rejected[place]) for place in {*stored, *rejected}}

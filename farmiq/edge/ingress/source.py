@@ -8,10 +8,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
+from zlib import crc32
 
 from farmiq.edge.broker import QOS1
-from farmiq.edge.ingress import lanes
 from farmiq.messages import topics
 from farmiq.nats_users import subject
 from farmiq.plumbing import cursor, db, lease, mqtt, stream
@@ -21,13 +21,13 @@ from farmiq.plumbing.tls import Tls
 
 __all__ = ["CursorMovedError", "LogSource", "LostError", "MqttSource", "Progress"]
 
-# What waited in the gateway's MQTT session before it read the log.
+# Holds what waits in the MQTT session of a gateway that did not read the log yet.
 _SESSION_STREAM = "$MQTT_msgs"
-# So long the next of what waited in a session may take.
+# The longest wait for the next message of a session.
 SESSION_S = 10.0
-# A lane that no message came for moves its cursor that often, so that the log can be purged.
+# So often a lane without messages moves its cursor, so that the log can be purged.
 IDLE_LANE_S = 5.0
-# A session of another gateway that waits so long within its transaction is frozen.
+# A session of another gateway that is idle in a transaction for so long is frozen.
 _FROZEN_S = 1.0
 
 
@@ -70,6 +70,42 @@ class Progress:
             self._lane.position = last
 
 
+class HasTopic(Protocol):
+    @property
+    def topic(self) -> str: ...
+
+
+M = TypeVar("M", bound=HasTopic)
+# In every topic these are at the same level: iot/{kind}/{tenant}/{farm}/{barn}/{device}.
+_TENANT, _DEVICE = 2, 5
+
+
+def by_writer(messages: Sequence[M], writers: int) -> dict[int, list[M]]:
+    """The messages of each writer, without empty ones. A device always has the same writer (C-81).
+
+    The sessions of a station count as a device: their topic does not name the device. Rows that
+    two writers may both change are locked in the order of their keys, so there is no deadlock.
+    """
+    if writers == 1:
+        return {0: list(messages)} if messages else {}
+    writer_by_topic: dict[str, int] = {}
+    parts: dict[int, list[M]] = {}
+    for message in messages:
+        topic = message.topic
+        writer = writer_by_topic.get(topic)
+        if writer is None:
+            writer = writer_by_topic[topic] = writer_of(topic, writers)
+        parts.setdefault(writer, []).append(message)
+    return parts
+
+
+def writer_of(topic: str, writers: int) -> int:
+    """The number of the writer of a topic: the same in every run, for any text."""
+    levels = topic.split("/", _DEVICE + 1)
+    sender = "/".join((*levels[_TENANT : _TENANT + 1], *levels[_DEVICE : _DEVICE + 1]))
+    return crc32(sender.encode("utf-8", "surrogatepass")) % writers
+
+
 @dataclass(slots=True)
 class Part:
     """What one writer stores in one transaction."""
@@ -99,7 +135,7 @@ class MqttSource:
         return [*await self._broker.batch(max_messages=max_messages, linger_s=linger_s)]
 
     def share(self, messages: Sequence[Sent]) -> dict[int, Part]:
-        parts = lanes.share(messages, self._writers)
+        parts = by_writer(messages, self._writers)
         return {writer: Part(part) for writer, part in parts.items()}
 
     def commit(self, messages: Sequence[Sent]) -> None:
@@ -126,7 +162,7 @@ class LogSource:
 
     @property
     def lag_s(self) -> float:
-        """How old the newest message is that a writer has, if there are newer ones."""
+        """Age of the newest message that a writer has, if there are newer ones."""
         if self._newest is None or not self._cursors.lag:
             return 0.0
         return max(0.0, time.time() - self._newest.stored_at_ns / 1e9)
@@ -142,7 +178,7 @@ class LogSource:
         self._newest = None
 
     async def read(self, *, max_messages: int, linger_s: float) -> list[Sent]:
-        """Nothing, where nothing comes and a lane's cursor has stayed behind.
+        """Return no messages if none come and the cursor of a lane is behind.
 
         Raises LostError: then `start` again.
         """
@@ -150,24 +186,28 @@ class LogSource:
         is_behind = newest is not None and self._cursors.stored_seq < newest.seq
         try:
             async with asyncio.timeout(IDLE_LANE_S if is_behind else None):
-                found = await self._reader.batch(max_messages=max_messages, linger_s=linger_s)
+                messages = await self._reader.batch(max_messages=max_messages, linger_s=linger_s)
         except TimeoutError:
             return []
         return [
-            LogMessage(topic_of(each.subject), each.payload, each.seq, each.stored_at_ns)
-            for each in found
+            LogMessage(
+                topic_of(message.subject), message.payload, message.seq, message.stored_at_ns
+            )
+            for message in messages
         ]
 
     def share(self, messages: Sequence[Sent]) -> dict[int, Part]:
-        """Each writer's part; now and then an empty one, so that no cursor stays behind."""
-        found = [message for message in messages if isinstance(message, LogMessage)]
-        last = next((self._behind(message) for message in reversed(found) if message.seq), None)
+        """The part of each writer; sometimes an empty one, so that its cursor moves."""
+        log_messages = [message for message in messages if isinstance(message, LogMessage)]
+        last = next(
+            (self._behind(message) for message in reversed(log_messages) if message.seq), None
+        )
         if last is not None:
             self._newest, self._cursors.read_seq = last, last.seq
         parts: dict[int, Part] = {}
-        for number, part in lanes.share(found, len(self._stored_before)).items():
+        for number, part in by_writer(log_messages, len(self._stored_before)).items():
             stored_before = self._stored_before[number]
-            new = [each for each in part if each.seq > stored_before or each.seq == 0]
+            new = [message for message in part if message.seq > stored_before or message.seq == 0]
             if new:
                 lane = self._cursors.lanes[number]
                 parts[number] = Part(new, Progress(lane, self._marks(new, last)))
@@ -187,12 +227,12 @@ class LogSource:
         for message in messages:
             mark = self._behind(message) if message.seq else mark
             marks.append(mark)
-        # What lies behind its own last message in this batch is no concern of the lane.
+        # Messages behind the last one of the lane in this batch belong to other lanes.
         marks[-1] = last
         return marks
 
     def _move_idle(self, parts: dict[int, Part], last: Position) -> None:
-        """Add an empty part for a lane whose cursor has stayed behind for long."""
+        """Add an empty part for a lane whose cursor is behind for long."""
         now = time.monotonic()
         for number, lane in enumerate(self._cursors.lanes):
             is_new = last.seq > max(self._stored_before[number], lane.position.seq)
@@ -213,9 +253,9 @@ async def session_batches(
 ) -> AsyncIterator[list[LogMessage]]:
     """What waits in the MQTT session of a gateway that did not read the log yet (D-230).
 
-    It is removed from the broker when the caller has stored all of it and comes for more.
+    It is removed from the broker when the caller has stored all and asks for more.
     """
-    filters = [QOS1 + subject(each) for each in topics.UP]
+    filters = [QOS1 + subject(topic) for topic in topics.UP]
     async with stream.reader(url, stream=_SESSION_STREAM, filters=filters, tls=tls) as reader:
         await reader.start(None)
         if not reader.pending:
@@ -224,17 +264,19 @@ async def session_batches(
         while reader.pending or reader.waiting:
             try:
                 async with asyncio.timeout(SESSION_S):
-                    found = await reader.batch(max_messages=max_messages)
+                    messages = await reader.batch(max_messages=max_messages)
             except TimeoutError:
                 # Another gateway has stored and removed the rest.
                 raise LostError("what waited in the session is gone") from None
-            last_seq = found[-1].seq
+            last_seq = messages[-1].seq
             yield [
-                LogMessage(topic_of(each.subject), each.payload, each.seq, each.stored_at_ns)
-                for each in found
+                LogMessage(
+                    topic_of(message.subject), message.payload, message.seq, message.stored_at_ns
+                )
+                for message in messages
             ]
-        for each in filters:
-            await reader.purge(subject=each, below_seq=last_seq + 1)
+        for name in filters:
+            await reader.purge(subject=name, below_seq=last_seq + 1)
 
 
 def topic_of(name: str) -> str:

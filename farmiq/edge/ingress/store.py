@@ -13,7 +13,7 @@ from farmiq.plumbing import db, pg_binary
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """A message for quarantine."""
 
     topic: str
@@ -23,7 +23,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What was seen of a boot; `forgotten` numbers are missing below the gaps that are kept."""
+    """What was seen of a boot; `forgotten` counts missing numbers below the stored gaps."""
 
     seen: Seen
     forgotten: int
@@ -31,30 +31,32 @@ class Boot:
 
 
 async def first_seen(tx: db.Connection, arrivals: Sequence[Arrival]) -> set[tuple[str, UUID]]:
-    """Note the arrivals; returns the keys never seen before.
+    """Store the ids of arrivals; return the new keys.
 
-    In the order of their keys: two writers then wait for each other one way only.
+    In the order of their keys, so that two writers do not deadlock.
     """
-    in_order = sorted(arrivals, key=lambda each: (each.event.tenant_id, each.event.event_id.int))
+    in_order = sorted(
+        arrivals, key=lambda arrival: (arrival.event.tenant_id, arrival.event.event_id.int)
+    )
     cursor = await tx.execute(
         """
         insert into ingress_dedupe (tenant_id, event_id, content_hash, first_seen_at)
-        select each.*, clock.now
-        from unnest(%s::text[], %s::uuid[], %s::bytea[]) each, (select fn_now() as now) clock
+        select arrived.*, clock.now
+        from unnest(%s::text[], %s::uuid[], %s::bytea[]) arrived, (select fn_now() as now) clock
         on conflict on constraint ingress_dedupe_tenant_event_key do nothing
         returning tenant_id, event_id
         """,
         _packed(in_order),
     )
     if cursor.rowcount == len(in_order):
-        return {each.key for each in in_order}
+        return {arrival.key for arrival in in_order}
     return {(tenant_id, event_id) for tenant_id, event_id in await cursor.fetchall()}
 
 
 async def known_hashes(
     tx: db.Connection, arrivals: Sequence[Arrival]
 ) -> dict[tuple[str, UUID], bytes]:
-    """The content first seen under each of these keys."""
+    """The first content hash of each of these keys."""
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
@@ -69,7 +71,7 @@ async def known_hashes(
 
 
 async def outbox_tenants(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict[UUID, str]:
-    """Which tenant holds each of these event ids in the outbox (C-18)."""
+    """The tenants of these event ids in the outbox (C-18)."""
     rows = await db.fetch_all(
         tx,
         sql.SQL("select id, tenant_id from sync_outbox where id = any(%s::uuid[])"),
@@ -79,9 +81,9 @@ async def outbox_tenants(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict
 
 
 async def note_seqs(tx: db.Connection, seen: Sequence[Seen]) -> None:
-    """Add what a batch brought to what was seen before (C-84).
+    """Add the numbers of a batch to those seen before (C-84).
 
-    Bounded is the sum alone: what one batch leaves out may be there already.
+    Only the sum is limited: numbers missing in a batch may be there already.
     """
     if not seen:
         return
@@ -100,23 +102,23 @@ async def note_seqs(tx: db.Connection, seen: Sequence[Seen]) -> None:
             select b.bounded, d.forgotten + b.forgotten,
               case when b.bounded <> range_merge(b.bounded)::int8multirange
                 then coalesce(d.missing_since, excluded.updated_at) end
-            from fn_seq_bounded(d.seen + excluded.seen, %(most)s) b),
+            from fn_seq_bounded(d.seen + excluded.seen, %(max_gaps)s) b),
           first_at = least(d.first_at, excluded.first_at),
           updated_at = excluded.updated_at
         """,
         {
-            "tenants": [each.tenant_id for each in seen],
-            "devices": [each.device_id for each in seen],
-            "boots": [each.boot_id for each in seen],
-            "seen": [_multirange(each.spans) for each in seen],
-            "first": [each.first_at for each in seen],
-            "most": MAX_GAPS,
+            "tenants": [boot.tenant_id for boot in seen],
+            "devices": [boot.device_id for boot in seen],
+            "boots": [boot.boot_id for boot in seen],
+            "seen": [_multirange(boot.spans) for boot in seen],
+            "first": [boot.first_at for boot in seen],
+            "max_gaps": MAX_GAPS,
         },
     )
 
 
 async def boots(connection: db.Connection) -> list[Boot]:
-    """All that was seen of every device, device by device."""
+    """What was seen of every device, sorted by device."""
     rows = await db.fetch_all(
         connection,
         """
@@ -136,8 +138,8 @@ async def boots(connection: db.Connection) -> list[Boot]:
     ]
 
 
-async def forget_boots(tx: db.Connection, *, days: float, most_boots: int) -> int:
-    """Boots that have been silent for so long, or that are not among a device's newest."""
+async def purge_boots(tx: db.Connection, *, days: float, max_boots: int) -> int:
+    """Delete boots that are silent for so long, or not among the newest of a device."""
     cursor = await tx.execute(
         """
         delete from device_seq d using (
@@ -148,13 +150,13 @@ async def forget_boots(tx: db.Connection, *, days: float, most_boots: int) -> in
           and d.boot_id = old.boot_id and d.updated_at = old.updated_at
           and (old.place > %s or old.updated_at < (select fn_now()) - %s * interval '1 day')
         """,
-        (most_boots, days),
+        (max_boots, days),
     )
     return cursor.rowcount
 
 
-async def forget_seen(tx: db.Connection, *, days: float, most: int) -> int:
-    """Delete ids first seen longer ago than that, oldest first, at most so many (DD-06)."""
+async def purge_seen(tx: db.Connection, *, days: float, max_rows: int) -> int:
+    """Delete old ids, oldest first (DD-06)."""
     cursor = await tx.execute(
         """
         delete from ingress_dedupe where ctid = any(array(
@@ -162,7 +164,7 @@ async def forget_seen(tx: db.Connection, *, days: float, most: int) -> int:
           where first_seen_at < (select fn_now()) - %s * interval '1 day'
           order by first_seen_at limit %s))
         """,
-        (days, most),
+        (days, max_rows),
     )
     return cursor.rowcount
 
@@ -173,7 +175,7 @@ def _multirange(spans: Sequence[tuple[int, int]]) -> str:
 
 def _packed(arrivals: Sequence[Arrival]) -> tuple[db.Texts, db.Uuids, db.Byteas]:
     return (
-        db.Texts(pg_binary.name(each.event.tenant_id) for each in arrivals),
-        db.Uuids(pg_binary.uuid(each.event.event_id) for each in arrivals),
-        db.Byteas(pg_binary.bytea(each.content_hash) for each in arrivals),
+        db.Texts(pg_binary.name(arrival.event.tenant_id) for arrival in arrivals),
+        db.Uuids(pg_binary.uuid(arrival.event.event_id) for arrival in arrivals),
+        db.Byteas(pg_binary.bytea(arrival.content_hash) for arrival in arrivals),
     )

@@ -180,47 +180,53 @@ class Api:
     async def presign(self, request: Request) -> JSONResponse:
         caller = await access.require_device(request, self.pool)
         self._allow(caller)
-        asked = _read(
+        upload_request = _read(
             await http.body(request, what="a request", max_bytes=MAX_BYTES),
-            most_bytes=self._settings.media_max_bytes,
+            max_bytes=self._settings.media_max_bytes,
         )
         place = Place(caller.tenant_id, caller.farm_id, caller.barn_id, caller.device_id)
-        if foreign := rules.not_its_own(asked, place, caller.station_id):
-            raise HttpError(403, "a device asks for its own images", details=_details(foreign))
+        if not_own := rules.not_its_own(upload_request, place, caller.station_id):
+            raise HttpError(403, "a device asks for its own images", details=_details(not_own))
         bucket, checker = self._store()
         try:
-            image = await self._image(asked, _request_id(request), caller, bucket.name)
-            if asked.media_id is not None and not image.stored:
+            image = await self._image(upload_request, _request_id(request), caller, bucket.name)
+            if upload_request.media_id is not None and not image.stored:
                 image = await self._settled(checker, image)
-            address = await self._address(request, bucket, asked, image)
+            address = await self._address(request, bucket, upload_request, image)
         except db.UNAVAILABLE as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
         except objects.UNAVAILABLE as error:
-            raise _store_away(error) from error
+            raise _store_unavailable(error) from error
         body = msgspec.json.encode(address)
         return _Encoded(body, headers=api.NO_STORE)
 
     async def _image(
-        self, asked: UploadRequest, request_id: UUID | None, caller: DeviceCaller, bucket: str
+        self,
+        upload_request: UploadRequest,
+        request_id: UUID | None,
+        caller: DeviceCaller,
+        bucket: str,
     ) -> Image:
         """The image that is meant: one that is known, or a new one. Raises HttpError 403, 409."""
         async with db.transaction(self.pool) as tx:
-            image = await _known(tx, asked, request_id)
+            image = await _known(tx, upload_request, request_id)
             if image is None:
                 # An edge that was restored has forgotten ids that it gave; they stay good (C-43).
-                media_id = asked.media_id or ids.new()
+                media_id = upload_request.media_id or ids.new()
                 await store.add(
-                    tx, asked, media_id=media_id, request_id=request_id,
+                    tx, upload_request, media_id=media_id, request_id=request_id,
                     station_id=caller.station_id, bucket=bucket,
                 )  # fmt: skip
-                image = await _known(tx, asked, request_id) or await store.by_id(tx, media_id)
+                image = await _known(tx, upload_request, request_id) or await store.by_id(
+                    tx, media_id
+                )
             assert image is not None  # noqa: S101 - it was there, or was added just now
             if image.owner != caller.name:
                 raise HttpError(403, f"image {image.id} is another device's")
             if image.declared_type is None:
-                await store.adopt(tx, asked, image.id, bucket=bucket)
+                await store.adopt(tx, upload_request, image.id, bucket=bucket)
                 image = await store.by_id(tx, image.id) or image
-            if differences := rules.differences(asked, image.declared):
+            if differences := rules.differences(upload_request, image.declared):
                 raise HttpError(
                     409,
                     "this mediaId or x-request-id was used for another image",
@@ -240,26 +246,28 @@ class Api:
         return await self._uploads.put(request)
 
     async def _address(
-        self, request: Request, bucket: objects.Bucket, asked: UploadRequest, image: Image
+        self, request: Request, bucket: objects.Bucket, upload_request: UploadRequest, image: Image
     ) -> UploadAddress:
         lifetime_s = self._settings.media_presign_s
         expires_at = datetime.now(UTC) + timedelta(seconds=lifetime_s)
-        size_bytes = image.declared_size_bytes or asked.size_bytes
+        size_bytes = image.declared_size_bytes or upload_request.size_bytes
         if size_bytes is None and self._uploads is not None:
             url, headers = self._uploads.address(
-                request, image, content_type=asked.content_type, expires_at=expires_at
+                request, image, content_type=upload_request.content_type, expires_at=expires_at
             )
         else:
             url, headers = bucket.upload(
                 image.object_key,
                 lifetime_s=lifetime_s,
-                content_type=asked.content_type,
+                content_type=upload_request.content_type,
                 size_bytes=size_bytes,
-                sha256=image.declared_sha256 or asked.sha256,
+                sha256=image.declared_sha256 or upload_request.sha256,
             )
         if not image.stored:
             async with db.transaction(self.pool) as tx:
-                await store.presigned(tx, asked, image.id, check_after_s=lifetime_s + GRACE_S)
+                await store.presigned(
+                    tx, upload_request, image.id, check_after_s=lifetime_s + GRACE_S
+                )
         whole: dict[str, Any] = {}
         if image.stored:
             whole = {"stored": True, "size_bytes": image.size_bytes, "sha256": image.sha256}
@@ -288,10 +296,10 @@ class Api:
         wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
         try:
             async with self.pool.connection(timeout=5.0) as connection:
-                found = await store.page(connection, wanted)
+                images = await store.page(connection, wanted)
         except db.UNAVAILABLE as error:
-            raise self._away(error) from error
-        rows, following = api.cut(found, query.limit, at="captured_at", key="media_id")
+            raise self._unavailable(error) from error
+        rows, following = api.cut(images, query.limit, at="captured_at", key="media_id")
         response.headers.update(api.NO_STORE)
         images = [{name: row[name] for name in store.SHOWN} for row in rows]
         return {"images": images, "next_cursor": following}
@@ -318,9 +326,9 @@ class Api:
     async def _row(self, caller: access.Caller, media_id: UUID) -> Mapping[str, Any]:
         try:
             async with self.pool.connection(timeout=5.0) as connection:
-                row = await store.one(connection, media_id)
+                row = await store.show(connection, media_id)
         except db.UNAVAILABLE as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
         if row is None or not caller.reaches(row["tenant_id"]):
             raise HttpError(404, "there is no such image")
         return row
@@ -335,7 +343,7 @@ class Api:
             raise _no_store()
         return self._bucket, self._checker
 
-    def _away(self, error: BaseException) -> HttpError:
+    def _unavailable(self, error: BaseException) -> HttpError:
         self._log.warning("media.database_away", error=db.first_line(error))
         return HttpError(503, "the edge's database is away; try again", retry_after_s=5)
 
@@ -345,15 +353,17 @@ class _Encoded(JSONResponse):
         return bytes(content)
 
 
-async def _known(tx: db.Connection, asked: UploadRequest, request_id: UUID | None) -> Image | None:
-    if asked.media_id is not None:
-        return await store.by_id(tx, asked.media_id)
-    return await store.by_request(tx, asked, request_id) if request_id else None
+async def _known(
+    tx: db.Connection, upload_request: UploadRequest, request_id: UUID | None
+) -> Image | None:
+    if upload_request.media_id is not None:
+        return await store.by_id(tx, upload_request.media_id)
+    return await store.by_request(tx, upload_request, request_id) if request_id else None
 
 
-def _read(raw: bytes, *, most_bytes: int) -> UploadRequest:
+def _read(raw: bytes, *, max_bytes: int) -> UploadRequest:
     try:
-        return rules.read(raw, max_bytes=most_bytes)
+        return rules.read(raw, max_bytes=max_bytes)
     except rules.TooLargeError as large:
         raise HttpError(413, str(large)) from None
     except InvalidError as invalid:
@@ -373,8 +383,8 @@ def _request_id(request: Request) -> UUID | None:
 
 
 def _detail(reason: str) -> dict[str, str]:
-    said, _, where = reason.partition(" - at `")
-    return {"field": where.removesuffix("`") or "$", "reason": said}
+    text, _, where = reason.partition(" - at `")
+    return {"field": where.removesuffix("`") or "$", "reason": text}
 
 
 def _details(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
@@ -385,5 +395,5 @@ def _no_store() -> HttpError:
     return HttpError(503, "this edge has no object store (FARMIQ_EDGE_S3_URL)", retry_after_s=60)
 
 
-def _store_away(error: BaseException) -> HttpError:
+def _store_unavailable(error: BaseException) -> HttpError:
     return HttpError(503, f"the object store is away: {error}"[:300], retry_after_s=5)

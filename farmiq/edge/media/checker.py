@@ -82,15 +82,15 @@ class ImageChecker:
     async def check(self, image: Image) -> bool:
         """Whether anything is under its key: then it is stored now, or rejected."""
         async with self._slots:
-            found = await self._read(image)
+            content = await self._read(image)
         crash.here("media.after_look")
-        if found is None:
+        if content is None:
             return False
-        problems = rules.problems(found, image.claims, max_bytes=self._settings.media_max_bytes)
+        problems = rules.problems(content, image.claims, max_bytes=self._settings.media_max_bytes)
         if problems:
-            await self._reject(image, found, "; ".join(problems))
+            await self._reject(image, content, "; ".join(problems))
         else:
-            await self._store(image, found)
+            await self._store(image, content)
         return True
 
     async def _read(self, image: Image) -> StoredObject | None:
@@ -103,10 +103,10 @@ class ImageChecker:
         data = await self._bucket.find(image.object_key)
         return None if data is None else await asyncio.to_thread(_inspect, data, head.etag)
 
-    async def _store(self, image: Image, found: StoredObject) -> None:
-        event = stored_event(image, found, bucket=self._bucket.name)
+    async def _store(self, image: Image, content: StoredObject) -> None:
+        event = stored_event(image, content, bucket=self._bucket.name)
         async with db.transaction(self._pool) as tx:
-            is_new = await store.mark_stored(tx, image, found, event_id=event.event_id)
+            is_new = await store.mark_stored(tx, image, content, event_id=event.event_id)
             if is_new:
                 await outbox.append(tx, [event])
                 if not await store.others_missing(tx, image):
@@ -119,9 +119,9 @@ class ImageChecker:
         if is_new:
             self._log.info("media.stored", media_id=str(image.id), trace_id=image.trace_id)
 
-    async def _reject(self, image: Image, found: StoredObject, reason: str) -> None:
+    async def _reject(self, image: Image, content: StoredObject, reason: str) -> None:
         """Move the wrong bytes aside: out of the way of the right ones, but not lost."""
-        aside_key = f"aside/{image.object_key}/{found.etag}"
+        aside_key = f"aside/{image.object_key}/{content.etag}"
         await self._bucket.copy(image.object_key, aside_key)
         crash.here("media.after_copy_aside")
         text = (
@@ -130,7 +130,7 @@ class ImageChecker:
         )
         async with db.transaction(self._pool) as tx:
             if not await store.mark_rejected(
-                tx, image, reason=reason, aside_key=aside_key, aside_bytes=found.size_bytes
+                tx, image, reason=reason, aside_key=aside_key, aside_bytes=content.size_bytes
             ):
                 return
             await alerts.raise_(tx, Alert("media.refused", image.owner, "warning", text))
@@ -163,16 +163,16 @@ class ImageChecker:
                 await alerts.raise_(tx, Alert("media.missing", image.owner, "warning", text))
 
 
-def stored_event(image: Image, found: StoredObject, *, bucket: str) -> BusEvent:
+def stored_event(image: Image, content: StoredObject, *, bucket: str) -> BusEvent:
     """The same image has one event, however often it is found (C-93)."""
     payload = MediaStored(
         media_id=image.id,
         path=image.object_key,
-        mime_type=found.mime_type,  # type: ignore[arg-type] # the check lets only these pass
-        size_bytes=found.size_bytes,
+        mime_type=content.mime_type,  # type: ignore[arg-type] # the check lets only these pass
+        size_bytes=content.size_bytes,
         bucket=bucket,
         object_key=image.object_key,
-        sha256=found.sha256,
+        sha256=content.sha256,
         captured_at=image.captured_at,
     )
     event_id = ids.derived(image.created_at, STORED, image.tenant_id, str(image.id))

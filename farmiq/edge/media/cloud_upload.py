@@ -163,7 +163,7 @@ class CloudUploader:
             ),
         )
         if isinstance(outcome, Unavailable) and outcome.unauthorized:
-            self._identity.forget()
+            self._identity.clear_tokens()
         return outcome
 
     async def _read(self, image: Image) -> bytes | Unavailable | Rejected:

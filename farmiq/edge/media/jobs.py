@@ -62,8 +62,8 @@ class Verification:
 async def measure(pool: db.Pool) -> dict[str, object]:
     """Set the gauges of /metrics."""
     async with pool.connection() as connection:
-        found = await store.progress(connection)
-    for tenant in found:
+        tenants = await store.progress(connection)
+    for tenant in tenants:
         for gauge, value in (
             (UNSYNCED, tenant.unsynced),
             (UNSYNCED_BYTES, tenant.unsynced_bytes),
@@ -102,7 +102,7 @@ async def purge(pool: db.Pool, bucket: objects.Bucket, settings: EdgeSettings) -
                 open_sessions=settings.media_open_sessions,
             )
         ]
-        await _each(expired, lambda image: _delete(bucket, image.object_key, image.aside_key))
+        await _for_each(expired, lambda image: _delete(bucket, image.object_key, image.aside_key))
         crash.here("media.after_delete")
         async with db.transaction(pool) as tx:
             deleted += await store.purge(tx, [image.id for image in expired])
@@ -127,9 +127,9 @@ async def shed(pool: db.Pool, bucket: objects.Bucket, settings: EdgeSettings) ->
                 chosen = _enough(await select(tx, limit=PAGE), over)
             if not chosen:
                 break
-            await _each(chosen, lambda found: _delete(bucket, found.object_key))
+            await _for_each(chosen, lambda image: _delete(bucket, image.object_key))
             async with db.transaction(pool) as tx:
-                deleted += await purge_rows(tx, [found.id for found in chosen])
+                deleted += await purge_rows(tx, [image.id for image in chosen])
     async with db.transaction(pool) as tx:
         if over > 0:
             text = (
@@ -178,7 +178,7 @@ async def verify(
         if not page:
             break
         after = page[-1].id
-        problems = await _each(page, lambda image: _problem(bucket, image, deep=deep))
+        problems = await _for_each(page, lambda image: _problem(bucket, image, deep=deep))
         result.checked += len(page)
         for image, problem in zip(page, problems, strict=True):
             if problem:
@@ -190,14 +190,14 @@ async def verify(
 
 async def verify_and_alert(pool: db.Pool, bucket: objects.Bucket) -> dict[str, object]:
     """Verify; an image whose object is gone counts as missing until it is back."""
-    found = await verify(pool, bucket)
+    report = await verify(pool, bucket)
     async with db.transaction(pool) as tx:
-        if found.gone:
-            await store.mark_lost(tx, [UUID(image_id) for image_id in found.gone])
+        if report.gone:
+            await store.mark_lost(tx, [UUID(image_id) for image_id in report.gone])
         for kind, names, text in (
-            ("media.object_gone", found.gone, "objects of stored images are gone from the bucket"),
-            ("media.object_damaged", found.damaged, "objects have another size than their images"),
-            ("media.object_unknown", found.unknown, "objects belong to no image"),
+            ("media.object_gone", report.gone, "objects of stored images are gone from the bucket"),
+            ("media.object_damaged", report.damaged, "objects have another size than their images"),
+            ("media.object_unknown", report.unknown, "objects belong to no image"),
         ):
             if names:
                 more = " or more" if len(names) == MAX_NAMED else ""
@@ -206,7 +206,11 @@ async def verify_and_alert(pool: db.Pool, bucket: objects.Bucket) -> dict[str, o
                 await alerts.raise_(tx, Alert(kind, BUCKET, "warning", message))
             else:
                 await alerts.close(tx, kind=kind, subject=BUCKET)
-    return {"gone": len(found.gone), "damaged": len(found.damaged), "unknown": len(found.unknown)}
+    return {
+        "gone": len(report.gone),
+        "damaged": len(report.damaged),
+        "unknown": len(report.unknown),
+    }
 
 
 async def _problem(bucket: objects.Bucket, image: Object, *, deep: bool) -> str | None:
@@ -237,7 +241,7 @@ async def _delete(bucket: objects.Bucket, object_key: str, aside_key: str | None
             await bucket.delete(key)
 
 
-async def _each(items: Sequence[T], work: Callable[[T], Awaitable[Any]]) -> list[Any]:
+async def _for_each(items: Sequence[T], work: Callable[[T], Awaitable[Any]]) -> list[Any]:
     """Run `work` for all items, a few at once; raises what the first that fails raises."""
     slots = asyncio.Semaphore(MAX_CONCURRENT)
 

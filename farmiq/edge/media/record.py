@@ -86,17 +86,17 @@ def _alerts(arrival: Arrival, rows: Sequence[tuple[Any, ...]]) -> list[Alert]:
         text = f"it announced image {image.media_id}, which is another device's; nothing changed"
         return [Alert("media.not_its_own", subject, "security", text)]
     status, session_id, *stored_content = rows[0]
-    found = []
+    raised = []
     announced_for = arrival.event.session_id or None
     if announced_for is not None and session_id != announced_for:
         text = f"image {image.media_id} was asked for session {session_id}, "
         text += f"announced for {announced_for}"
-        found.append(Alert("media.session_differs", subject, "warning", text))
+        raised.append(Alert("media.session_differs", subject, "warning", text))
     pairs = zip(_announced_content(image), stored_content, strict=True)
     if status == "stored" and any(now not in (None, before) for now, before in pairs):
         text = f"image {image.media_id} was stored before it was announced with another content"
-        found.append(Alert("media.announcement_differs", subject, "warning", text))
-    return found
+        raised.append(Alert("media.announcement_differs", subject, "warning", text))
+    return raised
 
 
 def _announced_content(image: ImageCaptured) -> tuple[str | None, int | None, str | None]:

@@ -160,23 +160,23 @@ class Claim:
     sha256: str | None
 
 
-def problems(found: StoredObject, claims: Iterable[Claim], *, max_bytes: int) -> list[str]:
+def problems(content: StoredObject, claims: Iterable[Claim], *, max_bytes: int) -> list[str]:
     """Why the bytes cannot be the image that was meant; empty if they can."""
-    if found.size_bytes == 0:
+    if content.size_bytes == 0:
         return ["it is empty"]
-    if found.size_bytes > max_bytes:
-        return [f"it has {found.size_bytes} bytes, at most {max_bytes} are taken"]
-    broken = [f"it is no image: {found.broken}"] if found.broken else []
-    return broken + [reason for claim in claims for reason in _contradictions(found, claim)]
+    if content.size_bytes > max_bytes:
+        return [f"it has {content.size_bytes} bytes, at most {max_bytes} are taken"]
+    broken = [f"it is no image: {content.broken}"] if content.broken else []
+    return broken + [reason for claim in claims for reason in _contradictions(content, claim)]
 
 
-def _contradictions(found: StoredObject, claim: Claim) -> Iterator[str]:
-    if found.mime_type and claim.mime_type not in (None, found.mime_type):
-        yield f"{claim.source} says {claim.mime_type}, its first bytes say {found.mime_type}"
-    if claim.size_bytes not in (None, found.size_bytes):
-        yield f"{claim.source} says {claim.size_bytes} bytes, it has {found.size_bytes}"
-    if claim.sha256 not in (None, found.sha256):
-        yield f"{claim.source} says sha256 {claim.sha256}, it has {found.sha256}"
+def _contradictions(content: StoredObject, claim: Claim) -> Iterator[str]:
+    if content.mime_type and claim.mime_type not in (None, content.mime_type):
+        yield f"{claim.source} says {claim.mime_type}, its first bytes say {content.mime_type}"
+    if claim.size_bytes not in (None, content.size_bytes):
+        yield f"{claim.source} says {claim.size_bytes} bytes, it has {content.size_bytes}"
+    if claim.sha256 not in (None, content.sha256):
+        yield f"{claim.source} says sha256 {claim.sha256}, it has {content.sha256}"
 
 
 def next_check_s(count: int) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import httpx2
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import diary
+from farmiq.edge.daily import daily_job
 from farmiq.edge.media import jobs
 from farmiq.edge.media.api import Api
 from farmiq.edge.media.checker import ImageChecker
@@ -56,8 +56,8 @@ def _jobs(settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> list
         Job("media.measure", MEASURE_S, lambda: jobs.measure(pool)),
         Job("media.clock", MEASURE_S, lambda: jobs.reset_future_checks(pool, settings)),
         Job("media.shed", SHED_S, lambda: jobs.shed(pool, bucket, settings)),
-        diary.daily(pool, settings, "media.retention", lambda: jobs.purge(pool, bucket, settings)),
-        diary.daily(pool, settings, "media.verify", lambda: jobs.verify_and_alert(pool, bucket)),
+        daily_job(pool, settings, "media.retention", lambda: jobs.purge(pool, bucket, settings)),
+        daily_job(pool, settings, "media.verify", lambda: jobs.verify_and_alert(pool, bucket)),
     ]
 
 

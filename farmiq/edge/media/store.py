@@ -119,13 +119,13 @@ async def by_request(tx: db.Connection, request: UploadRequest, request_id: UUID
 
 
 async def _image(tx: db.Connection, where: str, *args: Any) -> Image | None:
-    found = await db.fetch_as(
+    rows = await db.fetch_as(
         tx,
         Image,
         f"select {_COLUMNS} from media_objects m where {where}",  # noqa: S608 - our own words
         args,
     )
-    return found[0] if found else None
+    return rows[0] if rows else None
 
 
 async def add(
@@ -232,7 +232,7 @@ async def reset_future_checks(tx: db.Connection, *, hours: float) -> int:
 
 
 async def mark_stored(
-    tx: db.Connection, image: Image, found: StoredObject, *, event_id: UUID
+    tx: db.Connection, image: Image, content: StoredObject, *, event_id: UUID
 ) -> bool:
     """The bytes are here and right; False if that was known already."""
     changed = await _count(
@@ -243,7 +243,7 @@ async def mark_stored(
           check_count = 0, sync_at = fn_now()
         where id = %s and upload_status <> 'stored'
         """,
-        *(found.mime_type, found.size_bytes, found.sha256, found.etag, event_id, image.id),
+        *(content.mime_type, content.size_bytes, content.sha256, content.etag, event_id, image.id),
     )
     return changed > 0
 
@@ -316,13 +316,13 @@ async def others_not_accepted(tx: db.Connection, image: Image) -> bool:
 
 
 async def _has_other(tx: db.Connection, image: Image, where: str) -> bool:
-    found: bool = await db.fetch_value(
+    exists: bool = await db.fetch_value(
         tx,
         "select exists (select from media_objects where tenant_id = %s and device_id = %s "  # noqa: S608 - our own words
         f"and {where} and id <> %s)",
         *(image.tenant_id, image.device_id, image.id),
     )
-    return found
+    return exists
 
 
 # --- uploaded to the cloud
@@ -480,23 +480,23 @@ async def purge_rejected(tx: db.Connection, image_ids: Sequence[UUID]) -> int:
 
 async def stored_bytes(tx: db.Connection) -> int:
     """The size of all images in the bucket, stored and rejected."""
-    found: int = await db.fetch_value(
+    number: int = await db.fetch_value(
         tx,
         "select (coalesce(sum(size_bytes) filter (where upload_status = 'stored'), 0) "
         "+ coalesce(sum(aside_bytes), 0))::bigint from media_objects",
     )
-    return found
+    return number
 
 
 async def has_older(tx: db.Connection, *, days: float) -> bool:
     """Whether an image is still here that long after it was stored, as the bucket's rule counts."""
-    found: bool = await db.fetch_value(
+    exists: bool = await db.fetch_value(
         tx,
         "select exists (select from media_objects where upload_status = 'stored' "
         "and stored_at < (select fn_now()) - %s * interval '1 day')",
         days,
     )
-    return found
+    return exists
 
 
 async def stored(connection: db.Connection, *, after: UUID, limit: int) -> list[Object]:
@@ -552,7 +552,7 @@ async def page(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dic
     )
 
 
-async def one(connection: db.Connection, media_id: UUID) -> dict[str, Any] | None:
+async def show(connection: db.Connection, media_id: UUID) -> dict[str, Any] | None:
     rows = await _shown(connection, "where id = %(id)s", {"id": media_id})
     return rows[0] if rows else None
 

@@ -23,7 +23,7 @@ from farmiq.plumbing.http import HttpError
 STATUS = "/api/v1/sync/status"
 OUTBOX = "/api/v1/sync/outbox"
 REDRIVE = "/api/v1/sync/redrive"
-UNCLAIM = "/api/v1/sync/unclaim-stuck"
+RELEASE = "/api/v1/sync/unclaim-stuck"
 
 _MAX_BODY = 1024 * 1024
 _MAX_LISTED = 500
@@ -36,7 +36,7 @@ Moment = Annotated[datetime, Meta(tz=True)]
 class OutboxChoice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Which rows: by ids, by what they have in common, or `all`. At most `limit`, oldest first."""
 
-    ids: Annotated[list[UUID], Meta(min_length=1, max_length=handlers.MOST)] | None = None
+    ids: Annotated[list[UUID], Meta(min_length=1, max_length=handlers.MAX_ROWS)] | None = None
     tenant_id: Word | None = None
     event_type: Word | None = None
     dlq_reason: Word | None = None
@@ -44,7 +44,7 @@ class OutboxChoice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     created_after: Moment | None = None
     created_before: Moment | None = None
     all: bool = False
-    limit: Annotated[int, Meta(ge=1, le=handlers.MOST)] = 1000
+    limit: Annotated[int, Meta(ge=1, le=handlers.MAX_ROWS)] = 1000
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -158,47 +158,52 @@ def add_to(app: FastAPI, pool: db.Pool, monitor: Monitor) -> None:
     async def get_status(request: Request) -> Response:
         caller = await access.require(request, pool, "viewer", by_tenant=True)
         async with _transaction(pool) as tx:
-            tenants = [each for each in await handlers.status(tx) if caller.reaches(each.tenant_id)]
+            tenants = [
+                tenant for tenant in await handlers.status(tx) if caller.reaches(tenant.tenant_id)
+            ]
         return _json(_status(tenants, rate=monitor.rate, eta_s=monitor.eta_s))
 
     async def get_outbox(request: Request) -> Response:
         caller = await access.require(request, pool, "viewer", by_tenant=True)
-        asked = _query(request)
+        selection = _query(request)
         chosen = {
-            "statuses": [asked.status] if asked.status else list(rules.STATES),
-            "tenant_id": caller.tenant(asked.tenant_id),
-            "event_type": asked.event_type,
-            "dlq_reason": asked.dlq_reason,
-            "last_error_code": asked.last_error_code,
-            "after": asked.after,
+            "statuses": [selection.status] if selection.status else list(rules.STATES),
+            "tenant_id": caller.tenant(selection.tenant_id),
+            "event_type": selection.event_type,
+            "dlq_reason": selection.dlq_reason,
+            "last_error_code": selection.last_error_code,
+            "after": selection.after,
         }
         async with _transaction(pool) as tx:
-            rows = await deadletters.ls(tx, handlers.TABLE, chosen, limit=asked.limit)
-        found = [msgspec.convert(row, OutboxRow) for row in rows]
+            rows = await deadletters.ls(tx, handlers.TABLE, chosen, limit=selection.limit)
+        outbox_rows = [msgspec.convert(row, OutboxRow) for row in rows]
         return _json(
-            OutboxPage(rows=found, next=found[-1].id if len(found) == asked.limit else None)
+            OutboxPage(
+                rows=outbox_rows,
+                next=outbox_rows[-1].id if len(outbox_rows) == selection.limit else None,
+            )
         )
 
     async def move(request: Request, by: Move) -> Response:
         caller = await access.require(request, pool, "admin", by_tenant=True)
-        asked = await _body(request)
-        chosen = asked.chosen() | {"tenant_id": caller.tenant(asked.tenant_id)}
+        selection = await _body(request)
+        chosen = selection.chosen() | {"tenant_id": caller.tenant(selection.tenant_id)}
         async with _transaction(pool) as tx:
             moved = await by(
-                tx, chosen, limit=asked.limit, actor=caller.name, dry_run=asked.dry_run
+                tx, chosen, limit=selection.limit, actor=caller.name, dry_run=selection.dry_run
             )
-        return _json(OutboxMoved(count=len(moved), ids=moved, dry_run=asked.dry_run))
+        return _json(OutboxMoved(count=len(moved), ids=moved, dry_run=selection.dry_run))
 
     async def post_redrive(request: Request) -> Response:
         return await move(request, handlers.redrive)
 
-    async def post_unclaim(request: Request) -> Response:
-        return await move(request, handlers.unclaim)
+    async def post_release(request: Request) -> Response:
+        return await move(request, handlers.release)
 
     app.add_route(STATUS, get_status, methods=["GET"])
     app.add_route(OUTBOX, get_outbox, methods=["GET"])
     app.add_route(REDRIVE, post_redrive, methods=["POST"])
-    app.add_route(UNCLAIM, post_unclaim, methods=["POST"])
+    app.add_route(RELEASE, post_release, methods=["POST"])
 
 
 def _status(

@@ -81,7 +81,7 @@ class Cloud:
         """Whether this edge's key is this one; if so, it signs with it from now on."""
         if self._identity.key_id != key_id:
             return False
-        self._identity.forget()
+        self._identity.clear_tokens()
         return True
 
     async def _post(self, route: str, body: bytes, headers: dict[str, str]) -> CloudResponse:
@@ -94,7 +94,7 @@ class Cloud:
             return CloudResponse(None, problem=storable(http_client.why(error)))
         self._unanswered = 0
         if answer.status == ACCESS_DENIED:
-            self._identity.forget()
+            self._identity.clear_tokens()
         return CloudResponse(
             answer.status,
             body=answer.json(),

@@ -105,10 +105,10 @@ def _post(url: str, body: bytes, headers: dict[str, str], tls: ssl.SSLContext) -
     except httpx2.HTTPError as error:
         raise EnrolmentError(f"{url} was not reached: {error}") from None
     try:
-        said = answer.json()
+        reply = answer.json()
     except ValueError:
-        said = None
-    if answer.is_success and isinstance(said, dict):
-        return said
-    told = said.get("error", {}).get("message") if isinstance(said, dict) else None
-    raise EnrolmentError(f"the cloud says no ({answer.status_code}): {told or 'not our cloud'}")
+        reply = None
+    if answer.is_success and isinstance(reply, dict):
+        return reply
+    message = reply.get("error", {}).get("message") if isinstance(reply, dict) else None
+    raise EnrolmentError(f"the cloud says no ({answer.status_code}): {message or 'not our cloud'}")

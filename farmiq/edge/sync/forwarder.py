@@ -153,7 +153,7 @@ class Settler:
     def _attempts(self, row: Sending, *, outage: bool) -> int:
         return rules.attempts_after(
             row.attempt_count,
-            most=self._settings.sync_max_attempts,
+            max_attempts=self._settings.sync_max_attempts,
             outage=outage,
             last_code=row.last_error_code,
         )
@@ -213,19 +213,19 @@ class Forwarder:
 
     async def _forward(self, tenant: Tenant) -> tuple[int, bool]:
         """(events claimed, whether that was a full batch and was delivered)."""
-        asked = self._sizer(tenant).size
+        batch_size = self._sizer(tenant).size
         async with db.transaction(self._pool) as tx:
             rows = await store.claim(
                 tx,
                 tenant.tenant_id,
                 claimed_by=self._me,
-                most=asked,
+                limit=batch_size,
                 few=rules.SUSPECTS,
                 lease_s=self._settings.sync_lease_s,
             )
-            plan = rules.plan(rows, most_bytes=MAX_BATCH_BYTES, outage_codes=rules.OUTAGE_CODES)
+            plan = rules.plan(rows, max_bytes=MAX_BATCH_BYTES, outage_codes=rules.OUTAGE_CODES)
             first = await store.contents(tx, plan.first)
-            if tenant.level and len(rows) < asked:
+            if tenant.level and len(rows) < batch_size:
                 await store.set_level(tx, tenant.tenant_id, before=tenant.level, level=0)
         if not rows:
             return 0, False
@@ -233,7 +233,7 @@ class Forwarder:
         RECLAIMED.inc(sum(row.reclaimed for row in rows))
         async with self._renewing(rows):
             run = DeliveryRun(tenant, search_until=time.monotonic() + self._settings.sync_timeout_s)
-            whole = await self._send_all(run, plan, first) and len(rows) == asked
+            whole = await self._send_all(run, plan, first) and len(rows) == batch_size
             if whole:
                 await self._prioritise_live(tenant)
         return len(rows), whole
@@ -330,7 +330,7 @@ class Forwarder:
     async def _bisect(
         self, run: DeliveryRun, rows: Sequence[Sending], *, search: bool
     ) -> Unsettled:
-        first, second = rules.halves(rows)
+        first, second = rules.split(rows)
         left, outage = await self._try(run, first, search=search)
         if outage is not None:
             return [*left, *second], outage
@@ -338,7 +338,7 @@ class Forwarder:
 
     async def _isolate(self, run: DeliveryRun, rows: Sequence[Sending]) -> Unsettled:
         """If one half is delivered, the other has the bad event; if none is, the cloud is away."""
-        first, second = rules.halves(rows)
+        first, second = rules.split(rows)
         left, outage = await self._try(run, first, search=run.reached)
         rest, gone = await self._try(run, second, search=outage is None or run.reached)
         if outage is not None and gone is None:
@@ -365,10 +365,10 @@ class Forwarder:
 
     def _sizer(self, tenant: Tenant) -> BatchSizer:
         """The size of the next batch; small after an outage, also after a restart."""
-        most = self._settings.sync_batch
-        known = self._sizers.get(tenant.tenant_id, BatchSizer(most, most))
+        max_size = self._settings.sync_batch
+        known = self._sizers.get(tenant.tenant_id, BatchSizer(max_size, max_size))
         if tenant.failures:
-            known = BatchSizer(most, min(known.size, rules.PROBE_EVENTS))
+            known = BatchSizer(max_size, min(known.size, rules.PROBE_EVENTS))
         self._sizers[tenant.tenant_id] = known
         return known
 
@@ -379,7 +379,7 @@ class Forwarder:
         """
         async with db.transaction(self._pool) as tx:
             waiting = await store.waiting_at(
-                tx, tenant.tenant_id, level=tenant.level, most=rules.BACKLOG_ROWS + 1
+                tx, tenant.tenant_id, level=tenant.level, limit=rules.BACKLOG_ROWS + 1
             )
             level = rules.next_level(tenant.level, waiting_at_level=waiting)
             if level != tenant.level:

@@ -14,7 +14,7 @@ from farmiq.edge import audit
 from farmiq.plumbing import db, deadletters
 from farmiq.plumbing.deadletters import Filter, Table
 
-MOST = 10_000
+MAX_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ async def status(tx: db.Connection) -> list[TenantStatus]:
 
 async def delivered(tx: db.Connection) -> int:
     """How many delivered rows are still stored; it counts them all."""
-    found: int = await db.fetch_value(tx, "select count(*) from sync_outbox where status = 'acked'")
-    return found
+    count: int = await db.fetch_value(tx, "select count(*) from sync_outbox where status = 'acked'")
+    return count
 
 
 async def redrive(
@@ -134,7 +134,7 @@ async def redrive(
     return ids
 
 
-async def unclaim(
+async def release(
     tx: db.Connection, chosen: Filter, *, limit: int, actor: str, dry_run: bool = False
 ) -> list[UUID]:
     """Release rows that are held beyond their lease, at once and without counting an attempt."""

@@ -33,10 +33,10 @@ async def reap(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
         async with db.transaction(pool) as tx:
             freed = await store.release_expired(
                 tx,
-                most_attempts=settings.sync_max_attempts,
+                max_attempts=settings.sync_max_attempts,
                 policy=retry.documented(base_s=settings.sync_base_s, cap_s=settings.sync_cap_s),
                 outage_codes=rules.OUTAGE_CODES,
-                most=BATCH,
+                limit=BATCH,
             )
             await _raise_alerts(tx, [tenant_id for tenant_id, status in freed if status == "dlq"])
             if freed:
@@ -65,9 +65,9 @@ async def sweep(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     async with db.transaction(pool) as tx:
         dead = await store.dead_letter_exhausted(
             tx,
-            most_attempts=settings.sync_max_attempts,
+            max_attempts=settings.sync_max_attempts,
             outage_codes=rules.OUTAGE_CODES,
-            most=BATCH,
+            limit=BATCH,
         )
         await _raise_alerts(tx, dead)
     return {"set_aside": len(dead)}
@@ -87,7 +87,7 @@ async def purge(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     archived = 0
     while True:
         async with db.transaction(pool) as tx:
-            rows = await store.undelivered(tx, days=settings.outbox_retention_days, most=BATCH)
+            rows = await store.undelivered(tx, days=settings.outbox_retention_days, limit=BATCH)
         if not rows:
             return {"deleted": deleted, "archived": archived}
         written = await write_archive(settings.outbox_archive(), rows)
@@ -102,7 +102,7 @@ async def _purge_acked(pool: db.Pool, days: float) -> int:
     after: datetime | None = None
     while True:
         async with db.transaction(pool) as tx:
-            count, after = await store.purge_acked(tx, days=days, after=after, most=BATCH)
+            count, after = await store.purge_acked(tx, days=days, after=after, limit=BATCH)
         deleted += count
         if after is None:
             return deleted

@@ -183,7 +183,7 @@ async def send_heartbeats(
         "postgresql": postgresql[:64],
     }
     percent = await asyncio.to_thread(_fullest, settings.disk_paths)
-    known = {each.tenant_id: each for each in seen}
+    known = {status.tenant_id: status for status in seen}
     for tenant_id in sorted({row[0] for row in rows} | known.keys()):
         heartbeat = _heartbeat(tenant_id, known.get(tenant_id), versions, percent)
         response = await cloud.send_heartbeat(tenant_id, heartbeat)
@@ -207,10 +207,10 @@ async def _settle(
             else:
                 await alerts.raise_(tx, key_replaced_alert(edge, stolen))
     elif response.status in DENIED:
-        found = rules.classify_response(response, count=0)
+        result = rules.classify_response(response, count=0)
         async with db.transaction(pool) as tx:
-            if isinstance(found, rules.Unavailable):
-                await alerts.raise_(tx, access_denied_alert(tenant_id, found))
+            if isinstance(result, rules.Unavailable):
+                await alerts.raise_(tx, access_denied_alert(tenant_id, result))
 
 
 def _replaced_by(response: CloudResponse) -> str | None:
@@ -237,7 +237,7 @@ def _heartbeat(
 def _fullest(setting: str) -> float:
     """A disk that cannot be measured counts as full: the cloud's people should look."""
     try:
-        found = [shutil.disk_usage(path) for path in disk.paths(setting)]
+        usages = [shutil.disk_usage(path) for path in disk.paths(setting)]
     except OSError:
         return 100.0
-    return max(disk.Usage(each.total, each.free).percent for each in found)
+    return max(disk.Usage(usage.total, usage.free).percent for usage in usages)

@@ -111,7 +111,7 @@ async def _batches(
     after: tuple[datetime, UUID] | None = None
     while True:
         async with db.transaction(pool) as tx:
-            rows = await _next(tx, chosen, after, most=settings.sync_batch)
+            rows = await _next(tx, chosen, after, limit=settings.sync_batch)
         if not rows:
             return
         yield rows
@@ -139,7 +139,7 @@ async def _deliver(
                     raise _stopped(failed.as_outage(), rows[0])
                 return 1
             case rules.Transient():
-                first, second = rules.halves(rows)
+                first, second = rules.split(rows)
                 return await _deliver(cloud, settings, first, streak) + await _deliver(
                     cloud, settings, second, streak
                 )
@@ -165,7 +165,7 @@ def _stopped(outage: rules.Unavailable, row: PendingEvent) -> StoppedError:
 
 
 async def _next(
-    tx: db.Connection, chosen: ResyncFilter, after: tuple[datetime, UUID] | None, *, most: int
+    tx: db.Connection, chosen: ResyncFilter, after: tuple[datetime, UUID] | None, *, limit: int
 ) -> list[PendingEvent]:
     """The next events in their order, as many as fit into one batch."""
     async with tx.cursor(row_factory=class_row(PendingEvent)) as cursor:
@@ -177,13 +177,13 @@ async def _next(
             where {_CHOSEN}
               and (%(after_id)s::uuid is null
                 or (occurred_at, id) > (%(after_at)s::timestamptz, %(after_id)s::uuid))
-            order by occurred_at, id limit %(most)s
+            order by occurred_at, id limit %(limit)s
             """.encode(),  # noqa: S608 - the text is this file's
             {
                 **_values(chosen),
                 "after_at": after[0] if after else None,
                 "after_id": after[1] if after else None,
-                "most": most,
+                "limit": limit,
             },
         )
         return _fitting(await cursor.fetchall())
@@ -210,5 +210,5 @@ def _values(chosen: ResyncFilter) -> dict[str, Any]:
 async def _audit(
     tx: db.Connection, action: str, chosen: ResyncFilter, actor: str, **more: Any
 ) -> None:
-    asked = {name: value for name, value in _values(chosen).items() if value is not None}
-    await audit.note(tx, actor=actor, action=action, subject="sync_outbox", asked=asked, **more)
+    filters = {name: value for name, value in _values(chosen).items() if value is not None}
+    await audit.note(tx, actor=actor, action=action, subject="sync_outbox", asked=filters, **more)

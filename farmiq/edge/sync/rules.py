@@ -150,14 +150,14 @@ def classify_response(response: CloudResponse, *, count: int) -> Classification:
     return Transient(code, message)
 
 
-def attempts_after(attempts: int, *, most: int, outage: bool, last_code: str | None) -> int:
+def attempts_after(attempts: int, *, max_attempts: int, outage: bool, last_code: str | None) -> int:
     """The number of failures, including this one.
 
     An outage counts as documented, but never up to the limit, and not for an event that has failed
     alone. A failure of the event itself starts at 1 if only outages were counted before (C-12).
     """
     if outage:
-        return attempts if is_alone(last_code) else min(attempts + 1, most - 1)
+        return attempts if is_alone(last_code) else min(attempts + 1, max_attempts - 1)
     return 1 if last_code in OUTAGE_CODES else attempts + 1
 
 
@@ -212,13 +212,13 @@ def _blamed(body: Any, count: int) -> dict[int, str]:
     details = _error(body).get("details")
     if not isinstance(details, list):
         return {}
-    found = {}
+    rejected = {}
     for item in details:
         index = item.get("index") if isinstance(item, dict) else None
         # `true` is an int in Python; it names no position.
         if type(index) is int and 0 <= index < count:
-            found[index] = storable(item.get("reason", "refused"))
-    return found
+            rejected[index] = storable(item.get("reason", "refused"))
+    return rejected
 
 
 def _accepted(body: Any) -> bool:
@@ -294,7 +294,7 @@ class Plan(Generic[R]):
     release: list[R]
 
 
-def plan(rows: Sequence[R], *, most_bytes: int, outage_codes: Sequence[str]) -> Plan[R]:
+def plan(rows: Sequence[R], *, max_bytes: int, outage_codes: Sequence[str]) -> Plan[R]:
     """Healthy rows in batches that fit, then each row that failed before alone.
 
     Rows that a forwarder held when it stopped are marked before they are sent, so that another
@@ -306,13 +306,13 @@ def plan(rows: Sequence[R], *, most_bytes: int, outage_codes: Sequence[str]) -> 
     deadly = [row for row in rows if _stranded(row) and row.attempt_count > 1]
     healthy = [row for row in rows if _healthy(row, outage_codes)]
     apart = [row for row in rows if not _stranded(row) and not _healthy(row, outage_codes)]
-    fresh = _fitting([row for row in healthy if not row.reclaimed], most_bytes)
+    fresh = _fitting([row for row in healthy if not row.reclaimed], max_bytes)
     return Plan(
         fresh[0] if fresh else [],
         [
             *fresh[1:],
-            *_fitting([row for row in healthy if row.reclaimed], most_bytes),
-            *_fitting(stranded, most_bytes),
+            *_fitting([row for row in healthy if row.reclaimed], max_bytes),
+            *_fitting(stranded, max_bytes),
             *([row] for row in apart),
             *([row] for row in deadly[:1]),
         ],
@@ -320,7 +320,7 @@ def plan(rows: Sequence[R], *, most_bytes: int, outage_codes: Sequence[str]) -> 
     )
 
 
-def halves(rows: Sequence[T]) -> tuple[list[T], list[T]]:
+def split(rows: Sequence[T]) -> tuple[list[T], list[T]]:
     middle = len(rows) // 2
     return list(rows[:middle]), list(rows[middle:])
 
@@ -338,17 +338,17 @@ def _stranded(row: Row) -> bool:
     return row.attempt_count > 0 and row.last_error_code == LEASE_EXPIRED
 
 
-def _fitting(rows: Sequence[R], most_bytes: int) -> list[list[R]]:
-    found: list[list[R]] = []
+def _fitting(rows: Sequence[R], max_bytes: int) -> list[list[R]]:
+    batches: list[list[R]] = []
     room = 0
     for row in rows:
         size = row.size_bytes + ENVELOPE_BYTES
-        if not found or size > room:
-            found.append([])
-            room = most_bytes
-        found[-1].append(row)
+        if not batches or size > room:
+            batches.append([])
+            room = max_bytes
+        batches[-1].append(row)
         room -= size
-    return found
+    return batches
 
 
 @dataclass(frozen=True, slots=True)

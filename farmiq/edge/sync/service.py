@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import diary
+from farmiq.edge.daily import daily_job
 from farmiq.edge.sync import api, jobs
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
@@ -92,5 +92,5 @@ def _jobs(settings: EdgeSettings, pool: db.Pool) -> list[Job]:
         Job("sync.reap", settings.sync_lease_s / 2, lambda: jobs.reap(pool, settings)),
         Job("sync.clock", 30.0, lambda: jobs.reset_clock(pool, settings)),
         Job("sync.sweep", 60.0, lambda: jobs.sweep(pool, settings)),
-        diary.daily(pool, settings, "sync.retention", lambda: jobs.purge(pool, settings)),
+        daily_job(pool, settings, "sync.retention", lambda: jobs.purge(pool, settings)),
     ]

@@ -114,7 +114,7 @@ with fresh as (
     and not exists (select from sync_state s
       where s.tenant_id = %(tenant_id)s and s.paused_until > (select fn_now()))
   order by priority::bigint desc, occurred_at asc
-  limit %(most)s
+  limit %(limit)s
   for update skip locked
 ), again as (
   select id, priority, occurred_at, status = 'claimed' as reclaimed
@@ -132,7 +132,7 @@ with fresh as (
 ), candidates as (
   select id, reclaimed from (select * from fresh union all select * from again) either
   order by priority desc, occurred_at asc
-  limit %(most)s
+  limit %(limit)s
 )
 update sync_outbox o
 set
@@ -155,18 +155,18 @@ async def claim(
     tenant_id: str,
     *,
     claimed_by: str,
-    most: int,
+    limit: int,
     lease_s: float,
     few: int | None = None,
 ) -> list[Claimed]:
-    """Lease at most `most` rows, of them at most `few` that were tried before, in their order."""
+    """Lease at most `limit` rows, of them at most `few` that were tried before, in their order."""
     cursor = await tx.execute(
         CLAIM,
         {
             "tenant_id": tenant_id,
             "claimed_by": claimed_by,
-            "most": most,
-            "few": most if few is None else min(few, most),
+            "limit": limit,
+            "few": limit if few is None else min(few, limit),
             "lease_s": str(lease_s),
         },
     )
@@ -210,8 +210,8 @@ async def start_sending(
         return _in_order(await cursor.fetchall(), rows)
 
 
-def _in_order(found: list[Sending], rows: Sequence[Claimed]) -> list[Sending]:
-    by_id = {row.id: row for row in found}
+def _in_order(sending: list[Sending], rows: Sequence[Claimed]) -> list[Sending]:
+    by_id = {row.id: row for row in sending}
     return [by_id[row.id] for row in rows if row.id in by_id]
 
 
@@ -411,17 +411,17 @@ async def record_success(
 
 async def acked_since(tx: db.Connection, tenant_id: str, at: datetime | None) -> bool:
     """Whether an event of the tenant was delivered after that moment."""
-    found = await db.fetch_value(
+    value = await db.fetch_value(
         tx, "select last_acked_at > %s from sync_state where tenant_id = %s", at, tenant_id
     )
-    return bool(found)
+    return bool(value)
 
 
 async def failures(tx: db.Connection, tenant_id: str) -> int:
-    found = await db.fetch_value(
+    value = await db.fetch_value(
         tx, "select consecutive_failures from sync_state where tenant_id = %s", tenant_id
     )
-    return int(found or 0)
+    return int(value or 0)
 
 
 async def record_outage(
@@ -452,9 +452,9 @@ select count(*) from (
 """
 
 
-async def waiting_at(tx: db.Connection, tenant_id: str, *, level: int, most: int) -> int:
-    """How many rows wait at this priority or above, counted up to `most`."""
-    return int(await db.fetch_value(tx, WAITING_AT, tenant_id, level, most))
+async def waiting_at(tx: db.Connection, tenant_id: str, *, level: int, limit: int) -> int:
+    """How many rows wait at this priority or above, counted up to `limit`."""
+    return int(await db.fetch_value(tx, WAITING_AT, tenant_id, level, limit))
 
 
 async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: int) -> None:
@@ -500,10 +500,10 @@ async def raise_recent(
 async def release_expired(
     tx: db.Connection,
     *,
-    most_attempts: int,
+    max_attempts: int,
     policy: RetryPolicy,
     outage_codes: Sequence[str],
-    most: int,
+    limit: int,
 ) -> list[tuple[str, State]]:
     """Release rows whose lease ended (C-15); returns (tenant, pending or dlq) of each.
 
@@ -520,7 +520,7 @@ async def release_expired(
         limit %s for update skip locked
         """,
         list(outage_codes),
-        most,
+        limit,
     )
     cursor = await tx.execute(
         """
@@ -542,7 +542,7 @@ async def release_expired(
         returning o.tenant_id, o.status
         """,
         (
-            most_attempts,
+            max_attempts,
             [event_id for event_id, _ in expired],
             [attempts for _, attempts in expired],
             [policy.delay_s(attempts, chance=backoff.chance()) for _, attempts in expired],
@@ -585,7 +585,7 @@ async def reset_clock(
 
 
 async def dead_letter_exhausted(
-    tx: db.Connection, *, most_attempts: int, outage_codes: Sequence[str], most: int
+    tx: db.Connection, *, max_attempts: int, outage_codes: Sequence[str], limit: int
 ) -> list[str]:
     """Move pending rows that failed too often to the dlq (C-14); returns the tenant of each."""
     cursor = await tx.execute(
@@ -598,7 +598,7 @@ async def dead_letter_exhausted(
           limit %s for update skip locked)
         returning tenant_id
         """,
-        (most_attempts, list(outage_codes), most),
+        (max_attempts, list(outage_codes), limit),
     )
     return [row[0] for row in await cursor.fetchall()]
 
@@ -607,7 +607,7 @@ _STEP = timedelta(microseconds=1)
 
 
 async def purge_acked(
-    tx: db.Connection, *, days: float, after: datetime | None, most: int
+    tx: db.Connection, *, days: float, after: datetime | None, limit: int
 ) -> tuple[int, datetime | None]:
     """Delete some acked rows beyond their days; returns (how many, where to go on or None).
 
@@ -621,7 +621,7 @@ async def purge_acked(
           where status = 'acked'
             and next_attempt_at < (select fn_now()) - %(days)s * interval '1 day'
             and next_attempt_at >= coalesce(%(after)s::timestamptz, '-infinity')
-          order by next_attempt_at limit %(most)s
+          order by next_attempt_at limit %(limit)s
         ), gone as (
           delete from sync_outbox o using looked l
           where o.id = l.id and o.status = 'acked'
@@ -630,17 +630,17 @@ async def purge_acked(
         )
         select (select count(*) from gone), count(*), max(next_attempt_at) from looked
         """,
-        {"days": days, "after": after, "most": most},
+        {"days": days, "after": after, "limit": limit},
     )
     row = await cursor.fetchone()
     deleted, looked, last = row or (0, 0, None)
-    if looked < most:
+    if looked < limit:
         return deleted, None
     # An instant with more young rows than one look holds: step over it, else we never get further.
     return deleted, last + _STEP if last == after and not deleted else last
 
 
-async def undelivered(tx: db.Connection, *, days: float, most: int) -> list[dict[str, Any]]:
+async def undelivered(tx: db.Connection, *, days: float, limit: int) -> list[dict[str, Any]]:
     """Rows in dlq or failed beyond their days, whole."""
     async with tx.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
@@ -650,7 +650,7 @@ async def undelivered(tx: db.Connection, *, days: float, most: int) -> list[dict
               and updated_at < (select fn_now()) - %s * interval '1 day'
             order by updated_at, id limit %s
             """,
-            (days, most),
+            (days, limit),
         )
         return await cursor.fetchall()
 

@@ -25,7 +25,7 @@ LATEST = "/api/v1/telemetry/latest"
 RANGE = "/api/v1/telemetry/range"
 MAX_ROWS = 5000
 # Raw readings are offered by themselves for at most a day; more are counted for too long.
-_RAW_AT_MOST = timedelta(days=1)
+_MAX_RAW_SPAN = timedelta(days=1)
 _CSV_ROWS = 1000
 _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 _AFTER_ALL = datetime.max.replace(tzinfo=UTC)
@@ -124,12 +124,12 @@ class RangeFilter(PlaceFilter):
     def _within_max_span(cls, end: datetime, info: ValidationInfo) -> datetime:
         begin, position = info.data.get("begin"), info.data.get("cursor")
         bucket = info.data.get("bucket") or (position.bucket if position else None)
-        longest = MAX_SPAN[bucket or "1d"]
+        max_span = MAX_SPAN[bucket or "1d"]
         if begin is not None and begin >= end:
             raise ValueError("is not after from")
-        if begin is not None and end - begin > longest:
+        if begin is not None and end - begin > max_span:
             named = f"bucket={bucket}" if bucket else "any bucket"
-            raise ValueError(f"is more than {longest.days} days after from, the most for {named}")
+            raise ValueError(f"is more than {max_span.days} days after from, the most for {named}")
         return end
 
     @property
@@ -187,7 +187,7 @@ class Api:
         place = query.place(caller.tenant(query.tenant))
         try:
             async with self.pool.connection(timeout=5.0) as connection:
-                found = await queries.latest(
+                readings = await queries.latest(
                     connection,
                     place,
                     after=query.cursor.key() if query.cursor else None,
@@ -196,11 +196,11 @@ class Api:
         except db.UNAVAILABLE as error:
             raise _unavailable() from error
         following = None
-        if len(found) == query.limit:
-            last = found[-1]
+        if len(readings) == query.limit:
+            last = readings[-1]
             following = cursor((last.tenant_id, last.device_id, last.metric_type))
         response.headers.update(api.NO_STORE)
-        return LatestReadings(readings=found, next_cursor=following)
+        return LatestReadings(readings=readings, next_cursor=following)
 
     async def range(
         self, response: Response, caller: access.Viewer, query: Annotated[RangeFilter, Query()]
@@ -236,11 +236,13 @@ class Api:
         """The finest that gives at most about a thousand points."""
         length, span = query.end - query.begin, query.span()
         async with self.pool.connection(timeout=5.0) as connection:
-            if length <= _RAW_AT_MOST and query.begin >= await store.raw_from(connection):
-                most = rules.MAX_POINTS
-                if await queries.count_readings(connection, span, most=most + 1) <= most:
+            if length <= _MAX_RAW_SPAN and query.begin >= await store.raw_from(connection):
+                limit = rules.MAX_POINTS
+                if await queries.count_readings(connection, span, limit=limit + 1) <= limit:
                     return "raw"
-            some = await queries.series(connection, span, after=("", ""), most=rules.MAX_POINTS + 1)
+            some = await queries.series(
+                connection, span, after=("", ""), limit=rules.MAX_POINTS + 1
+            )
         return rules.finest_window(length, series=len(some))
 
 
@@ -255,22 +257,22 @@ class Walk:
         self._after = query.cursor
         self.ended = False
 
-    async def page(self, most: int) -> list[Row]:
-        """The next rows, `most` if there are as many. `ended` says that these were the last."""
-        found: list[Row] = []
+    async def page(self, limit: int) -> list[Row]:
+        """The next rows, `limit` if there are as many. `ended` says that these were the last."""
+        rows: list[Row] = []
         async with self._pool.connection(timeout=5.0) as connection:
-            while len(found) < most and not self.ended:
-                found += await self._portion(connection, most - len(found))
-        return found
+            while len(rows) < limit and not self.ended:
+                rows += await self._portion(connection, limit - len(rows))
+        return rows
 
     @property
     def cursor(self) -> str | None:
         return None if self.ended or self._after is None else cursor(self._after)
 
-    async def _portion(self, connection: db.Connection, most: int) -> Sequence[Row]:
+    async def _portion(self, connection: db.Connection, limit: int) -> Sequence[Row]:
         some = await self._some_series(connection)
-        rows = await self._rows(connection, some, most)
-        if len(rows) == most:
+        rows = await self._rows(connection, some, limit)
+        if len(rows) == limit:
             last = rows[-1]
             self._after = RowPosition(
                 self._bucket, last.device_id, last.metric_type, last.at, last.id
@@ -287,22 +289,22 @@ class Walk:
 
     async def _some_series(self, connection: db.Connection) -> list[From]:
         """The series that a portion is on, from where it is, and the next ones from their start."""
-        after, most = self._after, queries.SERIES_AT_ONCE
+        after, limit = self._after, queries.SERIES_AT_ONCE
         if after is None:
-            found = await queries.series(connection, self._span, after=("", ""), most=most)
-            return [From(*each, _BEFORE_ALL, _NO_ID) for each in found]
+            rows = await queries.series(connection, self._span, after=("", ""), limit=limit)
+            return [From(*series, _BEFORE_ALL, _NO_ID) for series in rows]
         here = From(after.device_id, after.metric_type, after.at, after.id)
-        found = await queries.series(
-            connection, self._span, after=(after.device_id, after.metric_type), most=most - 1
+        rows = await queries.series(
+            connection, self._span, after=(after.device_id, after.metric_type), limit=limit - 1
         )
-        return [here, *(From(*each, _BEFORE_ALL, _NO_ID) for each in found)]
+        return [here, *(From(*series, _BEFORE_ALL, _NO_ID) for series in rows)]
 
     async def _rows(
-        self, connection: db.Connection, some: Sequence[From], most: int
+        self, connection: db.Connection, some: Sequence[From], limit: int
     ) -> Sequence[Row]:
         if self._bucket == "raw":
-            return await queries.readings(connection, self._span, some, most=most)
-        return await queries.buckets(connection, self._span, some, window=self._bucket, most=most)
+            return await queries.readings(connection, self._span, some, limit=limit)
+        return await queries.buckets(connection, self._span, some, window=self._bucket, limit=limit)
 
 
 async def _csv(walk: Walk, first: Sequence[Row], bucket: Bucket) -> AsyncIterator[str]:

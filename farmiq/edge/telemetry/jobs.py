@@ -24,7 +24,7 @@ BATCH = 5000
 LOCK_TRIES = 20
 LOCK_PAUSE_S = 0.5
 CLOSE_TRIES = 3
-REFUSED = "telemetry.retention_refused"
+BLOCKED_KIND = "telemetry.retention_refused"
 
 PURGED = prometheus_client.Counter(
     "farmiq_telemetry_dropped_total", "Rows dropped because their time was over", ["table", "how"]
@@ -45,13 +45,13 @@ class Purged:
     blocked: dict[str, str] = field(default_factory=dict)
 
 
-async def create_partitions(pool: db.Pool, *, keep_days: int) -> list[date]:
+async def create_partitions(pool: db.Pool, *, retention_days: int) -> list[date]:
     """Create the partitions from the oldest day that is stored to two months ahead.
 
     One that was left unfinished is finished, however old it is.
     """
     async with db.transaction(pool) as tx:
-        wanted = set(rules.partition_months(await store.today(tx), keep_days))
+        wanted = set(rules.partition_months(await store.today(tx), retention_days))
         wanted.update(await store.unfinished_partitions(tx))
         existing = await store.partitions(tx)
     created = [m for m in sorted(wanted.difference(existing)) if await _create_partition(pool, m)]
@@ -81,7 +81,7 @@ async def purge_expired(
     pool: db.Pool, *, raw_days: int, agg_days: int, timezone: str
 ) -> dict[str, object]:
     """One run of retention, exact to the day (C-98); what had to stay raises an alert."""
-    await rollups.initialize(pool, timezone=timezone, keep_days=raw_days)
+    await rollups.initialize(pool, timezone=timezone, retention_days=raw_days)
     async with db.transaction(pool) as tx:
         today = await store.today(tx)
     purged = await purge_readings(
@@ -89,22 +89,22 @@ async def purge_expired(
     )
     buckets = await purge_buckets(pool, before=rules.days_before(today, agg_days))
     async with db.transaction(pool) as tx:
-        longest = max(raw_days, agg_days)
-        await store.delete_empty_series(tx, before=rules.days_before(today, longest))
+        max_days = max(raw_days, agg_days)
+        await store.delete_empty_series(tx, before=rules.days_before(today, max_days))
     await _update_alerts(pool, purged.blocked)
     return {"months": purged.months, "readings": purged.rows, "buckets": buckets,
             "refused": len(purged.blocked)}  # fmt: skip
 
 
 async def purge_delivered_readings(
-    pool: db.Pool, *, keep_days: int = 7, timezone: str = "UTC"
+    pool: db.Pool, *, retention_days: int = 7, timezone: str = "UTC"
 ) -> int:
     """For a disk that is nearly full: drop readings that the cloud has, except the newest days.
 
     Returns how many rows went. Buckets from before are final afterwards.
     """
     async with db.transaction(pool) as tx:
-        before = rules.days_before(await store.today(tx), keep_days)
+        before = rules.days_before(await store.today(tx), retention_days)
     purged = await purge_readings(pool, before=before, timezone=timezone, suspect=False)
     return purged.rows
 
@@ -263,7 +263,7 @@ async def _purge_buckets_of(pool: db.Pool, series: Series, *, before: datetime) 
 async def _update_alerts(pool: db.Pool, blocked: dict[str, str]) -> None:
     """Open alerts for what had to stay, close those of what could go meanwhile."""
     async with db.transaction(pool) as tx:
-        for subject in sorted(set(await alerts.open_subjects(tx, REFUSED)) - blocked.keys()):
-            await alerts.close(tx, kind=REFUSED, subject=subject)
+        for subject in sorted(set(await alerts.open_subjects(tx, BLOCKED_KIND)) - blocked.keys()):
+            await alerts.close(tx, kind=BLOCKED_KIND, subject=subject)
         for subject, why in sorted(blocked.items()):
-            await alerts.raise_(tx, alerts.Alert(REFUSED, subject, "warning", why))
+            await alerts.raise_(tx, alerts.Alert(BLOCKED_KIND, subject, "warning", why))

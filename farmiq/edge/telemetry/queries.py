@@ -1,4 +1,4 @@
-"""Telemetry's SQL for the API: short statements, so that no answer holds up the chores.
+"""Telemetry's SQL for the API: short statements, so that no answer delays the jobs.
 
 Nothing is prepared: which index is right depends on what is asked and how full a month is.
 """
@@ -132,7 +132,7 @@ async def latest(
 
 
 async def series(
-    connection: db.Connection, place: Place, *, after: tuple[str, str], most: int
+    connection: db.Connection, place: Place, *, after: tuple[str, str], limit: int
 ) -> list[tuple[str, str]]:
     """(device, metric) of a tenant, in order. A device may have been elsewhere: rows say where.
 
@@ -148,16 +148,16 @@ async def series(
           and (%(device)s::text is null or device_id = %(device)s)
           and (%(metric)s::text is null or metric_type = %(metric)s)
           and (device_id, metric_type) > (%(a)s, %(b)s)
-        order by device_id, metric_type limit %(most)s
+        order by device_id, metric_type limit %(limit)s
         """,
-        {**place, "a": after[0], "b": after[1], "most": most},
+        {**place, "a": after[0], "b": after[1], "limit": limit},
         prepare=False,
     )
     return [(device_id, metric_type) for device_id, metric_type in await cursor.fetchall()]
 
 
-async def count_readings(connection: db.Connection, span: Span, *, most: int) -> int:
-    """How many readings there are, counted no further than `most`."""
+async def count_readings(connection: db.Connection, span: Span, *, limit: int) -> int:
+    """How many readings there are, counted no further than `limit`."""
     cursor = await connection.execute(
         """
         select count(*) from (
@@ -168,9 +168,9 @@ async def count_readings(connection: db.Connection, span: Span, *, most: int) ->
             and (%(metric)s::text is null or r.metric_type = %(metric)s)
             and (%(farm)s::text is null or r.farm_id = %(farm)s)
             and (%(barn)s::text is null or r.barn_id = %(barn)s)
-          limit %(most)s) counted
+          limit %(limit)s) counted
         """,
-        {**span, "most": most},
+        {**span, "limit": limit},
         prepare=False,
     )
     row = await cursor.fetchone()
@@ -178,7 +178,7 @@ async def count_readings(connection: db.Connection, span: Span, *, most: int) ->
 
 
 async def readings(
-    connection: db.Connection, span: Span, some: Sequence[From], *, most: int
+    connection: db.Connection, span: Span, some: Sequence[From], *, limit: int
 ) -> list[TelemetryReading]:
     """Readings of these series, series by series, each by time."""
     async with connection.cursor(row_factory=class_row(TelemetryReading)) as cursor:
@@ -196,17 +196,17 @@ async def readings(
                   and r.occurred_at >= %(from)s and r.occurred_at < %(to)s
                   and (%(farm)s::text is null or r.farm_id = %(farm)s)
                   and (%(barn)s::text is null or r.barn_id = %(barn)s)
-                order by r.occurred_at, r.id limit %(most)s) r
-            order by s.place, r.occurred_at, r.id limit %(most)s
+                order by r.occurred_at, r.id limit %(limit)s) r
+            order by s.place, r.occurred_at, r.id limit %(limit)s
             """,
-            _rows(span, some, most=most),
+            _rows(span, some, limit=limit),
             prepare=False,
         )
         return await cursor.fetchall()
 
 
 async def buckets(
-    connection: db.Connection, span: Span, some: Sequence[From], *, window: Window, most: int
+    connection: db.Connection, span: Span, some: Sequence[From], *, window: Window, limit: int
 ) -> list[TelemetryBucket]:
     """Buckets that begin in the range, series by series, each by time."""
     async with connection.cursor(row_factory=class_row(TelemetryBucket)) as cursor:
@@ -225,21 +225,21 @@ async def buckets(
                   and r.bucket_start_at >= %(from)s and r.bucket_start_at < %(to)s
                   and (%(farm)s::text is null or r.farm_id = %(farm)s)
                   and (%(barn)s::text is null or r.barn_id = %(barn)s)
-                order by r.bucket_start_at limit %(most)s) r
-            order by s.place, r.bucket_start_at limit %(most)s
+                order by r.bucket_start_at limit %(limit)s) r
+            order by s.place, r.bucket_start_at limit %(limit)s
             """,
-            {**_rows(span, some, most=most), "window": window},
+            {**_rows(span, some, limit=limit), "window": window},
             prepare=False,
         )
         return await cursor.fetchall()
 
 
-def _rows(span: Span, some: Sequence[From], *, most: int) -> dict[str, object]:
+def _rows(span: Span, some: Sequence[From], *, limit: int) -> dict[str, object]:
     return {
         **span,
-        "devices": [each.device_id for each in some],
-        "metrics": [each.metric_type for each in some],
-        "ats": [each.at for each in some],
-        "ids": [each.id for each in some],
-        "most": most,
+        "devices": [series.device_id for series in some],
+        "metrics": [series.metric_type for series in some],
+        "ats": [series.at for series in some],
+        "ids": [series.id for series in some],
+        "limit": limit,
     }

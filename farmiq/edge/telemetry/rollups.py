@@ -68,12 +68,12 @@ class Zones:
         return zones
 
 
-async def initialize(pool: db.Pool, *, timezone: str, keep_days: int) -> None:
+async def initialize(pool: db.Pool, *, timezone: str, retention_days: int) -> None:
     """Before the first batch: from when on buckets are recomputed, and in which default zone."""
     async with db.transaction(pool) as tx:
         if await rollup_store.default_zone(tx) == timezone:
             return
-        await store.initialize_raw_from(tx, keep_days=keep_days)
+        await store.initialize_raw_from(tx, retention_days=retention_days)
         await rollup_store.change_default_zone(tx, timezone)
 
 

@@ -175,9 +175,9 @@ def finest_window(length: timedelta, *, series: int) -> Window:
     return "1d"
 
 
-def partition_months(today: date, keep_days: int) -> list[date]:
+def partition_months(today: date, retention_days: int) -> list[date]:
     """The months from the oldest day that is stored to two months ahead."""
-    first = (today - timedelta(days=keep_days)).replace(day=1)
+    first = (today - timedelta(days=retention_days)).replace(day=1)
     count = (today.year - first.year) * 12 + today.month - first.month + MONTHS_AHEAD
     return [add_months(first, number) for number in range(count + 1)]
 

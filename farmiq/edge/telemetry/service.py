@@ -12,7 +12,7 @@ import asyncio
 import prometheus_client
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import diary
+from farmiq.edge.daily import daily_job
 from farmiq.edge.telemetry import api, jobs, rollups, store
 from farmiq.plumbing import db, http, schedule
 from farmiq.plumbing.schedule import Job
@@ -42,7 +42,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
 
 def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
     async def create_partitions() -> dict[str, object]:
-        created = await jobs.create_partitions(pool, keep_days=settings.telemetry_raw_days)
+        created = await jobs.create_partitions(pool, retention_days=settings.telemetry_raw_days)
         return {"made": len(created)}
 
     async def purge() -> dict[str, object]:
@@ -61,7 +61,7 @@ def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
         # One small look at the catalog: a box that was off at a month's end creates it at once.
         Job("telemetry.months", MINUTE_S, create_partitions),
         Job("telemetry.buckets", settings.telemetry_agg_every_s, recompute),
-        diary.daily(pool, settings, "telemetry.retention", purge),
+        daily_job(pool, settings, "telemetry.retention", purge),
     ]
 
 
@@ -72,7 +72,7 @@ async def recompute_rollups(pool: db.Pool, settings: EdgeSettings) -> None:
     never end, and would recompute the current minute without a pause.
     """
     zone = settings.timezone
-    await rollups.initialize(pool, timezone=zone, keep_days=settings.telemetry_raw_days)
+    await rollups.initialize(pool, timezone=zone, retention_days=settings.telemetry_raw_days)
     while await rollups.recompute_next_rezoned(pool, timezone=zone):
         pass
     async with pool.connection() as connection:

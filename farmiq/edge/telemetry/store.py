@@ -321,7 +321,7 @@ async def lock_raw_from(tx: db.Connection) -> None:
     await tx.execute("select pg_advisory_xact_lock(hashtextextended('telemetry raw_from', 0))")
 
 
-async def initialize_raw_from(tx: db.Connection, *, keep_days: int) -> None:
+async def initialize_raw_from(tx: db.Connection, *, retention_days: int) -> None:
     """On the first day: readings older than the retention have never been here."""
     await tx.execute(
         """
@@ -330,7 +330,7 @@ async def initialize_raw_from(tx: db.Connection, *, keep_days: int) -> None:
           at time zone 'UTC')
         on conflict on constraint telemetry_state_pkey do nothing
         """,
-        (keep_days,),
+        (retention_days,),
     )
 
 

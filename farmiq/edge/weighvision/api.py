@@ -143,10 +143,10 @@ class Api:
         wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
         try:
             async with self.pool.connection(timeout=5.0) as connection:
-                found = await queries.page(connection, wanted, timezone=self._timezone)
+                sessions = await queries.page(connection, wanted, timezone=self._timezone)
         except db.UNAVAILABLE as error:
             raise self._unavailable(error) from error
-        rows, following = api.cut(found, query.limit, at="start_at", key="session_id")
+        rows, following = api.cut(sessions, query.limit, at="start_at", key="session_id")
         if query.format == "csv":
             return api.csv_response(request, queries.SESSION, rows, following)
         return {"sessions": rows, "next_cursor": following}
@@ -154,12 +154,12 @@ class Api:
     async def get_session(self, caller: access.Viewer, session_id: UUID) -> Any:
         try:
             async with self.pool.connection(timeout=5.0) as connection:
-                found = await queries.one(connection, session_id)
+                session = await queries.show(connection, session_id)
         except db.UNAVAILABLE as error:
             raise self._unavailable(error) from error
-        if found is None or not caller.reaches(found["tenant_id"]):
+        if session is None or not caller.reaches(session["tenant_id"]):
             raise HttpError(404, "there is no such session")
-        return found
+        return session
 
     def _unavailable(self, error: BaseException) -> HttpError:
         self._log.warning("weighvision.database_away", error=db.first_line(error))

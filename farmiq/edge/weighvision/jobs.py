@@ -1,6 +1,6 @@
 """Flag weigh sessions that wait too long for a part, by the edge's own clock (SC-03, C-27).
 
-A session that may have changed is judged again from its facts and its stored images, so a part
+A session that may have changed is evaluated again from its facts and its stored images, so a part
 that arrives clears it, whoever brought it.
 """
 
@@ -49,7 +49,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Evaluated:
     """`reason` is what is missing for too long; None if nothing is."""
 
     waiting: Waiting
@@ -72,7 +72,7 @@ async def flag_incomplete(pool: db.Pool, *, patience_s: float) -> dict[str, obje
         began_at: datetime = await db.fetch_value(connection, "select fn_now()")
     while True:
         async with db.transaction(pool) as tx:
-            counts = await judge_portion(tx, patience_s=patience_s, began_at=began_at)
+            counts = await evaluate_portion(tx, patience_s=patience_s, began_at=began_at)
         flagged, cleared = flagged + counts.flagged, cleared + counts.cleared
         if counts.seen < PORTION:
             break
@@ -81,12 +81,14 @@ async def flag_incomplete(pool: db.Pool, *, patience_s: float) -> dict[str, obje
     return {"flagged": flagged, "cleared": cleared}
 
 
-async def judge_portion(tx: db.Connection, *, patience_s: float, began_at: datetime) -> Counts:
-    """The next sessions of a round that began then: judged, updated and alerted at once."""
+async def evaluate_portion(tx: db.Connection, *, patience_s: float, began_at: datetime) -> Counts:
+    """The next sessions of a round that began then: evaluated, updated and alerted at once."""
     waiting = await _next(tx, patience_s=patience_s, began_at=began_at)
-    judged = await _judge(tx, waiting, patience_s=patience_s)
-    await _update(tx, judged)
-    changed = [session for session in judged if session.reason != session.waiting.incomplete_reason]
+    evaluated = await _evaluate(tx, waiting, patience_s=patience_s)
+    await _update(tx, evaluated)
+    changed = [
+        session for session in evaluated if session.reason != session.waiting.incomplete_reason
+    ]
     if changed:
         await update_alerts(tx, {session.waiting.subject for session in changed})
     flagged = sum(session.waiting.incomplete_reason is None for session in changed)
@@ -116,9 +118,9 @@ async def count(pool: db.Pool) -> dict[str, object]:
 
 
 async def _next(tx: db.Connection, *, patience_s: float, began_at: datetime) -> list[Waiting]:
-    """Sessions that may have changed since they were last judged; once per round.
+    """Sessions that may have changed since they were last evaluated; once per round.
 
-    A session that was judged after all was quiet for long enough changes only by an event, which
+    A session that was evaluated after all was quiet for long enough changes only by an event, which
     resets it, or by an image. Images are counted, not timed: other transactions commit them, and
     one that is older than our last look may not have been visible to it.
     """
@@ -145,21 +147,21 @@ async def _next(tx: db.Connection, *, patience_s: float, began_at: datetime) -> 
     )
 
 
-async def _judge(
+async def _evaluate(
     tx: db.Connection, sessions: Sequence[Waiting], *, patience_s: float
-) -> list[Judged]:
+) -> list[Evaluated]:
     session_ids = [waiting.id for waiting in sessions]
     facts = await store.deciding_facts(tx, session_ids)
     stored = await stored_images(tx, session_ids)
-    judged = []
+    evaluated = []
     for waiting in sessions:
         session = rules.fold(facts[waiting.id], stored=bound(stored[waiting.id]))
         missing = rules.overdue(
             session, waited_s=waiting.waited_s, quiet_s=waiting.quiet_s, patience_s=patience_s
         )
         reason = "; ".join(missing) or None
-        judged.append(Judged(waiting, session.is_settled, len(stored[waiting.id]), reason))
-    return judged
+        evaluated.append(Evaluated(waiting, session.is_settled, len(stored[waiting.id]), reason))
+    return evaluated
 
 
 async def stored_images(
@@ -178,10 +180,10 @@ async def stored_images(
         """,
         list(sessions),
     )
-    found: dict[UUID, dict[UUID, bool]] = defaultdict(dict)
+    images: dict[UUID, dict[UUID, bool]] = defaultdict(dict)
     for session_id, media_id, is_own in rows:
-        found[session_id][media_id] = is_own
-    return found
+        images[session_id][media_id] = is_own
+    return images
 
 
 def bound(stored: Mapping[UUID, bool]) -> set[UUID]:
@@ -189,7 +191,7 @@ def bound(stored: Mapping[UUID, bool]) -> set[UUID]:
     return {media_id for media_id, is_own in stored.items() if is_own}
 
 
-async def _update(tx: db.Connection, judged: Sequence[Judged]) -> None:
+async def _update(tx: db.Connection, evaluated: Sequence[Evaluated]) -> None:
     await tx.execute(
         """
         update weight_sessions w set
@@ -200,7 +202,7 @@ async def _update(tx: db.Connection, judged: Sequence[Judged]) -> None:
           as j(id, is_settled, images, reason), (select fn_now() as now) c
         where w.id = j.id
         """,
-        db.columns(judged, "waiting.id", "is_settled", "images", "reason"),
+        db.columns(evaluated, "waiting.id", "is_settled", "images", "reason"),
     )
 
 

@@ -63,7 +63,7 @@ async def page(
     )
 
 
-async def one(connection: db.Connection, session_id: UUID) -> dict[str, Any] | None:
+async def show(connection: db.Connection, session_id: UUID) -> dict[str, Any] | None:
     """A session with its parts, its events in their order, and its images."""
     rows = await db.fetch_dicts(connection, _SESSION + "where id = %s", (session_id,))
     if not rows:

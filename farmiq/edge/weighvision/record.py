@@ -20,7 +20,7 @@ from farmiq.messages.bus import BusEvent
 from farmiq.messages.topics import SessionTopic
 from farmiq.plumbing import db
 
-REFUSED = "FOREIGN_SESSION"
+OTHER_DEVICE = "FOREIGN_SESSION"
 
 
 async def problems(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[str | None]:
@@ -44,7 +44,7 @@ def _problem(arrival: Arrival, owners: dict[UUID, Owner]) -> str | None:
     if owners.setdefault(arrival.where.session_id, sender) == sender:
         return None
     # The owner is not named: it may be another company's.
-    return f"{REFUSED}: session {arrival.where.session_id} belongs to another device"
+    return f"{OTHER_DEVICE}: session {arrival.where.session_id} belongs to another device"
 
 
 async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:

@@ -89,7 +89,7 @@ def fold(facts: Iterable[Fact], *, stored: Collection[UUID] = ()) -> Session:
     weights = [fact for fact in in_order if fact.event_type == words.WEIGHT_RECORDED]
     announced = frozenset(fact.media_id for fact in in_order if fact.media_id)
     ended = finalized or cancelled
-    found: dict[Part, object] = {
+    values: dict[Part, object] = {
         "created": created,
         "weight": weights,
         "image": announced & frozenset(stored),
@@ -104,7 +104,7 @@ def fold(facts: Iterable[Fact], *, stored: Collection[UUID] = ()) -> Session:
         final_weight_kg=_weight(finalized, weights[-1:]) if finalized else None,
         image_count=finalized.image_count if finalized else None,
         reason=cancelled.reason if cancelled and not finalized else None,
-        parts=frozenset(part for part in PARTS if found[part]),
+        parts=frozenset(part for part in PARTS if values[part]),
         announced=announced,
         stored=frozenset(stored),
     )

@@ -9,7 +9,7 @@ depends on time: a session that lacks a part for too long is INCOMPLETE until th
 import asyncio
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import diary, retention
+from farmiq.edge.daily import daily_job, purge_all
 from farmiq.edge.weighvision import jobs, store
 from farmiq.edge.weighvision.api import Api
 from farmiq.plumbing import db, http
@@ -35,7 +35,7 @@ def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
     patience_s = settings.weighvision_incomplete_min * MINUTE_S
 
     async def purge() -> dict[str, object]:
-        deleted = await retention.all_of(pool, store.purge, days=settings.weighvision_days)
+        deleted = await purge_all(pool, store.purge, days=settings.weighvision_days)
         return {"count": deleted}
 
     return [
@@ -45,5 +45,5 @@ def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
             lambda: jobs.flag_incomplete(pool, patience_s=patience_s),
         ),
         Job("weighvision.count", MINUTE_S, lambda: jobs.count(pool)),
-        diary.daily(pool, settings, "weighvision.retention", purge),
+        daily_job(pool, settings, "weighvision.retention", purge),
     ]

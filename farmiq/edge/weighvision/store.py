@@ -119,10 +119,10 @@ async def deciding_facts(
         list(sessions),
         *[words.WEIGHT_RECORDED] * 3,
     )
-    found: dict[UUID, list[Fact]] = defaultdict(list)
+    facts: dict[UUID, list[Fact]] = defaultdict(list)
     for session_id, *columns in rows:
-        found[session_id].append(Fact(*columns))
-    return found
+        facts[session_id].append(Fact(*columns))
+    return facts
 
 
 async def update_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -> None:
@@ -153,7 +153,7 @@ async def update_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -
 # --- retention
 
 
-async def purge(tx: db.Connection, *, days: float, most: int) -> int:
+async def purge(tx: db.Connection, *, days: float, max_rows: int) -> int:
     """Delete ended sessions that received nothing for so many days (003).
 
     An open one stays whatever its age, as does one whose events or images the cloud does not have.
@@ -171,8 +171,8 @@ async def purge(tx: db.Connection, *, days: float, most: int) -> int:
               select from media_objects m
               where m.tenant_id = w.tenant_id and m.session_id = w.id
                 and m.upload_status = 'stored' and m.synced_at is null)
-          limit %(most)s))
+          limit %(max_rows)s))
         """,
-        {"days": days, "most": most},
+        {"days": days, "max_rows": max_rows},
     )
     return cursor.rowcount

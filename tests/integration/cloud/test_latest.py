@@ -13,7 +13,7 @@ from farmiq.cloud.console import readings, store
 from farmiq.cloud.console.readings import Company, State
 from farmiq.cloud.identity import accounts, session
 from farmiq.cloud.telemetry import service as cloud_telemetry
-from farmiq.edge.devices import desk
+from farmiq.edge.devices import registration
 from farmiq.edge.devices import service as edge_devices
 from farmiq.edge.telemetry import rollups
 from farmiq.messages import bus
@@ -102,13 +102,13 @@ async def test_a_revoked_sensor_is_not_late_and_is_watched_when_it_is_registered
     key = ("t-1", "d-1")
     await keep(sites.edge, [Reading(datetime.now(UTC), 20.0)])
     async with db.transaction(sites.edge) as tx:
-        await desk.revoke(tx, key, actor="test")
-    await edge_devices.tell_revocations(sites.edge)
+        await registration.revoke(tx, key, actor="test")
+    await edge_devices.send_revocations(sites.edge)
     await sites.synced()
     assert (await sites.row(after=timedelta(days=3))).state is State.REVOKED
     async with db.transaction(sites.edge) as tx:
-        await desk.add(tx, registered(Place("t-1", "f-1", "b-1", "d-1")), actor="test")
-    await edge_devices.tell_revocations(sites.edge)
+        await registration.add(tx, registered(Place("t-1", "f-1", "b-1", "d-1")), actor="test")
+    await edge_devices.send_revocations(sites.edge)
     await sites.synced()
     assert (await sites.row(after=timedelta(days=3))).state is State.LATE
 

@@ -254,7 +254,7 @@ async def test_a_suspect_clock_and_the_station_of_a_weighing_reach_the_cloud(
         )
         for metric, at in (("ahead", now + timedelta(hours=25)), ("buffered", now - timedelta(3)))
     }
-    await transaction.keep(edge.pool, [wrong.weight(), right.weight(), *readings.items()])
+    await transaction.commit(edge.pool, [wrong.weight(), right.weight(), *readings.items()])
     await until(edge.delivered)
     settings = CloudSettings.model_validate(edge_host.site.settings.model_dump(by_alias=True))
     server = http.HttpServer(title="consumer", version="0")

@@ -51,7 +51,7 @@ def http(status: str, body: bytes = b"", **headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def shot(url: str, *, timeout_s: float = 60.0) -> camera.Shot:
+async def shot(url: str, *, timeout_s: float = 60.0) -> camera.CameraImage:
     there = camera.camera(url, timeout_s=timeout_s)
     try:
         return await there.take()

@@ -61,7 +61,7 @@ async def test_lines_over_a_serial_cable(cable: Cable) -> None:
         Reading(12.50, stable=False),
     ]
     assert there.malformed == 2
-    assert there.away is None
+    assert there.offline_reason is None
 
 
 async def test_an_adapter_pulled_and_put_back(cable: Cable) -> None:
@@ -71,19 +71,19 @@ async def test_an_adapter_pulled_and_put_back(cable: Cable) -> None:
         cable.send(b"ST,GS,+0001.00kg\r\n")
         await until(lambda: heard)
         cable.unplug()
-        await until(lambda: there.away and "is the cable in" in there.away)
+        await until(lambda: there.offline_reason and "is the cable in" in there.offline_reason)
         cable.plug()
         await until(lambda: there.connections == 2)
         cable.send(b"ST,GS,+0002.00kg\r\n")
         await until(lambda: len(heard) == 2)
-        assert there.away is None
+        assert there.offline_reason is None
     assert heard[1].reading == Reading(2.0, stable=True)
 
 
 async def test_a_port_that_is_not_there_is_said_and_waited_for(tmp_path: Path) -> None:
     there = quick(scale.port(str(tmp_path / "ttyUSB7")))
     async with hearing(there):
-        await until(lambda: there.away and "is the cable in" in there.away)
+        await until(lambda: there.offline_reason and "is the cable in" in there.offline_reason)
 
 
 async def test_two_programs_do_not_share_a_cable(cable: Cable) -> None:
@@ -91,7 +91,7 @@ async def test_two_programs_do_not_share_a_cable(cable: Cable) -> None:
     async with hearing(first):
         await until(lambda: first.connections)
         async with hearing(second):
-            await until(lambda: second.away == "another program has it open")
+            await until(lambda: second.offline_reason == "another program has it open")
 
 
 class Server:
@@ -125,7 +125,7 @@ async def test_lines_over_tcp_and_a_server_that_restarts(free_port: Callable[[],
         server.writers[0].write(b"  12.34 kg\r\n  12.40 k")
         await until(lambda: heard)
         await server.stop()
-        await until(lambda: there.away)
+        await until(lambda: there.offline_reason)
         again = Server()
         await again.start(server.port)
         await until(lambda: again.writers)
@@ -145,8 +145,8 @@ async def test_a_connected_scale_that_says_nothing_is_away() -> None:
     there = quick(scale.port(f"tcp://127.0.0.1:{server.port}"), silent_s=0.05)
     async with hearing(there):
         await until(lambda: there.connections > 1)
-        assert there.away is not None
-        assert "continuous output" in there.away
+        assert there.offline_reason is not None
+        assert "continuous output" in there.offline_reason
     await server.stop()
 
 

@@ -37,7 +37,7 @@ async def send(pool: db.Pool, database: Database, *, seed: int, count: int) -> N
     cases = bad_input.messages(seed, count)
     while batch := [*itertools.islice(cases, BATCH)]:
         batch.insert(rng.randrange(len(batch)), bad_input.healthy(rng))
-        outcome = await transaction.keep(pool, [(sent.topic, sent.raw) for sent in batch])
+        outcome = await transaction.commit(pool, [(sent.topic, sent.raw) for sent in batch])
         assert_outcome(batch, outcome)
         good += sum(sent.good for sent in batch)
         bad += sum(not sent.good for sent in batch)
@@ -54,7 +54,7 @@ async def send(pool: db.Pool, database: Database, *, seed: int, count: int) -> N
 
 def assert_outcome(batch: list[Sent], outcome: transaction.Outcome) -> None:
     assert outcome.new_count == sum(sent.good for sent in batch)
-    refused = {(one.topic, one.raw) for one in outcome.refused}
+    refused = {(one.topic, one.raw) for one in outcome.rejected}
     assert refused == {(sent.topic, sent.raw) for sent in batch if not sent.good}
     service.by_sender(outcome)
 
@@ -87,7 +87,7 @@ async def test_a_million_messages_of_one_device_are_all_kept(
         sent = [bad_input.numbered(rng, seq) for seq in block_of]
         for first in range(0, block, 500):
             part = sent[first : first + 500]
-            await transaction.keep(pool, [(one.topic, one.raw) for one in part])
+            await transaction.commit(pool, [(one.topic, one.raw) for one in part])
     assert row(edge_db, "select count(*) from telemetry_raw") == (count,)
     assert row(edge_db, "select count(*) from sync_outbox") == (count,)
     assert row(edge_db, "select seen::text, forgotten from device_seq") == (f"{{[0,{count})}}", 0)

@@ -26,7 +26,7 @@ async def test_store_that_fills_up_is_an_alert_until_it_has_room_again(edge_db: 
         seen = []
         for used in (None, 45, 51, 45, 39):
             store.use = None if used is None else Use(used, 100)
-            await kept.tell_of_store(pool, store)
+            await kept.check_store(pool, store)
             seen.append(alerts())
     assert seen == [[], [], [("critical", True)], [("critical", True)], [("critical", False)]]
 

@@ -14,9 +14,9 @@ import pytest
 
 from farmiq import doctor, stack
 from farmiq.config import EdgeSettings
-from farmiq.edge.devices import desk
+from farmiq.edge.devices import registration
 from farmiq.edge.devices import service as devices
-from farmiq.edge.devices.desk import Credentials
+from farmiq.edge.devices.registration import Credentials
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import broker_callout, db, http, mqtt, nats
@@ -142,15 +142,15 @@ async def test_revoked_login_is_cut_and_another_secret_ends_the_old_one(site: Si
         await stays.until_up()
         connection = stays.connection
         async with db.transaction(pool) as tx:
-            await desk.revoke(tx, one.device.key, actor="test")
+            await registration.revoke(tx, one.device.key, actor="test")
         await refused(gone)
         async with db.transaction(pool) as tx:
-            again = await desk.add(tx, at(ONE), actor="test")
+            again = await registration.add(tx, at(ONE), actor="test")
         async with site.connected(again, "t-1/one/2") as back:
             await back.until_up()
         assert stays.connection == connection
         async with db.transaction(pool) as tx:
-            await desk.rotate(tx, other.device.key, actor="test")
+            await registration.rotate(tx, other.device.key, actor="test")
         await refused(stays)
 
 

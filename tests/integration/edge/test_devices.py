@@ -16,8 +16,9 @@ import pytest
 from farmiq import stack
 from farmiq.config import EdgeSettings
 from farmiq.edge import access, registry
-from farmiq.edge.devices import api, desk, entry, liveness, record, store
+from farmiq.edge.devices import api, handlers, registration, rules, store
 from farmiq.edge.devices import service as devices
+from farmiq.edge.devices.device import InvalidDeviceError
 from farmiq.edge.ingress import service, transaction
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.registry import Registry
@@ -81,14 +82,14 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
         yield opened
 
 
-async def add(pool: db.Pool, place: Place, **options: Any) -> desk.Credentials:
+async def add(pool: db.Pool, place: Place, **options: Any) -> registration.Credentials:
     async with db.transaction(pool) as tx:
-        return await desk.add(tx, at(place, **options), actor="test")
+        return await registration.add(tx, at(place, **options), actor="test")
 
 
 async def revoke(pool: db.Pool, place: Place) -> None:
     async with db.transaction(pool) as tx:
-        await desk.revoke(tx, (place.tenant_id, place.device_id), actor="test")
+        await registration.revoke(tx, (place.tenant_id, place.device_id), actor="test")
 
 
 class TestDoor:
@@ -106,8 +107,8 @@ class TestDoor:
     async def test_whoever_is_not_where_it_is_registered_is_quarantined_with_an_alert(
         self, pool: db.Pool, edge_db: Database, place: Place
     ) -> None:
-        outcome = await transaction.keep(pool, [reading(place), reading()])
-        assert (outcome.new_count, len(outcome.refused)) == (1, 1)
+        outcome = await transaction.commit(pool, [reading(place), reading()])
+        assert (outcome.new_count, len(outcome.rejected)) == (1, 1)
         ((why,),) = rows(edge_db, "select reasons[1] from quarantine")
         assert why.startswith("NOT_REGISTERED: ")
         assert rows(edge_db, "select device_id from telemetry_raw") == [("d-1",)]
@@ -131,29 +132,29 @@ class TestDoor:
 
     async def test_a_device_that_was_just_added_is_let_in_at_once(self, pool: db.Pool) -> None:
         copy = Registry()
-        refused = await transaction.keep(pool, [reading(NEW)], copy)
+        refused = await transaction.commit(pool, [reading(NEW)], copy)
         assert refused.new_count == 0
         await add(pool, NEW)
-        assert (await transaction.keep(pool, [reading(NEW)], copy)).new_count == 1
+        assert (await transaction.commit(pool, [reading(NEW)], copy)).new_count == 1
 
     async def test_a_revoked_device_is_refused_when_the_copy_is_a_second_old(
         self, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(registry, "REFRESH_S", 3600.0)
         copy = Registry()
-        assert (await transaction.keep(pool, [reading()], copy)).new_count == 1
+        assert (await transaction.commit(pool, [reading()], copy)).new_count == 1
         await revoke(pool, PLACE)
-        assert (await transaction.keep(pool, [reading()], copy)).new_count == 1
+        assert (await transaction.commit(pool, [reading()], copy)).new_count == 1
         monkeypatch.setattr(registry, "REFRESH_S", 0.0)
-        outcome = await transaction.keep(pool, [reading()], copy)
-        assert "was revoked" in outcome.refused[0].reasons[0]
+        outcome = await transaction.commit(pool, [reading()], copy)
+        assert "was revoked" in outcome.rejected[0].reasons[0]
 
     async def test_a_device_that_was_moved_is_let_in_at_its_new_place(self, pool: db.Pool) -> None:
         copy, there = Registry(), Place("t-1", "f-1", "b-7", "d-1")
-        assert (await transaction.keep(pool, [reading()], copy)).new_count == 1
+        assert (await transaction.commit(pool, [reading()], copy)).new_count == 1
         await revoke(pool, PLACE)
         await add(pool, there)
-        assert (await transaction.keep(pool, [reading(there)], copy)).new_count == 1
+        assert (await transaction.commit(pool, [reading(there)], copy)).new_count == 1
 
     async def test_nobody_is_judged_by_an_empty_copy(self, pool: db.Pool) -> None:
         copy = Registry()
@@ -168,14 +169,14 @@ class TestDoor:
         arrival = accept(*reading(), now=datetime.now(UTC))
         with pytest.raises(Away):
             await copy.problems(Nothing(), [arrival])  # type: ignore[arg-type]
-        assert (await transaction.keep(pool, [reading()], copy)).new_count == 1
+        assert (await transaction.commit(pool, [reading()], copy)).new_count == 1
 
     async def test_being_heard_is_written_down_seldom(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         copy = Registry()
         for _ in range(20):
-            await transaction.keep(pool, [reading(), reading()], copy)
+            await transaction.commit(pool, [reading(), reading()], copy)
         (state,) = rows(edge_db, "select state, since = last_seen_at from device_state")
         assert state == ("online", True)
 
@@ -188,7 +189,7 @@ class TestStatus:
     ) -> None:
         copy = Registry()
         for state in ("online", "online", "error", "error", "offline", "online"):
-            await transaction.keep(pool, [status(state, battery_v=3.9)], copy)
+            await transaction.commit(pool, [status(state, battery_v=3.9)], copy)
         owed = rows(
             edge_db,
             "select payload_json->>'state' from sync_outbox where event_type = 'device.status' "
@@ -202,7 +203,7 @@ class TestStatus:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         sent = [status(state) for state in ("online", "offline", "online", "online", "error")]
-        await transaction.keep(pool, sent)
+        await transaction.commit(pool, sent)
         owed = [UUID(str(row[0])) for row in rows(edge_db, "select id from sync_outbox")]
         assert len(owed) == 4
         for event in rows(edge_db, "select payload_json from sync_outbox"):
@@ -213,14 +214,14 @@ class TestStatus:
     ) -> None:
         """Not even when the dedupe has forgotten it: the device may be dead for days."""
         retained = status("online")
-        await transaction.keep(pool, [retained])
+        await transaction.commit(pool, [retained])
         before = rows(edge_db, "select * from device_state")
-        await transaction.keep(pool, [retained])
+        await transaction.commit(pool, [retained])
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
             connection.execute("truncate sync_outbox")
         move_clock(edge_db, timedelta(days=5))
-        await transaction.keep(pool, [retained])
+        await transaction.commit(pool, [retained])
         assert rows(edge_db, "select * from device_state") == before
         assert rows(edge_db, "select count(*) from sync_outbox") == [(0,)]
 
@@ -230,15 +231,15 @@ class TestStatus:
         payload = {"class": "telemetry", "count": 12, "first_seq": 1, "last_seq": 12, "reason": "x"}
         raw = said("device.buffer.dropped", payload)
         for _ in range(2):
-            await transaction.keep(pool, [(topics.event(PLACE, "device.buffer.dropped"), raw)])
+            await transaction.commit(pool, [(topics.event(PLACE, "device.buffer.dropped"), raw)])
         assert rows(edge_db, "select device_id, count from loss_ledger") == [("d-1", 12)]
         assert rows(edge_db, "select event_type from sync_outbox") == [("device.buffer.dropped",)]
 
     async def test_a_device_clock_moves_no_timer(self, pool: db.Pool, edge_db: Database) -> None:
         topic, raw = status("online")
         odd = json.loads(raw) | {"ts": "1970-01-01T00:00:00Z"}
-        await transaction.keep(pool, [(topic, json.dumps(odd).encode())])
-        await devices.look_round(pool)
+        await transaction.commit(pool, [(topic, json.dumps(odd).encode())])
+        await devices.check_liveness(pool)
         assert rows(edge_db, "select state from device_state") == [("online",)]
 
 
@@ -249,17 +250,17 @@ class TestLiveness:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         copy = Registry()
-        await transaction.keep(pool, [reading()], copy)
+        await transaction.commit(pool, [reading()], copy)
         seen = []
         for ahead_s in (0, 60, 121, 240, 301, 302):
             move_clock(edge_db, timedelta(seconds=ahead_s))
-            await devices.look_round(pool)
+            await devices.check_liveness(pool)
             seen += rows(edge_db, "select state from device_state")
         assert [state for (state,) in seen] == [
             "online", "online", "late", "late", "offline", "offline",
         ]  # fmt: skip
-        await transaction.keep(pool, [reading()], Registry())
-        await devices.look_round(pool)
+        await transaction.commit(pool, [reading()], Registry())
+        await devices.check_liveness(pool)
         owed = rows(
             edge_db,
             "select tenant_id, farm_id, barn_id, device_id, payload_json, trace_id, occurred_at, "
@@ -270,19 +271,19 @@ class TestLiveness:
         assert [(row[0]) for row in rows(edge_db, "select state from device_state")] == ["online"]
 
     async def test_what_the_timer_says_is_a_right_event_of_the_bus(self, pool: db.Pool) -> None:
-        await transaction.keep(pool, [reading()])
-        await devices.look_round(pool)
+        await transaction.commit(pool, [reading()])
+        await devices.check_liveness(pool)
         async with db.transaction(pool) as tx:
-            _, ((device, life),) = await store.all_lives(tx)
-        event = record.status_event(
+            _, ((device, life),) = await store.all_liveness(tx)
+        event = handlers.status_event(
             device, "offline", last_seen_at=life.last_seen_at, now=life.since
         )
         assert bus.read(bus.write(event)).event_type == "device.status"
 
     async def test_looking_again_owes_nothing_more(self, pool: db.Pool, edge_db: Database) -> None:
-        await transaction.keep(pool, [reading()])
-        await devices.look_round(pool)
-        assert await devices.look_round(pool) == {"changes": 0}
+        await transaction.commit(pool, [reading()])
+        await devices.check_liveness(pool)
+        assert await devices.check_liveness(pool) == {"changes": 0}
         query = "select count(*) from sync_outbox where event_type = 'device.status'"
         assert rows(edge_db, query) == [(1,)]
 
@@ -290,44 +291,46 @@ class TestLiveness:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         copy = Registry()
-        await transaction.keep(pool, [status("online"), reading()], copy)
-        await transaction.keep(pool, [status("offline")], copy)
-        await devices.look_round(pool)
+        await transaction.commit(pool, [status("online"), reading()], copy)
+        await transaction.commit(pool, [status("offline")], copy)
+        await devices.check_liveness(pool)
         assert rows(edge_db, "select state from device_state") == [("offline",)]
-        await transaction.keep(pool, [reading()], copy)
-        await devices.look_round(pool)
+        await transaction.commit(pool, [reading()], copy)
+        await devices.check_liveness(pool)
         assert rows(edge_db, "select state from device_state") == [("online",)]
 
     async def test_whoever_is_heard_while_we_look_is_left_for_the_next_round(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.keep(pool, [reading()])
+        await transaction.commit(pool, [reading()])
         async with db.transaction(pool) as tx:
-            _, ((device, before),) = await store.all_lives(tx)
+            _, ((device, before),) = await store.all_liveness(tx)
         move_clock(edge_db, timedelta(seconds=500))
-        await transaction.keep(pool, [reading()], Registry())
-        after = liveness.passed(before, heartbeat_s=60, now=before.since + timedelta(seconds=500))
+        await transaction.commit(pool, [reading()], Registry())
+        after = rules.after_silence(
+            before, heartbeat_s=60, now=before.since + timedelta(seconds=500)
+        )
         async with db.transaction(pool) as tx:
-            assert not await store.keep_passed(tx, device.key, before, after)
+            assert not await store.store_silence(tx, device.key, before, after)
 
     async def test_a_device_that_is_being_written_is_left_for_the_next_round(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         """Two connections, interleaved: the look neither waits for ingress nor blocks it."""
-        await transaction.keep(pool, [reading()])
+        await transaction.commit(pool, [reading()])
         move_clock(edge_db, timedelta(seconds=500))
         async with db.transaction(pool) as ingress:
             await store.seen(ingress, [("t-1", "d-1")])
-            assert await devices.look_round(pool) == {"changes": 0}
+            assert await devices.check_liveness(pool) == {"changes": 0}
         assert rows(edge_db, "select state, told_state from device_state") == [("online", None)]
-        assert await devices.look_round(pool) == {"changes": 1}
+        assert await devices.check_liveness(pool) == {"changes": 1}
 
     async def test_a_revoked_device_is_not_watched(self, pool: db.Pool, edge_db: Database) -> None:
-        await transaction.keep(pool, [reading()])
-        await devices.look_round(pool)
+        await transaction.commit(pool, [reading()])
+        await devices.check_liveness(pool)
         await revoke(pool, PLACE)
         move_clock(edge_db, timedelta(days=1))
-        assert await devices.look_round(pool) == {"changes": 0}
+        assert await devices.check_liveness(pool) == {"changes": 0}
 
 
 class TestRevocations:
@@ -340,37 +343,37 @@ class TestRevocations:
             "select device_id, payload_json->>'state', payload_json->'revoked' from sync_outbox "
             "where event_type = 'device.status' order by occurred_at"
         )
-        assert await devices.tell_revocations(pool) == {"changes": 0}
+        assert await devices.send_revocations(pool) == {"changes": 0}
         await revoke(pool, PLACE)
         for _ in range(2):
-            await devices.tell_revocations(pool)
+            await devices.send_revocations(pool)
         assert rows(edge_db, told) == [("d-1", "offline", True)]
         await add(pool, PLACE)
         for _ in range(2):
-            await devices.tell_revocations(pool)
+            await devices.send_revocations(pool)
         assert rows(edge_db, told) == [("d-1", "offline", True), ("d-1", "offline", False)]
 
     async def test_looking_for_revocations_is_no_change_of_the_registry(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         before = rows(edge_db, "select version from devices_version")
-        await devices.tell_revocations(pool)
+        await devices.send_revocations(pool)
         assert rows(edge_db, "select version from devices_version") == before
 
     async def test_a_device_that_says_it_is_revoked_is_refused(self, pool: db.Pool) -> None:
-        outcome = await transaction.keep(pool, [status("offline", revoked=True)])
-        assert "`revoked` is for the edge to say" in outcome.refused[0].reasons[0]
+        outcome = await transaction.commit(pool, [status("offline", revoked=True)])
+        assert "`revoked` is for the edge to say" in outcome.rejected[0].reasons[0]
 
 
 async def test_how_a_device_was_is_forgotten_a_while_after_it_was_revoked(
     pool: db.Pool, edge_db: Database
 ) -> None:
     await add(pool, NEW)
-    await transaction.keep(pool, [reading(), reading(NEW)])
+    await transaction.commit(pool, [reading(), reading(NEW)])
     await revoke(pool, NEW)
     for days, left in ((89, 2), (91, 1)):
         move_clock(edge_db, timedelta(days=days))
-        await devices.forget_states(pool, days=90)
+        await devices.purge_states(pool, days=90)
         assert rows(edge_db, "select count(*) from device_state") == [(left,)]
     assert rows(edge_db, "select device_id from device_state") == [("d-1",)]
 
@@ -395,7 +398,7 @@ class TestSending:
 
     async def command(self, pool: db.Pool) -> UUID:
         async with db.transaction(pool) as tx:
-            return await desk.command(
+            return await registration.command(
                 tx,
                 (PLACE.tenant_id, PLACE.device_id),
                 name="ping",
@@ -421,7 +424,7 @@ class TestSending:
 
         async def answered() -> None:
             async with asyncio.timeout(20):
-                await transaction.keep(pool, [answer])
+                await transaction.commit(pool, [answer])
 
         assert len(await self.send(pool, answered)) == 1
         assert rows(edge_db, "select state, sent_count from device_commands") == [("applied", 1)]
@@ -465,7 +468,7 @@ class Edge:
     pool: db.Pool
     server: http.HttpServer
 
-    def device(self, made: desk.Credentials, *, name: str, **options: Any) -> Any:
+    def device(self, made: registration.Credentials, *, name: str, **options: Any) -> Any:
         url = self.broker.environment["FARMIQ_EDGE_MQTT_URL"]
         host, port = mqtt.address(url)
         user = made.device.broker_user.replace("%", "%25").replace("/", "%2F")
@@ -478,7 +481,7 @@ class Edge:
 
     async def command(self, place: Place, name: str, *, ttl_s: int = 600) -> UUID:
         async with db.transaction(self.pool) as tx:
-            return await desk.command(
+            return await registration.command(
                 tx, (place.tenant_id, place.device_id), name=name, args={"a": 1}, ttl_s=ttl_s,
                 actor="test",
             )  # fmt: skip
@@ -623,7 +626,7 @@ class TestService:
         payload = {"command_id": str(command_id), "outcome": "applied"}
         for odd in (payload, {**payload, "command_id": "c-1"}):
             raw = said("device.command.answered", odd)
-            await transaction.keep(
+            await transaction.commit(
                 edge.pool, [(topics.event(PLACE, "device.command.answered"), raw)]
             )
         assert await edge.state(command_id) in ("queued", "sent")
@@ -646,7 +649,7 @@ class TestService:
             lambda: rows(edge.database, "select state from device_commands") == [("expired",)]
         )
         open_ = await edge.command(NEW, "ping", ttl_s=7 * 86_400)
-        assert await devices.forget_commands(edge.pool, days=90) == {"forgotten": 0}
+        assert await devices.purge_commands(edge.pool, days=90) == {"forgotten": 0}
         with psycopg.connect(edge.database.admin_url) as connection:
             connection.execute(
                 "update device_commands set expires_at = fn_now() + interval '92 days' "
@@ -654,7 +657,7 @@ class TestService:
                 (open_,),
             )
         move_clock(edge.database, timedelta(days=91))
-        assert await devices.forget_commands(edge.pool, days=90) == {"forgotten": 1}
+        assert await devices.purge_commands(edge.pool, days=90) == {"forgotten": 1}
 
 
 @pytest.fixture
@@ -820,11 +823,11 @@ class TestDesk:
     async def test_a_station_has_one_device_until_it_is_revoked(self, pool: db.Pool) -> None:
         first, second = Place("t-1", "f-1", "b-1", "w-1"), Place("t-1", "f-1", "b-1", "w-2")
         await add(pool, first, kind="station", station_id="s")
-        with pytest.raises(desk.Taken, match="stands at station 's'"):
+        with pytest.raises(registration.DeviceExistsError, match="stands at station 's'"):
             await add(pool, second, kind="station", station_id="s")
         await revoke(pool, first)
         await add(pool, second, kind="station", station_id="s")
-        with pytest.raises(desk.Taken):
+        with pytest.raises(registration.DeviceExistsError):
             await add(pool, first, kind="station", station_id="s")
 
     async def test_a_list_is_registered_whole_or_not_at_all(
@@ -832,14 +835,16 @@ class TestDesk:
     ) -> None:
         wanted = [at(Place("t-1", "f", "b", name)) for name in ("l-1", "l-2")] + [at(PLACE)]
         before = rows(edge_db, "select count(*) from devices")
-        with pytest.raises(desk.Taken):
+        with pytest.raises(registration.DeviceExistsError):
             async with db.transaction(pool) as tx:
-                await desk.add_all(tx, wanted, actor="test")
+                await registration.add_all(tx, wanted, actor="test")
         assert rows(edge_db, "select count(*) from devices") == before
 
     async def test_a_command_needs_a_registered_device_and_good_words(self, pool: db.Pool) -> None:
         async with db.transaction(pool) as tx:
-            with pytest.raises(desk.NotThere):
-                await desk.command(tx, ("t", "x"), name="p", args={}, ttl_s=5, actor="test")
-            with pytest.raises(entry.Wrong):
-                await desk.command(tx, ("t-1", "d-1"), name="+", args={}, ttl_s=5, actor="test")
+            with pytest.raises(registration.UnknownDeviceError):
+                await registration.command(tx, ("t", "x"), name="p", args={}, ttl_s=5, actor="test")
+            with pytest.raises(InvalidDeviceError):
+                await registration.command(
+                    tx, ("t-1", "d-1"), name="+", args={}, ttl_s=5, actor="test"
+                )

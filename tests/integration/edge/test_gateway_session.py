@@ -5,7 +5,7 @@ from pathlib import Path
 import psycopg
 
 from farmiq import stack
-from farmiq.edge.devices import refusals
+from farmiq.edge.devices import broker as device_broker
 from farmiq.edge.ingress.service import NAME, report_lost_session
 from farmiq.messages import topics
 from farmiq.plumbing import broker_log, db, gateway_session, lease, mqtt
@@ -76,5 +76,5 @@ async def test_session_that_somebody_ended_is_an_alert_and_so_is_who_took_its_pl
     await until(taken_over)
     found = [one for line in lines if (one := broker_log.read(line)) is not None]
     assert {one.kind for one in found} == {broker_log.TAKEOVER}
-    (alert,) = refusals.alerts(found)
+    (alert,) = device_broker.rejection_alerts(found)
     assert ("gw" in alert.message, alert.severity) == (True, "security")

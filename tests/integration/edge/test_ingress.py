@@ -63,7 +63,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         event_id = ids.new()
-        outcome = await transaction.keep(pool, [(TOPIC, message(event_id))])
+        outcome = await transaction.commit(pool, [(TOPIC, message(event_id))])
         assert outcome.new_count == 1
         assert rows(edge_db, "select id, metric_value, clock_suspect from telemetry_raw") == [
             (event_id, 21.5, False)
@@ -78,8 +78,8 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         raw = message()
-        await transaction.keep(pool, [(TOPIC, raw), (TOPIC, raw)])
-        outcome = await transaction.keep(pool, [(TOPIC, raw)] * 3)
+        await transaction.commit(pool, [(TOPIC, raw), (TOPIC, raw)])
+        outcome = await transaction.commit(pool, [(TOPIC, raw)] * 3)
         assert (outcome.new_count, len(outcome.stored)) == (0, 3)
         for table in ("telemetry_raw", "sync_outbox", "ingress_dedupe"):
             assert rows(edge_db, f"select count(*) from {table}") == [(1,)]  # noqa: S608
@@ -93,7 +93,7 @@ class TestKeep:
         person = "Somchai, 081 555 0199"
         beside = message(operator=person)
         inside = message(payload={"value": 20, "unit": "C", "by": {"name": person}})
-        outcome = await transaction.keep(pool, [(TOPIC, beside), (TOPIC, inside)])
+        outcome = await transaction.commit(pool, [(TOPIC, beside), (TOPIC, inside)])
         assert outcome.new_count == 2
         tables = rows(edge_db, "select tablename from pg_tables where schemaname = 'public'")
         telling = {
@@ -110,9 +110,9 @@ class TestKeep:
     ) -> None:
         event_id = ids.new()
         other = message(event_id, payload={"value": 99, "unit": "C"})
-        await transaction.keep(pool, [(TOPIC, message(event_id)), (TOPIC, other)])
-        outcome = await transaction.keep(pool, [(TOPIC, other)])
-        assert len(outcome.refused) == 1
+        await transaction.commit(pool, [(TOPIC, message(event_id)), (TOPIC, other)])
+        outcome = await transaction.commit(pool, [(TOPIC, other)])
+        assert len(outcome.rejected) == 1
         found = rows(edge_db, "select reasons[1], received_count from quarantine")
         assert [(reason.partition(":")[0], count) for reason, count in found] == [
             ("EVENT_ID_CONFLICT", 2)
@@ -125,9 +125,9 @@ class TestKeep:
         """Cloned firmware may make the same ids; nothing of the second may vanish."""
         event_id = ids.new()
         twin = topics.telemetry(Place("t-1", "f-1", "b-1", "d-2"), "temperature")
-        await transaction.keep(pool, [(TOPIC, message(event_id))])
-        outcome = await transaction.keep(pool, [(twin, message(event_id, device_id="d-2"))])
-        assert len(outcome.refused) == 1
+        await transaction.commit(pool, [(TOPIC, message(event_id))])
+        outcome = await transaction.commit(pool, [(twin, message(event_id, device_id="d-2"))])
+        assert len(outcome.rejected) == 1
         found = rows(edge_db, "select reasons[1] from quarantine")
         assert found[0][0].startswith("EVENT_ID_CONFLICT")
 
@@ -135,9 +135,9 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         event_id = ids.new()
-        await transaction.keep(pool, [(TOPIC, message(event_id))])
+        await transaction.commit(pool, [(TOPIC, message(event_id))])
         foreign = topics.telemetry(Place("t-2", "f-1", "b-1", "d-1"), "temperature")
-        await transaction.keep(pool, [(foreign, message(event_id, tenant_id="t-2"))])
+        await transaction.commit(pool, [(foreign, message(event_id, tenant_id="t-2"))])
         assert "another tenant" in rows(edge_db, "select reasons[1] from quarantine")[0][0]
         assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
 
@@ -145,18 +145,18 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         raw = message()
-        await transaction.keep(pool, [(TOPIC, raw)])
+        await transaction.commit(pool, [(TOPIC, raw)])
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
-        outcome = await transaction.keep(pool, [(TOPIC, raw)])
-        assert (outcome.new_count, len(outcome.stored), outcome.refused) == (0, 1, ())
+        outcome = await transaction.commit(pool, [(TOPIC, raw)])
+        assert (outcome.new_count, len(outcome.stored), outcome.rejected) == (0, 1, ())
         assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
 
     async def test_a_wrong_clock_is_kept_and_flagged(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         for ts in ("1970-01-01T00:00:00Z", "2100-01-01T00:00:00Z"):
-            await transaction.keep(pool, [(TOPIC, message(ts=ts))])
+            await transaction.commit(pool, [(TOPIC, message(ts=ts))])
         found = rows(edge_db, "select occurred_at, clock_suspect from telemetry_raw order by 1")
         assert [(at.year, suspect) for at, suspect in found] == [(1970, True), (2100, True)]
 
@@ -186,8 +186,8 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database, topic: str, raw: bytes, reason: str
     ) -> None:
         good = message()
-        outcome = await transaction.keep(pool, [(topic, raw), (TOPIC, good)])
-        assert (outcome.new_count, len(outcome.refused)) == (1, 1)
+        outcome = await transaction.commit(pool, [(topic, raw), (TOPIC, good)])
+        assert (outcome.new_count, len(outcome.rejected)) == (1, 1)
         ((stored_topic, stored_raw, reasons),) = rows(
             edge_db, "select topic, raw, reasons from quarantine"
         )
@@ -199,11 +199,11 @@ class TestKeep:
     ) -> None:
         event_id = ids.new()
         foreign = topics.telemetry(Place("t-2", "f-1", "b-1", "d-1"), "temperature")
-        outcome = await transaction.keep(
+        outcome = await transaction.commit(
             pool,
             [(TOPIC, message(event_id)), (foreign, message(event_id, tenant_id="t-2"))],
         )
-        assert (outcome.new_count, len(outcome.stored), len(outcome.refused)) == (1, 1, 1)
+        assert (outcome.new_count, len(outcome.stored), len(outcome.rejected)) == (1, 1, 1)
         (kept,) = rows(edge_db, "select tenant_id from telemetry_raw")
         assert rows(edge_db, "select tenant_id from sync_outbox") == [kept]
         assert "another tenant" in rows(edge_db, "select reasons[1] from quarantine")[0][0]
@@ -213,7 +213,7 @@ class TestKeep:
     ) -> None:
         topic = "iot/telemetry/" + "".join(chr(97 + n * 7 % 26) for n in range(20_000))
         for _ in range(2):
-            await transaction.keep(pool, [(topic, message()), (topic + "x", b"other")])
+            await transaction.commit(pool, [(topic, message()), (topic + "x", b"other")])
         found = rows(edge_db, "select length(topic), reasons[1] from quarantine")
         assert {reason for _, reason in found} == {"topic longer than 512 bytes"}
 
@@ -222,15 +222,15 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database, shape: bytes
     ) -> None:
         deep = [shape % (b'{"a":' * n + b"1" + b"}" * n) for n in range(1, 1100, 3)]
-        outcome = await transaction.keep(pool, [(TOPIC, raw) for raw in deep])
-        assert len(outcome.refused) == len(deep)
+        outcome = await transaction.commit(pool, [(TOPIC, raw) for raw in deep])
+        assert len(outcome.rejected) == len(deep)
         assert rows(edge_db, "select count(*) from quarantine") == [(len(deep),)]
 
     async def test_all_problems_of_a_message_are_listed(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         raw = message(event_id=None, tenant_id="a/b", ts="yesterday", device_id=7)
-        await transaction.keep(pool, [(TOPIC, raw)])
+        await transaction.commit(pool, [(TOPIC, raw)])
         ((reasons,),) = rows(edge_db, "select reasons from quarantine")
         assert len(reasons) == 4
 
@@ -309,7 +309,7 @@ class TestService:
     ) -> None:
         """The database refuses for a while; the message stays with the broker and then arrives."""
         refusals = 3
-        keep = transaction.keep
+        keep = transaction.commit
 
         async def refusing(*args: Any) -> transaction.Outcome:
             nonlocal refusals
@@ -318,7 +318,7 @@ class TestService:
                 raise psycopg.OperationalError("the database system is starting up")
             return await keep(*args)
 
-        monkeypatch.setattr(transaction, "keep", refusing)
+        monkeypatch.setattr(transaction, "commit", refusing)
         await gateway.publish((TOPIC, message()))
         await gateway.stored(1)
         assert refusals == 0
@@ -334,7 +334,7 @@ class TestService:
                 await tx.execute("select 1/0")
             return await record(tx, arrivals)
 
-        monkeypatch.setitem(transaction.DOMAINS, "telemetry.reading", (allergic,))
+        monkeypatch.setitem(transaction.HANDLERS, "telemetry.reading", (allergic,))
         await gateway.publish((TOPIC, message()), (TOPIC, poison), (TOPIC, message()))
         await gateway.stored(2)
         await until(lambda: rows(gateway.database, "select count(*) from quarantine") == [(1,)])

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.edge import outbox
-from farmiq.edge.ingress import lanes, service, transaction
+from farmiq.edge.ingress import service, source, transaction
 from farmiq.edge.ingress.receipts import Receipts
 from farmiq.edge.ingress.source import MqttSource
 from farmiq.edge.registry import Registry
@@ -110,7 +110,7 @@ def test_any_order_any_duplication_any_split_gives_the_same_tables(
 async def _keep_all(database: Database, batches: Sequence[list[tuple[str, bytes]]]) -> None:
     async with db.pool(database.url, name="test") as pool:
         for batch in batches:
-            await transaction.keep(pool, batch)
+            await transaction.commit(pool, batch)
 
 
 # --- what proves not to be new although the dedupe does not know it
@@ -122,9 +122,9 @@ class TestGoodFaith:
     async def test_many_are_stored_once_with_the_time_of_their_transaction(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        outcome = await transaction.keep(pool, [sent(number) for number in range(MANY)])
+        outcome = await transaction.commit(pool, [sent(number) for number in range(MANY)])
 
-        assert (outcome.new_count, len(outcome.stored), outcome.refused) == (MANY, MANY, ())
+        assert (outcome.new_count, len(outcome.stored), outcome.rejected) == (MANY, MANY, ())
         with psycopg.connect(edge_db.admin_url) as connection:
             times = connection.execute("""
                 select distinct r.ingested_at, o.created_at, o.next_attempt_at, d.first_seen_at
@@ -142,12 +142,12 @@ class TestGoodFaith:
     async def test_old_replays_among_many_new_ones_are_absorbed(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.keep(pool, [sent(number) for number in range(MANY)])
+        await transaction.commit(pool, [sent(number) for number in range(MANY)])
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
-        outcome = await transaction.keep(pool, [sent(number) for number in range(MANY + MANY)])
+        outcome = await transaction.commit(pool, [sent(number) for number in range(MANY + MANY)])
 
-        assert (outcome.new_count, len(outcome.stored), outcome.refused) == (MANY, 2 * MANY, ())
+        assert (outcome.new_count, len(outcome.stored), outcome.rejected) == (MANY, 2 * MANY, ())
         found = contents(edge_db)
         assert len(found["telemetry_raw"]) == len(found["sync_outbox"]) == 2 * MANY
 
@@ -155,11 +155,11 @@ class TestGoodFaith:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         batch = [sent(number) for number in range(MANY)]
-        await transaction.keep(pool, batch)
+        await transaction.commit(pool, batch)
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("truncate ingress_dedupe, sync_outbox")
             connection.execute("update telemetry_raw set unit = 'as it was'")
-        await transaction.keep(pool, batch)
+        await transaction.commit(pool, batch)
 
         found = contents(edge_db)
         assert {row[-1] for row in found["telemetry_raw"]} == {"as it was"}
@@ -168,12 +168,12 @@ class TestGoodFaith:
     async def test_another_tenants_ids_among_many_are_quarantined(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.keep(pool, [sent(number) for number in range(MANY)])
+        await transaction.commit(pool, [sent(number) for number in range(MANY)])
         theirs = [sent(number, tenant_id="t-2") for number in range(MANY - 5, 2 * MANY)]
-        outcome = await transaction.keep(pool, theirs)
+        outcome = await transaction.commit(pool, theirs)
 
-        assert (outcome.new_count, len(outcome.refused)) == (MANY, 5)
-        assert all("another tenant" in one.reasons[0] for one in outcome.refused)
+        assert (outcome.new_count, len(outcome.rejected)) == (MANY, 5)
+        assert all("another tenant" in one.reasons[0] for one in outcome.rejected)
         found = contents(edge_db)
         assert len(found["telemetry_raw"]) == len(found["sync_outbox"]) == 2 * MANY
 
@@ -182,9 +182,9 @@ class TestGoodFaith:
     ) -> None:
         batch = [sent(number) for number in range(MANY)]
         batch.append(sent(3, tenant_id="t-2"))
-        outcome = await transaction.keep(pool, batch)
+        outcome = await transaction.commit(pool, batch)
 
-        assert (outcome.new_count, len(outcome.stored), len(outcome.refused)) == (MANY, MANY, 1)
+        assert (outcome.new_count, len(outcome.stored), len(outcome.rejected)) == (MANY, MANY, 1)
         assert len(contents(edge_db)["sync_outbox"]) == MANY
 
     async def test_clocks_of_1970_and_2100_are_copied_too(
@@ -195,7 +195,7 @@ class TestGoodFaith:
             topic, raw = batch[number]
             body = {**json.loads(raw), "ts": f"{year}-01-01T00:00:00Z"}
             batch[number] = (topic, json.dumps(body).encode())
-        await transaction.keep(pool, batch)
+        await transaction.commit(pool, batch)
 
         with psycopg.connect(edge_db.admin_url) as connection:
             flagged = connection.execute(
@@ -210,10 +210,10 @@ class TestGoodFaith:
         batch = [sent(number) for number in range(MANY)]
         topic, raw = batch[7]
         other = raw.replace(b'"metric_value": 7.5', b'"metric_value": 99')
-        outcome = await transaction.keep(pool, [*batch, (topic, other)])
+        outcome = await transaction.commit(pool, [*batch, (topic, other)])
 
-        assert (outcome.new_count, len(outcome.refused)) == (MANY, 1)
-        assert "EVENT_ID_CONFLICT" in outcome.refused[0].reasons[0]
+        assert (outcome.new_count, len(outcome.rejected)) == (MANY, 1)
+        assert "EVENT_ID_CONFLICT" in outcome.rejected[0].reasons[0]
         values = [row[5] for row in contents(edge_db)["telemetry_raw"]]
         assert 7.5 in values
         assert 99 not in values
@@ -239,7 +239,7 @@ async def test_a_device_is_told_of_many_in_few_messages_of_a_size_that_may_be_se
 ) -> None:
     broker, place = Told(), Place("t-1", "f-1", "b-1", "d-1")
     waiting = Receipts(broker.publish)
-    tasks.create_task(waiting.keep_sending())
+    tasks.create_task(waiting.run())
     stored = [tuple(ids.new() for _ in range(500)) for _ in range(10)]
     refused = {ids.new(): "x" * 500 for _ in range(500)}
     for some in stored:
@@ -273,7 +273,7 @@ async def test_two_writers_with_the_same_messages_in_opposite_order_both_end(
     for start in range(0, 10 * MANY, MANY):
         batch = [sent(number) for number in range(start, start + MANY)]
         outcomes = await asyncio.gather(
-            transaction.keep(pool, batch), transaction.keep(pool, list(reversed(batch)))
+            transaction.commit(pool, batch), transaction.commit(pool, list(reversed(batch)))
         )
         assert sum(outcome.new_count for outcome in outcomes) == MANY
     found = contents(edge_db)
@@ -304,9 +304,9 @@ def delivery(number: int, device_id: str) -> Message:
 
 
 def device_of(writer: int) -> str:
-    return next(
-        f"d-{n}" for n in range(99) if lanes.lane(f"iot/telemetry/t-1/f-1/b-1/d-{n}/x", 2) == writer
-    )
+    names = (f"d-{n}" for n in range(99))
+    topic = "iot/telemetry/t-1/f-1/b-1/{}/x"
+    return next(name for name in names if source.writer_of(topic.format(name), 2) == writer)
 
 
 class Held:
@@ -328,7 +328,7 @@ class Held:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     found = Held()
-    monkeypatch.setattr(transaction, "keep", found.keep)
+    monkeypatch.setattr(transaction, "commit", found.keep)
     return found
 
 
@@ -379,7 +379,7 @@ async def test_ids_of_a_broken_batch_are_found_by_halving(
     pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One poison among many costs a few transactions, not one for every message (C-81)."""
-    keep, transactions = transaction.keep, 0
+    keep, transactions = transaction.commit, 0
     poison = ids.new()
 
     async def allergic(
@@ -391,13 +391,13 @@ async def test_ids_of_a_broken_batch_are_found_by_halving(
             raise psycopg.errors.NumericValueOutOfRange("no such number")
         return await keep(source, batch, registry)
 
-    monkeypatch.setattr(transaction, "keep", allergic)
+    monkeypatch.setattr(transaction, "commit", allergic)
     batch = [sent(number) for number in range(1000)]
     batch[633] = sent(633, event_id=poison)
-    outcome = await transaction.keep_in_halves(pool, batch, Registry())
+    outcome = await transaction.commit_bisecting(pool, batch, Registry())
 
-    assert (outcome.new_count, len(outcome.refused)) == (999, 1)
-    assert "no such number" in outcome.refused[0].reasons[0]
+    assert (outcome.new_count, len(outcome.rejected)) == (999, 1)
+    assert "no such number" in outcome.rejected[0].reasons[0]
     assert transactions < 25
 
 
@@ -412,7 +412,7 @@ async def test_a_batch_that_fails_for_a_shortage_is_kept_whole_and_blames_no_mes
         transactions += 1
         raise error
 
-    monkeypatch.setattr(transaction, "keep", short)
+    monkeypatch.setattr(transaction, "commit", short)
     with pytest.raises(db.PASSING):
-        await transaction.keep_in_halves(pool, [sent(1), sent(2)], Registry())
+        await transaction.commit_bisecting(pool, [sent(1), sent(2)], Registry())
     assert transactions == 1

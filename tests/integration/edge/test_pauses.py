@@ -10,9 +10,9 @@ import pytest
 
 from farmiq import stack
 from farmiq.config import EdgeSettings
-from farmiq.edge.devices import floods
+from farmiq.edge.devices import broker as device_broker
 from farmiq.edge.devices import service as devices
-from farmiq.edge.devices.desk import Credentials
+from farmiq.edge.devices.registration import Credentials
 from farmiq.edge.ingress import service as ingress
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
@@ -115,5 +115,5 @@ async def test_a_device_that_floods_is_paused_and_the_others_are_not(
     assert rows(edge_db, told) == [("device.flood", "t-1/f-1/b-1/loop", 1)]
     ahead(edge_db, seconds=PAUSE_S + flood.CALM_S + 30)
     async with db.pool(edge_db.url, name="test") as pool:
-        await floods.calm(pool)
+        await device_broker.close_flood_alerts(pool)
     assert rows(edge_db, told + " and kind = 'device.flood'") == []

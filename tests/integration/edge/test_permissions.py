@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 from farmiq import stack
-from farmiq.edge.devices import credentials, desk, permissions
+from farmiq.edge.devices import credentials, permissions, registration
 from farmiq.edge.devices import service as devices
 from farmiq.edge.devices.broker import users as users_of
-from farmiq.edge.devices.entry import Device
+from farmiq.edge.devices.device import Device
 from farmiq.edge.devices.permissions import Login
 from farmiq.messages import topics
 from farmiq.messages.topics import SessionTopic
@@ -326,7 +326,7 @@ async def test_what_the_broker_refuses_becomes_a_security_alert(
                 await link.publish(topics.status(PEOPLE[1].where), b"forged")
         found = 0
         while found < 5:
-            found += int(str((await devices.watch(pool, follower))["refusals"]))
+            found += int(str((await devices.watch_log(pool, follower))["refusals"]))
             await asyncio.sleep(0.01)
     with psycopg.connect(edge_db.admin_url) as connection:
         rows = connection.execute("select kind, subject, severity, seen_count, message from alerts")
@@ -344,7 +344,7 @@ async def test_the_registry_is_written_to_the_broker_and_kept_there(
         assert (await users.refresh())["users"]
         assert (await users.refresh()) == {"users": 0}
         async with db.transaction(pool) as tx:
-            await desk.add(tx, at(PEOPLE[0].where), actor="test")
+            await registration.add(tx, at(PEOPLE[0].where), actor="test")
         assert (await users.refresh())["users"]
         assert '"t/d"' in file.read_text()
         file.write_text("somebody changed it")

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from farmiq.edge.broker import BOUNDS
-from farmiq.edge.devices import refusals
+from farmiq.edge.devices import broker as device_broker
 from farmiq.plumbing import broker_log, broker_store, ids, mqtt
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.broker_store import Store
@@ -133,7 +133,9 @@ async def test_retained_messages_of_one_device_leave_the_broker_healthy(
     assert await retained(small) == {"iot/status/t/f/b/d"}
     await bounded(store)
     assert (await store.look(), store.use and store.use.share < 0.05) == ({}, True)
-    (alert,) = refusals.alerts(one for one in small.refused() if one.kind == broker_log.RETAINED)
+    (alert,) = device_broker.rejection_alerts(
+        one for one in small.refused() if one.kind == broker_log.RETAINED
+    )
     assert ("greedy" in alert.message, alert.severity) == (True, "warning")
 
 

@@ -19,8 +19,8 @@ from farmiq.cloud.edges import api as edges
 from farmiq.cloud.ingestion import batch
 from farmiq.cloud.ingestion.batch import BatchAccepted, OutboxBatch
 from farmiq.contracts import generated, openapi
-from farmiq.edge.devices import entry
 from farmiq.edge.devices.api import NewDevice
+from farmiq.edge.devices.device import COLUMNS
 from farmiq.plumbing import http
 from farmiq.plumbing.http import ErrorBody
 from tests.unit.contracts.test_asyncapi import looked_up, refs
@@ -109,7 +109,7 @@ def test_the_latest_readings_are_of_their_type() -> None:
 
 
 def test_a_device_is_described_with_the_fields_that_it_has() -> None:
-    assert NewDevice.__struct_fields__ == entry.COLUMNS
+    assert NewDevice.__struct_fields__ == COLUMNS
 
 
 def test_the_command_prints_the_document_of_a_site() -> None:

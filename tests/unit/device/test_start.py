@@ -253,7 +253,7 @@ async def test_a_file_that_is_none_is_set_aside_and_the_agent_goes_on(
     path.write_bytes(raw)
     book, left = await _left(tmp_path)
     assert book.buffer.salvaged is not None
-    assert book.buffer.salvaged.aside.exists()
+    assert book.buffer.salvaged.damaged_file.exists()
     if damage in ("header", "first page"):
         assert left == before, "the first page is the same in every buffer"
     elif damage == "half":
@@ -337,7 +337,7 @@ async def test_out_of_a_damaged_file_every_readable_row_is_salvaged(tmp_path: Pa
     book, left = await _left(tmp_path)
     assert set(left) <= set(before)
     assert len(left) >= len(before) - 12, found
-    assert found.aside.exists()
+    assert found.damaged_file.exists()
     assert await book.buffer.do(lambda tx: store.meta(tx, "last_seq")) == 360
     good = await book.buffer.do(lambda tx: jobs.verify(tx, tmp_path))
     assert good["problems"] == []

@@ -12,11 +12,11 @@ from farmiq.device.capture.weighing import (
     Cancel,
     Event,
     Finish,
-    Keep,
     NoPicture,
     NotStored,
-    Pictured,
+    PictureTaken,
     Rules,
+    StorePicture,
     TakePicture,
     TimePassed,
     Weigh,
@@ -37,14 +37,19 @@ def play(*events: Event, rules: Rules | None = None, every_s: float = 1.0) -> li
 @pytest.mark.req("WV-01", "WV-05", "WV-10", "WV-12")
 def test_an_animal_is_weighed_in_the_documented_order() -> None:
     assert play(
-        Arrived(), Settled(60.0), Pictured(), Settled(60.2, again=True), Pictured(), Left(9.0)
+        Arrived(),
+        Settled(60.0),
+        PictureTaken(),
+        Settled(60.2, again=True),
+        PictureTaken(),
+        Left(9.0),
     ) == [
         TakePicture(),
         Begin(60.0, pictured=True),
         Weigh(60.0),
         Weigh(60.2),
         TakePicture(),
-        Keep(),
+        StorePicture(),
         Finish(60.2),
     ]
 
@@ -54,7 +59,7 @@ def test_a_session_ends_when_it_has_what_it_needs_and_the_rest_is_ignored() -> N
     done = play(
         Arrived(),
         Settled(60.0),
-        Pictured(),
+        PictureTaken(),
         Settled(60.2, again=True),
         Settled(60.3, again=True),
         Crowded(60.0, 120.0),
@@ -72,7 +77,7 @@ def test_a_session_ends_when_it_has_what_it_needs_and_the_rest_is_ignored() -> N
         ((Arrived(), GaveUp("no stable weight within 60 s")), "no stable weight"),
         ((Arrived(), Settled(60.0), Left(5.0)), "before there was a picture"),
         ((Arrived(), Settled(60.0), Crowded(60.0, 120.5)), "from 60 kg to 120.5 kg"),
-        ((Arrived(), Settled(60.0), Pictured(), Crowded(60.0, None)), "to overload"),
+        ((Arrived(), Settled(60.0), PictureTaken(), Crowded(60.0, None)), "to overload"),
         (
             (Arrived(), Settled(60.0), *[NoPicture("it answers 503")] * 3),
             "no picture: it answers 503",
@@ -95,7 +100,7 @@ def test_who_only_passes_is_counted() -> None:
 
 
 def test_a_camera_that_fails_once_is_asked_again() -> None:
-    done = play(Arrived(), Settled(60.0), NoPicture("busy"), Pictured(), Left(5.0))
+    done = play(Arrived(), Settled(60.0), NoPicture("busy"), PictureTaken(), Left(5.0))
     assert done == [
         TakePicture(),
         TakePicture(),
@@ -106,12 +111,12 @@ def test_a_camera_that_fails_once_is_asked_again() -> None:
 
 
 def test_a_cable_that_falls_silent_ends_a_session_that_has_its_weight() -> None:
-    done = play(Arrived(), Settled(60.0), Pictured(), GaveUp("the scale was silent"))
+    done = play(Arrived(), Settled(60.0), PictureTaken(), GaveUp("the scale was silent"))
     assert done[-1] == Finish(60.0)
 
 
 def test_an_animal_that_stays_for_ever_is_weighed_once() -> None:
-    done = play(Arrived(), Settled(60.0), Pictured(), *[TimePassed()] * 60, Left(70.0))
+    done = play(Arrived(), Settled(60.0), PictureTaken(), *[TimePassed()] * 60, Left(70.0))
     assert [type(each) for each in done] == [TakePicture, Begin, Weigh, Finish]
 
 
@@ -128,7 +133,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(Left, st.floats(0, 100)),
     st.builds(GaveUp, st.text(max_size=5)),
     st.builds(Occupied, weights),
-    st.just(Pictured()),
+    st.just(PictureTaken()),
     st.builds(NoPicture, st.text(max_size=5)),
     st.just(NotStored()),
     st.just(TimePassed()),
@@ -142,16 +147,16 @@ def test_whatever_happens_a_session_begins_once_and_ends_once(
     rules = Rules(weights=most_weights, pictures=most_pictures)
     state, is_open, asked = Weighing(), False, False
     for number, event in enumerate(story):
-        if isinstance(event, (Pictured, NoPicture)) and not asked:
+        if isinstance(event, (PictureTaken, NoPicture)) and not asked:
             continue  # nobody brings a picture that was not asked for
-        asked = asked and not isinstance(event, (Pictured, NoPicture))
+        asked = asked and not isinstance(event, (PictureTaken, NoPicture))
         state, actions = weighing.step(state, event, float(number), rules)
         for action in actions:
             match action:
                 case Begin():
                     assert not is_open
                     is_open = True
-                case Weigh() | Keep():
+                case Weigh() | StorePicture():
                     assert is_open
                 case Finish() | Cancel():
                     assert is_open

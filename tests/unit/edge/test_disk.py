@@ -19,16 +19,16 @@ def used(percent: float) -> Usage:
     [(0, "fine"), (84.9, "fine"), (85, "warn"), (91.9, "warn"), (92, "shed"), (100, "shed")],
 )
 def test_the_levels_are_reached_where_they_say(percent: float, state: str) -> None:
-    assert disk.judge({"/": used(percent)}, LEVELS).state == state
+    assert disk.assess({"/": used(percent)}, LEVELS).state == state
 
 
 def test_the_fullest_disk_counts() -> None:
-    found = disk.judge({"/a": used(10), "/b": used(90), "/c": used(50)}, LEVELS)
+    found = disk.assess({"/a": used(10), "/b": used(90), "/c": used(50)}, LEVELS)
     assert (found.path, found.state, round(found.percent)) == ("/b", "warn", 90)
 
 
 def test_a_disk_of_no_size_counts_as_full() -> None:
-    assert disk.judge({"/": Usage(0, 0)}, LEVELS).state == "shed"
+    assert disk.assess({"/": Usage(0, 0)}, LEVELS).state == "shed"
 
 
 @given(

@@ -24,7 +24,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
     schedule = {job.name: job for job in service._jobs(own, pool)}
     assert schedule["feed.retention"].daily is not None
     await api.post("/api/v1/feed/lots", json=LOT)
-    await transaction.keep(pool, [said("feed.dispensed", {"quantity_kg": 1}) for _ in range(2)])
+    await transaction.commit(pool, [said("feed.dispensed", {"quantity_kg": 1}) for _ in range(2)])
     with psycopg.connect(edge_db.admin_url) as owner:
         # One intake and the lot are delivered, the other intake is owed still.
         owed = owner.execute(

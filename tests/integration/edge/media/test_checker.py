@@ -33,7 +33,7 @@ async def test_an_announced_image_is_stored_and_owed_to_the_cloud(edge: Edge) ->
     data, session = jpeg(), ids.new()
     media_id = await edge.upload(data, sessionId=str(session))
     outcome = await edge.announce(media_id, session_id=session, sha256=sha256(data).upper())
-    assert (outcome.new_count, outcome.refused) == (1, ())
+    assert (outcome.new_count, outcome.rejected) == (1, ())
     assert edge.status(media_id) == "presigned"
     assert await edge.checker.check_due() == 1
     (owed,) = edge.owed()
@@ -210,7 +210,7 @@ async def test_an_announcement_that_says_something_else_sets_it_aside(
 async def test_an_image_that_nobody_asked_about_is_noted_and_missed(edge: Edge) -> None:
     media_id, session = ids.new(), ids.new()
     outcome = await edge.announce(media_id, session_id=session)
-    assert outcome.refused == ()
+    assert outcome.rejected == ()
     assert (edge.status(media_id), edge.column("session_id", media_id)) == ("missing", session)
     for ahead in ("0 s", "1 minute", "2 minutes"):
         later(edge.database, ahead)

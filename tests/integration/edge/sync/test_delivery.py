@@ -363,7 +363,7 @@ async def test_eligible_is_exactly_what_the_document_says(
         (status, "-1 second" if due else "1 minute", attempts, ends, ends),
     )
     async with db.transaction(pool) as tx:
-        claimed = await store.claim(tx, "t-1", claimed_by="me", most=10, lease_s=30)
+        claimed = await store.claim(tx, "t-1", claimed_by="me", limit=10, lease_s=30)
     expected = status in ("pending", "claimed") and due and lease != "valid"
     assert bool(claimed) is expected
 
@@ -380,7 +380,7 @@ async def test_higher_priority_first_then_the_oldest(pool: db.Pool, edge_db: Dat
     for _ in events:
         async with db.transaction(pool) as tx:
             order += [
-                row.id for row in await store.claim(tx, "t-1", claimed_by="x", most=1, lease_s=30)
+                row.id for row in await store.claim(tx, "t-1", claimed_by="x", limit=1, lease_s=30)
             ]
     assert order == [events[0].event_id, events[1].event_id, events[2].event_id]
 
@@ -393,7 +393,7 @@ async def test_many_claimers_never_share_a_row(pool: db.Pool) -> None:
         mine: list[UUID] = []
         while True:
             async with db.transaction(pool) as tx:
-                taken = await store.claim(tx, "t-1", claimed_by=name, most=100, lease_s=60)
+                taken = await store.claim(tx, "t-1", claimed_by=name, limit=100, lease_s=60)
             if not taken:
                 return mine
             mine += [row.id for row in taken]
@@ -409,11 +409,11 @@ async def test_a_forwarder_that_lost_its_lease_settles_nothing(
     """Written interleaving: A claims, its lease ends, B claims, A comes back and acks."""
     await owe(pool, event())
     async with db.transaction(pool) as tx:
-        of_a = await store.claim(tx, "t-1", claimed_by="a", most=1, lease_s=30)
+        of_a = await store.claim(tx, "t-1", claimed_by="a", limit=1, lease_s=30)
     with psycopg.connect(edge_db.admin_url) as connection:
         connection.execute("update sync_outbox set lease_expires_at = now() - interval '1 s'")
     async with db.transaction(pool) as tx:
-        of_b = await store.claim(tx, "t-1", claimed_by="b", most=1, lease_s=30)
+        of_b = await store.claim(tx, "t-1", claimed_by="b", limit=1, lease_s=30)
     async with db.transaction(pool) as tx:
         await store.acked(tx, of_a, claimed_by="a")
     assert rows(edge_db, "select status, claimed_by from sync_outbox") == [("claimed", "b")]
@@ -432,7 +432,7 @@ async def test_leases_and_retries_end_by_the_clock_that_tests_move(
 
     async def claim() -> list[store.Claimed]:
         async with db.transaction(pool) as tx:
-            return await store.claim(tx, "t-1", claimed_by="one", most=10, lease_s=3600)
+            return await store.claim(tx, "t-1", claimed_by="one", limit=10, lease_s=3600)
 
     move(-30)
     await owe(pool, event())

@@ -22,7 +22,7 @@ ROUTES = {
     ("GET", api.STATUS): "viewer",
     ("GET", api.OUTBOX): "viewer",
     ("POST", api.REDRIVE): "admin",
-    ("POST", api.UNCLAIM): "admin",
+    ("POST", api.RELEASE): "admin",
 }
 Ask = Any
 
@@ -87,7 +87,7 @@ async def test_a_key_that_acts_too_often_is_told_to_wait_and_others_are_not(
 
         # Who may not act at all uses nothing up, and is told that.
         assert {(await act("viewer", api.REDRIVE)).status_code for _ in range(4)} == {403}
-        for path in (api.REDRIVE, api.UNCLAIM):
+        for path in (api.REDRIVE, api.RELEASE):
             assert (await act("admin", path)).status_code == 200
         force(edge_db, "update sync_outbox set status = 'dlq'")
         refused = await act("admin", api.REDRIVE)
@@ -140,7 +140,7 @@ async def test_unclaim_frees_expired_leases_of_both_kinds_and_leaves_live_ones(
                   "claimed_at = now(), lease_expires_at = now() + %s::interval "
                   "where status = 'pending'",
                   (status, lease))  # fmt: skip
-    answer = await ask("POST", api.UNCLAIM, body={"all": True})
+    answer = await ask("POST", api.RELEASE, body={"all": True})
     assert answer.json()["count"] == 4
     found = rows(edge_db, "select status, claimed_by, attempt_count, count(*) from sync_outbox "
                  "group by 1, 2, 3 order by 1")  # fmt: skip
@@ -174,7 +174,7 @@ async def test_a_request_that_is_not_valid_gets_400_and_moves_nothing(
     ask: Ask, edge_db: Database, body: Any
 ) -> None:
     owe_many(edge_db, 1, status="dlq")
-    for path in (api.REDRIVE, api.UNCLAIM):
+    for path in (api.REDRIVE, api.RELEASE):
         answer = await ask("POST", path, body=body)
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]["code"] == "VALIDATION_ERROR"

@@ -40,8 +40,8 @@ async def two(pool: db.Pool) -> AsyncIterator[db.Connection]:
         yield connection
 
 
-async def claim(tx: db.Connection, who: str, *, most: int = 10) -> list[store.Claimed]:
-    return await store.claim(tx, "t-1", claimed_by=who, most=most, lease_s=LEASE_S)
+async def claim(tx: db.Connection, who: str, *, limit: int = 10) -> list[store.Claimed]:
+    return await store.claim(tx, "t-1", claimed_by=who, limit=limit, lease_s=LEASE_S)
 
 
 @pytest.mark.req("OB-18")
@@ -50,7 +50,7 @@ async def test_two_claims_at_once_share_nothing_and_wait_for_nothing(
 ) -> None:
     """A claims and does not commit; B claims the rest at once; A rolls back, B gets A's rows."""
     await owe(pool, *[event(minutes=n) for n in range(4)])
-    of_a = await claim(one, "a", most=3)
+    of_a = await claim(one, "a", limit=3)
     of_b = await claim(two, "b")
     assert (len(of_a), len(of_b)) == (3, 1)
     assert not {row.id for row in of_a} & {row.id for row in of_b}

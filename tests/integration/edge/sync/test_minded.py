@@ -193,7 +193,7 @@ async def test_a_clock_that_was_ahead_silences_nobody_once_it_is_right(
     owe_many(edge_db, 2)
     async with db.transaction(pool) as tx:
         await tx.execute("update sync_state set paused_until = null")
-        assert await store.claim(tx, "t-1", claimed_by="dead", most=1, lease_s=30)
+        assert await store.claim(tx, "t-1", claimed_by="dead", limit=1, lease_s=30)
         await tx.execute("update sync_state set paused_until = fn_now() + interval '30 s'")
     move_clock(edge_db, timedelta(0))
     async with forwarder(settings, pool, accept) as it:

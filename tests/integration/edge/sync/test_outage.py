@@ -163,7 +163,7 @@ async def test_an_outage_longer_than_a_lease_with_crashes_in_it_sets_nothing_asi
         async with forwarder(settings, pool, Weather()) as it:
             await it.forward_once()
         async with db.transaction(pool) as tx:
-            await store.claim(tx, "t-1", claimed_by="dead", most=500, lease_s=30)
+            await store.claim(tx, "t-1", claimed_by="dead", limit=500, lease_s=30)
         ahead += timedelta(minutes=6)
         move_clock(edge_db, ahead)
         await jobs.reap(pool, settings)

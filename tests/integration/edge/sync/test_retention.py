@@ -83,7 +83,7 @@ async def test_a_row_redriven_while_its_archive_is_written_stays(
     owe_many(edge_db, 2, status="dlq")
     age(edge_db, 31)
     async with db.transaction(pool) as tx:
-        old = await store.undelivered(tx, days=30, most=10)
+        old = await store.undelivered(tx, days=30, limit=10)
     written = await jobs.write_archive(settings.outbox_archive(), old)
     async with db.transaction(pool) as tx:
         await handlers.redrive(tx, {"ids": [old[0]["id"]]}, limit=1, actor="me")

@@ -56,11 +56,11 @@ class Reading:
 
 async def keep(pool: db.Pool, readings: Iterable[Reading]) -> None:
     """As the gateway does it once a device is let in: here devices move about as tests like."""
-    arrivals, refused = transaction.sort([each.message for each in readings])
+    arrivals, refused = transaction.parse([each.message for each in readings])
     assert refused == []
     async with db.transaction(pool) as tx:
-        outcome = await transaction.take_effect(tx, arrivals, look_first=True)
-    assert outcome.refused == ()
+        outcome = await transaction.apply_events(tx, arrivals, check_outbox=True)
+    assert outcome.rejected == ()
 
 
 async def keep_at(pool: db.Pool, readings: Sequence[Reading], *, now: datetime) -> None:

@@ -53,17 +53,17 @@ class TestMonths:
     async def test_partitions_cover_the_retention_and_two_months_ahead(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        made = await jobs.create_partitions(pool, keep_days=90)
+        made = await jobs.create_partitions(pool, retention_days=90)
         today = datetime.now(UTC).date()
         assert made == rules.partition_months(today, 90)
-        assert await jobs.create_partitions(pool, keep_days=90) == []
+        assert await jobs.create_partitions(pool, retention_days=90) == []
         await keep(pool, [Reading(datetime.now(UTC) - timedelta(days=60), 1.0)])
         assert rows(edge_db, "select count(*) from telemetry_raw_default") == [(0,)]
 
     async def test_partitions_follow_the_clock(self, pool: db.Pool, edge_db: Database) -> None:
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         move_clock(edge_db, "40 days")
-        made = await jobs.create_partitions(pool, keep_days=90)
+        made = await jobs.create_partitions(pool, retention_days=90)
         in_forty_days = datetime.now(UTC).date() + timedelta(days=40)
         assert made[-1] == rules.add_months(in_forty_days, 2)
 
@@ -75,7 +75,7 @@ class TestMonths:
         readings = [Reading(ahead + timedelta(minutes=n), float(n)) for n in range(35)]
         await keep(pool, readings)
         assert rows(edge_db, "select count(*) from telemetry_raw_default") == [(35,)]
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         assert rows(edge_db, "select count(*) from telemetry_raw_default") == [(0,)]
         found = rows(edge_db, "select id, metric_value, clock_suspect from telemetry_raw")
         assert sorted(found) == sorted((each.id, each.value, True) for each in readings)
@@ -96,7 +96,7 @@ class TestMonths:
             "insert into telemetry_raw select * from telemetry_raw_2031_03 where id = %s",
             hidden,
         )
-        assert date(2031, 3, 1) in await jobs.create_partitions(pool, keep_days=90)
+        assert date(2031, 3, 1) in await jobs.create_partitions(pool, retention_days=90)
         assert sorted(rows(edge_db, "select id from telemetry_raw")) == sorted(
             (each.id,) for each in readings
         )
@@ -121,7 +121,7 @@ class TestMonths:
             "order by (payload_json->>'count')::int"
         )
         assert rows(edge_db, told) == [(41,), (90,)]
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         await recompute_all(pool)
         assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
         assert rows(edge_db, told) == [(41,), (90,), (91,)]
@@ -129,7 +129,7 @@ class TestMonths:
     async def test_buckets_are_not_final_while_their_partition_is_unfinished(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
         at = datetime.now(UTC).replace(second=0) - timedelta(days=60)
         readings = [Reading(at + timedelta(seconds=n), float(n)) for n in range(9)]
         await keep(pool, readings)
@@ -137,7 +137,7 @@ class TestMonths:
         rows(edge_db, "select fn_move_telemetry_month(%s, 4)", at.date())
         await purge(pool, raw_days=20)
         assert rows(edge_db, OPEN) == [("telemetry_raw",)]
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         await purge(pool, raw_days=20)
         assert (rows(edge_db, OPEN), rows(edge_db, COUNT)) == ([], [(0,)])
         assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
@@ -153,10 +153,10 @@ class TestMonths:
                 "insert into telemetry_raw values (%s, 't', 'f', 'b', 'd', now(), 'm', 1, 'u')",
                 (ids.new(),),
             )
-            assert await jobs.create_partitions(pool, keep_days=90) == []
+            assert await jobs.create_partitions(pool, retention_days=90) == []
             await keep(pool, [Reading(datetime.now(UTC), 1.0)])
             busy.commit()
-        assert len(await jobs.create_partitions(pool, keep_days=90)) >= 5
+        assert len(await jobs.create_partitions(pool, retention_days=90)) >= 5
         assert rows(edge_db, COUNT) == [(2,)]
 
     async def test_intake_continues_while_partitions_come_and_go(
@@ -176,7 +176,7 @@ class TestMonths:
         async def work() -> None:
             for ahead in ("0", "30 days", "200 days", "400 days"):
                 move_clock(edge_db, ahead)
-                await jobs.create_partitions(pool, keep_days=1000)
+                await jobs.create_partitions(pool, retention_days=1000)
                 await once_more()
 
         async def once_more() -> None:
@@ -194,7 +194,7 @@ class TestRetention:
     async def test_reading_is_stored_for_89_days_and_gone_after_91(
         self, pool: db.Pool, edge_db: Database, ahead: str, left: int
     ) -> None:
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         await keep(pool, [Reading(datetime.now(UTC), 1.0)])
         execute(edge_db, ACKED)
         move_clock(edge_db, ahead)
@@ -208,19 +208,21 @@ class TestRetention:
     ) -> None:
         monkeypatch.setattr(jobs, "BATCH", 7)
         now = datetime.now(UTC)
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         days = [now - timedelta(days=n) for n in range(60)]
         await keep(pool, [Reading(at, 1.0, f"d-{n % 3}") for at in days for n in range(3)])
         execute(edge_db, ACKED)
-        for keep_days in (45, 20, 3):
-            done = await purge(pool, raw_days=keep_days)
-            cut = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=keep_days)
+        for retention_days in (45, 20, 3):
+            done = await purge(pool, raw_days=retention_days)
+            cut = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(
+                days=retention_days
+            )
             assert rows(edge_db, COUNT) == [(3 * sum(at >= cut for at in days),)]
             assert done["refused"] == 0
 
     async def test_expired_months_are_dropped(self, pool: db.Pool, edge_db: Database) -> None:
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
-        await jobs.create_partitions(pool, keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         now = datetime.now(UTC)
         await keep(pool, [Reading(now - timedelta(days=n), 1.0) for n in range(0, 90, 5)])
         execute(edge_db, ACKED)
@@ -250,7 +252,7 @@ class TestRetention:
     async def test_series_stays_while_a_reading_or_bucket_of_it_does(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         now = datetime.now(UTC)
         unsynced, owed = Reading(now, 1.0, "unsynced"), Reading(now, 1.0, "owed")
         await keep(pool, [unsynced, owed, Reading(now, 1.0, "gone")])
@@ -274,7 +276,7 @@ class TestRetention:
     async def test_suspect_readings_expire_by_their_arrival(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         await keep(pool, [Reading(datetime(year, 1, 1, tzinfo=UTC), 1.0) for year in (1970, 2100)])
         execute(edge_db, ACKED)
         for ahead, left in (("89 days", 2), ("91 days", 0)):
@@ -288,7 +290,7 @@ class TestRetention:
     async def test_unacknowledged_readings_stay_and_raise_an_alert(
         self, pool: db.Pool, edge_db: Database, status: str, raw_days: int
     ) -> None:
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         now = datetime.now(UTC)
         unsynced = Reading(now - timedelta(days=50), 1.0)
         suspect = Reading(datetime(1970, 1, 1, tzinfo=UTC), 1.0)
@@ -317,7 +319,7 @@ class TestRetention:
     async def test_partition_with_an_unsynced_reading_is_not_dropped(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         at = datetime.now(UTC) - timedelta(days=60)
         await keep(pool, [Reading(at, 1.0)])
         drop = "select fn_drop_telemetry_month(%s)"
@@ -333,8 +335,8 @@ class TestRetention:
     async def test_readings_of_a_dirty_bucket_stay_and_raise_an_alert(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
-        await jobs.create_partitions(pool, keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         await keep(pool, [Reading(datetime.now(UTC), 1.0)])
         execute(edge_db, ACKED)
         move_clock(edge_db, "91 days")
@@ -354,8 +356,8 @@ class TestRetention:
     async def test_reading_of_a_purged_day_changes_no_bucket(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await jobs.create_partitions(pool, keep_days=90)
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
         now = datetime.now(UTC)
         then = [Reading(now - timedelta(days=30, minutes=n), float(n)) for n in range(90)]
         await keep(pool, then)
@@ -384,8 +386,8 @@ class TestToldByBuckets:
         self, pool: db.Pool, edge_db: Database, window: str, days: int, status: str
     ) -> None:
         """Whatever the metric's setting is by now; what the cloud has goes, month or not."""
-        await jobs.create_partitions(pool, keep_days=90)
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
         execute(edge_db, "insert into farms values ('t-1', 'f-1', 'Asia/Kathmandu')")
         execute(edge_db, "insert into metric_settings values ('co2', 'agg', %s)", window)
         at = datetime.now(UTC).replace(hour=12) - timedelta(days=days)
@@ -414,7 +416,7 @@ class TestToldByBuckets:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         """Also those beside the months, and when a whole month is asked for."""
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
         execute(edge_db, "insert into metric_settings values ('co2', 'agg', '1m')")
         at = datetime.now(UTC) - timedelta(days=70)
         await keep(pool, [Reading(at, 1.0, metric="co2"), Reading(at, 1.0)])
@@ -422,7 +424,7 @@ class TestToldByBuckets:
         move_clock(edge_db, "12 days")
         await purge(pool, raw_days=10)
         assert rows(edge_db, "select metric_type from telemetry_raw_default") == [("co2",)]
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         drop = "select fn_drop_telemetry_month(%s)"
         assert rows(edge_db, drop, at.date()) == [("unsynced",)]
         await recompute_all(pool)
@@ -433,8 +435,8 @@ class TestToldByBuckets:
     async def test_pending_buckets_of_other_days_and_series_keep_nothing(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await jobs.create_partitions(pool, keep_days=90)
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
         execute(edge_db, "insert into metric_settings values ('co2', 'agg', '1m')")
         at = datetime.now(UTC).replace(hour=12) - timedelta(days=40)
         waits = Reading(at, 1.0, metric="co2")
@@ -455,7 +457,7 @@ class TestToldByBuckets:
 async def test_purging_delivered_readings_leaves_the_newest_days_and_what_is_unsynced(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    await jobs.create_partitions(pool, keep_days=90)
+    await jobs.create_partitions(pool, retention_days=90)
     now = datetime.now(UTC)
     readings = [Reading(now - timedelta(days=n), 1.0) for n in range(60)]
     await keep(pool, readings)
@@ -511,7 +513,7 @@ async def test_service_runs_its_jobs(edge_db: Database, tasks: asyncio.TaskGroup
     )
     now = datetime.now(UTC)
     async with db.pool(edge_db.url, name="test") as pool:
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         await keep_at(pool, [Reading(now - timedelta(days=50), 5.0)], now=now)
         task = tasks.create_task(service.run(settings, http.HttpServer(title="test", version="0")))
         # In a thread: upkeep may hold the table while it waits for this loop.

@@ -263,7 +263,7 @@ async def test_days_are_recomputed_when_a_farm_changes_its_zone(
     now = datetime.now(UTC)
     readings = [Reading(now - timedelta(minutes=37 * n), n / 7) for n in range(200)]
     await keep(pool, readings)
-    await rollups.initialize(pool, timezone="UTC", keep_days=90)
+    await rollups.initialize(pool, timezone="UTC", retention_days=90)
     await recompute_all(pool)
     for zone in ("Asia/Kolkata", "Asia/Bangkok"):
         execute(edge_db, "delete from farms")
@@ -286,7 +286,7 @@ async def test_days_are_recomputed_when_the_default_zone_changes(
     ]
     await keep(pool, readings)
     for zone in ("UTC", "America/New_York"):
-        await rollups.initialize(pool, timezone=zone, keep_days=90)
+        await rollups.initialize(pool, timezone=zone, retention_days=90)
         while await rollups.recompute_next_rezoned(pool, timezone=zone):
             pass
         await recompute_all(pool, timezone=zone)
@@ -336,7 +336,7 @@ class TestSuspectClocks:
     async def test_suspect_readings_are_stored_and_in_no_bucket(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
         now = datetime.now(UTC)
         good = Reading(now - timedelta(minutes=5), 1.0)
         odd = [Reading(datetime(year, 1, 1, tzinfo=UTC), 9.0) for year in (1970, 2026, 2100)]
@@ -463,7 +463,7 @@ class TestSyncAsAggregates:
     ) -> None:
         """A clock in 1970, in 2100, a day and a bit ahead, and readings later than raw is kept."""
         execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1m')")
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
         now = datetime.now(UTC)
         away = [timedelta(days=1, hours=1), -timedelta(days=92), -timedelta(days=3650)]
         odd = [Reading(now + each, 1.0) for each in away]
@@ -483,10 +483,10 @@ class TestSyncAsAggregates:
     ) -> None:
         """Retention waits for who counts on a bucket, and sees the mark then."""
         execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1m')")
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
         late = Reading(datetime.now(UTC) - timedelta(days=40), 1.0)
         async with db.transaction(pool) as tx:
-            arrivals, _ = transaction.sort([late.message])
+            arrivals, _ = transaction.parse([late.message])
             assert await handlers.record(tx, arrivals) == []
             closing = asyncio.create_task(
                 jobs.purge_expired(pool, raw_days=20, agg_days=365, timezone="UTC")
@@ -506,7 +506,7 @@ class TestSyncAsAggregates:
         now = datetime.now(UTC)
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         before = Reading(midnight - timedelta(hours=30), 5.0)
-        await rollups.initialize(pool, timezone="UTC", keep_days=90)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
         await keep(pool, [before])
         await recompute_all(pool)
         assert rows(edge_db, TOLD_DAYS) == [(midnight - timedelta(days=2), 1)]
@@ -562,7 +562,7 @@ async def test_rows_made_at_the_edge_have_ids_of_version_7(
     """Readings and most of the outbox have the ids of their devices."""
     execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1m')")
     await keep(pool, [Reading(datetime.now(UTC) - timedelta(minutes=5), 20.0)])
-    await transaction.keep(pool, [("iot/telemetry/t-1/f-1/b-1/d-1/temperature", b"{")])
+    await transaction.commit(pool, [("iot/telemetry/t-1/f-1/b-1/d-1/temperature", b"{")])
     await recompute_all(pool)
     for column in ("telemetry_agg.id", "sync_outbox.id", "quarantine.quarantine_id"):
         table, _, name = column.partition(".")
@@ -610,6 +610,6 @@ class TestManyNames:
         good = Reading(at, 1.0, metric="a")
         await keep(pool, [good, Reading(at, 1.0, metric="b"), Reading(at, 1.0, metric="c")])
         assert rows(edge_db, "select fn_move_telemetry_month(%s, 2)", at.date()) == [(2,)]
-        await jobs.create_partitions(pool, keep_days=90)
+        await jobs.create_partitions(pool, retention_days=90)
         await recompute_all(pool)
         assert stored(edge_db, zone="UTC") == recomputed([good], zone="UTC")

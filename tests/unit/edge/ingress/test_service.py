@@ -5,7 +5,7 @@ from uuid import UUID
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.ingress.service import by_sender
-from farmiq.edge.ingress.store import Refused
+from farmiq.edge.ingress.store import Rejected
 from farmiq.edge.ingress.transaction import Outcome
 from farmiq.messages.topics import Place
 from tests.unit.messages import examples
@@ -20,14 +20,14 @@ def arrival(number: int, *, device_id: str = "d-010") -> Arrival:
     return accept(TOPIC.replace("d-010", device_id), raw, now=AT)
 
 
-def refused(number: int, topic: str = TOPIC, *, why: str = "odd") -> Refused:
-    return Refused(topic, examples.envelope(event_id=str(UUID(int=number))), [why, "and more"])
+def refused(number: int, topic: str = TOPIC, *, why: str = "odd") -> Rejected:
+    return Rejected(topic, examples.envelope(event_id=str(UUID(int=number))), [why, "and more"])
 
 
 def test_every_device_gets_its_own_lists() -> None:
     outcome = Outcome(
         stored=(arrival(1), arrival(2, device_id="d-020"), arrival(3)),
-        refused=(refused(4), refused(5, OTHER_TOPIC)),
+        rejected=(refused(4), refused(5, OTHER_TOPIC)),
     )
 
     assert by_sender(outcome) == {
@@ -37,15 +37,15 @@ def test_every_device_gets_its_own_lists() -> None:
 
 
 def test_a_device_that_only_sent_wrong_ones_hears_of_them() -> None:
-    assert by_sender(Outcome(refused=(refused(4),))) == {
+    assert by_sender(Outcome(rejected=(refused(4),))) == {
         PLACE: ((), {UUID(int=4): "odd; and more"})
     }
 
 
 def test_nobody_is_told_of_a_message_without_sender_or_id() -> None:
-    lost = (Refused("iot/odd", examples.envelope(), ["x"]), Refused(TOPIC, b"\xff", ["x"]))
+    lost = (Rejected("iot/odd", examples.envelope(), ["x"]), Rejected(TOPIC, b"\xff", ["x"]))
 
-    assert by_sender(Outcome(refused=lost)) == {}
+    assert by_sender(Outcome(rejected=lost)) == {}
 
 
 def test_a_station_hears_through_the_device_that_stands_there() -> None:
@@ -53,7 +53,7 @@ def test_a_station_hears_through_the_device_that_stands_there() -> None:
     topic = (
         f"iot/weighvision/t-001/f-001/b-001/s-1/session/{UUID(int=9)}/weighvision.session.created"
     )
-    outcome = Outcome(refused=(refused(4, topic),))
+    outcome = Outcome(rejected=(refused(4, topic),))
 
     assert by_sender(outcome) == {}
     assert by_sender(outcome, lambda where: OTHER if where.station_id == "s-1" else None) == {
@@ -62,7 +62,7 @@ def test_a_station_hears_through_the_device_that_stands_there() -> None:
 
 
 def test_a_reason_is_cut_to_a_length_that_a_device_can_take() -> None:
-    ((_, told),) = by_sender(Outcome(refused=(refused(4, why="x" * 9000),))).values()
+    ((_, told),) = by_sender(Outcome(rejected=(refused(4, why="x" * 9000),))).values()
 
     assert len(told[UUID(int=4)]) == 500
 
@@ -70,4 +70,4 @@ def test_a_reason_is_cut_to_a_length_that_a_device_can_take() -> None:
 def test_outcomes_add_up() -> None:
     whole = Outcome((arrival(1),), 1, ()) + Outcome((arrival(2),), 0, (refused(3),))
 
-    assert (len(whole.stored), whole.new_count, len(whole.refused)) == (2, 1, 1)
+    assert (len(whole.stored), whole.new_count, len(whole.rejected)) == (2, 1, 1)

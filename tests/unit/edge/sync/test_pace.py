@@ -53,7 +53,7 @@ def test_what_failed_on_its_own_travels_alone_behind_the_healthy() -> None:
         Row(9, attempt_count=3, last_error_code=LEASE_EXPIRED),
         Row(10, reclaimed=True),
     ]
-    plan = rules.plan(rows, most_bytes=10_000_000, outage_codes=OUTAGES)
+    plan = rules.plan(rows, max_bytes=10_000_000, outage_codes=OUTAGES)
     assert numbers([plan.first]) == [[2, 3, 8]]
     assert numbers(plan.parts) == [[10], [4, 5], [1], [7], [6]]
     assert numbers([plan.release]) == [[9]]  # it may be what kills forwarders, and so may 6
@@ -64,16 +64,16 @@ def test_what_failed_on_its_own_travels_alone_behind_the_healthy() -> None:
     st.integers(1_000_000, 6_000_000),
 )
 def test_no_part_is_larger_than_a_batch_may_be_and_none_is_lost(
-    sizes: list[int], most_bytes: int
+    sizes: list[int], max_bytes: int
 ) -> None:
     rows = [Row(number, size_bytes=size) for number, size in enumerate(sizes)]
-    plan = rules.plan(rows, most_bytes=most_bytes, outage_codes=OUTAGES)
+    plan = rules.plan(rows, max_bytes=max_bytes, outage_codes=OUTAGES)
     parts = [plan.first, *plan.parts] if rows else []
     assert [row for part in parts for row in part] == rows
     assert plan.release == []
     for part in parts:
         assert part
-        assert sum(row.size_bytes + rules.ENVELOPE_BYTES for row in part) <= most_bytes
+        assert sum(row.size_bytes + rules.ENVELOPE_BYTES for row in part) <= max_bytes
 
 
 def test_new_events_get_a_higher_priority_when_too_many_wait_at_theirs() -> None:

@@ -158,13 +158,13 @@ def test_an_attempt_beyond_all_bounds_still_has_a_delay() -> None:
 @given(attempts=st.integers(0, 100), most=st.integers(1, 20))
 def test_an_outage_never_uses_up_the_last_attempt(attempts: int, most: int) -> None:
     for code in (None, "HTTP_500", "NETWORK_ERROR"):
-        assert rules.attempts_after(attempts, most=most, outage=True, last_code=code) < most
+        assert rules.attempts_after(attempts, max_attempts=most, outage=True, last_code=code) < most
 
 
 @given(attempts=st.integers(0, 100))
 def test_a_failure_of_its_own_counts_from_the_last_outage(attempts: int) -> None:
     def counted(code: str | None) -> int:
-        return rules.attempts_after(attempts, most=10, outage=False, last_code=code)
+        return rules.attempts_after(attempts, max_attempts=10, outage=False, last_code=code)
 
     assert counted(None) == counted("HTTP_500") == attempts + 1
     assert {counted(code) for code in rules.OUTAGE_CODES} == {1}
@@ -172,7 +172,8 @@ def test_a_failure_of_its_own_counts_from_the_last_outage(attempts: int) -> None
 
 def test_an_outage_counts_as_documented_until_then() -> None:
     counted = [
-        rules.attempts_after(n, most=10, outage=True, last_code="HTTP_503") for n in range(12)
+        rules.attempts_after(n, max_attempts=10, outage=True, last_code="HTTP_503")
+        for n in range(12)
     ]
 
     assert counted == [1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9]

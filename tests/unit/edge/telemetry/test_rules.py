@@ -36,10 +36,10 @@ def test_there_and_back_is_the_first_of_the_month(day: date, months: int) -> Non
     assert add_months(away, -months) == day.replace(day=1)
 
 
-@given(day=days, keep_days=st.integers(1, 3650))
-def test_partition_months_follow_each_other_without_a_gap(day: date, keep_days: int) -> None:
-    ready = partition_months(day, keep_days)
+@given(day=days, retention_days=st.integers(1, 3650))
+def test_partition_months_follow_each_other_without_a_gap(day: date, retention_days: int) -> None:
+    ready = partition_months(day, retention_days)
 
-    assert ready[0] <= day - timedelta(days=keep_days) < add_months(ready[0], 1)
+    assert ready[0] <= day - timedelta(days=retention_days) < add_months(ready[0], 1)
     assert ready[-1] == add_months(day, 2)
     assert all(add_months(month, 1) == after for month, after in pairwise(ready))

@@ -1,4 +1,4 @@
-"""Pure: a device as a person registers it, and everything that is wrong with what they wrote."""
+"""Pure: a device as a person registers it, alone or in a CSV file, and every error in it."""
 
 import json
 import re
@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from farmiq import roster
 from farmiq.messages import check
 from farmiq.messages.ids import ID_PATTERN, broker_user
 from farmiq.messages.topics import Place
+from farmiq.roster import Problem, RosterError
 
 KINDS = ("sensor", "silo", "feeder", "station", "gateway", "other")
 # The columns of an import file; the first four are needed.
@@ -59,38 +61,38 @@ class Device:
         return broker_user(*self.key)
 
 
-class Wrong(Exception):  # noqa: N818 - what a person wrote, not a mistake of ours
-    """`reasons` lists everything that is wrong, each with the field it is about."""
+class InvalidDeviceError(Exception):
+    """`reasons`: (field, reason) of every error."""
 
     def __init__(self, reasons: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{field}: {why}" for field, why in reasons))
+        super().__init__("; ".join(f"{field}: {reason}" for field, reason in reasons))
         self.reasons = reasons
 
 
-def read(said: Mapping[str, Any]) -> Device:
-    """The device that these fields describe. Raises Wrong with every reason."""
-    reasons = [(name, "is not a field of a device") for name in said if name not in COLUMNS]
-    found: dict[str, Any] = {}
+def parse_device(fields: Mapping[str, Any]) -> Device:
+    """The device of these fields. Raises InvalidDeviceError with every reason."""
+    reasons = [(name, "is not a field of a device") for name in fields if name not in COLUMNS]
+    values: dict[str, Any] = {}
     for name in COLUMNS:
-        value = said.get(name)
+        value = fields.get(name)
         if value is None or value == "":
             if name in NEEDED:
                 reasons.append((name, "is missing"))
             continue
         try:
-            found[name] = _read_one(name, value)
+            values[name] = _parse_field(name, value)
         except ValueError as error:
             reasons.append((name, str(error)))
     if not reasons:
-        device = Device(**found)
-        reasons = _across(device)
+        device = Device(**values)
+        reasons = _combined_problems(device)
     if reasons:
-        raise Wrong(reasons)
+        raise InvalidDeviceError(reasons)
     return device
 
 
-def _across(device: Device) -> list[tuple[str, str]]:
-    """What is wrong only in company."""
+def _combined_problems(device: Device) -> list[tuple[str, str]]:
+    """Errors in the combination of fields."""
     if device.kind == "station" and device.station_id is None:
         return [("station_id", "is missing: a station has one")]
     if device.derive_intake and device.kind not in ("silo", "feeder", "other"):
@@ -98,13 +100,13 @@ def _across(device: Device) -> list[tuple[str, str]]:
     return []
 
 
-def _read_one(name: str, value: Any) -> Any:
+def _parse_field(name: str, value: Any) -> Any:
     if name in ("wants_receipts", "derive_intake"):
-        return _yes_or_no(value)
+        return _parse_bool(value)
     if name == "heartbeat_s":
-        return _seconds(value)
+        return _parse_seconds(value)
     if not isinstance(value, str):
-        raise ValueError("is not text")  # noqa: TRY004 - told to a person as a reason
+        raise ValueError("is not text")  # noqa: TRY004 - a reason for a person
     if name.endswith("_id"):
         return _identifier(value)
     if name == "kind" and value not in KINDS:
@@ -123,16 +125,16 @@ def _identifier(value: str) -> str:
     return value
 
 
-def _yes_or_no(value: Any) -> bool:
+def _parse_bool(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    said = str(value).strip().lower()
-    if said not in _YES | _NO:
+    text = str(value).strip().lower()
+    if text not in _YES | _NO:
         raise ValueError(f"{str(value)[:40]!r} is neither true nor false")
-    return said in _YES
+    return text in _YES
 
 
-def _seconds(value: Any) -> int:
+def _parse_seconds(value: Any) -> int:
     text = str(value).strip()
     plain = not isinstance(value, (bool, float)) and re.fullmatch(r"[0-9]{1,6}", text)
     if not plain or not 1 <= int(text) <= MAX_HEARTBEAT_S:
@@ -140,10 +142,10 @@ def _seconds(value: Any) -> int:
     return int(text)
 
 
-def twice(devices: Iterable[tuple[int, Device]]) -> list[tuple[int, str, str]]:
-    """(line, field, reason) of every device or station that stands in the list before."""
+def find_duplicates(devices: Iterable[tuple[int, Device]]) -> list[tuple[int, str, str]]:
+    """(line, field, reason) of every device or station that is in an earlier line."""
     lines: dict[tuple[str, ...], int] = {}
-    found = []
+    duplicates = []
     for line, device in devices:
         names: list[tuple[str, tuple[str, ...] | None]] = [
             ("device_id", device.key),
@@ -154,16 +156,31 @@ def twice(devices: Iterable[tuple[int, Device]]) -> list[tuple[int, str, str]]:
                 continue
             first = lines.setdefault((field, *key), line)
             if first != line:
-                found.append((line, field, f"{key[-1]!r} stands in line {first} already"))
-    return found
+                duplicates.append((line, field, f"{key[-1]!r} stands in line {first} already"))
+    return duplicates
+
+
+def parse_csv(text: str) -> list[tuple[int, Device]]:
+    """(line, device) of every row. Raises RosterError with every problem."""
+    rows, problems = roster.rows(text, columns=COLUMNS, needed=NEEDED, of="device")
+    devices: list[tuple[int, Device]] = []
+    for line, cells in rows:
+        try:
+            devices.append((line, parse_device(cells)))
+        except InvalidDeviceError as error:
+            problems += [Problem(line, *reason) for reason in error.reasons]
+    problems += [Problem(*duplicate) for duplicate in find_duplicates(devices)]
+    if problems:
+        raise RosterError(problems)
+    return devices
 
 
 def is_id(text: str) -> bool:
     return _ID.match(text) is not None
 
 
-def unkeepable(args: Mapping[str, Any]) -> list[str]:
-    """Why the arguments of a command could not be kept or sent as they were said."""
+def args_problems(args: Mapping[str, Any]) -> list[str]:
+    """Why the arguments of a command cannot be stored or sent."""
     try:
         raw = json.dumps(args, allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError) as error:

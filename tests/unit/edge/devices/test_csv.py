@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.devices import roster
+from farmiq.edge.devices.device import parse_csv
 from farmiq.roster import RosterError
 
 HEADER = "tenant_id,farm_id,barn_id,device_id,station_id,kind,wants_receipts,heartbeat_s\n"
@@ -12,19 +12,19 @@ HEADER = "tenant_id,farm_id,barn_id,device_id,station_id,kind,wants_receipts,hea
 
 def problems(text: str) -> list[tuple[int, str]]:
     with pytest.raises(RosterError) as raised:
-        roster.read(text)
+        parse_csv(text)
     return [(each.line, each.field) for each in raised.value.problems]
 
 
 def test_a_list_gives_devices_with_their_lines() -> None:
     text = "\ufeff" + HEADER + "t,f,b,d1,,,,\n\nt,f,b,d2, s-1 ,station,yes,5\n"
-    (first, one), (second, two) = roster.read(text)
+    (first, one), (second, two) = parse_csv(text)
     assert (first, one.device_id, one.kind, one.heartbeat_s) == (2, "d1", "sensor", 60)
     assert (second, two.station_id, two.wants_receipts, two.heartbeat_s) == (4, "s-1", True, 5)
 
 
 def test_columns_may_stand_in_any_order() -> None:
-    ((_, device),) = roster.read("device_id,barn_id,farm_id,tenant_id\nd,b,f,t\n")
+    ((_, device),) = parse_csv("device_id,barn_id,farm_id,tenant_id\nd,b,f,t\n")
     assert (device.tenant_id, device.device_id) == ("t", "d")
 
 
@@ -54,7 +54,7 @@ def test_a_file_that_is_no_list_is_told_why(text: str, found: list[tuple[int, st
 def test_any_text_is_a_list_or_a_list_of_problems(text: str) -> None:
     found: list[object] = []
     try:
-        found += roster.read(HEADER + text)
+        found += parse_csv(HEADER + text)
     except RosterError as unusable:
         found += unusable.problems
     assert found

@@ -6,21 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.devices import entry
-from farmiq.edge.devices.entry import Device
+from farmiq.edge.devices import device as devices
+from farmiq.edge.devices.device import Device
 
 GOOD = {"tenant_id": "t", "farm_id": "f", "barn_id": "b", "device_id": "d.1:x"}
 IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,12}", fullmatch=True)
 
 
 def wrong(**changes: Any) -> list[tuple[str, str]]:
-    with pytest.raises(entry.Wrong) as raised:
-        entry.read({**GOOD, **changes})
+    with pytest.raises(devices.InvalidDeviceError) as raised:
+        devices.parse_device({**GOOD, **changes})
     return raised.value.reasons
 
 
 def test_the_four_names_are_enough() -> None:
-    assert entry.read(GOOD) == Device(tenant_id="t", farm_id="f", barn_id="b", device_id="d.1:x")
+    assert devices.parse_device(GOOD) == Device(
+        tenant_id="t", farm_id="f", barn_id="b", device_id="d.1:x"
+    )
 
 
 def test_everything_can_be_said_as_text() -> None:
@@ -28,7 +30,7 @@ def test_everything_can_be_said_as_text() -> None:
         **GOOD, "kind": "station", "station_id": "s-1", "firmware": "2.1", "place": "by the door",
         "zone": "north", "wants_receipts": "yes", "derive_intake": "0", "heartbeat_s": "5",
     }  # fmt: skip
-    device = entry.read(said)
+    device = devices.parse_device(said)
     assert (device.station, device.wants_receipts) == (("t", "f", "b", "s-1"), True)
     assert (device.derive_intake, device.heartbeat_s) == (False, 5)
 
@@ -74,14 +76,14 @@ def test_no_two_devices_share_a_login(keys: list[tuple[str, str]]) -> None:
 
 
 def test_a_list_is_searched_for_what_stands_twice() -> None:
-    one, same = entry.read(GOOD), entry.read({**GOOD, "barn_id": "b2"})
-    here = entry.read({**GOOD, "device_id": "x", "station_id": "s"})
-    there = entry.read({**GOOD, "device_id": "y", "station_id": "s"})
-    found = entry.twice([(2, one), (3, here), (4, same), (5, there)])
+    one, same = devices.parse_device(GOOD), devices.parse_device({**GOOD, "barn_id": "b2"})
+    here = devices.parse_device({**GOOD, "device_id": "x", "station_id": "s"})
+    there = devices.parse_device({**GOOD, "device_id": "y", "station_id": "s"})
+    found = devices.find_duplicates([(2, one), (3, here), (4, same), (5, there)])
     assert [(line, field) for line, field, _ in found] == [(4, "device_id"), (5, "station_id")]
 
 
 @pytest.mark.parametrize("args", [{"a": float("nan")}, {"a": "\x00"}, {"a": "x" * 70_000}])
 def test_arguments_that_could_not_be_kept_are_refused(args: dict[str, Any]) -> None:
-    assert entry.unkeepable(args)
-    assert not entry.unkeepable({"seconds": 5, "since": "2025-01-01T00:00:00Z"})
+    assert devices.args_problems(args)
+    assert not devices.args_problems({"seconds": 5, "since": "2025-01-01T00:00:00Z"})

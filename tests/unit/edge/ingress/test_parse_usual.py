@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress import accept, quick
+from farmiq.edge.ingress import accept
 from farmiq.messages.check import InvalidError
 from tests.support import bad_input
 from tests.unit.messages import examples
@@ -19,14 +19,14 @@ METRIC = TOPIC.rpartition("/")[2]
 
 
 def quickly(topic: str, raw: bytes) -> Arrival | None:
-    return quick.reading(topic, raw, now=AT)
+    return accept.parse_usual(topic, raw, now=AT)
 
 
 def held_together(topic: str, raw: bytes) -> bool:
     """Whether the quick way took it; then it said the same."""
     found = quickly(topic, raw)
     if found is not None:
-        assert found == accept.look(topic, raw, now=AT)
+        assert found == accept.parse(topic, raw, now=AT)
     return found is not None
 
 

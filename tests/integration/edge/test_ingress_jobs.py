@@ -1,4 +1,4 @@
-"""The door's upkeep on a real database: ids, sequence numbers, disks, the diary of chores."""
+"""The door's jobs on a real database: ids, sequence numbers, disks, the diary of chores."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,11 +12,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from farmiq.config import EdgeSettings, SettingsError
-from farmiq.edge import alerts, audit, diary, losses, retention
+from farmiq.edge import alerts, audit, daily, losses
 from farmiq.edge.disk import Usage
-from farmiq.edge.ingress import gaps, store, transaction, upkeep
+from farmiq.edge.ingress import gaps, jobs, store, transaction
 from farmiq.edge.ingress.gaps import Seen
-from farmiq.edge.ingress.upkeep import Guard, Shedder
+from farmiq.edge.ingress.jobs import DiskGuard, Shedder
 from farmiq.plumbing import db, ids, lease, log, schedule
 from farmiq.plumbing.schedule import Daily
 from tests.conftest import Database
@@ -45,11 +45,11 @@ async def test_ids_are_forgotten_after_their_time_and_not_before(
     pool: db.Pool, edge_db: Database, given_hours: dict[str, str], ttl: int
 ) -> None:
     own = settings(edge_db, **given_hours)
-    await transaction.keep(pool, [(TOPIC, message()) for _ in range(3)])
+    await transaction.commit(pool, [(TOPIC, message()) for _ in range(3)])
     ahead(edge_db, hours=ttl, minutes=-1)
-    assert await upkeep.forget_ids(pool, own) == {"count": 0}
+    assert await jobs.purge_ids(pool, own) == {"count": 0}
     ahead(edge_db, hours=ttl, minutes=1)
-    assert await upkeep.forget_ids(pool, own) == {"count": 3}
+    assert await jobs.purge_ids(pool, own) == {"count": 3}
     assert rows(edge_db, "select count(*) from ingress_dedupe") == [(0,)]
 
 
@@ -59,7 +59,7 @@ async def test_the_dedupe_is_bounded_by_its_time_however_much_comes(
 ) -> None:
     """A load without end at a steady rate: the table holds one TTL's worth, in portions."""
     own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS="1")
-    per_round = 3 * retention.PORTION
+    per_round = 3 * daily.PORTION
     most = 0
     for hour in range(4):
         ahead(edge_db, hours=hour, minutes=hour)
@@ -69,14 +69,14 @@ async def test_the_dedupe_is_bounded_by_its_time_however_much_comes(
                 "select 't', gen_random_uuid(), fn_now(), '' from generate_series(1, %s)",
                 (per_round,),
             )
-        await upkeep.forget_ids(pool, own)
+        await jobs.purge_ids(pool, own)
         most = max(most, rows(edge_db, "select count(*) from ingress_dedupe")[0][0])
     assert most == per_round
 
 
 @pytest.mark.req("DD-06", "RT-12")
 async def test_chores_run_as_often_as_the_documents_ask(pool: db.Pool, edge_db: Database) -> None:
-    made = upkeep.jobs_of(pool, settings(edge_db), is_active=upkeep.alone)
+    made = jobs.jobs_of(pool, settings(edge_db), is_active=jobs.always_active)
     schedule = {job.name: job for job in made}
     assert 15 * 60 <= schedule["ingress.dedupe"].every_s <= 60 * 60
     daily = schedule["ingress.boots"].daily
@@ -88,9 +88,9 @@ async def test_chores_run_as_often_as_the_documents_ask(pool: db.Pool, edge_db: 
 async def test_what_is_over_its_time_goes_by_itself_while_the_upkeep_runs(
     pool: db.Pool, edge_db: Database, tasks: asyncio.TaskGroup
 ) -> None:
-    await transaction.keep(pool, [(TOPIC, message())])
+    await transaction.commit(pool, [(TOPIC, message())])
     ahead(edge_db, hours=73)
-    for job in upkeep.jobs_of(pool, settings(edge_db), is_active=upkeep.alone):
+    for job in jobs.jobs_of(pool, settings(edge_db), is_active=jobs.always_active):
         tasks.create_task(schedule.run_repeatedly(job))
     await until(lambda: rows(edge_db, "select count(*) from ingress_dedupe") == [(0,)])
     done = "select count(*) from chore_runs where chore = 'ingress.boots'"
@@ -101,10 +101,10 @@ async def test_a_replay_after_the_ids_are_forgotten_still_has_one_effect(
     pool: db.Pool, edge_db: Database
 ) -> None:
     raw = message()
-    await transaction.keep(pool, [(TOPIC, raw)])
+    await transaction.commit(pool, [(TOPIC, raw)])
     ahead(edge_db, hours=73)
-    await upkeep.forget_ids(pool, settings(edge_db))
-    await transaction.keep(pool, [(TOPIC, raw)])
+    await jobs.purge_ids(pool, settings(edge_db))
+    await transaction.commit(pool, [(TOPIC, raw)])
     assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
     assert rows(edge_db, "select count(*) from sync_outbox") == [(1,)]
 
@@ -124,7 +124,7 @@ def test_a_short_memory_is_said_at_the_start(
 
     monkeypatch.setattr(log, "get", lambda _: Log())
     own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS=hours)
-    upkeep._say_ttl(own.dedupe_ttl_hours)
+    jobs._log_ttl(own.dedupe_ttl_hours)
     assert said == ([level] if level else [])
 
 
@@ -196,21 +196,21 @@ async def test_numbers_that_come_in_any_order_within_a_thousand_leave_no_trace(
 async def test_old_boots_and_too_many_of_them_are_forgotten(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    for n in range(upkeep.MAX_BOOTS + 5):
+    for n in range(jobs.MAX_BOOTS + 5):
         ahead(edge_db, minutes=n)
         await note(pool, [n], "reborn", f"boot-{n}")
-    assert await upkeep.forget_boots(pool) == {"count": 5}
+    assert await jobs.purge_boots(pool) == {"count": 5}
     found = rows(edge_db, "select count(*), min(lower(seen)) from device_seq")
-    assert found == [(upkeep.MAX_BOOTS, 5)]
+    assert found == [(jobs.MAX_BOOTS, 5)]
     ahead(edge_db, days=91)
-    await upkeep.forget_boots(pool)
+    await jobs.purge_boots(pool)
     assert rows(edge_db, "select count(*) from device_seq") == [(0,)]
 
 
 async def test_numbers_of_refused_messages_are_missing_until_they_are_redriven(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    await transaction.keep(
+    await transaction.commit(
         pool, [(TOPIC, message(seq=n, tenant_id="t-1" if n != 2 else "t-2")) for n in (1, 2, 3)]
     )
     ((spans,),) = rows(edge_db, "select seen::text from device_seq")
@@ -238,7 +238,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
         "record_id": "r-1", "record_type": "mortality", "value": 2, "unit": "birds",
         "recorded_by_ref": "u-1", "recorded_at": "2025-01-02T10:00:00Z",
     }  # fmt: skip
-    await transaction.keep(pool, [said("barn.record.created", record)])
+    await transaction.commit(pool, [said("barn.record.created", record)])
     async with db.transaction(pool) as tx:
         for kind in ("closed", "open"):
             await alerts.raise_(tx, alerts.Alert(kind, "x", "info", "m"))
@@ -248,7 +248,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
 
     async def left(days: int) -> list[tuple[int, ...]]:
         ahead(edge_db, days=days, minutes=1)
-        await upkeep.forget_the_rest(pool, own)
+        await jobs.purge_records(pool, own)
         return rows(
             edge_db,
             "select (select count(*) from alerts), (select count(*) from audit_log), "
@@ -275,8 +275,8 @@ async def test_the_services_cannot_empty_the_audit_log_nor_the_ledger(
                 await tx.execute(statement.encode())
     ahead(edge_db, days=29)
     async with db.transaction(pool) as tx:
-        assert await audit.forget(tx, days=0, most=9) == 0
-        assert await losses.forget(tx, days=0, most=9) == 0
+        assert await audit.purge(tx, days=0, max_rows=9) == 0
+        assert await losses.purge(tx, days=0, max_rows=9) == 0
 
 
 # --- disks
@@ -313,7 +313,7 @@ async def test_the_disk_is_watched_and_the_alert_closes_by_itself(
     pool: db.Pool, edge_db: Database
 ) -> None:
     disk = Disk(84)
-    guard = Guard(pool, settings(edge_db), read=disk.read, order=disk.shedders("a"))
+    guard = DiskGuard(pool, settings(edge_db), read=disk.read, order=disk.shedders("a"))
     for percent, told in (
         (84, []),
         (86, [("warning", True)]),
@@ -329,7 +329,7 @@ async def test_the_disk_is_watched_and_the_alert_closes_by_itself(
 async def test_it_sheds_in_order_and_no_more_than_it_must(pool: db.Pool, edge_db: Database) -> None:
     disk = Disk(95, gain=2)
     order = disk.shedders("a", "b", "c", "d")
-    guard = Guard(pool, settings(edge_db), read=disk.read, order=order)
+    guard = DiskGuard(pool, settings(edge_db), read=disk.read, order=order)
     for asked in (["a"], ["a", "b"], ["a", "b"]):
         await guard.look()
         assert disk.asked == asked
@@ -348,7 +348,7 @@ async def test_room_that_shows_a_moment_later_spares_the_next_step(
     """PostgreSQL gives deleted rows' room back later than it says that they are gone."""
     disk = Disk(95)
     order = disk.shedders("a", "b")
-    guard = Guard(pool, settings(edge_db), read=disk.read, order=order)
+    guard = DiskGuard(pool, settings(edge_db), read=disk.read, order=order)
     assert (await guard.look())["count"] == 7
     disk.percent = 80
     await guard.look()
@@ -360,13 +360,13 @@ async def test_a_step_without_effect_costs_no_round_and_the_last_is_followed_by_
 ) -> None:
     disk = Disk(99)
     order = disk.shedders("a", "b", "c", empty="b")
-    guard = Guard(pool, settings(edge_db), read=disk.read, order=order)
+    guard = DiskGuard(pool, settings(edge_db), read=disk.read, order=order)
     for asked in ("a", "abc", "abca"):
         await guard.look()
         assert "".join(disk.asked) == asked
     nothing = Disk(99)
     order = nothing.shedders("a", "b", empty="ab")
-    assert await Guard(pool, settings(edge_db), read=nothing.read, order=order).look() == {
+    assert await DiskGuard(pool, settings(edge_db), read=nothing.read, order=order).look() == {
         "count": 0, "status": "shed",
     }  # fmt: skip
     assert nothing.asked == ["a", "b"]
@@ -376,13 +376,13 @@ async def test_what_it_sheds_first_is_half_of_quarantine_and_then_expired_ids(
     pool: db.Pool, edge_db: Database
 ) -> None:
     own = settings(edge_db, QUARANTINE_MAX_BYTES=str(2**20))
-    await transaction.keep(pool, [(TOPIC, message())])
-    await transaction.keep(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
+    await transaction.commit(pool, [(TOPIC, message())])
+    await transaction.commit(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update ingress_dedupe set first_seen_at = now() - interval '4 days'")
-    names = [each.name for each in upkeep.shedders(pool, own)]
+    names = [each.name for each in jobs.shedders(pool, own)]
     assert names[:2] == ["quarantine", "dedupe"]
-    guard = Guard(pool, own, read=Disk(99).read)
+    guard = DiskGuard(pool, own, read=Disk(99).read)
     await guard.look()
     assert rows(edge_db, "select count(*) from ingress_dedupe") == [(1,)]
     await guard.look()
@@ -403,11 +403,11 @@ async def test_a_disk_that_cannot_be_measured_is_said_and_the_others_are_still_w
     disk = Disk(99)
 
     def read(path: str) -> Usage:
-        return disk.read(path) if path == "/" else upkeep.read_usage(path)
+        return disk.read(path) if path == "/" else jobs.read_usage(path)
 
-    def guard(paths: str) -> Guard:
+    def guard(paths: str) -> DiskGuard:
         own = settings(edge_db, EDGE_DISK_PATHS=paths)
-        return Guard(pool, own, read=read, order=disk.shedders("a"))
+        return DiskGuard(pool, own, read=read, order=disk.shedders("a"))
 
     await guard("/,/no/such/place,/nor/this").look()
     assert disk.asked == ["a"]
@@ -432,19 +432,19 @@ async def test_a_standby_measures_its_own_disk_and_leaves_the_rest_to_the_active
     ours, theirs = Disk(99), Disk(50)
     mine = True
     own = settings(edge_db)
-    active = Guard(
+    active = DiskGuard(
         pool, own, read=ours.read, order=ours.shedders("a", empty="a"), is_active=lambda: mine
     )
-    standby = Guard(
+    standby = DiskGuard(
         pool, own, read=theirs.read, order=theirs.shedders("a"), is_active=lambda: not mine
     )
     await active.look()
     for percent in (50, 99):
         theirs.percent = percent
         assert await standby.look() == {"count": 0}
-        assert upkeep.DISK.labels(path="/")._value.get() == percent
+        assert jobs.DISK.labels(path="/")._value.get() == percent
     blind = settings(edge_db, EDGE_DISK_PATHS="/no/such/place")
-    made = upkeep.jobs_of(pool, blind, is_active=lambda: False)
+    made = jobs.jobs_of(pool, blind, is_active=lambda: False)
     await next(job for job in made if job.name == "edge.disk").do()
     assert (theirs.asked, alert(edge_db)) == ([], [("critical", True)])
     assert rows(edge_db, OPEN) == [("disk",)]
@@ -483,7 +483,7 @@ async def test_when_a_chore_was_done_is_remembered_by_the_database(
         return {}
 
     def job() -> Daily:
-        made = diary.daily(pool, settings(edge_db, UPKEEP_AT="03:30"), "test", nothing).daily
+        made = daily.daily_job(pool, settings(edge_db, UPKEEP_AT="03:30"), "test", nothing).daily
         assert made is not None
         return made
 

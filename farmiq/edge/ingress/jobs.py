@@ -1,4 +1,4 @@
-"""The door's chores: ids that are old enough are forgotten, quarantine and disks stay in bounds."""
+"""Jobs of ingress: purge old ids, limit quarantine, count gaps, watch the disks."""
 
 import asyncio
 import itertools
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import prometheus_client
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import alerts, audit, diary, disk, losses, retention
+from farmiq.edge import alerts, audit, disk, losses
 from farmiq.edge.barn import store as barn
+from farmiq.edge.daily import daily_job, purge_all
 from farmiq.edge.disk import Levels, Usage
-from farmiq.edge.ingress import gaps, quarantine, refusals, store
+from farmiq.edge.ingress import gaps, quarantine, rejections, store
 from farmiq.edge.ingress.store import Boot
 from farmiq.edge.telemetry import jobs as telemetry
 from farmiq.plumbing import db, deadletters, log
@@ -25,7 +26,7 @@ BOUNDS_EVERY_S = 30.0
 GAPS_EVERY_S = 60.0
 DISK_EVERY_S = 60.0
 QUARANTINE_PORTION = 1_000
-# A device keeps what it could not send for 72 h; a day more for the way (C-35).
+# A device stores what it cannot send for 72 h; one more day for the transport (C-35).
 DEVICE_BUFFER_HOURS = 72
 SAFE_TTL_HOURS = DEVICE_BUFFER_HOURS + 24
 BOOT_DAYS = 90
@@ -35,7 +36,7 @@ MEASURING = "measuring"  # and the path
 
 ROWS = prometheus_client.Gauge("farmiq_quarantine_rows", "Messages in quarantine")
 BYTES = prometheus_client.Gauge("farmiq_quarantine_bytes", "Bytes of what is in quarantine")
-FORGOTTEN = prometheus_client.Counter("farmiq_dedupe_forgotten_total", "Ids past their time")
+IDS_PURGED = prometheus_client.Counter("farmiq_dedupe_forgotten_total", "Ids past their time")
 DROPPED = prometheus_client.Counter(
     "farmiq_quarantine_dropped_total", "Messages dropped from quarantine, all on the loss ledger"
 )
@@ -48,26 +49,26 @@ Read = Callable[[str], Usage]
 IsActive = Callable[[], bool]
 
 
-def alone() -> bool:
-    """For an edge that has no other gateway."""
+def always_active() -> bool:
+    """For an edge with one gateway."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Shedder:
-    """`do` removes what can be spared and returns how many things that were."""
+    """`do` removes what is not needed and returns how many items it removed."""
 
     name: str
     do: Callable[[], Awaitable[int]]
 
 
 def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> list[Job]:
-    _say_ttl(settings.dedupe_ttl_hours)
+    _log_ttl(settings.dedupe_ttl_hours)
     return [
         Job(
             "ingress.dedupe",
             DEDUPE_EVERY_S,
-            AgeGuard(pool, "ingress.dedupe").guard(lambda: forget_ids(pool, settings)),
+            AgeGuard(pool, "ingress.dedupe").guard(lambda: purge_ids(pool, settings)),
         ),
         Job(
             "ingress.quarantine",
@@ -78,58 +79,58 @@ def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> li
             ),
         ),
         Job("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
-        Job(KIND, DISK_EVERY_S, Guard(pool, settings, is_active=is_active).look),
-        diary.daily(pool, settings, "ingress.boots", lambda: forget_boots(pool)),
-        diary.daily(pool, settings, "ingress.retention", lambda: forget_the_rest(pool, settings)),
+        Job(KIND, DISK_EVERY_S, DiskGuard(pool, settings, is_active=is_active).look),
+        daily_job(pool, settings, "ingress.boots", lambda: purge_boots(pool)),
+        daily_job(pool, settings, "ingress.retention", lambda: purge_records(pool, settings)),
     ]
 
 
-def _say_ttl(hours: float) -> None:
-    """The documents' 72 h equal what a device may hold back; a longer memory is safer (C-35)."""
+def _log_ttl(hours: float) -> None:
+    """Warn if a device may replay events after their ids were purged (C-35)."""
     if hours < SAFE_TTL_HOURS:
-        loud = log.get("edge-ingress-gateway").warning
-        say = log.get("edge-ingress-gateway").info if hours >= DEVICE_BUFFER_HOURS else loud
-        say("ingress.dedupe_ttl", limit=SAFE_TTL_HOURS, reason=_ttl_reason(hours))
+        logger = log.get("edge-ingress-gateway")
+        write = logger.info if hours >= DEVICE_BUFFER_HOURS else logger.warning
+        write("ingress.dedupe_ttl", limit=SAFE_TTL_HOURS, reason=_ttl_reason(hours))
 
 
 def _ttl_reason(hours: float) -> str:
     return (
         f"INGRESS_DEDUPE_TTL_HOURS is {hours:g}; a device may replay {DEVICE_BUFFER_HOURS} h late. "
-        "A repeat after that is caught by the tables' own keys; set 96 to catch it at the door"
+        "A duplicate after that is rejected by the keys of the tables; set 96 to find it in ingress"
     )
 
 
 # --- ids
 
 
-async def forget_ids(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
-    """Delete what is older than the TTL, portion by portion (DD-06)."""
-    gone = await retention.all_of(pool, store.forget_seen, days=settings.dedupe_ttl_hours / 24)
-    FORGOTTEN.inc(gone)
+async def purge_ids(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
+    """Delete ids older than the TTL, in portions (DD-06)."""
+    gone = await purge_all(pool, store.purge_seen, days=settings.dedupe_ttl_hours / 24)
+    IDS_PURGED.inc(gone)
     return {"count": gone}
 
 
-async def forget_boots(pool: db.Pool) -> dict[str, object]:
+async def purge_boots(pool: db.Pool) -> dict[str, object]:
     async with db.transaction(pool) as tx:
-        return {"count": await store.forget_boots(tx, days=BOOT_DAYS, most_boots=MAX_BOOTS)}
+        return {"count": await store.purge_boots(tx, days=BOOT_DAYS, max_boots=MAX_BOOTS)}
 
 
-# --- what the door writes down beside messages
+# --- records beside messages
 
 
-async def forget_the_rest(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
-    """Closed alerts, the audit log, the loss ledger and barn records over their time.
+async def purge_records(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
+    """Delete old closed alerts, audit entries, losses and barn records.
 
-    What the cloud has not got stays.
+    What the cloud does not have stays.
     """
     count = 0
-    for forget, days in (
-        (alerts.forget_closed, settings.alert_days),
-        (audit.forget, settings.audit_days),
-        (losses.forget, settings.loss_days),
-        (barn.forget, settings.barn_days),
+    for purge, days in (
+        (alerts.purge_closed, settings.alert_days),
+        (audit.purge, settings.audit_days),
+        (losses.purge, settings.loss_days),
+        (barn.purge, settings.barn_days),
     ):
-        count += await retention.all_of(pool, forget, days=days)
+        count += await purge_all(pool, purge, days=days)
     return {"count": count}
 
 
@@ -139,11 +140,11 @@ async def forget_the_rest(pool: db.Pool, settings: EdgeSettings) -> dict[str, ob
 async def bound_quarantine(
     pool: db.Pool, settings: EdgeSettings, *, days: float | None = None
 ) -> dict[str, object]:
-    """By age and by bytes; what goes is on the ledger in the same transaction (C-83)."""
+    """Delete by age and by bytes; the loss ledger is written in the same transaction (C-83)."""
     gone = await drop_oldest(
         pool,
         days=days or settings.quarantine_retention_days,
-        most_bytes=settings.quarantine_max_bytes,
+        max_bytes=settings.quarantine_max_bytes,
         reason="quarantine is over its age or its size",
     )
     async with pool.connection() as connection:
@@ -153,17 +154,17 @@ async def bound_quarantine(
     return {"count": gone}
 
 
-async def drop_oldest(pool: db.Pool, *, days: float, most_bytes: int, reason: str) -> int:
+async def drop_oldest(pool: db.Pool, *, days: float, max_bytes: int, reason: str) -> int:
     gone = 0
     while True:
         async with db.transaction(pool) as tx:
-            old = await quarantine.expired(tx, days=days, most=QUARANTINE_PORTION)
-            # Adding up row by row is only worth it when the sum is known to be too much.
-            if not old and (await quarantine.size(tx))[1] > most_bytes:
-                old = await quarantine.beyond(tx, most_bytes=most_bytes, most=QUARANTINE_PORTION)
+            old = await quarantine.expired(tx, days=days, max_rows=QUARANTINE_PORTION)
+            # The sum row by row is slow: only when the total is known to be too large.
+            if not old and (await quarantine.size(tx))[1] > max_bytes:
+                old = await quarantine.beyond(tx, max_bytes=max_bytes, max_rows=QUARANTINE_PORTION)
             topics = await deadletters.delete(tx, quarantine.TABLE, old) if old else []
             if topics:
-                await losses.of_quarantine(tx, map(refusals.place, topics), reason=reason)
+                await losses.of_quarantine(tx, map(rejections.place, topics), reason=reason)
         gone += len(topics)
         DROPPED.inc(len(topics))
         if not topics:
@@ -174,19 +175,18 @@ async def drop_oldest(pool: db.Pool, *, days: float, most_bytes: int, reason: st
 
 
 async def count_gaps(pool: db.Pool) -> dict[str, object]:
-    # A device that makes a new boot_id for every message must not fill our memory.
-    await forget_boots(pool)
+    # A device that sends a new boot_id with every message must not fill the table.
+    await purge_boots(pool)
     async with pool.connection() as connection:
-        found = [
-            gap for _, all_of_it in by_device(await store.boots(connection)) for gap in all_of_it
-        ]
-    GAPS.set(len(found))
-    MISSING.set(sum(gap.count for gap in found))
+        devices = by_device(await store.boots(connection))
+    open_gaps = [gap for _, device_gaps in devices for gap in device_gaps]
+    GAPS.set(len(open_gaps))
+    MISSING.set(sum(gap.count for gap in open_gaps))
     return {}
 
 
 def by_device(boots: Sequence[Boot]) -> list[tuple[list[Boot], list[gaps.Gap]]]:
-    """Each device's boots and its gaps; `boots` come device by device."""
+    """(boots, gaps) of each device; `boots` are sorted by device."""
     grouped = itertools.groupby(boots, lambda boot: (boot.seen.tenant_id, boot.seen.device_id))
     devices = [list(group) for _, group in grouped]
     return [(device, gaps.missing([boot.seen for boot in device])) for device in devices]
@@ -196,22 +196,22 @@ def by_device(boots: Sequence[Boot]) -> list[tuple[list[Boot], list[gaps.Gap]]]:
 
 
 def shedders(pool: db.Pool, settings: EdgeSettings) -> list[Shedder]:
-    """What can be spared, in this order; never anything that the cloud has not got.
+    """What is removed, in this order; never anything that the cloud does not have.
 
-    (a) quarantine down to half its bound, onto the ledger; (b) ids past their time; (c) delivered
-    readings whose local copy is older than a week.
+    (a) quarantine down to half its limit, with an entry in the loss ledger; (b) expired ids;
+    (c) delivered readings older than a week.
     """
 
     async def half_of_quarantine() -> int:
         return await drop_oldest(
             pool,
             days=settings.quarantine_retention_days,
-            most_bytes=settings.quarantine_max_bytes // 2,
+            max_bytes=settings.quarantine_max_bytes // 2,
             reason="the edge's disk is full",
         )
 
     async def expired_ids() -> int:
-        return int(str((await forget_ids(pool, settings))["count"]))
+        return int(str((await purge_ids(pool, settings))["count"]))
 
     async def delivered_readings() -> int:
         return await telemetry.purge_delivered_readings(pool, timezone=settings.timezone)
@@ -224,17 +224,17 @@ def shedders(pool: db.Pool, settings: EdgeSettings) -> list[Shedder]:
 
 
 def read_usage(path: str) -> Usage:
-    found = shutil.disk_usage(path)
-    # Free as we may use it: a file system keeps some blocks for root.
-    return Usage(found.used + found.free, found.free)
+    usage = shutil.disk_usage(path)
+    # Free for us: a file system reserves some blocks for root.
+    return Usage(usage.used + usage.free, usage.free)
 
 
-class Guard:
-    """Looks at every disk, alerts, and sheds in order: one step a round, until it is enough.
+class DiskGuard:
+    """Measures each disk, raises alerts and removes data in order, one step in each round.
 
-    Room that a step made shows a while later, if at all, so the next step waits for the next
-    measuring. One that finds nothing to remove costs no round. Gateways share a database and not a
-    disk: one that stands by only measures.
+    Free space may show some time after a step, so the next step waits for the next round. A step
+    that removes nothing is followed by the next one at once. Gateways share a database but no
+    disk: a standby only measures.
     """
 
     def __init__(
@@ -244,81 +244,83 @@ class Guard:
         *,
         read: Read = read_usage,
         order: Sequence[Shedder] | None = None,
-        is_active: IsActive = alone,
+        is_active: IsActive = always_active,
     ) -> None:
         self._is_active = is_active
         self._pool, self._read, self._paths = pool, read, settings.disk_paths
         self._levels = Levels(settings.disk_warn_percent, settings.disk_shed_percent)
         order = shedders(pool, settings) if order is None else order
-        self._shedders = {each.name: each for each in order}
-        # What was asked since the disk became too full, or since all were asked.
-        self._asked: set[str] = set()
+        self._shedders = {shedder.name: shedder for shedder in order}
+        # Names tried since the disk became too full, or since all were tried.
+        self._tried: set[str] = set()
 
     async def look(self) -> dict[str, object]:
         """One round."""
         removed: dict[str, int] = {}
         while True:
-            usage, blind = await asyncio.to_thread(_read_all, self._paths, self._read)
+            usage, unreadable = await asyncio.to_thread(_read_all, self._paths, self._read)
             if not self._is_active():
-                self._asked.clear()
+                self._tried.clear()
                 return {"count": sum(removed.values())}
-            verdict = disk.judge(usage, self._levels) if usage else None
-            name = None if any(removed.values()) else self._next(verdict, removed)
+            level = disk.assess(usage, self._levels) if usage else None
+            name = None if any(removed.values()) else self._next(level, removed)
             if name is None:
                 break
             removed[name] = await self._shedders[name].do()
             SHED.labels(what=name).inc(removed[name])
-            self._asked.add(name)
+            self._tried.add(name)
         async with db.transaction(self._pool) as tx:
-            await _tell_blind(tx, blind)
-            if verdict is None:
+            await _alert_unreadable(tx, unreadable)
+            if level is None:
                 return {"count": sum(removed.values())}
-            await _tell(tx, verdict, removed)
-        return {"count": sum(removed.values()), "status": verdict.state if removed else ""}
+            await _alert_full(tx, level, removed)
+        return {"count": sum(removed.values()), "status": level.state if removed else ""}
 
-    def _next(self, verdict: disk.Verdict | None, removed: Mapping[str, int]) -> str | None:
-        state = verdict.state if verdict else "fine"
-        if state != "shed" or (not removed and len(self._asked) == len(self._shedders)):
-            self._asked.clear()
-        return disk.next_to_shed(state, self._shedders, self._asked)
+    def _next(self, level: disk.Level | None, removed: Mapping[str, int]) -> str | None:
+        state = level.state if level else "fine"
+        if state != "shed" or (not removed and len(self._tried) == len(self._shedders)):
+            self._tried.clear()
+        return disk.next_to_shed(state, self._shedders, self._tried)
 
 
 def _read_all(setting: str, read: Read) -> tuple[dict[str, Usage], dict[str, str]]:
-    """How full the disks are, and why some cannot be measured."""
+    """(usage, reason why it cannot be measured), both by path."""
     usage: dict[str, Usage] = {}
-    blind: dict[str, str] = {}
+    unreadable: dict[str, str] = {}
     for path in disk.paths(setting):
         try:
             usage[path] = read(path)
         except OSError as error:
-            blind[path] = str(error)
+            unreadable[path] = str(error)
         DISK.labels(path=path).set(usage[path].percent if path in usage else math.nan)
-    return usage, blind
+    return usage, unreadable
 
 
-async def _tell_blind(tx: db.Connection, blind: Mapping[str, str]) -> None:
-    """An alert per disk; also those that were opened before the last start close."""
-    told = {f"{MEASURING} {path}": why for path, why in blind.items()}
-    for subject in sorted(set(await alerts.open_subjects(tx, KIND)) - told.keys()):
+async def _alert_unreadable(tx: db.Connection, unreadable: Mapping[str, str]) -> None:
+    """Raise an alert per disk; close those of disks that can be measured again."""
+    reasons = {f"{MEASURING} {path}": reason for path, reason in unreadable.items()}
+    for subject in sorted(set(await alerts.open_subjects(tx, KIND)) - reasons.keys()):
         if subject.startswith(MEASURING):
             await alerts.close(tx, kind=KIND, subject=subject)
-    for subject, why in sorted(told.items()):
-        message = f"a disk cannot be measured ({why}): mend EDGE_DISK_PATHS, restart the gateway"
+    for subject, reason in sorted(reasons.items()):
+        message = f"a disk cannot be measured ({reason}): mend EDGE_DISK_PATHS, restart the gateway"
         await alerts.raise_(tx, alerts.Alert(KIND, subject, "warning", message))
 
 
-async def _tell(tx: db.Connection, verdict: disk.Verdict, asked: Mapping[str, int]) -> None:
-    if verdict.state == "fine" and not asked:
+async def _alert_full(
+    tx: db.Connection, level: disk.Level, removed_counts: Mapping[str, int]
+) -> None:
+    if level.state == "fine" and not removed_counts:
         await alerts.close(tx, kind=KIND, subject="disk")
         return
-    removed = ", ".join(f"{count} of {name}" for name, count in asked.items() if count)
+    removed = ", ".join(f"{count} of {name}" for name, count in removed_counts.items() if count)
     await alerts.raise_(
         tx,
         alerts.Alert(
             KIND,
             "disk",
-            "critical" if verdict.state == "shed" else "warning",
-            f"the disk of {verdict.path} is {verdict.percent:.0f} % full"
+            "critical" if level.state == "shed" else "warning",
+            f"the disk of {level.path} is {level.percent:.0f} % full"
             + (f"; removed to go on: {removed}" if removed else "")
             + ". Make room: what the cloud has not got is never removed, and when the disk is "
             "full nothing more is taken from devices",

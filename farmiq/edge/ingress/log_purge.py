@@ -1,7 +1,7 @@
-"""The broker's log at the edge: purge of what is stored, alerts when it fills or was set back.
+"""The broker's log at the edge: purge what is stored, alert if it fills or messages are lost.
 
-What is stored stays in the log for a while: a database that is restored from a backup reads it
-again. When the log is half full, only what is not stored stays.
+Stored messages stay in the log for some time: a database that is restored from a backup reads them
+again. When the log is half full, they are purged at once.
 """
 
 import prometheus_client
@@ -24,17 +24,17 @@ PURGED = prometheus_client.Counter(
 )
 
 
-class LogKeeper:
-    """Purges the log now and then, and raises alerts on it."""
+class LogPurge:
+    """Purges the log and raises alerts about it."""
 
     def __init__(self, pool: db.Pool, cursors: Cursors) -> None:
         self._pool, self._cursors = pool, cursors
         self._has_warned = True
 
     def job(self) -> Job:
-        return Job("ingress.log", EVERY_S, self.look)
+        return Job("ingress.log", EVERY_S, self.run_once)
 
-    async def look(self) -> dict[str, object]:
+    async def run_once(self) -> dict[str, object]:
         try:
             info, purged = await self._cursors.purge()
         except nats.NatsError as error:
@@ -47,7 +47,7 @@ class LogKeeper:
         return {"count": purged} if purged else {}
 
     async def _warn_of_fill(self, info: stream.Info) -> None:
-        """Before the log is full, when nobody can send any more; and again when it is over."""
+        """Raise an alert before the log is full, and close it afterwards."""
         if info.share >= WARN_SHARE:
             message = (
                 f"the broker's log is {info.share:.0%} full and {self._cursors.lag} messages in it "

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.devices import refusals
-from farmiq.edge.devices.refusals import MAX_SENDERS
+from farmiq.edge.devices import broker
+from farmiq.edge.devices.broker import MAX_SENDERS
 from farmiq.plumbing import broker_log
 from farmiq.plumbing.broker_log import FORM, LOGIN, PERMISSION, Refusal
 
@@ -50,7 +50,7 @@ def test_what_is_too_large_or_no_topic_is_told(words: str) -> None:
     assert found is not None
     assert (found.kind, found.sender) == (FORM, "10.0.0.7")
     assert words in found.words
-    ((alert, count),) = refusals.alerts([found]).items()
+    ((alert, count),) = broker.rejection_alerts([found]).items()
     assert (alert.severity, count) == ("warning", 1)
 
 
@@ -61,7 +61,7 @@ def test_other_lines_tell_nothing() -> None:
 
 def test_refusals_of_one_sender_are_one_alert_with_a_count() -> None:
     found = [broker_log.read(line) for line in (PUBLISH, PUBLISH, SUBSCRIBE, LOGGED_OUT)]
-    counts = refusals.alerts(each for each in found if each)
+    counts = broker.rejection_alerts(each for each in found if each)
     assert sorted((one.kind, one.subject, count) for one, count in counts.items()) == [
         (LOGIN, "10.0.0.9", 1),
         (PERMISSION, "10.0.0.7", 3),
@@ -71,7 +71,7 @@ def test_refusals_of_one_sender_are_one_alert_with_a_count() -> None:
 
 def test_a_crowd_of_senders_shares_an_alert() -> None:
     crowd = [Refusal(PERMISSION, f"10.0.{n // 250}.{n % 250}", "x") for n in range(1000)]
-    counts = refusals.alerts(crowd)
+    counts = broker.rejection_alerts(crowd)
     assert len(counts) == MAX_SENDERS + 1
     assert sum(counts.values()) == 1000
 
@@ -92,7 +92,7 @@ def test_who_takes_its_own_place_is_no_matter_of_security(
         f'client "{client_id}" since both have the same client ID "{client_id}"'
     )
     assert found is not None
-    (alert,) = refusals.alerts([found], own_ids=own_ids)
+    (alert,) = broker.rejection_alerts([found], own_ids=own_ids)
     assert alert.severity == severity
 
 

@@ -1,4 +1,4 @@
-"""The desk: devices are registered, revoked, given another secret and told what to do; audited."""
+"""Register, revoke and rotate devices, and queue their commands; all with audit entries."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,25 +8,25 @@ from uuid import UUID
 import psycopg
 
 from farmiq.edge import audit
-from farmiq.edge.devices import credentials, entry, permissions, store
-from farmiq.edge.devices.entry import Device
+from farmiq.edge.devices import credentials, permissions, store
+from farmiq.edge.devices.device import Device, InvalidDeviceError, args_problems, is_id
 from farmiq.messages.topics import command as command_topic
 from farmiq.plumbing import db, ids
 
 MAX_TTL_S = 7 * 86_400
 
 
-class NotThere(Exception):  # noqa: N818 - an answer
+class UnknownDeviceError(Exception):
     """No such device is registered."""
 
 
-class Taken(Exception):  # noqa: N818 - an answer
+class DeviceExistsError(Exception):
     """The name, or the station, belongs to a registered device already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a device needs to connect. Told once."""
+    """What a device needs to connect; shown once."""
 
     device: Device
     password: str
@@ -49,17 +49,17 @@ class Credentials:
 
 
 async def add(tx: db.Connection, device: Device, *, actor: str) -> Credentials:
-    """Raises Taken."""
-    made = await _add(tx, device)
+    """Raises DeviceExistsError."""
+    issued = await _add(tx, device)
     await audit.note(
         tx, actor=actor, action="device.add", subject=_name(device.key), **asdict(device)
     )
-    return made
+    return issued
 
 
 async def add_all(tx: db.Connection, devices: Sequence[Device], *, actor: str) -> list[Credentials]:
-    """All or none. Raises Taken for the first that cannot be."""
-    made = [await _add(tx, device) for device in devices]
+    """All or none. Raises DeviceExistsError for the first that is registered."""
+    issued = [await _add(tx, device) for device in devices]
     await audit.note(
         tx,
         actor=actor,
@@ -67,39 +67,39 @@ async def add_all(tx: db.Connection, devices: Sequence[Device], *, actor: str) -
         subject=f"{len(devices)} devices",
         devices=[_name(device.key) for device in devices],
     )
-    return made
+    return issued
 
 
-async def taken(
+async def find_registered(
     tx: db.Connection, devices: Sequence[tuple[int, Device]]
 ) -> list[tuple[int, str, str]]:
-    """(line, field, reason) of everything in a list that is registered already."""
+    """(line, field, reason) of each device or station that is registered already."""
     known = await store.registered(tx, [device.key for _, device in devices])
     wanted = [device.station for _, device in devices if device.station]
-    stands = await store.stations(tx, wanted) if wanted else {}
-    found = []
+    devices_at = await store.stations(tx, wanted) if wanted else {}
+    problems = []
     for line, device in devices:
         if device.key in known:
-            found.append((line, "device_id", f"{device.device_id!r} is registered already"))
-        elif device.station in stands:
-            there = stands[device.station]
-            found.append((line, "station_id", f"device {there!r} stands there already"))
-    return found
+            problems.append((line, "device_id", f"{device.device_id!r} is registered already"))
+        elif device.station in devices_at:
+            other = devices_at[device.station]
+            problems.append((line, "station_id", f"device {other!r} stands there already"))
+    return problems
 
 
 async def revoke(tx: db.Connection, key: store.Key, *, actor: str) -> None:
-    """Raises NotThere."""
+    """Raises UnknownDeviceError."""
     if not await store.revoke(tx, key):
-        raise NotThere(f"no device {key[1]!r} of tenant {key[0]!r} is registered")
+        raise UnknownDeviceError(f"no device {key[1]!r} of tenant {key[0]!r} is registered")
     await audit.note(tx, actor=actor, action="device.revoke", subject=_name(key))
 
 
 async def rotate(tx: db.Connection, key: store.Key, *, actor: str) -> Credentials:
-    """Raises NotThere."""
+    """Raises UnknownDeviceError."""
     secret = credentials.new()
     device = await store.rotate(tx, key, secret)
     if device is None:
-        raise NotThere(f"no device {key[1]!r} of tenant {key[0]!r} is registered")
+        raise UnknownDeviceError(f"no device {key[1]!r} of tenant {key[0]!r} is registered")
     await audit.note(tx, actor=actor, action="device.rotate", subject=_name(key))
     return Credentials(device, secret.plain, secret.token)
 
@@ -113,12 +113,15 @@ async def command(
     ttl_s: int,
     actor: str,
 ) -> UUID:
-    """Queue a command; edge-devices-registry sends it. Raises NotThere, or Wrong."""
-    wrong = _command_problems(name, args, ttl_s)
-    if wrong:
-        raise entry.Wrong(wrong)
+    """Queue a command; edge-devices-registry sends it.
+
+    Raises UnknownDeviceError, or InvalidDeviceError with every reason.
+    """
+    problems = _command_problems(name, args, ttl_s)
+    if problems:
+        raise InvalidDeviceError(problems)
     if key not in await store.registered(tx, [key]):
-        raise NotThere(f"no device {key[1]!r} of tenant {key[0]!r} is registered")
+        raise UnknownDeviceError(f"no device {key[1]!r} of tenant {key[0]!r} is registered")
     command_id = ids.new()
     await store.queue_command(
         tx, key, command_id=command_id, name=name, args=args, ttl_s=ttl_s, created_by=actor
@@ -131,13 +134,13 @@ async def command(
 
 
 def _command_problems(name: str, args: dict[str, Any], ttl_s: int) -> list[tuple[str, str]]:
-    wrong = []
-    if not entry.is_id(name):
-        wrong.append(("name", f"{name[:40]!r} cannot be a level of a topic"))
+    problems = []
+    if not is_id(name):
+        problems.append(("name", f"{name[:40]!r} cannot be a level of a topic"))
     if not 1 <= ttl_s <= MAX_TTL_S:
-        wrong.append(("ttl_s", f"is not from 1 to {MAX_TTL_S} seconds"))
-    wrong += [("args", reason) for reason in entry.unkeepable(args)]
-    return wrong
+        problems.append(("ttl_s", f"is not from 1 to {MAX_TTL_S} seconds"))
+    problems += [("args", reason) for reason in args_problems(args)]
+    return problems
 
 
 async def _add(tx: db.Connection, device: Device) -> Credentials:
@@ -148,18 +151,20 @@ async def _add(tx: db.Connection, device: Device) -> Credentials:
     except psycopg.errors.UniqueViolation as error:
         if error.diag.constraint_name != "devices_station_key":
             raise
-        raise Taken(f"another device stands at station {device.station_id!r} already") from None
+        raise DeviceExistsError(
+            f"another device stands at station {device.station_id!r} already"
+        ) from None
     if not added:
-        raise Taken(
+        raise DeviceExistsError(
             f"device {device.device_id!r} of tenant {device.tenant_id!r} is registered already; "
             "`farmiq device rotate` gives it another secret"
         )
     return Credentials(device, secret.plain, secret.token)
 
 
-def publish_line(made: Credentials, *, host: str, port: int) -> str:
+def publish_line(issued: Credentials, *, host: str, port: int) -> str:
     """A first message that anybody can send from a shell."""
-    device = made.device
+    device = issued.device
     topic = permissions.publishes(device)[0].replace("+", "temperature")
     body = (
         '{"schema_version":"1.0","event_id":"\'$(cat /proc/sys/kernel/random/uuid)\'",'
@@ -170,7 +175,7 @@ def publish_line(made: Credentials, *, host: str, port: int) -> str:
     )
     return (
         f"mosquitto_pub -h {host} -p {port} -q 1 -u '{device.broker_user}' "
-        f"-P '{made.password}' -t '{topic}' -m '{body}'"
+        f"-P '{issued.password}' -t '{topic}' -m '{body}'"
     )
 
 

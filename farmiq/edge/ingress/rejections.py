@@ -17,25 +17,25 @@ KINDS: tuple[Kind, ...] = ("security", "conflict", "format", "not_recorded", "da
 UNKNOWN = "unknown"
 NOBODY = Place(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
 
-# How a reason begins, by kind; the first that fits any reason is the kind of the message.
-_IMPOSTOR = re.compile(r"topic says (tenant_id|device_id|event_type)")
-_FOREIGN = re.compile(r"FOREIGN_SESSION")
+# How a reason begins, by kind; the first that matches any reason is the kind of the message.
+_OTHER_SENDER = re.compile(r"topic says (tenant_id|device_id|event_type)")
+_OTHER_SESSION = re.compile(r"FOREIGN_SESSION")
 _SIGNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    ("security", _IMPOSTOR),
+    ("security", _OTHER_SENDER),
     ("security", re.compile(r"NOT_REGISTERED")),
-    ("security", _FOREIGN),
+    ("security", _OTHER_SESSION),
     ("conflict", re.compile(r"EVENT_ID_CONFLICT")),
     ("size", re.compile(r"payload of \d+ bytes|topic longer than")),
     ("database", re.compile(r"the database refused it|cannot be kept")),
     ("not_recorded", re.compile(r"[\w.]+ is understood but not recorded")),
 )
-# Where the fixed words of a reason end and the value begins.
+# The end of the fixed words of a reason, where a value begins.
 _VALUE = re.compile(r"[`'\":0-9]| - at ")
 _MAX_GIST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Concern:
+class Alert:
     """An alert to raise; `subject` is the device that the topic names."""
 
     kind: str
@@ -60,31 +60,31 @@ def gist(reasons: Sequence[str]) -> str:
 
 
 def place(topic: str) -> Place:
-    """Where the topic says the message is from; NOBODY if it does not say.
+    """The place in the topic; NOBODY if it has none.
 
-    A session's topic names a station, which is its device here.
+    The topic of a session names a station, which is taken as its device.
     """
     try:
-        where = topics.parse(topic)
+        parsed = topics.parse(topic)
     except InvalidError:
         return NOBODY
-    match where:
+    match parsed:
         case CameraTopic():
             return NOBODY
         case SessionTopic():
-            return Place(where.tenant_id, where.farm_id, where.barn_id, where.station_id)
+            return Place(parsed.tenant_id, parsed.farm_id, parsed.barn_id, parsed.station_id)
         case _:
-            return where.place
+            return parsed.place
 
 
-def concern(topic: str, reasons: Sequence[str]) -> Concern | None:
+def alert(topic: str, reasons: Sequence[str]) -> Alert | None:
     """The alert for a person (C-02, C-05), or None.
 
     The registry raises its own alert for a device that is not registered.
     """
     match kind(reasons):
-        case "security" if any(_IMPOSTOR.match(reason) for reason in reasons):
-            return Concern(
+        case "security" if any(_OTHER_SENDER.match(reason) for reason in reasons):
+            return Alert(
                 "ingress.impostor",
                 subject(place(topic)),
                 "security",
@@ -92,8 +92,8 @@ def concern(topic: str, reasons: Sequence[str]) -> Concern | None:
                 "Look at the device and at who has its login: "
                 "`farmiq quarantine ls --kind security`",
             )
-        case "security" if any(_FOREIGN.match(reason) for reason in reasons):
-            return Concern(
+        case "security" if any(_OTHER_SESSION.match(reason) for reason in reasons):
+            return Alert(
                 "ingress.foreign_session",
                 subject(place(topic)),
                 "security",
@@ -102,7 +102,7 @@ def concern(topic: str, reasons: Sequence[str]) -> Concern | None:
                 "somebody guesses ids: `farmiq quarantine ls --kind security`",
             )
         case "conflict":
-            return Concern(
+            return Alert(
                 "ingress.event_id_conflict",
                 subject(place(topic)),
                 "warning",
@@ -114,10 +114,10 @@ def concern(topic: str, reasons: Sequence[str]) -> Concern | None:
             return None
 
 
-def subject(where: Place) -> str:
-    if where == NOBODY:
+def subject(parsed: Place) -> str:
+    if parsed == NOBODY:
         return UNKNOWN
-    return f"{where.tenant_id}/{where.farm_id}/{where.barn_id}/{where.device_id}"
+    return f"{parsed.tenant_id}/{parsed.farm_id}/{parsed.barn_id}/{parsed.device_id}"
 
 
 class Named(msgspec.Struct):
@@ -134,11 +134,11 @@ _MAX_NAME = 128
 
 def named(raw: bytes) -> Named:
     try:
-        found = _named.decode(raw)
+        event = _named.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return Named()
     return Named(
-        found.event_id[:_MAX_NAME],
-        found.event_type[:_MAX_NAME],
-        found.trace_id[:_MAX_NAME],
+        event.event_id[:_MAX_NAME],
+        event.event_type[:_MAX_NAME],
+        event.trace_id[:_MAX_NAME],
     )
