@@ -293,7 +293,11 @@ class Intake:
         """One writer: commits one part after the other."""
         while True:
             batch, part = await lane.get()
-            batch.outcome += await self._until_committed(part)
+            outcome = await self._until_committed(part)
+            # At once: whoever is interrupted later does not store these again.
+            log.events(self._log, "ingress.stored", _named(outcome))
+            _count(outcome)
+            batch.outcome += outcome
             batch.parts_left -= 1
             crash.here("ingress.after_commit")
             self._finish()
@@ -304,8 +308,6 @@ class Intake:
             batch = self._in_flight.popleft()
             self._source.commit(batch.messages)
             crash.here("ingress.before_receipt")
-            log.events(self._log, "ingress.stored", _named(batch.outcome))
-            _count(batch.outcome)
             self.receipts.add(by_sender(batch.outcome, self._registry.at_station))
 
     async def _until_committed(self, part: Part) -> Outcome:
