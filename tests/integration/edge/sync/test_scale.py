@@ -12,7 +12,7 @@ from farmiq.edge.sync import store
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import owe_many, rows
 
-ASKED = {"tenant_id": "t-1", "claimed_by": "me", "most": 100, "few": 20, "lease_s": "30"}
+ASKED = {"tenant_id": "t-1", "claimed_by": "me", "limit": 100, "few": 20, "lease_s": "30"}
 
 
 def explain(database: Database, query: str, args: dict[str, Any] | None = None) -> Any:
