@@ -307,8 +307,8 @@ def _unseen(site: str, why: str) -> Hop:
 def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]) -> Work:
     """Whose event it is: by the table that has it, else by the type it was owed or accepted under.
 
-    Neither the door's memory nor the edge's lasts for ever, and what the cloud makes itself never
-    came through the door.
+    Neither ingress nor the edge remembers ids for ever, and what the cloud makes itself never
+    came through ingestion.
     """
     stored_by = next((work for work, table in _TABLES.items() if stored[table]), None)
     event_type = known["event_type"] if known else telemetry.INGESTED
@@ -512,7 +512,7 @@ def _cloud_hops(
 ) -> list[Hop]:
     received = _at(noted, "received_at")
     unnoted = (
-        "no longer known at the door, or made in the cloud" if stored_row else "not received yet"
+        "no longer known to ingestion, or made in the cloud" if stored_row else "not received yet"
     )
     batch = f"accepted in {noted['batch_id']}" if noted else unnoted
     depth = "unknown" if waiting is None else str(waiting)

@@ -93,7 +93,7 @@ class EdgeSettings(Settings):
         72,
         alias="INGRESS_DEDUPE_TTL_HOURS",
         gt=0,
-        description="how long an event's id is remembered at the door; above 96 a device that "
+        description="how long an event's id is remembered by ingress; above 96 a device that "
         "replays its whole buffer late meets it still",
     )
     quarantine_max_bytes: int = Field(

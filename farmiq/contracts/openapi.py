@@ -271,9 +271,7 @@ def _edge() -> dict[str, Any]:
             quarantine_id,
             missing="There is none.",
         ),
-        "/api/v1/quarantine/redrive": _act(
-            "Send some through the door once more", Chosen, QuarantineResult
-        ),
+        "/api/v1/quarantine/redrive": _act("Handle some messages again", Chosen, QuarantineResult),
         "/api/v1/quarantine/discard": _act(
             "Give some up for good, onto the loss ledger", Chosen, QuarantineResult
         ),

@@ -1,7 +1,7 @@
 """A channel to RabbitMQ that only publishes: whole batches in one buffer, confirms counted.
 
-The client that we use elsewhere makes a future and takes a lock for every message; at the cloud's
-door that is most of the work. Here a batch is one write and one future. Frames are pamqp's.
+The client that we use elsewhere makes a future and takes a lock for every message; in the cloud's
+ingestion that is most of the work. Here a batch is one write and one future. Frames are pamqp's.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The simulated farm: curves within their bounds, messages that the door accepts."""
+"""The simulated farm: curves within their bounds, messages that ingress accepts."""
 
 import itertools
 from datetime import UTC, datetime, timedelta

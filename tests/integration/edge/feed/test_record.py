@@ -1,4 +1,4 @@
-"""Feed and barn through the door's one transaction."""
+"""Feed and barn in the one transaction of ingress."""
 
 import json
 from datetime import UTC, datetime, timedelta

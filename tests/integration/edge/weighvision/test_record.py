@@ -1,4 +1,4 @@
-"""Weigh sessions through the door's one transaction."""
+"""Weigh sessions in the one transaction of ingress."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Thousands of bad messages at the door: each is refused with reasons, the good ones are not."""
+"""Thousands of bad messages: each is rejected with reasons, the good ones are not."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""Of what kind a refusal is: told from the reasons that the door really gives."""
+"""Of what kind a refusal is: from the reasons that ingress really gives."""
 
 import json
 from typing import Any
