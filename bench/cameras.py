@@ -21,18 +21,19 @@ import psycopg
 
 from bench import ingest, machine, results
 from bench.results import Result
-from farmiq import config, stack
+from farmiq import config
 from farmiq.cloud.identity.accounts import add_company
+from farmiq.lab import stack
+from farmiq.lab.simulate import camera_account, camera_faults, camera_sites, camera_wire, fleet
+from farmiq.lab.simulate.camera import Firmware
+from farmiq.lab.simulate.camera_account import Cloud
+from farmiq.lab.simulate.camera_faults import Faults
+from farmiq.lab.simulate.fleet import SimulatedCamera
+from farmiq.lab.simulate.journal import Journal
+from farmiq.lab.stack import Stack
 from farmiq.plumbing import migrations
 from farmiq.plumbing.objects import Bucket
 from farmiq.process import SQL
-from farmiq.simulate import camera_account, camera_faults, camera_sites, camera_wire, fleet
-from farmiq.simulate.camera import Firmware
-from farmiq.simulate.camera_account import Cloud
-from farmiq.simulate.camera_faults import Faults
-from farmiq.simulate.fleet import SimulatedCamera
-from farmiq.simulate.journal import Journal
-from farmiq.stack import Stack
 
 ENGINES = ("postgres-cloud", "mqtt-cloud", "s3")
 GATEWAY = "cloud-camera-gateway"

@@ -18,8 +18,8 @@ import psycopg
 from farmiq.cloud import bus, sink
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.telemetry import service
+from farmiq.lab.stack import Stack
 from farmiq.plumbing import amqp, consume, db, ids
-from farmiq.stack import Stack
 
 TENANT = "bench"
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from bench import consume, drain, ingestion, load, machine, outbox, results
 from bench.results import Result
-from farmiq import config, stack
-from farmiq.demo import provision
+from farmiq import config
+from farmiq.lab import stack
+from farmiq.lab.demo import provision
 
 ENGINES = ("postgres-edge", "postgres-cloud", "mqtt-edge", "rabbitmq")
 Say = Callable[[str], None]

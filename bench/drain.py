@@ -16,9 +16,10 @@ import psycopg
 from bench import ingest, load, machine, results, travel
 from bench.ingest import Running, Storing
 from bench.results import Result
-from farmiq import config, stack
-from farmiq.demo import provision
-from farmiq.stack import Stack, mosquitto
+from farmiq import config
+from farmiq.lab import stack
+from farmiq.lab.demo import provision
+from farmiq.lab.stack import Stack, mosquitto
 
 ENGINES = travel.ENGINES
 FILLING = 100

@@ -15,11 +15,12 @@ from typing import Any
 from bench import copying, gateways, ingest, load, machine, nodered, results, travel
 from bench.ingest import Bench, Taken
 from bench.results import Result
-from farmiq import config, stack
+from farmiq import config
 from farmiq.edge.telemetry import jobs
+from farmiq.lab import stack
+from farmiq.lab.stack import mosquitto
 from farmiq.plumbing import db, migrations
 from farmiq.process import SQL
-from farmiq.stack import mosquitto
 
 Say = Callable[[str], None]
 

@@ -16,13 +16,14 @@ import psycopg
 from bench import ingest, load, results, travel
 from bench.ingest import Running
 from bench.results import Result
-from farmiq import config, stack
+from farmiq import config
 from farmiq.edge.telemetry import jobs
+from farmiq.lab import stack
+from farmiq.lab.simulate import farm
+from farmiq.lab.stack import Stack, mosquitto
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, migrations
 from farmiq.process import SQL
-from farmiq.simulate import farm
-from farmiq.stack import Stack, mosquitto
 
 RATE = 500
 HEALTHY = 100

@@ -31,10 +31,10 @@ import psycopg
 
 from bench import load, machine
 from farmiq import config
+from farmiq.lab.stack import Stack, processes
+from farmiq.lab.stack.mosquitto import Installation
 from farmiq.messages import topics
 from farmiq.plumbing import ids
-from farmiq.stack import Stack, processes
-from farmiq.stack.mosquitto import Installation
 
 PATIENCE_S = 180.0
 LOOK_S = 0.1

@@ -19,11 +19,11 @@ import msgspec
 from bench import ingest
 from farmiq.cloud import bus
 from farmiq.config import EdgeSettings
-from farmiq.demo.provision import TENANT_ID, Site
 from farmiq.edge.sync.cloud import Cloud
+from farmiq.lab.demo.provision import TENANT_ID, Site
+from farmiq.lab.stack import Stack
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import amqp, ids
-from farmiq.stack import Stack
 
 BATCH = 500
 SENDERS = 2

@@ -12,10 +12,10 @@ import psycopg
 
 from farmiq.edge.devices import registration
 from farmiq.edge.devices.device import parse_device
+from farmiq.lab.simulate import farm
+from farmiq.lab.stack import Stack
+from farmiq.lab.stack.mosquitto import Installation
 from farmiq.plumbing import ids, mqtt
-from farmiq.simulate import farm
-from farmiq.stack import Stack
-from farmiq.stack.mosquitto import Installation
 
 TENANT_ID = "bench"
 DEVICES = 8

@@ -19,8 +19,8 @@ import psycopg
 from bench import ingest
 from bench.ingest import Bench, Running, Storing, Taken
 from farmiq import config
+from farmiq.lab.stack import StackError, processes
 from farmiq.plumbing import ids
-from farmiq.stack import StackError, processes
 
 PACKAGES = ("node-red@4.1.8", "node-red-contrib-postgrestor-next@0.5.2")
 NODE = PACKAGES[1].partition("@")[0]

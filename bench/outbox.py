@@ -27,8 +27,8 @@ import psycopg
 from bench.results import Result, of_runs
 from farmiq import config
 from farmiq.edge.sync import store
+from farmiq.lab.stack import Stack
 from farmiq.plumbing import db, tokens
-from farmiq.stack import Stack
 
 BATCH = 500
 LANES = 2

@@ -18,12 +18,13 @@ import psycopg
 
 from bench import ingest, load
 from bench.ingest import Running, Storing
-from farmiq import config, stack
-from farmiq.demo import provision
+from farmiq import config
+from farmiq.lab import stack
+from farmiq.lab.demo import provision
+from farmiq.lab.simulate import farm
+from farmiq.lab.stack import Stack, processes
+from farmiq.lab.stack.mosquitto import Installation
 from farmiq.plumbing import ids, mqtt
-from farmiq.simulate import farm
-from farmiq.stack import Stack, processes
-from farmiq.stack.mosquitto import Installation
 
 ENGINES = ("postgres-edge", "postgres-cloud", "mqtt-edge", "rabbitmq", "s3")
 SETTLE_S = 10.0

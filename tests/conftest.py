@@ -26,11 +26,11 @@ from _pytest.nodeid import coerce_node_id
 from hypothesis import HealthCheck, settings
 from psycopg import sql
 
-from farmiq import stack
 from farmiq.cloud.identity import passwords
+from farmiq.lab import stack
+from farmiq.lab.stack import debian
 from farmiq.plumbing import ids, migrations
 from farmiq.process import SQL
-from farmiq.stack import debian
 from tests.chaos.summary import fault_lines
 from tests.support import databases, devices, ports
 from tests.support.engines import Engines, state_dir

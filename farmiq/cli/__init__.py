@@ -334,8 +334,8 @@ def simulate(
     """
     if context.invoked_subcommand is not None:
         return
+    from farmiq.lab.simulate import farm, runner
     from farmiq.plumbing import log
-    from farmiq.simulate import farm, runner
 
     log.configure("warning")
     environment = terminal.environment(stack)

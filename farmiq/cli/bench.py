@@ -90,8 +90,8 @@ def _measure(
     *,
     as_json: bool,
 ) -> None:
+    from farmiq.lab.stack import StackError
     from farmiq.plumbing import log
-    from farmiq.stack import StackError
 
     log.configure("error")
     say = terminal.progress(quiet=as_json)

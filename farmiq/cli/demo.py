@@ -22,8 +22,8 @@ def demo(
     """
     say = terminal.progress()
     try:
-        from farmiq.demo import run as demo_run
-        from farmiq.demo import view
+        from farmiq.lab.demo import run as demo_run
+        from farmiq.lab.demo import view
 
         _with_engines(
             "demo",
@@ -46,7 +46,7 @@ def smoke(
 
     Prints one summary line; the exit code tells.
     """
-    from farmiq.demo import run as demo_run
+    from farmiq.lab.demo import run as demo_run
 
     say = terminal.progress(quiet=as_json)
     good, summary = _with_engines(
@@ -70,9 +70,9 @@ def _with_engines(
     import signal
 
     from farmiq import config as settings
-    from farmiq import stack
-    from farmiq.demo.provision import ProvisionError
-    from farmiq.demo.run import DemoError
+    from farmiq.lab import stack
+    from farmiq.lab.demo.provision import ProvisionError
+    from farmiq.lab.demo.run import DemoError
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     root = terminal.state_dir() / "stacks" / name

@@ -101,10 +101,10 @@ def cameras(
     `farmiq simulate check-cameras --dir fleet`. Exit code 3: images still wait on the cards;
     1: an image was acknowledged that could not be read back.
     """
+    from farmiq.lab.simulate import camera_faults, camera_wire, fleet_runner
+    from farmiq.lab.simulate.camera import Firmware
+    from farmiq.lab.simulate.fleet import Timing
     from farmiq.plumbing import log
-    from farmiq.simulate import camera_faults, camera_wire, fleet_runner
-    from farmiq.simulate.camera import Firmware
-    from farmiq.simulate.fleet import Timing
 
     log.configure("error")
     environment = terminal.environment(stack)
@@ -201,7 +201,7 @@ def _register(
 ) -> None:
     import psycopg
 
-    from farmiq.simulate import camera_sites
+    from farmiq.lab.simulate import camera_sites
 
     with psycopg.connect(terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")) as connection:
         try:
@@ -247,8 +247,8 @@ def _log_in(
 
 
 def _cloud(environment: Any) -> Any:
+    from farmiq.lab.simulate.camera_account import Cloud
     from farmiq.plumbing.objects import Bucket
-    from farmiq.simulate.camera_account import Cloud
 
     return Cloud(
         terminal.needed(environment, "FARMIQ_CLOUD_DB_URL"),

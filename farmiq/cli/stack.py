@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from farmiq.doctor import Check
-    from farmiq.stack import EngineState
+    from farmiq.lab.stack import EngineState
 
 NEEDS_ATTENTION = 3
 
@@ -52,7 +52,8 @@ def up(
     An engine whose FARMIQ_*_URL variable is set is not started: that server is used.
     In a stack that runs, only an engine that does not answer is restarted.
     """
-    from farmiq import config, stack
+    from farmiq import config
+    from farmiq.lab import stack
 
     root = _root(name)
     try:
@@ -79,7 +80,7 @@ def up(
 @app.command()
 def status(*, name: Name = "demo", as_json: AsJson = False) -> None:
     """Probe every engine now: version, port, memory, health. Exit code 3 if one is unwell."""
-    from farmiq import stack
+    from farmiq.lab import stack
 
     root = _root(name)
     try:
@@ -108,7 +109,7 @@ def down(
     as_json: AsJson = False,
 ) -> None:
     """Stop the engines of a stack in good order; the data stays for the next start."""
-    from farmiq import stack
+    from farmiq.lab import stack
 
     done = {}
     for root in _all_roots() if everything else [_root(name)]:
@@ -141,8 +142,9 @@ def fetch(
     as_json: AsJson = False,
 ) -> None:
     """Get ahead of time what a first start would download; nothing is installed on the system."""
-    from farmiq import config, stack
-    from farmiq.stack import debian, mosquitto, rabbitmq
+    from farmiq import config
+    from farmiq.lab import stack
+    from farmiq.lab.stack import debian, mosquitto, rabbitmq
 
     downloads = config.state_dir() / "engines"
     say = terminal.progress(quiet=as_json)
@@ -178,7 +180,8 @@ def doctor(
 
     Exit code 0: all is well; 3: something needs attention; 1: it could not be looked at.
     """
-    from farmiq import config, stack
+    from farmiq import config
+    from farmiq.lab import stack
 
     if name is not None:
         _root(name)
@@ -218,7 +221,7 @@ def _examined(environment: "Mapping[str, str]") -> "list[Check]":
 
 def _is_owned(root: "Path") -> bool:
     """A stack without an owner was left running by itself, without services."""
-    from farmiq.stack import record
+    from farmiq.lab.stack import record
 
     run = record.read_run(root)
     return run is not None and run.owned
@@ -239,8 +242,9 @@ def _print_checks(checks: "list[Check]") -> None:
 
 def prospects() -> "list[EngineState]":
     """Say for each engine what a start would use; healthy means that it could start."""
-    from farmiq import config, stack
-    from farmiq.stack import engines
+    from farmiq import config
+    from farmiq.lab import stack
+    from farmiq.lab.stack import engines
 
     given, downloads = config.given_urls(), config.state_dir() / "engines"
     states = []
@@ -283,8 +287,8 @@ def _all_roots() -> "list[Path]":
 
 def _clear(root: "Path") -> None:
     """Stop what is left of a stack without an owner, so that all of it starts afresh."""
-    from farmiq import stack
-    from farmiq.stack import record
+    from farmiq.lab import stack
+    from farmiq.lab.stack import record
 
     run = record.read_run(root)
     if run is not None and not run.owned:

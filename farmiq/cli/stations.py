@@ -37,9 +37,9 @@ def stations(
     FARMIQ_DEVICES_MQTT_URL and to the edge at FARMIQ_EDGE_HTTP_PORT (the running demo's). Exit
     code 3: some events or pictures still wait in the buffers.
     """
+    from farmiq.lab.simulate import station_runner
+    from farmiq.lab.simulate.stations import Habits
     from farmiq.plumbing import log
-    from farmiq.simulate import station_runner
-    from farmiq.simulate.stations import Habits
 
     log.configure("warning")
     environment = terminal.environment(stack)

@@ -35,8 +35,8 @@ def environment(stack: str | None) -> dict[str, str]:
     elsewhere = settings.running_stacks_dir().exists() and not settings.given_urls()
     if stack is None and not here and not elsewhere:
         return settings.environment()
-    from farmiq import stack as stacks
-    from farmiq.demo import provision
+    from farmiq.lab import stack as stacks
+    from farmiq.lab.demo import provision
 
     try:
         root = stacks.find(stack)

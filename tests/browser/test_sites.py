@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from farmiq import stack
+from farmiq.lab import stack
 from tests.browser import barns, cameras, patience, person
 from tests.browser.battery_camera import NAME, Camera
 from tests.browser.cameras import DAY, TECHNICIAN, Shots, on

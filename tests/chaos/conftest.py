@@ -7,8 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from farmiq import services, stack
+from farmiq import services
 from farmiq.cloud.identity.accounts import add_company
+from farmiq.lab import stack
 from farmiq.plumbing import migrations, tokens
 from farmiq.process import SQL
 from tests.chaos.rounds import Battered

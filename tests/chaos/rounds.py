@@ -17,10 +17,10 @@ from typing import Any
 
 from prometheus_client.samples import Sample
 
-from farmiq import stack
-from farmiq.simulate.check import Findings
-from farmiq.stack import processes
-from farmiq.stack.processes import Process
+from farmiq.lab import stack
+from farmiq.lab.simulate.check import Findings
+from farmiq.lab.stack import processes
+from farmiq.lab.stack.processes import Process
 from tests.support.farm import STARTED, Farm
 from tests.support.until import until
 

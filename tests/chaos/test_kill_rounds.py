@@ -11,7 +11,7 @@ import pytest
 
 from farmiq import crash
 from farmiq.edge.telemetry import rules
-from farmiq.stack import processes
+from farmiq.lab.stack import processes
 from tests.chaos.rounds import UNRESOLVED, Battered
 from tests.support.farm import STARTED
 from tests.support.until import until

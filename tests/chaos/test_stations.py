@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from farmiq.simulate import stations, weighings
-from farmiq.simulate.stations import Habits, SimulatedStation
+from farmiq.lab.simulate import stations, weighings
+from farmiq.lab.simulate.stations import Habits, SimulatedStation
 from tests.chaos.conftest import Weighing
 from tests.support.until import until
 from tests.support.weighing_farm import IMPATIENT, fill, kept, stands_there

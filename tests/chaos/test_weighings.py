@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from farmiq import stack
-from farmiq.demo import run as demo
-from farmiq.demo import weighed
+from farmiq.lab import stack
+from farmiq.lab.demo import run as demo
+from farmiq.lab.demo import weighed
 from farmiq.plumbing.objects import Bucket
 from tests.support.engines import state_dir
 from tests.support.until import until

@@ -6,8 +6,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from farmiq import stack
 from farmiq.cloud.identity.accounts import add_company, add_user
+from farmiq.lab import stack
 from farmiq.plumbing import tokens
 from farmiq.services import SITES
 from tests.conftest import Database

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from farmiq import stack
+from farmiq.lab import stack
+from farmiq.lab.simulate import camera_faults, fleet
+from farmiq.lab.simulate.camera import Camera, Firmware
+from farmiq.lab.simulate.camera_faults import Faults
+from farmiq.lab.simulate.fleet import Timing
 from farmiq.plumbing import migrations
 from farmiq.process import SQL
-from farmiq.simulate import camera_faults, fleet
-from farmiq.simulate.camera import Camera, Firmware
-from farmiq.simulate.camera_faults import Faults
-from farmiq.simulate.fleet import Timing
 from tests.conftest import Database
 from tests.support.camera_farm import GATEWAY, CameraFarm, farm_of
 from tests.support.engines import state_dir

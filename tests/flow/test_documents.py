@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import trustme
 
-from farmiq import stack
+from farmiq.lab import stack
 from farmiq.plumbing.tls import Tls
 from tests.browser import patience
 from tests.support import pages

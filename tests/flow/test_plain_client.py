@@ -7,8 +7,8 @@ import httpx2
 import psycopg
 import pytest
 
-from farmiq import stack
 from farmiq.edge import access
+from farmiq.lab import stack
 from farmiq.plumbing import ids
 from farmiq.services import SITES
 from tests.support import plain_client

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from farmiq import stack
-from farmiq.simulate import stations, weighings
-from farmiq.simulate.stations import Habits, SimulatedStation
+from farmiq.lab import stack
+from farmiq.lab.simulate import stations, weighings
+from farmiq.lab.simulate.stations import Habits, SimulatedStation
 from tests.support.farm import Farm
 from tests.support.until import until
 from tests.support.weighing_farm import IMPATIENT, WeighingFarm, kept, stands_there

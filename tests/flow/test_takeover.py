@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from farmiq.simulate.check import Findings
-from farmiq.stack import processes
+from farmiq.lab.simulate.check import Findings
+from farmiq.lab.stack import processes
 from tests.support.farm import Farm
 from tests.support.until import until
 

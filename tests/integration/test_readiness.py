@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from farmiq import stack
+from farmiq.lab import stack
+from farmiq.lab.simulate.link import Link, linked
 from farmiq.messages import topics
 from farmiq.plumbing import ids, mqtt, tokens
-from farmiq.simulate.link import Link, linked
 from tests.conftest import Database
 from tests.support.devices import KNOWN
 from tests.support.farm import Farm

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from farmiq import cli, stack
+from farmiq import cli
+from farmiq.lab import stack
 from farmiq.plumbing import db, migrations
 from farmiq.process import SQL
 from tests.conftest import Database

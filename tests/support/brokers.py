@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from farmiq import stack
-from farmiq.stack import broker as nats_engine
-from farmiq.stack import mosquitto as mosquitto_engine
-from farmiq.stack import processes
-from farmiq.stack.engine import NotReadyError, await_answer, wheel_binary
+from farmiq.lab import stack
+from farmiq.lab.stack import broker as nats_engine
+from farmiq.lab.stack import mosquitto as mosquitto_engine
+from farmiq.lab.stack import processes
+from farmiq.lab.stack.engine import NotReadyError, await_answer, wheel_binary
 from tests.support.engines import state_dir
 
 PASSWORD = "of-this-test"

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import psycopg
 
-from farmiq import stack
 from farmiq.cloud.identity.accounts import add_company
+from farmiq.lab import stack
+from farmiq.lab.simulate import camera_account, camera_faults, camera_sites, fleet
+from farmiq.lab.simulate.camera import Firmware
+from farmiq.lab.simulate.camera_account import Cloud
+from farmiq.lab.simulate.camera_faults import Faults
+from farmiq.lab.simulate.camera_wire import DIALECTS, Dialect
+from farmiq.lab.simulate.captures import Account
+from farmiq.lab.simulate.fleet import SimulatedCamera, Timing
+from farmiq.lab.simulate.journal import Journal
+from farmiq.lab.stack import processes
 from farmiq.plumbing.objects import Bucket
-from farmiq.simulate import camera_account, camera_faults, camera_sites, fleet
-from farmiq.simulate.camera import Firmware
-from farmiq.simulate.camera_account import Cloud
-from farmiq.simulate.camera_faults import Faults
-from farmiq.simulate.camera_wire import DIALECTS, Dialect
-from farmiq.simulate.captures import Account
-from farmiq.simulate.fleet import SimulatedCamera, Timing
-from farmiq.simulate.journal import Journal
-from farmiq.stack import processes
 from tests.conftest import Database
 from tests.support.farm import TENANT, Farm
 from tests.support.until import until

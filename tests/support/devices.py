@@ -9,8 +9,8 @@ import psycopg
 from farmiq.edge.devices import registration
 from farmiq.edge.devices.device import Device
 from farmiq.edge.devices.registration import Credentials
+from farmiq.lab.simulate import farm
 from farmiq.messages.topics import Place
-from farmiq.simulate import farm
 
 # Places that tests speak from without saying more; every copy of the edge's database knows them.
 KNOWN = (

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from farmiq import stack
+from farmiq.lab import stack
 
 ENGINES = ("postgres-edge", "postgres-cloud", "rabbitmq", "s3")
 # Folders whose tests need no engine: a run of only these starts none.

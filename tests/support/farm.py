@@ -18,10 +18,10 @@ from prometheus_client.samples import Sample
 
 from farmiq import services
 from farmiq.cloud import bus
-from farmiq.simulate import check
-from farmiq.simulate.check import Findings
-from farmiq.simulate.journal import Tally
-from farmiq.stack import processes
+from farmiq.lab.simulate import check
+from farmiq.lab.simulate.check import Findings
+from farmiq.lab.simulate.journal import Tally
+from farmiq.lab.stack import processes
 from tests.conftest import Database
 from tests.support import preloaded
 from tests.support.until import until

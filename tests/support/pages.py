@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from farmiq.stack import mosquitto
+from farmiq.lab.stack import mosquitto
 from tests.support.engines import state_dir
 
 ROOT = Path(__file__).parents[2]

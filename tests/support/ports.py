@@ -3,7 +3,7 @@
 import os
 from collections import deque
 
-from farmiq.stack import ports
+from farmiq.lab.stack import ports
 
 _SHARES = 8
 # Given lately: what was picked may not be listened to yet. Few of a share's 750, so none runs out.

@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from farmiq.stack.processes import Launch
+from farmiq.lab.stack.processes import Launch
 
 # All that services and agents take from elsewhere. Their own modules stay for themselves to
 # import: with those come metrics, which a process shows only for the services that it runs.

@@ -25,11 +25,11 @@ from farmiq.device.buffer.database import Clock
 from farmiq.device.buffer.recorder import Picture, Recorder
 from farmiq.device.buffer.rules import Identity
 from farmiq.device.buffer.writer import Writer
+from farmiq.lab.simulate.stations import Post, SimulatedStation
+from farmiq.lab.simulate.weighings import Session
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids
 from farmiq.plumbing.objects import Bucket
-from farmiq.simulate.stations import Post, SimulatedStation
-from farmiq.simulate.weighings import Session
 from tests.support import devices, station
 from tests.support.farm import TENANT, Farm
 from tests.support.until import until

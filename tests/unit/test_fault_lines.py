@@ -2,7 +2,7 @@
 
 import pytest
 
-from farmiq.simulate import check
+from farmiq.lab.simulate import check
 from tests.chaos.rounds import Result, grown
 from tests.chaos.summary import fault_lines
 

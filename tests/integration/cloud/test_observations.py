@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from farmiq.cloud.camera.observations import service
+from farmiq.lab.simulate import pictures as simulated
 from farmiq.plumbing import db, decoding, gallery, objects, pictures
-from farmiq.simulate import pictures as simulated
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
 from tests.support import preloaded

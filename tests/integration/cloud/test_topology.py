@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from farmiq.cli import app
 from farmiq.cloud import bus, sink, sinks
-from farmiq.demo import provision
+from farmiq.lab.demo import provision
 from farmiq.plumbing import amqp, consume, http
 from farmiq.plumbing.delivery import Properties
 from tests.conftest import Database

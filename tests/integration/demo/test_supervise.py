@@ -11,17 +11,17 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from farmiq import stack
-from farmiq.demo import run, supervise
-from farmiq.demo.observe import Observer
-from farmiq.demo.provision import TENANT_ID, Site
-from farmiq.demo.run import Child, DemoError, Farm
-from farmiq.demo.supervise import MAX_QUICK_DEATHS, Supervisor
+from farmiq.lab import stack
+from farmiq.lab.demo import run, supervise
+from farmiq.lab.demo.observe import Observer
+from farmiq.lab.demo.provision import TENANT_ID, Site
+from farmiq.lab.demo.run import Child, DemoError, Farm
+from farmiq.lab.demo.supervise import MAX_QUICK_DEATHS, Supervisor
+from farmiq.lab.simulate.journal import Journal
+from farmiq.lab.simulate.link import linked
+from farmiq.lab.stack import processes
+from farmiq.lab.stack.broker import connect
 from farmiq.plumbing import ids
-from farmiq.simulate.journal import Journal
-from farmiq.simulate.link import linked
-from farmiq.stack import processes
-from farmiq.stack.broker import connect
 from tests.conftest import Database
 from tests.support.until import until
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from farmiq import stack
+from farmiq.lab import stack
 from tests.support.small_edge import Gateway, MediaStore
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from farmiq.config import DeviceSettings
-from farmiq.stack import processes
+from farmiq.lab.stack import processes
 from tests.integration.device.conftest import Edge
 from tests.support import preloaded, station
 from tests.support.small_edge import Arrived

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from farmiq.lab.simulate import link, stations, weighings
+from farmiq.lab.simulate.stations import Habits, Post, SimulatedStation
+from farmiq.lab.simulate.weighings import Session
 from farmiq.plumbing import mqtt
-from farmiq.simulate import link, stations, weighings
-from farmiq.simulate.stations import Habits, Post, SimulatedStation
-from farmiq.simulate.weighings import Session
 from tests.integration.device.conftest import Edge
 from tests.support.station import WHO
 from tests.support.until import until

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq import stack
 from farmiq.contracts import openapi
 from farmiq.edge import access
+from farmiq.lab import stack
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids, objects, tokens
 from tests.conftest import Database

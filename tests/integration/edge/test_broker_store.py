@@ -4,9 +4,10 @@ import httpx2
 import psycopg
 import pytest
 
-from farmiq import doctor, stack
+from farmiq import doctor
 from farmiq.edge.broker import BOUNDS
 from farmiq.edge.devices import broker as kept
+from farmiq.lab import stack
 from farmiq.plumbing import broker_store, db, ids, mqtt
 from farmiq.plumbing.broker_load import Guard, Load
 from farmiq.plumbing.broker_store import Store, Use

@@ -12,11 +12,12 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from farmiq import doctor, stack
+from farmiq import doctor
 from farmiq.config import EdgeSettings
 from farmiq.edge.devices import registration
 from farmiq.edge.devices import service as devices
 from farmiq.edge.devices.registration import Credentials
+from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import broker_callout, db, http, mqtt, nats

@@ -13,7 +13,6 @@ import httpx2
 import psycopg
 import pytest
 
-from farmiq import stack
 from farmiq.config import EdgeSettings
 from farmiq.edge import access, registry
 from farmiq.edge.devices import api, handlers, registration, rules, store
@@ -22,6 +21,7 @@ from farmiq.edge.devices.device import InvalidDeviceError
 from farmiq.edge.ingress import service, transaction
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.registry import Registry
+from farmiq.lab import stack
 from farmiq.messages import bus, receipt, topics
 from farmiq.messages.envelope import read as read_envelope
 from farmiq.messages.topics import Place, SessionTopic

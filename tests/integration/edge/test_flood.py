@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from farmiq import config
+from farmiq.lab.stack import mosquitto, processes
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import mqtt
-from farmiq.stack import mosquitto, processes
 from tests.conftest import Database
 from tests.support import brokers
 from tests.support.engines import state_dir

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import psycopg
 
-from farmiq import stack
 from farmiq.edge.devices import broker as device_broker
 from farmiq.edge.ingress.service import NAME, report_lost_session
+from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.plumbing import broker_log, db, gateway_session, lease, mqtt
 from farmiq.plumbing.backoff import Backoff

@@ -11,11 +11,11 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from farmiq import stack
 from farmiq.config import EdgeSettings
 from farmiq.edge.ingress import service, transaction
 from farmiq.edge.ingress.accept import accept
 from farmiq.edge.telemetry import handlers as telemetry
+from farmiq.lab import stack
 from farmiq.messages import receipt, topics
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.envelope import read as read_envelope

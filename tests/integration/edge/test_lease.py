@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
+from farmiq.lab.simulate import link
 from farmiq.plumbing import db, lease
 from farmiq.plumbing.lease import LeaderLease
-from farmiq.simulate import link
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import rows
 from tests.integration.edge.test_quarantine import ahead

@@ -15,10 +15,10 @@ import httpx2
 import psycopg
 import pytest
 
-from farmiq import stack
 from farmiq.config import EdgeSettings
 from farmiq.edge import broker as edge_broker
 from farmiq.edge.ingress import log_purge, service, source, transaction
+from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import cursor, db, http, ids, mqtt, nats, stream

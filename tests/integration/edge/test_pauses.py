@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from farmiq import stack
 from farmiq.config import EdgeSettings
 from farmiq.edge.devices import broker as device_broker
 from farmiq.edge.devices import service as devices
 from farmiq.edge.devices.registration import Credentials
 from farmiq.edge.ingress import service as ingress
+from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, flood, http, ids, mqtt

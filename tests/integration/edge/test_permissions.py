@@ -13,12 +13,12 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from farmiq import stack
 from farmiq.edge.devices import credentials, permissions, registration
 from farmiq.edge.devices import service as devices
 from farmiq.edge.devices.broker import users as users_of
 from farmiq.edge.devices.device import Device
 from farmiq.edge.devices.permissions import Login
+from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import SessionTopic
 from farmiq.plumbing import broker_log, db, ids, mqtt

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
 
-from farmiq.simulate.link import Link
+from farmiq.lab.simulate.link import Link
 
 
 class Relay:

@@ -11,10 +11,10 @@ import httpx2
 import pytest
 from pamqp.commands import Basic
 
+from farmiq.lab.simulate.link import linked
 from farmiq.plumbing import amqp
 from farmiq.plumbing.amqp import BusDownError, Exchange, Outgoing, Publisher, Queue, Topology
 from farmiq.plumbing.amqp_stream import Link
-from farmiq.simulate.link import linked
 from tests.support.until import until
 
 TOPOLOGY = Topology(

@@ -12,12 +12,12 @@ import pytest
 
 from farmiq.edge.broker import BOUNDS
 from farmiq.edge.devices import broker as device_broker
+from farmiq.lab.stack import broker as engine
+from farmiq.lab.stack import engines, files
+from farmiq.lab.stack.engine import NotReadyError, await_answer
 from farmiq.plumbing import broker_log, broker_store, ids, mqtt
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.broker_store import Store
-from farmiq.stack import broker as engine
-from farmiq.stack import engines, files
-from farmiq.stack.engine import NotReadyError, await_answer
 from tests.support import brokers
 from tests.support.until import until
 

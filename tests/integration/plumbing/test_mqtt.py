@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
+from farmiq.lab.stack import broker as engine
+from farmiq.lab.stack import processes
 from farmiq.plumbing import mqtt
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.mqtt import Client, DisconnectedError, Message, Will
 from farmiq.plumbing.tls import Tls
-from farmiq.stack import broker as engine
-from farmiq.stack import processes
 from tests.support import brokers
 from tests.support.until import until
 

@@ -8,9 +8,9 @@ import httpx2
 import pytest
 from botocore.exceptions import ClientError
 
+from farmiq.lab.simulate.link import linked
 from farmiq.plumbing import ids
 from farmiq.plumbing.objects import THREADS, Bucket, ObjectHead
-from farmiq.simulate.link import linked
 from tests.support.until import until
 
 BODY = bytes(range(256)) * 4

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from farmiq import stack
 from farmiq.cloud.camera.gateway import dialects, wire
 from farmiq.cloud.camera.gateway.wire import Announcement, Chunk, Hello
+from farmiq.lab import stack
+from farmiq.lab.simulate import camera, camera_account, camera_faults, fleet
+from farmiq.lab.simulate.camera import Camera, Firmware
+from farmiq.lab.simulate.fleet import SimulatedCamera, Timing
+from farmiq.lab.simulate.journal import Journal
 from farmiq.plumbing import mqtt
-from farmiq.simulate import camera, camera_account, camera_faults, fleet
-from farmiq.simulate.camera import Camera, Firmware
-from farmiq.simulate.fleet import SimulatedCamera, Timing
-from farmiq.simulate.journal import Journal
 
 FAULTS = replace(camera_faults.ALL, looping=0.0, deaths=0.2)
 QUIET_S = 0.3

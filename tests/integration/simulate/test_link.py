@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from farmiq.simulate.link import Link, linked
+from farmiq.lab.simulate.link import Link, linked
 from tests.support.until import until
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from farmiq import stack
+from farmiq.lab import stack
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from paho.mqtt import client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
-from farmiq import stack
-from farmiq.stack import broker
-from farmiq.stack.engine import NotReadyError
+from farmiq.lab import stack
+from farmiq.lab.stack import broker
+from farmiq.lab.stack.engine import NotReadyError
 
 
 class Client:

@@ -8,8 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from farmiq import config, stack
+from farmiq import config
 from farmiq.cli import stack as commands
+from farmiq.lab import stack
 
 app = typer.Typer()
 app.add_typer(commands.app, name="stack")

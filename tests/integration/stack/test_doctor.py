@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq import doctor, stack
+from farmiq import doctor
+from farmiq.lab import stack
 from farmiq.plumbing import http, tokens
 from farmiq.plumbing.tls import Tls
 from tests.conftest import Database

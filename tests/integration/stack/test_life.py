@@ -13,14 +13,14 @@ import psycopg
 import pytest
 
 import farmiq
-from farmiq import stack
-from farmiq.stack import processes, record
-from farmiq.stack.processes import Process
+from farmiq.lab import stack
+from farmiq.lab.stack import processes, record
+from farmiq.lab.stack.processes import Process
 
 OWNER = """
 import sys
 from pathlib import Path
-from farmiq import stack
+from farmiq.lab import stack
 with stack.start(Path(sys.argv[1]), engines=sys.argv[2].split(",")):
     print("ready", flush=True)
     sys.stdin.read()

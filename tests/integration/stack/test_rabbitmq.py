@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 import aio_pika
 import pytest
 
-from farmiq import config, stack
-from farmiq.stack import processes, record
+from farmiq import config
+from farmiq.lab import stack
+from farmiq.lab.stack import processes, record
 
 
 async def publish(url: str) -> None:

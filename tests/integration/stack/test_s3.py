@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from farmiq import stack
+from farmiq.lab import stack
+from farmiq.lab.stack import debian, engine, s3
 from farmiq.plumbing.objects import Bucket
-from farmiq.stack import debian, engine, s3
 from tests.support.engines import state_dir
 
 # One object in the index of a volume.

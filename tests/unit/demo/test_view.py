@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from farmiq.demo import view
-from farmiq.demo.observe import CloudFigures, EdgeFigures, Figures
-from farmiq.demo.provision import Site
-from farmiq.demo.run import Farm
+from farmiq.lab.demo import view
+from farmiq.lab.demo.observe import CloudFigures, EdgeFigures, Figures
+from farmiq.lab.demo.provision import Site
+from farmiq.lab.demo.run import Farm
 
 EDGE = EdgeFigures(
     stored=12_345, quarantined=0, outbox_waiting=7, outbox_oldest_s=1.4, outbox_dlq=0,

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.cli import simulated_cameras
-from farmiq.demo import run as demo
-from farmiq.simulate import camera, camera_faults, camera_wire, fleet
-from farmiq.simulate.camera import (
+from farmiq.lab.demo import run as demo
+from farmiq.lab.simulate import camera, camera_faults, camera_wire, fleet
+from farmiq.lab.simulate.camera import (
     AckOk,
     Acts,
     Camera,
@@ -40,8 +40,8 @@ from farmiq.simulate.camera import (
     Sleep,
     Woke,
 )
-from farmiq.simulate.camera_faults import Faults
-from farmiq.simulate.camera_wire import Speech
+from farmiq.lab.simulate.camera_faults import Faults
+from farmiq.lab.simulate.camera_wire import Speech
 
 AT = datetime(2026, 11, 15, 7, tzinfo=UTC)
 READING = Reading(24.0, 60.0, 1010.0, 50_000.0, 4.1, -60)

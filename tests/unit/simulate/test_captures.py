@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from farmiq.simulate import camera_account, captures
-from farmiq.simulate.captures import Account, Act, Entry, Stored
+from farmiq.lab.simulate import camera_account, captures
+from farmiq.lab.simulate.captures import Account, Act, Entry, Stored
 
 AT = datetime(2026, 11, 15, 7, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.simulate import check
+from farmiq.lab.simulate import check
 
 SENT = {f"event-{number:03}": f"content {number}" for number in range(200)}
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farmiq.lab.simulate import farm
+from farmiq.lab.simulate.farm import CLIMATE, SILO, WATER, Metric
 from farmiq.messages import bus, envelope, mqtt, telemetry, topics
 from farmiq.messages.topics import TelemetryTopic
-from farmiq.simulate import farm
-from farmiq.simulate.farm import CLIMATE, SILO, WATER, Metric
 
 METRICS = (*CLIMATE, *WATER)
 DAY = datetime(2025, 6, 1, tzinfo=UTC)

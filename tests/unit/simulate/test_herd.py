@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from farmiq.simulate import herd, pictures, weighings
-from farmiq.simulate.herd import Animal
-from farmiq.simulate.weighings import Session, Visited
+from farmiq.lab.simulate import herd, pictures, weighings
+from farmiq.lab.simulate.herd import Animal
+from farmiq.lab.simulate.weighings import Session, Visited
 
 HERD = herd.herd(seed=1, count=50, age_days=120)
 AT = datetime(2026, 11, 15, 7, tzinfo=UTC)

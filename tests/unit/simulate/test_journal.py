@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.simulate.journal import Journal, Tally
+from farmiq.lab.simulate.journal import Journal, Tally
 
 
 def test_every_act_is_counted_under_its_name(tmp_path: Path) -> None:

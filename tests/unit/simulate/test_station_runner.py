@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.simulate import farm, station_runner, stations
-from farmiq.simulate.weighings import Visited
+from farmiq.lab.simulate import farm, station_runner, stations
+from farmiq.lab.simulate.weighings import Visited
 
 LOGIN = {
     "tenant_id": "hillside",

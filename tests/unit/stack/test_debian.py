@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from farmiq.stack import debian, rabbitmq
+from farmiq.lab.stack import debian, rabbitmq
 
 SIMULATION = """\
 NOTE: This is only a simulation!

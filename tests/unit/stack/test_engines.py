@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.stack import (
+from farmiq.lab.stack import (
     ENGINES,
     StackError,
     broker,
@@ -16,8 +16,8 @@ from farmiq.stack import (
     rabbitmq,
     s3,
 )
-from farmiq.stack.broker import Broker
-from farmiq.stack.processes import Account
+from farmiq.lab.stack.broker import Broker
+from farmiq.lab.stack.processes import Account
 
 
 def brokers() -> list[Broker]:

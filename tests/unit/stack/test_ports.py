@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from farmiq.stack import StackError, engines, ports
+from farmiq.lab.stack import StackError, engines, ports
 
 
 def test_blocks_stay_below_the_ports_of_outgoing_connections() -> None:

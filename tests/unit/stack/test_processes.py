@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from farmiq.stack import processes
-from farmiq.stack.processes import Process
+from farmiq.lab.stack import processes
+from farmiq.lab.stack.processes import Process
 
 LINE = "4242 (a (strange) name) S 17 4242 4242 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 {ticks} 1 1"
 

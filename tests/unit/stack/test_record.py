@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from farmiq import config
-from farmiq.stack import StackError, announce, attach, find, processes, record, states, stop
-from farmiq.stack.stack import downloads_of
+from farmiq.lab.stack import StackError, announce, attach, find, processes, record, states, stop
+from farmiq.lab.stack.stack import downloads_of
 
 
 def test_passwords_are_made_once_kept_and_closed_to_others(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from farmiq import stack
 from farmiq.cloud.camera.gateway import service
 from farmiq.config import CloudSettings
+from farmiq.lab import stack
 from farmiq.plumbing import http, objects
 from tests.conftest import Database
 from tests.integration.cloud.camera_gateway.firmware import Camera, switched_on

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from farmiq import stack
 from farmiq.cloud.camera import registration
+from farmiq.lab import stack
 from farmiq.plumbing import db, mqtt
 from farmiq.plumbing.backoff import Backoff
 from tests.integration.cloud.camera_gateway.conftest import Site

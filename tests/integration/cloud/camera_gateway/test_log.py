@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from farmiq import stack
 from farmiq.cloud.camera.gateway import logins, service
+from farmiq.lab import stack
 from farmiq.plumbing import db, lease, mqtt, nats, stream
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from farmiq import stack
-from farmiq.simulate.link import linked
+from farmiq.lab import stack
+from farmiq.lab.simulate.link import linked
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import Camera, picture
 from tests.integration.cloud.camera_gateway.processes import Gateways

@@ -12,13 +12,13 @@ import httpx2
 import psycopg
 import pytest
 
-from farmiq import stack
 from farmiq.config import EdgeSettings
 from farmiq.edge import access
 from farmiq.edge.ingress import service as ingress
 from farmiq.edge.telemetry import api, queries
 from farmiq.edge.telemetry import service as telemetry
 from farmiq.edge.telemetry.queries import TelemetryBucket, TelemetryReading
+from farmiq.lab import stack
 from farmiq.plumbing import db, http, ids, mqtt
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep, keep_at, rows

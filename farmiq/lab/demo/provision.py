@@ -1,0 +1,216 @@
+"""Everything a farm needs before its services start: schemas, people, devices, keys, ports."""
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+
+from farmiq.cloud import broker
+from farmiq.cloud.edges import registry
+from farmiq.cloud.identity.accounts import add_company, add_user
+from farmiq.config import CloudSettings
+from farmiq.edge.devices import registration
+from farmiq.edge.devices.device import Device
+from farmiq.lab.simulate import farm
+from farmiq.lab.simulate.sensors import HEARTBEAT_S
+from farmiq.lab.stack.ports import is_free, single
+from farmiq.plumbing import migrations, rabbit, tokens
+from farmiq.process import SQL
+
+TENANT_ID = "hillside"
+CLUSTER_ID = "edge-demo"
+EMAIL = "operator@hillside.farm"
+SETTINGS_FILE = "site.json"
+LOGINS_FILE = "logins.json"
+PREFERRED_PORTS = {"FARMIQ_CLOUD_HTTP_PORT": 8080, "FARMIQ_EDGE_HTTP_PORT": 8081}
+
+
+class ProvisionError(Exception):
+    """The site cannot be made ready; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The environment of the services, and how a person signs in."""
+
+    environment: dict[str, str]
+    email: str
+    password: str
+
+    @property
+    def console_url(self) -> str:
+        return f"http://127.0.0.1:{self.environment['FARMIQ_CLOUD_HTTP_PORT']}"
+
+    @property
+    def edge_url(self) -> str:
+        return f"http://127.0.0.1:{self.environment['FARMIQ_EDGE_HTTP_PORT']}"
+
+
+async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Site:
+    """Safe to repeat: the password, the keys and the devices' logins of a root stay the same."""
+    _migrate(root, engines)
+    provide_bus(engines)
+    logins = await _register(root, engines["FARMIQ_EDGE_DB_ADMIN_URL"], barns=barns)
+    earlier = read(root)
+    password = earlier.password if earlier else secrets.token_urlsafe(9)
+    with psycopg.connect(engines["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
+        company_id = add_company(connection, TENANT_ID, name="Hillside Farm", timezone="UTC")
+        add_user(connection, EMAIL, company_id=company_id, password=password, role="admin")
+    key_file = await _enroll(root, engines["FARMIQ_CLOUD_DB_ADMIN_URL"])
+    _derive_intakes(engines["FARMIQ_EDGE_DB_ADMIN_URL"])
+    ports = {name: str(_free_port(port)) for name, port in PREFERRED_PORTS.items()}
+    environment = {
+        **engines,
+        **ports,
+        "FARMIQ_EDGE_KEY_FILE": str(key_file),
+        "FARMIQ_DEVICES_LOGINS_FILE": str(logins),
+        "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['FARMIQ_CLOUD_HTTP_PORT']}",
+        "FARMIQ_EDGE_CLUSTER_ID": CLUSTER_ID,
+        "FARMIQ_EDGE_MQTT_CLIENT_ID": _client_id(earlier),
+        # The demo's days are short, and so is its patience.
+        "FEED_SETTLE_SECONDS": "5",
+        "FEED_DERIVE_SECONDS": "5",
+    }
+    site = Site(environment, EMAIL, password)
+    _write(root, site)
+    return site
+
+
+def _derive_intakes(edge_url: str) -> None:
+    """Barns without a feeder: intake is derived from the weight of the silo."""
+    with psycopg.connect(edge_url) as connection:
+        for device_id in ("barn-2-silo", "barn-4-silo"):
+            connection.execute(
+                "insert into silo_settings (tenant_id, device_id, derive_intake) "
+                "values (%s, %s, true) on conflict do nothing",
+                (TENANT_ID, device_id),
+            )
+
+
+def provide_bus(engines: Mapping[str, str]) -> None:
+    """The whole bus with its caps, as `farmiq topology apply` makes it on a farm's broker.
+
+    A broker of one's own may have no management API; then services make what they need, uncapped.
+    """
+    url = engines.get("FARMIQ_RABBITMQ_API_URL")
+    if url is None:
+        return
+    vhost = unquote(urlsplit(engines["FARMIQ_AMQP_URL"]).path[1:]) or "/"
+    with rabbit.Api(url, vhost=vhost) as api:
+        want = broker.wanted(CloudSettings.load_some(engines), api, users=False)
+        for each in broker.differences(api, want, users=False):
+            broker.apply(api, want, each)
+
+
+def _migrate(root: Path, engines: Mapping[str, str]) -> None:
+    for name, folder in SQL.items():
+        try:
+            migrations.apply(engines[f"FARMIQ_{name.upper()}_DB_ADMIN_URL"], folder)
+        except migrations.MigrationError as error:
+            raise ProvisionError(
+                f"the data of this stack is of another version ({error}): start afresh with "
+                f"`farmiq stack down --name {root.name} --delete-data`"
+            ) from None
+
+
+def read(root: Path) -> Site | None:
+    """What was provisioned under this root, if anything."""
+    file = root / SETTINGS_FILE
+    return Site(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+
+
+def _write(root: Path, site: Site) -> None:
+    file = root / SETTINGS_FILE
+    file.touch(mode=0o600)
+    file.write_text(
+        json.dumps(
+            {"environment": site.environment, "email": site.email, "password": site.password}
+        ),
+        encoding="utf-8",
+    )
+
+
+def _client_id(earlier: Site | None) -> str:
+    """Stable and hard to guess: another client of this id would end the gateway's session."""
+    known = earlier.environment.get("FARMIQ_EDGE_MQTT_CLIENT_ID") if earlier else None
+    return known or f"edge-ingress-gateway-{secrets.token_hex(8)}"
+
+
+async def _enroll(root: Path, url: str) -> Path:
+    """The edge's key, registered as an invitation would do it; nothing listens to HTTP yet."""
+    file = root / "edge-key.jwk"
+    if not file.exists():
+        tokens.write_private(file, tokens.new_key())
+    public = tokens.PublicKey.read(tokens.public_part(json.loads(file.read_text("utf-8"))))
+    async with await psycopg.AsyncConnection.connect(url) as tx:
+        if not await registry.registrations(tx, public.key_id):
+            code, _ = await registry.invite(
+                tx, CLUSTER_ID, [TENANT_ID], lasts=timedelta(minutes=5), actor="demo"
+            )
+            await registry.enroll(tx, code, public)
+    return file
+
+
+async def _register(root: Path, url: str, *, barns: int) -> Path:
+    """The simulated farm's devices, each with a login that the simulator finds in the file."""
+    file = root / LOGINS_FILE
+    known = json.loads(file.read_text(encoding="utf-8"))["devices"] if file.exists() else []
+    have = {(device["tenant_id"], device["device_id"]) for device in known}
+    devices = [_device(device) for device in farm.farm(TENANT_ID, barns=barns)]
+    devices += [_station(device) for device in farm.stations(TENANT_ID, barns=barns)]
+    lacking = [device for device in devices if device.key not in have]
+    if lacking:
+        made = await _add(url, lacking)
+        _write_private(file, {"devices": [*known, *(device.as_json() for device in made)]})
+    return file
+
+
+def _device(simulated: farm.Device) -> Device:
+    place = simulated.place
+    return Device(
+        tenant_id=place.tenant_id, farm_id=place.farm_id, barn_id=place.barn_id,
+        device_id=place.device_id, kind="silo" if simulated.metrics == farm.SILO else "sensor",
+        firmware="simulated 1.0", wants_receipts=True, heartbeat_s=int(HEARTBEAT_S),
+    )  # fmt: skip
+
+
+def _station(simulated: farm.Station) -> Device:
+    place = simulated.place
+    return Device(
+        tenant_id=place.tenant_id, farm_id=place.farm_id, barn_id=place.barn_id,
+        device_id=place.device_id, station_id=simulated.station_id, kind="station",
+        firmware="simulated 1.0", wants_receipts=True, heartbeat_s=int(HEARTBEAT_S),
+    )  # fmt: skip
+
+
+async def _add(url: str, devices: list[Device]) -> list[registration.Credentials]:
+    """A device whose login got lost gets another."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        taken = {
+            line
+            for line, *_ in await registration.find_registered(connection, list(enumerate(devices)))
+        }
+        return [
+            await registration.rotate(connection, device.key, actor="demo")
+            if line in taken
+            else await registration.add(connection, device, actor="demo")
+            for line, device in enumerate(devices)
+        ]
+
+
+def _write_private(file: Path, value: object) -> None:
+    draft = file.with_suffix(".draft")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        json.dump(value, opened, indent=2)
+    draft.replace(file)
+
+
+def _free_port(preferred: int) -> int:
+    return preferred if is_free(preferred) else single()

@@ -1,0 +1,250 @@
+"""Simulated weigh stations: a herd steps on real serial lines; real agents weigh it.
+
+herd --> stage (pty, HTTP camera) --> farmiq agent run (a process, its own buffer) --> the edge
+  └--visits.jsonl: who truly stood there, and which pictures were given--> weighings.compare
+
+Faults: `kill` (a power cut: SIGKILL), `move_clock`, a small quota (by `settings`), a blind camera,
+and links that are cut (whoever puts `simulate/link.py` between). A visit during which the agent was
+down, or was disturbed, is not due.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from farmiq import config
+from farmiq.lab.simulate import herd
+from farmiq.lab.simulate.herd import Animal, Visit
+from farmiq.lab.simulate.stage import Stage, stage
+from farmiq.lab.simulate.weighings import Visited
+from farmiq.lab.stack import processes
+from farmiq.messages.topics import Place
+
+# Quick, so that a test sees many animals: a farm's station takes its time.
+BRISK = {
+    "AGENT_STABLE_SECONDS": "0.6",
+    "AGENT_AGAIN_SECONDS": "0.6",
+    "AGENT_SESSION_WEIGHTS": "3",
+    "AGENT_SESSION_PICTURES": "2",
+    "AGENT_TOLERANCE_KG": "0.5",
+    "AGENT_HEARTBEAT_SECONDS": "10",
+}
+END_S = 10.0
+JOURNAL = "visits.jsonl"
+_MORNING = 0.28
+_LEAVES_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """A registered station: where it is, and how it reaches the edge."""
+
+    place: Place
+    station_id: str
+    mqtt_url: str
+    edge_url: str
+    token: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "AGENT_TENANT_ID": self.place.tenant_id,
+            "AGENT_FARM_ID": self.place.farm_id,
+            "AGENT_BARN_ID": self.place.barn_id,
+            "AGENT_DEVICE_ID": self.place.device_id,
+            "AGENT_STATION_ID": self.station_id,
+            "AGENT_MQTT_URL": self.mqtt_url,
+            "AGENT_EDGE_URL": self.edge_url,
+            "AGENT_TOKEN": self.token,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """How busy the scale is; `day_s` is how long a day of the herd's life lasts."""
+
+    seed: int = 1
+    animals: int = 40
+    age_days: float = 120.0
+    gap_s: float = 1.5
+    stands_s: float = 5.0
+    day_s: float = 86_400.0
+    calm: bool = False
+
+
+@dataclass
+class SimulatedStation:
+    post: Post
+    folder: Path
+    habits: Habits = field(default_factory=Habits)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    visits: list[Visited] = field(default_factory=list)
+    kills: int = 0
+    # The agent through simulate/moved.py, whose wall clock can be moved.
+    movable: bool = False
+    stage: Stage | None = None
+    # Who stands on the scale is the last one.
+    ending: bool = False
+    _agent: "subprocess.Popen[bytes] | None" = None
+    _disturbed: bool = False
+    _log_from: int = 0
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / JOURNAL
+
+    @property
+    def buffer(self) -> Path:
+        return self.folder / "buffer"
+
+    @property
+    def clock_file(self) -> Path:
+        return self.folder / "clock-offset"
+
+    @property
+    def is_up(self) -> bool:
+        return self._agent is not None and self._agent.poll() is None
+
+    @property
+    def hears(self) -> bool:
+        """The agent runs, and has heard the scale since it was started."""
+        if not self.is_up:
+            return False
+        with (self.folder / "agent.log").open("rb") as log:
+            log.seek(self._log_from)
+            return b"scale.connected" in log.read()
+
+    def start(self) -> None:
+        """The agent; a power cut before it is over."""
+        assert self.stage is not None, "the hardware is there before the agent"  # noqa: S101
+        module = ("farmiq.lab.simulate.moved",) if self.movable else ("farmiq", "agent", "run")
+        launch = processes.Launch(
+            argv=(sys.executable, "-m", *module),
+            environment=config.environment(over=self._environment(self.stage)),
+            folder=Path.cwd(),
+            log=self.folder / "agent.log",
+        )
+        log = launch.log
+        self._log_from = log.stat().st_size if log.exists() else 0
+        self._agent = processes.spawn(launch, detach=False)
+
+    def _environment(self, hardware: Stage) -> dict[str, str]:
+        return {
+            **self.post.environment,
+            "AGENT_BUFFER_DIR": str(self.buffer),
+            "AGENT_STATUS_PORT": "0",
+            "AGENT_SCALE_URL": f"serial://{hardware.path}",
+            "AGENT_SCALE_FORMAT": "and",
+            "AGENT_CAMERA_URL": hardware.camera_url,
+            "AGENT_BATCH_ID": "batch-1",
+            "SIMULATED_CLOCK_FILE": str(self.clock_file),
+            **BRISK,
+            **self.settings,
+        }
+
+    def kill(self) -> None:
+        """The power goes."""
+        self.disturb()
+        self.kills += 1
+        if self._agent is not None:
+            self._agent.kill()
+            self._agent.wait()
+
+    def disturb(self) -> None:
+        """Something is broken: of who stands there now, nothing is promised."""
+        self._disturbed = True
+
+    def move_clock(self, seconds: float) -> None:
+        """The station's wall clock is so far off from now on."""
+        self.clock_file.write_text(str(seconds), encoding="ascii")
+
+    async def stop(self) -> None:
+        if self._agent is not None and self.is_up:
+            self._agent.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._agent.wait, END_S)
+            if self.is_up:
+                self._agent.kill()
+                self._agent.wait()
+
+    async def run(self, *, visits: int | None = None, began: int = 0) -> None:
+        """Animals come, one after the other, until so many have or it is `ending`.
+
+        The agent is left running.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        animals = herd.herd(
+            seed=self.habits.seed, count=self.habits.animals, age_days=self.habits.age_days
+        )
+        with self.journal.open("ab") as journal:
+            for number in itertools.count(began):
+                if self.ending or (visits is not None and number >= began + visits):
+                    return
+                visited = await self._visit(animals, number)
+                journal.write(msgspec.json.encode(visited) + b"\n")
+                journal.flush()
+
+    async def _visit(self, animals: tuple[Animal, ...], number: int) -> Visited:
+        assert self.stage is not None, "the hardware is there before the animals"  # noqa: S101
+        habits = self.habits
+        coming = herd.visit(
+            animals,
+            number,
+            seed=habits.seed,
+            # Life begins in the morning.
+            day=_MORNING + (time.monotonic() - self._began) / habits.day_s,
+            gap_s=habits.gap_s,
+            stands_s=habits.stands_s,
+            calm=habits.calm,
+        )
+        # Without an empty scale in between, a new animal cannot be noticed.
+        self._disturbed = not self.hears
+        await asyncio.sleep(max(1.0, coming.gap_s))
+        await self.stage.visit(coming)
+        # It has left when the scale has been empty for a moment, and the last picture is given.
+        await asyncio.sleep(_LEAVES_S)
+        while self.stage.drawing:  # noqa: ASYNC110 - seldom, and briefly
+            await asyncio.sleep(_LEAVES_S)
+        visited = self._noted(coming, tuple(self.stage.given))
+        self.visits.append(visited)
+        return visited
+
+    def _noted(self, visit: Visit, given: tuple[str, ...]) -> Visited:
+        return Visited(
+            visit_id=f"{self.post.station_id}-{visit.number}",
+            station_id=self.post.station_id,
+            animal=visit.animal.number,
+            weight_kg=visit.weight_kg,
+            due=visit.is_weighable and not self._disturbed and self.is_up,
+            sha256s=given,
+        )
+
+
+@contextlib.asynccontextmanager
+async def running(station: SimulatedStation) -> AsyncIterator[SimulatedStation]:
+    """The hardware and the agent, for as long as the block lasts."""
+    async with stage(station.post.station_id, station.folder) as hardware:
+        station.stage = hardware
+        station.start()
+        try:
+            yield station
+        finally:
+            await station.stop()
+            station.stage = None
+
+
+def read(journal: Path) -> list[Visited]:
+    """The visits that a station noted; half a line at the end is one that was being written."""
+    if not journal.exists():
+        return []
+    lines = journal.read_bytes().splitlines(keepends=True)
+    return [msgspec.json.decode(line, type=Visited) for line in lines if line.endswith(b"\n")]
