@@ -1,5 +1,8 @@
 """Migrations: plain SQL files, forward only, applied once under a lock, refused if history changed.
 
+An empty database is built from `schema/*.sql`, the current truth. A database in use has at least
+the state that `migrations/baseline.txt` names, the last release; the files in `migrations/` lead
+from there to the schema. Older files are gone: that release migrates older databases first.
 `migrations/NNNN_pre_name.sql` runs before the new code is deployed and only adds, so that the old
 code goes on running; `…_post_…` runs when the old code is gone.
 A migration waits for a table only briefly and is tried again: what waits for a lock makes everybody
@@ -94,6 +97,22 @@ def read(folder: Path) -> list[Migration]:
     return [Migration(file.stem, file.read_text(encoding="utf-8")) for file in files]
 
 
+def baseline(folder: Path) -> str:
+    """The migration that every database in use has; empty if all of them are still here."""
+    file = folder / "migrations" / "baseline.txt"
+    return file.read_text(encoding="utf-8").strip() if file.exists() else ""
+
+
+def since(baseline: str, applied: Mapping[str, str]) -> dict[str, str]:
+    """What was applied after the baseline. Raises if a database in use is older than that."""
+    if applied and baseline and baseline not in applied:
+        raise MigrationError(
+            f"the database is older than {baseline}: run `farmiq migrate` of the release that "
+            "deploy/last-release names, then this one"
+        )
+    return {name: checksum for name, checksum in applied.items() if name > baseline}
+
+
 def pending(files: list[Migration], applied: Mapping[str, str]) -> list[Migration]:
     """What is still to be applied. Raises if an applied file was changed, removed or overtaken."""
     known = {file.name: file for file in files}
@@ -138,20 +157,23 @@ def apply(url: str, folder: Path, *, phase: str = "all") -> list[str]:
         connection.execute("select pg_advisory_lock(%s)", (_LOCK,))
         try:
             _patiently(connection, "schema_migrations", lambda: connection.execute(_BOOTSTRAP))
-            applied = _applied(connection)
-            waiting = chosen(pending(files, applied), phase)
+            applied, start = _applied(connection), baseline(folder)
+            is_new = not applied and start != ""
+            waiting = [] if is_new else chosen(pending(files, since(start, applied)), phase)
             functions = sorted((folder / "functions").glob("*.sql"))
 
             def again(*files: Path) -> Callable[[], object]:
                 return lambda: _apply_again(connection, files)
 
             _patiently(connection, "roles.sql", again(folder / "roles.sql"))
+            if is_new:
+                _build(connection, folder, functions, [Migration(start, ""), *files])
             for file in waiting:
                 _patiently(connection, file.name, partial(_apply_one, connection, file, functions))
             _patiently(connection, "functions", again(*functions, *folder.glob("jobs.sql")))
         finally:
             connection.execute("select pg_advisory_unlock(%s)", (_LOCK,))
-    return [file.name for file in waiting]
+    return [start, *(file.name for file in files)] if is_new else [file.name for file in waiting]
 
 
 def problem(url: str, folder: Path) -> str | None:
@@ -162,11 +184,14 @@ def problem(url: str, folder: Path) -> str | None:
     """
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
-            files, applied = read(folder), _applied(connection)
+            files, everything = read(folder), _applied(connection)
+        applied = since(baseline(folder), everything)
         waiting = pending(files, _of_interest(files, applied))
     except MigrationError as error:
         return str(error)
     except psycopg.errors.UndefinedTable:
+        everything, waiting = {}, []
+    if not everything:
         return "the database is empty: run `farmiq migrate`"
     names = [file.name for file in waiting if file.phase == "pre"]
     return f"migrations are not applied, run `farmiq migrate`: {names}" if names else None
@@ -224,6 +249,19 @@ def _patiently(connection: psycopg.Connection, name: str, do: Callable[[], objec
             time.sleep(LOCK_WITHIN_S)
         else:
             return
+
+
+def _build(
+    connection: psycopg.Connection,
+    folder: Path,
+    functions: Sequence[Path],
+    files: Sequence[Migration],
+) -> None:
+    """Fill an empty database from the schema files, which hold what all migrations lead to."""
+    with connection.transaction():
+        _apply_again(connection, [*functions, *sorted((folder / "schema").glob("*.sql"))])
+        for file in files:
+            _note(connection, file)
 
 
 def _apply_one(connection: psycopg.Connection, file: Migration, functions: Sequence[Path]) -> None:

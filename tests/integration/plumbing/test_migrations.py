@@ -48,9 +48,81 @@ def test_a_site_is_migrated_once_and_its_services_may_start(empty_db: Make, site
 
     names = migrations.apply(database.admin_url, SQL[site])
 
-    assert names == [file.name for file in migrations.read(SQL[site])]
+    files = [file.name for file in migrations.read(SQL[site])]
+    assert names == [migrations.baseline(SQL[site]), *files]
     assert migrations.apply(database.admin_url, SQL[site]) == []
     assert migrations.problem(database.url, SQL[site]) is None
+
+
+@pytest.fixture
+def released(folder: Path) -> Path:
+    """The next version of `folder`: its history begins at what the first two led to."""
+    newer = shutil.copytree(folder, folder.parent / "newer")
+    shutil.rmtree(newer / "migrations")
+    for name, text in {
+        "schema/1_one.sql": "create table one (n int);",
+        "schema/2_two.sql": "create table two (n int); insert into two values (1);",
+        "schema/3_three.sql": "create table three (n int);",
+        "migrations/0003_pre_three.sql": "create table three (n int);",
+        "migrations/baseline.txt": "0002_pre_two\n",
+    }.items():
+        (newer / name).parent.mkdir(exist_ok=True)
+        (newer / name).write_text(text, encoding="utf-8")
+    return newer
+
+
+def test_empty_database_is_built_from_the_schema_files(empty_db: Make, released: Path) -> None:
+    database = empty_db("edge")
+
+    assert migrations.apply(database.admin_url, released) == ["0002_pre_two", "0003_pre_three"]
+
+    assert migrations.apply(database.admin_url, released) == []
+    assert migrations.problem(database.url, released) is None
+    with psycopg.connect(database.admin_url) as connection:
+        assert connection.execute("select fn_count() from three").fetchall() == []
+        assert connection.execute("select fn_count()").fetchone() == (1,)
+
+
+def test_schema_file_that_fails_leaves_an_empty_database(empty_db: Make, released: Path) -> None:
+    database = empty_db("edge")
+    broken = released / "schema" / "3_three.sql"
+    broken.write_text("create table three (n int); select 1 / 0;", encoding="utf-8")
+
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        migrations.apply(database.admin_url, released)
+
+    with psycopg.connect(database.admin_url) as connection:
+        assert connection.execute("select to_regclass('one')").fetchone() == (None,)
+    assert migrations.problem(database.url, released) == (
+        "the database is empty: run `farmiq migrate`"
+    )
+
+
+def test_database_of_the_last_release_gets_only_what_came_since(
+    empty_db: Make, folder: Path, released: Path
+) -> None:
+    database = empty_db("edge")
+    migrations.apply(database.admin_url, folder)
+
+    assert "0003_pre_three" in (migrations.problem(database.url, released) or "")
+    assert migrations.apply(database.admin_url, released) == ["0003_pre_three"]
+    assert migrations.problem(database.url, released) is None
+    assert migrations.problem(database.url, folder) is None
+
+
+def test_database_older_than_the_last_release_is_refused(
+    empty_db: Make, folder: Path, released: Path
+) -> None:
+    database = empty_db("edge")
+    (folder / "migrations" / "0002_pre_two.sql").unlink()
+    (folder / "functions" / "fn_count.sql").unlink()
+    migrations.apply(database.admin_url, folder)
+
+    with pytest.raises(MigrationError, match=r"older than 0002_pre_two.*deploy/last-release"):
+        migrations.apply(database.admin_url, released)
+    assert "older than 0002_pre_two" in (migrations.problem(database.url, released) or "")
+    with psycopg.connect(database.admin_url) as connection:
+        assert connection.execute("select to_regclass('three')").fetchone() == (None,)
 
 
 def test_two_runners_side_by_side_apply_each_file_once(empty_db: Make, folder: Path) -> None:

@@ -1,10 +1,7 @@
 """Months made ahead and dropped behind, exact to the day, and what must not be dropped."""
 
 import asyncio
-import shutil
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,8 +9,7 @@ import pytest
 
 from farmiq.config import EdgeSettings
 from farmiq.edge.telemetry import jobs, rollups, rules, service
-from farmiq.plumbing import db, http, ids, migrations
-from farmiq.process import SQL
+from farmiq.plumbing import db, http, ids
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import (
     Reading,
@@ -469,35 +465,6 @@ async def test_purging_delivered_readings_leaves_the_newest_days_and_what_is_uns
     assert (waiting.id,) in rows(edge_db, "select id from telemetry_raw")
     assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
     assert await jobs.purge_delivered_readings(pool) == 0
-
-
-async def test_readings_from_before_there_were_buckets_get_them(
-    empty_db: Callable[[str], Database], tmp_path: Path
-) -> None:
-    older = shutil.copytree(SQL["edge"], tmp_path / "sql")
-    for file in (older / "migrations").glob("*.sql"):
-        if file.name >= "0007":
-            file.unlink()
-    for file in (older / "functions").glob("*telemetry*.sql"):
-        file.unlink()
-    database = empty_db("edge")
-    migrations.apply(database.admin_url, older)
-    now = datetime.now(UTC)
-    readings = [
-        Reading(now - timedelta(minutes=47 * n), n / 3, f"d-{n % 2}", metric=f"m-{n % 3}")
-        for n in range(200)
-    ]
-    with psycopg.connect(database.admin_url) as connection, connection.cursor() as cursor:
-        cursor.executemany(
-            "insert into telemetry_raw values (%s, 't-1', 'f-1', 'b-1', %s, %s, %s, %s, 'C')",
-            [(each.id, each.device, each.at, each.metric, each.value) for each in readings],
-        )
-    migrations.apply(database.admin_url, SQL["edge"])
-    async with db.pool(database.url, name="test") as pool:
-        await recompute_all(pool)
-    assert stored(database, zone="UTC") == recomputed(readings, zone="UTC")
-    newest = rows(database, "select max(occurred_at), count(*) from telemetry_latest")
-    assert newest == [(now, 6)]
 
 
 async def test_service_runs_its_jobs(edge_db: Database, tasks: asyncio.TaskGroup) -> None:
